@@ -1,0 +1,60 @@
+# Everything a newcomer needs is `make run`; everything a change must pass is `make test`.
+
+# hraban/opus without its file reader, which would need libopusfile as well.
+export GOFLAGS := -tags=nolibopusfile -buildvcs=false
+
+GO       ?= go
+NPM      := npm --prefix web --no-fund --no-audit
+BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
+BROWSER  := chromium nodejs npm espeak-ng ca-certificates
+
+.PHONY: run build test lint go-test web-test vuln bench screenshot build-deps test-deps web-deps fmt clean
+
+run: build ## start the gateway at http://localhost:3001
+	bin/gateway serve
+
+build: build-deps
+	$(GO) build -trimpath -o bin/gateway ./gateway
+
+test: lint go-test web-test ## everything CI runs
+
+lint: build-deps web-deps
+	@out=$$($(GO) tool gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	  if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(NPM) run --silent types
+
+go-test: build-deps test-deps
+	$(GO) test -race -shuffle=on -timeout=8m ./...
+
+web-test: build test-deps web-deps
+	$(NPM) run --silent test
+
+vuln: build-deps ## known vulnerabilities; needs the internet for its database
+	$(GO) tool govulncheck ./...
+
+bench: build ## the figures of the README
+	bin/gateway bench
+
+screenshot: build test-deps web-deps ## pictures of the page, in screenshots/
+	$(NPM) run --silent screenshot
+
+fmt:
+	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
+
+clean:
+	rm -rf bin screenshots web/node_modules
+
+# Debian packages, installed only where they are missing.
+build-deps:
+	@./install-packages.sh $(BUILD)
+
+test-deps:
+	@./install-packages.sh $(BROWSER)
+
+web-deps: test-deps web/node_modules/.package-lock.json
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	@echo "Installing the node packages of the browser tests into web/node_modules."
+	$(NPM) ci --silent
