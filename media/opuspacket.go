@@ -1,0 +1,83 @@
+package media
+
+import "time"
+
+const (
+	opusClock     = 48000                  // of RTP timestamps, whatever the codec's own rate: RFC 7587, section 4.1
+	maxOpusPacket = 120 * time.Millisecond // RFC 6716, section 3.2, requirement R5
+	maxOpusFrame  = 1275                   // bytes: RFC 6716, section 3.2.1
+)
+
+// opusFrameDuration returns how long each frame of a packet is, from its first byte (RFC 6716, section 3.1, table 2).
+func opusFrameDuration(toc byte) time.Duration {
+	switch config := toc >> 3; {
+	case config < 12: // SILK
+		return [...]time.Duration{10, 20, 40, 60}[config&3] * time.Millisecond
+	case config < 16: // hybrid
+		return [...]time.Duration{10, 20}[config&1] * time.Millisecond
+	default: // CELT
+		return 2500 * time.Microsecond << (config & 3)
+	}
+}
+
+// opusDuration returns how long a packet is that a decoder has accepted.
+func opusDuration(packet []byte) time.Duration {
+	frames := 1
+	switch code := packet[0] & 3; {
+	case code == 3 && len(packet) > 1:
+		frames = int(packet[1] & 0x3f)
+	case code == 1, code == 2:
+		frames = 2
+	}
+	return min(time.Duration(frames)*opusFrameDuration(packet[0]), maxOpusPacket)
+}
+
+// hasFEC tells whether the packet carries a copy of the frame before it (LBRR, RFC 6716, section 4.2.4): its flag follows
+// the voice activity flags, one bit each, at the very start of the first SILK frame.
+func hasFEC(packet []byte) bool {
+	if len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
+		return false
+	}
+	frame := firstFrame(packet)
+	if len(frame) == 0 {
+		return false
+	}
+	silkFrames := max(1, int(opusFrameDuration(packet[0])/FrameDuration))
+	if frame[0]>>(7-silkFrames)&1 != 0 {
+		return true
+	}
+	stereo := packet[0]&4 != 0
+	return stereo && frame[0]>>(6-2*silkFrames)&1 != 0
+}
+
+// firstFrame returns where the first frame of the packet begins, up to the packet's end (RFC 6716, section 3.2).
+func firstFrame(packet []byte) []byte {
+	code, p := packet[0]&3, packet[1:]
+	lengths := 0 // how many frame lengths stand before the first frame
+	switch code {
+	case 2:
+		lengths = 1
+	case 3:
+		if len(p) == 0 {
+			return nil
+		}
+		header := p[0]
+		p = p[1:]
+		for more := header&0x40 != 0; more && len(p) > 0; p = p[1:] { // padding length
+			more = p[0] == 255
+		}
+		if header&0x80 != 0 {
+			lengths = int(header&0x3f) - 1
+		}
+	}
+	for range lengths {
+		if len(p) > 0 && p[0] >= 252 { // two bytes: RFC 6716, section 3.2.1
+			p = p[1:]
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		p = p[1:]
+	}
+	return p
+}

@@ -1,0 +1,129 @@
+package media
+
+import (
+	"runtime"
+	"sync"
+	"time"
+)
+
+// maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer takes
+// in and plays a little faster. After a longer stall the rest is skipped and the voice goes on later.
+const maxCatchUp = 10
+
+// Ticker is the 20 ms clock of all playouts of a process. Encoding and sending a frame takes about 70 us, so one goroutine
+// would be busy with 285 talkers: the playouts are spread over as many shards as Go runs threads, each with a goroutine
+// that sleeps while none of its playouts is talking.
+type Ticker struct {
+	shards []*shard
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	next int // the shard of the next playout
+}
+
+// NewTicker starts the clock. Close stops it.
+func NewTicker() *Ticker {
+	t := &Ticker{shards: make([]*shard, runtime.GOMAXPROCS(0)), stop: make(chan struct{})}
+	epoch := time.Now()
+	for i := range t.shards {
+		// Phases are staggered so that the shards' bursts of packets do not meet.
+		phase := FrameDuration * time.Duration(i) / time.Duration(len(t.shards))
+		s := &shard{epoch: epoch.Add(phase), wake: make(chan struct{}, 1)}
+		t.shards[i] = s
+		t.wg.Go(func() { s.run(t.stop) })
+	}
+	return t
+}
+
+// Close stops the clock and waits until no playout is being served. Playouts that are still open fall silent.
+func (t *Ticker) Close() {
+	close(t.stop)
+	t.wg.Wait()
+}
+
+func (t *Ticker) shard() *shard {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.shards[t.next]
+	t.next = (t.next + 1) % len(t.shards)
+	return s
+}
+
+type shard struct {
+	epoch time.Time     // ticks are at whole frames after it
+	wake  chan struct{} // a token: look at added
+
+	mu    sync.Mutex
+	added []*Playout // waiting for their first tick
+}
+
+// add has the playout served from the next tick on, until its tick method returns false.
+func (s *shard) add(p *Playout) {
+	s.mu.Lock()
+	s.added = append(s.added, p)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeAdded appends the playouts that were added to active.
+func (s *shard) takeAdded(active []*Playout) []*Playout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	active = append(active, s.added...)
+	clear(s.added)
+	s.added = s.added[:0]
+	return active
+}
+
+func (s *shard) run(stop <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var active []*Playout
+	var due time.Time // of the next tick; absolute, so that lateness does not add up
+	for {
+		if len(active) == 0 {
+			select {
+			case <-s.wake:
+			case <-stop:
+				return
+			}
+			due = s.after(time.Now())
+		}
+		timer.Reset(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-stop:
+			return
+		}
+		if missed := time.Since(due) / FrameDuration; missed > maxCatchUp {
+			due = due.Add((missed - maxCatchUp) * FrameDuration)
+		}
+		active = tickAll(s.takeAdded(active), due)
+		due = due.Add(FrameDuration)
+	}
+}
+
+// after returns the first tick after now.
+func (s *shard) after(now time.Time) time.Time {
+	k := now.Sub(s.epoch)/FrameDuration + 1
+	if now.Before(s.epoch) {
+		k = 0
+	}
+	return s.epoch.Add(k * FrameDuration)
+}
+
+// tickAll serves the playouts and returns those that have more to say.
+func tickAll(active []*Playout, at time.Time) []*Playout {
+	more := active[:0]
+	for _, p := range active {
+		if p.tick(at) {
+			more = append(more, p)
+		}
+	}
+	clear(active[len(more):])
+	return more
+}
