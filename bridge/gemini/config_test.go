@@ -1,0 +1,199 @@
+package gemini_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"voxgate/bridge/gemini"
+)
+
+// standard is what every setup has unless the client says otherwise.
+const standard = `"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
+
+func TestParseConfig(t *testing.T) {
+	for _, c := range []struct {
+		name, in, want string
+		warnings       []string // each a piece of one, in order
+		textOnly       bool
+		functions      []string
+	}{
+		{name: "nothing", in: ``, want: `{` + standard + `}`},
+		{name: "null", in: `null`, want: `{` + standard + `}`},
+		{name: "empty", in: `{}`, want: `{` + standard + `}`},
+		{
+			name: "the guide's example", in: `{"model":"models/gemini-2.0-flash-live-001","systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]},"generationConfig":{"responseModalities":["audio"]}}`,
+			want:     `{` + standard + `,"systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]}}`,
+			warnings: []string{"gemini-2.0-flash-live-001 was shut down"},
+		},
+		{name: "other retired", in: `{"model":"gemini-live-2.5-flash-preview"}`, want: `{` + standard + `}`, warnings: []string{"shut down"}},
+		{
+			name: "model without prefix", in: `{"model":"gemini-2.5-flash-native-audio-preview-12-2025"}`,
+			want: `{` + strings.Replace(standard, "gemini-3.8-live", "gemini-2.5-flash-native-audio-preview-12-2025", 1) + `}`,
+		},
+		{name: "text", in: `{"generationConfig":{"responseModalities":["text"]},"outputAudioTranscription":null}`, want: `{` + standard + `}`, warnings: []string{"stays on"}, textOnly: true},
+		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`},
+		{name: "image", in: `{"generationConfig":{"responseModalities":["image"]}}`, want: `{` + standard + `}`, warnings: []string{"not with images"}},
+		{
+			name: "text of a model that has it", in: `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
+			want: `{"generationConfig":{"responseModalities":["TEXT"]},"inputAudioTranscription":{},"model":"models/gemini-live-2.5-flash"}`,
+		},
+		{
+			name: "no transcripts", in: `{"inputAudioTranscription":false,"outputAudioTranscription":null}`,
+			want: `{"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
+		},
+		{
+			name: "numbers stay as they came", in: `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
+			want: `{"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 2)[1] + `}`,
+		},
+		{
+			name: "snake_case and unknown names", in: `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
+			want:     `{"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 2)[1] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
+			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness was dropped"},
+		},
+		{
+			name: "not of the Live API", in: `{"generationConfig":{"stopSequences":["x"],"responseMimeType":"text/plain"},"sessionResumption":{"handle":"x"}}`,
+			want: `{` + standard + `}`, warnings: []string{"sessionResumption was dropped", "responseMimeType was dropped", "stopSequences was dropped"},
+		},
+		{
+			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}],"voxgate":{"canvas":true}}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"historyConfig":{"initialHistoryInClientContent":true},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
+		},
+		{
+			name: "what the model refuses", in: `{"proactivity":{"proactiveAudio":true},"generationConfig":{"thinkingConfig":{"thinkingBudget":0},"enableAffectiveDialog":true}}`,
+			want: `{` + standard + `}`, warnings: []string{"thinkingConfig was dropped", "proactivity was dropped", "enableAffectiveDialog was dropped"},
+		},
+		{
+			name: "what the model insists on", in: `{"model":"gemini-3.8-live-extended-thinking"}`,
+			want: `{"generationConfig":{"responseModalities":["AUDIO"],"thinkingConfig":{"thinkingLevel":"LOW"}},"inputAudioTranscription":{},"model":"models/gemini-3.8-live-extended-thinking","outputAudioTranscription":{}}`,
+		},
+		{
+			name: "search and functions", in: `{"tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","description":"d"}]}]}`,
+			want: `{` + standard + `,"tools":[{"functionDeclarations":[{"description":"d","name":"f"}]},{"googleSearch":{}}]}`, functions: []string{"f"},
+		},
+		{
+			name: "JSON Schema", in: `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/x"}]}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
+			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"]}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
+			warnings: []string{"sent as parameters", "items.anyOf[1].$ref was dropped", "my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
+		},
+		{
+			name: "behavior", in: `{"tools":[{"functionDeclarations":[{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},{"name":"g","behavior":"non_blocking"}]}]}`,
+			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"behavior":"BLOCKING","name":"f"},{"behavior":"NON_BLOCKING","name":"g"}]}]}`,
+			warnings: []string{"scheduling was dropped", "defaultScheduling was dropped", "read as behavior"}, functions: []string{"f", "g"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, err := gemini.ParseConfig(json.RawMessage(c.in), "initialConfig")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(config.Effective()); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if len(config.Warnings) != len(c.warnings) {
+				t.Errorf("warnings %q", config.Warnings)
+			} else {
+				for i, w := range config.Warnings {
+					if !strings.Contains(w, c.warnings[i]) || !strings.HasSuffix(w, ".") {
+						t.Errorf("warning %q, want %q", w, c.warnings[i])
+					}
+				}
+			}
+			if config.TextOnly != c.textOnly {
+				t.Errorf("TextOnly is %v", config.TextOnly)
+			}
+			if !slices.Equal(config.FunctionNames, c.functions) {
+				t.Errorf("functions %q", config.FunctionNames)
+			}
+			// What was made of a config needs no further change.
+			again, err := gemini.ParseConfig(config.Effective(), "again")
+			if err != nil || !json.Valid(config.Effective()) {
+				t.Fatal(err)
+			}
+			if a, b := string(again.Effective()), string(config.Effective()); a != b && again.Model == config.Model && c.name != "no transcripts" {
+				t.Errorf("not stable: %s", a)
+			}
+		})
+	}
+}
+
+func TestParseConfigKeepsOurOptions(t *testing.T) {
+	config, err := gemini.ParseConfig(json.RawMessage(`{"model":"models/gemini-2.5-flash-native-audio-latest","voxgate":{"a":9007199254740993}}`), "p")
+	if err != nil || string(config.Voxgate) != `{"a":9007199254740993}` || config.Model != "gemini-2.5-flash-native-audio-latest" {
+		t.Errorf("%+v, %v", config, err)
+	}
+}
+
+func TestParseConfigErrors(t *testing.T) {
+	for _, c := range []struct{ in, field, problem string }{
+		{`{`, "c", "not valid JSON"},
+		{`[]`, "c", "must be an object"},
+		{`"x"`, "c", "must be an object"},
+		{`{"model":7}`, "c.model", "must be a string"},
+		{`{"model":"../x y"}`, "c.model", "not the name"},
+		{`{"voxgate":[]}`, "c.voxgate", "must be an object"},
+		{`{"generationConfig":7}`, "c.generationConfig", "must be an object"},
+		{`{"generationConfig":{"topK":"forty"}}`, "c.generationConfig.topK", "must be a number"},
+		{`{"generationConfig":{"topK":40.5}}`, "c.generationConfig.topK", "whole number"},
+		{`{"generationConfig":{"temperature":3}}`, "c.generationConfig.temperature", "from 0 to 2"},
+		{`{"generationConfig":{"maxOutputTokens":true}}`, "c.generationConfig.maxOutputTokens", "whole number"},
+		{`{"generationConfig":{"responseModalities":["audio","smell"]}}`, "c.generationConfig.responseModalities[1]", "must be"},
+		{`{"generationConfig":{"responseModalities":{}}}`, "c.generationConfig.responseModalities", "must be an array"},
+		{`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":7}}}}}`, "c.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", "must be a string"},
+		{`{"systemInstruction":{"parts":"x"}}`, "c.systemInstruction.parts", "must be an array"},
+		{`{"systemInstruction":{"parts":[null]}}`, "c.systemInstruction.parts[0]", "must not be null"},
+		{`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":"yes"}}}`, "c.realtimeInputConfig.automaticActivityDetection.disabled", "true or false"},
+		{`{"tools":{}}`, "c.tools", "must be an array"},
+		{`{"tools":[7]}`, "c.tools[0]", "must be an object"},
+		{`{"tools":[{"functionDeclarations":[{"name":"a b"}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a letter"},
+		{`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]},{"functionDeclarations":[{"name":"f"}]}]}`, "c.tools[2].functionDeclarations[0].name", "declared twice"},
+		{`{"tools":[{"functionDeclarations":[{"name":"f","behavior":"LAZY"}]}]}`, "c.tools[0].functionDeclarations[0].behavior", "BLOCKING"},
+		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":7}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x", "must be an object"},
+		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
+	} {
+		_, err := gemini.ParseConfig(json.RawMessage(c.in), "c")
+		wrong, ok := errors.AsType[*gemini.FieldError](err)
+		if !ok || wrong.Field != c.field || !strings.Contains(wrong.Problem, c.problem) {
+			t.Errorf("%s: %v, want %s %s", c.in, err, c.field, c.problem)
+		}
+	}
+}
+
+func TestWarningsAreBounded(t *testing.T) {
+	fields := make(map[string]int)
+	for i := range 1000 {
+		fields["x"+strings.Repeat("y", i)] = i
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := gemini.ParseConfig(raw, "c")
+	if err != nil || len(config.Warnings) > 40 {
+		t.Errorf("%d warnings, %v", len(config.Warnings), err)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`))
+	f.Add([]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`))
+	f.Add([]byte(`{"avatarConfig":{"x":1},"labels":{"a":null},"system_instruction":"x","generationConfig":{"thinkingConfig":null}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		config, err := gemini.ParseConfig(raw, "c")
+		if err != nil {
+			if _, ok := errors.AsType[*gemini.FieldError](err); !ok {
+				t.Fatalf("%T", err)
+			}
+			return
+		}
+		again, err := gemini.ParseConfig(config.Effective(), "c")
+		if err != nil {
+			t.Fatalf("%s is refused: %v", config.Effective(), err)
+		}
+		if again.Model != config.Model {
+			t.Fatalf("model %q became %q", config.Model, again.Model)
+		}
+	})
+}

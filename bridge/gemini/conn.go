@@ -1,0 +1,229 @@
+package gemini
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Conn is one Live connection, made by Client.Dial. One goroutine may send (SendAudio, Send) while another one
+// receives (Recv). Close may be called by anybody at any time. Pings of the server are answered while Recv runs.
+type Conn struct {
+	ws     *websocket.Conn
+	key    Secret // to keep it out of what the server says
+	closed chan struct{}
+	close  func() error
+
+	// Owned by the sender.
+	frame []byte // the audio message under construction
+	raw   []byte // its samples, little endian
+
+	// Owned by the receiver.
+	in      bytes.Buffer
+	dec     decoder
+	waiting []*ServerMessage // came with or before setupComplete
+	dead    error            // the first error that ended receiving
+}
+
+func newConn(ws *websocket.Conn, key Secret) *Conn {
+	c := &Conn{ws: ws, key: key, closed: make(chan struct{})}
+	ws.SetReadLimit(readLimit)
+	c.close = sync.OnceValue(c.shut)
+	return c
+}
+
+// Close sends a close frame if the peer still takes it, and closes the connection. Recv and sends under way return
+// at once with an error that wraps net.ErrClosed. Further calls return what the first one did.
+func (c *Conn) Close() error { return c.close() }
+
+func (c *Conn) shut() error {
+	close(c.closed)
+	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	// An error means that the peer is gone or does not read; closing is what helps then.
+	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
+	return c.ws.Close()
+}
+
+// isClosed reports whether our side has closed the connection.
+func (c *Conn) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// SendAudio sends mono samples at rate Hz; any length, of which 20 to 40 ms are recommended. It keeps nothing of pcm.
+// Time limits are those of Send.
+func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
+	c.raw = c.raw[:0]
+	for _, s := range pcm {
+		c.raw = append(c.raw, byte(s), byte(uint16(s)>>8))
+	}
+	f := append(c.frame[:0], `{"realtimeInput":{"audio":{"data":"`...)
+	f = base64.StdEncoding.AppendEncode(f, c.raw)
+	f = append(f, `","mimeType":"audio/pcm;rate=`...)
+	f = strconv.AppendInt(f, int64(rate), 10)
+	f = append(f, `"}}}`...)
+	c.frame = f
+	return c.write(ctx, f)
+}
+
+// Send sends one message. It fails after 2 s, or at ctx's deadline if that is earlier, when the peer does not read;
+// the connection is of no use then. A ctx cancelled while it runs does not stop it, Close does.
+func (c *Conn) Send(ctx context.Context, m ClientMessage) error {
+	frame, err := m.encode()
+	if err != nil {
+		return err
+	}
+	return c.write(ctx, frame)
+}
+
+func (c *Conn) write(ctx context.Context, frame []byte) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("gemini: send: %w", ended(ctx))
+	}
+	deadline := time.Now().Add(writeTimeout)
+	d, bounded := ctx.Deadline()
+	if bounded = bounded && d.Before(deadline); bounded {
+		deadline = d
+	}
+	err := c.ws.SetWriteDeadline(deadline)
+	if err == nil {
+		err = c.ws.WriteMessage(websocket.TextMessage, frame)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case c.isClosed():
+		return fmt.Errorf("gemini: send: %w", net.ErrClosed)
+	case bounded && isTimeout(err):
+		return fmt.Errorf("gemini: send: %w: %w", context.DeadlineExceeded, err)
+	default:
+		return fmt.Errorf("gemini: send: %w", err)
+	}
+}
+
+// Recv returns the next message. The Audio of a message is valid until the next call; all else is the caller's.
+//
+// After a *FrameError or a *ServerError the connection goes on. Every other error is final and is returned by each
+// further call: *CloseError when the server ended it or the link was lost, ctx's error when ctx ended (which makes
+// the connection unusable), net.ErrClosed after Close.
+func (c *Conn) Recv(ctx context.Context) (*ServerMessage, error) {
+	if len(c.waiting) > 0 {
+		m := c.waiting[0]
+		c.waiting = c.waiting[1:]
+		return m, nil
+	}
+	m, err := c.next(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("gemini: receive: %w", err)
+	}
+	return m, nil
+}
+
+// setup sends the first message and receives until it is accepted.
+func (c *Conn) setup(ctx context.Context, frame []byte) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
+		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
+	defer cancel()
+	if err := c.write(ctx, frame); err != nil {
+		// The server may have closed with a reason while we wrote, which says more than the broken pipe.
+		if !isTimeout(err) {
+			if _, rerr := c.next(ctx); rerr != nil {
+				return rerr
+			}
+		}
+		return err
+	}
+	for {
+		m, err := c.next(ctx)
+		if err != nil {
+			if _, broken := errors.AsType[*FrameError](err); broken {
+				continue
+			}
+			return err
+		}
+		done := m.SetupComplete
+		if m.SetupComplete = false; !m.empty() {
+			c.waiting = append(c.waiting, m)
+			c.dec.pcm = nil // m keeps it
+		}
+		if done && ctx.Err() == nil { // else the read deadline may have been set meanwhile
+			return nil
+		}
+	}
+}
+
+// next reads and decodes one message.
+func (c *Conn) next(ctx context.Context) (*ServerMessage, error) {
+	if c.dead != nil {
+		return nil, c.dead
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	if err := c.read(ctx); err != nil {
+		c.dead = err
+		return nil, err
+	}
+	m, err := c.dec.decode(c.in.Bytes())
+	if told, ok := errors.AsType[*ServerError](err); ok {
+		told.Message = c.key.hide(told.Message)
+	}
+	return m, err
+}
+
+// read fills c.in with the next text or binary message; the server uses both.
+func (c *Conn) read(ctx context.Context) error {
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { _ = c.ws.SetReadDeadline(time.Unix(1, 0)) })
+		defer stop()
+	}
+	if c.in.Reset(); c.in.Cap() > keepBuffer {
+		c.in = bytes.Buffer{}
+	}
+	_, r, err := c.ws.NextReader()
+	if err == nil {
+		_, err = c.in.ReadFrom(r)
+	}
+	if err == nil {
+		return nil
+	}
+	if c.isClosed() {
+		return net.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	if errors.Is(err, websocket.ErrReadLimit) {
+		return &CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
+	}
+	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
+		return &CloseError{Code: closed.Code, Reason: oneLine(c.key.hide(closed.Text), 123)}
+	}
+	return &CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), err: err}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// ended returns the error of a context that is done: it wraps ctx.Err() and the cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,266 @@
+package gemini_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini"
+)
+
+func TestSend(t *testing.T) {
+	got := make(chan string, 1)
+	conn := dial(t, tcpClient(t, live(func(t testing.TB, ws *websocket.Conn) {
+		for {
+			kind, data, err := ws.ReadMessage()
+			if err != nil {
+				return
+			}
+			if kind != websocket.TextMessage || !json.Valid(data) {
+				t.Errorf("frame of kind %d: %s", kind, data)
+			}
+			got <- string(data)
+		}
+	}).handler(t)))
+	for _, c := range []struct {
+		send func() error
+		want string
+	}{
+		{
+			func() error { return conn.SendAudio(t.Context(), []int16{1, -2, 32767, -32768}, 16000) },
+			`{"realtimeInput":{"audio":{"data":"AQD+//9/AIA=","mimeType":"audio/pcm;rate=16000"}}}`,
+		},
+		{
+			func() error { return conn.SendAudio(t.Context(), nil, 24000) },
+			`{"realtimeInput":{"audio":{"data":"","mimeType":"audio/pcm;rate=24000"}}}`,
+		},
+		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: "hi"}}), `{"realtimeInput":{"text":"hi"}}`},
+		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}}), `{"realtimeInput":{"activityStart":{}}}`},
+		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}}), `{"realtimeInput":{"activityEnd":{}}}`},
+		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}}), `{"realtimeInput":{"audioStreamEnd":true}}`},
+		{
+			send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &gemini.Blob{MIMEType: "image/jpeg", Data: []byte{255}}}}),
+			`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"/w=="}}}`,
+		},
+		{
+			send(t, conn, gemini.ClientMessage{ClientContent: &gemini.ClientContent{
+				Turns: []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"hi"}]`)}}, TurnComplete: true,
+			}}),
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"hi"}]}],"turnComplete":true}}`,
+		},
+		{
+			send(t, conn, gemini.ClientMessage{ToolResponse: &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{
+				{ID: "1", Name: "f", Response: json.RawMessage(`{"n":9007199254740993}`), Scheduling: "SILENT"},
+			}}}),
+			`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"n":9007199254740993},"scheduling":"SILENT"}]}}`,
+		},
+	} {
+		if err := c.send(); err != nil {
+			t.Fatal(err)
+		}
+		if frame := <-got; frame != c.want {
+			t.Errorf("sent %s\nwant %s", frame, c.want)
+		}
+	}
+	for _, m := range []gemini.ClientMessage{{}, {ClientContent: &gemini.ClientContent{}, RealtimeInput: &gemini.RealtimeInput{}}} {
+		if conn.Send(t.Context(), m) == nil {
+			t.Errorf("%+v was sent", m)
+		}
+	}
+}
+
+func send(t *testing.T, conn *gemini.Conn, m gemini.ClientMessage) func() error {
+	return func() error { return conn.Send(t.Context(), m) }
+}
+
+func TestServerEnds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		end    func(ws *websocket.Conn)
+		code   int
+		reason string
+	}{
+		{"close frame", func(ws *websocket.Conn) {
+			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(1011, "The service is currently unavailable."))
+			untilGone(t, ws)
+		}, 1011, "currently unavailable"},
+		{"no close frame", func(ws *websocket.Conn) { _ = ws.NetConn().Close() }, 1006, ""},
+		{"reset", func(ws *websocket.Conn) {
+			_ = ws.NetConn().(*net.TCPConn).SetLinger(0)
+			_ = ws.NetConn().Close()
+		}, 1006, ""},
+		{"garbage", func(ws *websocket.Conn) {
+			_, _ = ws.NetConn().Write([]byte{0xff, 0xff, 0xff, 0xff})
+			untilGone(t, ws)
+		}, 1006, ""},
+		{"too big", func(ws *websocket.Conn) {
+			_, _ = ws.NetConn().Write([]byte{0x82, 127, 0, 0, 0, 0, 0x40, 0, 0, 0})
+			untilGone(t, ws)
+		}, 1009, "over our limit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := dial(t, tcpClient(t, live(func(_ testing.TB, ws *websocket.Conn) { c.end(ws) }).handler(t)))
+			for range 1200 { // gorilla panics at the thousandth read of a dead connection
+				_, err := conn.Recv(t.Context())
+				closed, ok := errors.AsType[*gemini.CloseError](err)
+				if !ok || closed.Code != c.code || !strings.Contains(closed.Reason, c.reason) {
+					t.Fatalf("%v, want %d", err, c.code)
+				}
+			}
+		})
+	}
+}
+
+func TestBadMessagesDoNotEnd(t *testing.T) {
+	conn := dial(t, tcpClient(t, live(func(_ testing.TB, ws *websocket.Conn) {
+		for _, m := range []string{`{"serverContent":`, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"quota of ` + testKey + `"}}`, `{"serverContent":{"turnComplete":true}}`} {
+			_ = ws.WriteMessage(websocket.BinaryMessage, []byte(m))
+		}
+		untilGone(t, ws)
+	}).handler(t)))
+	_, err := conn.Recv(t.Context())
+	if _, ok := errors.AsType[*gemini.FrameError](err); !ok {
+		t.Errorf("%v, want a FrameError", err)
+	}
+	_, err = conn.Recv(t.Context())
+	if told, ok := errors.AsType[*gemini.ServerError](err); !ok || told.Code != 429 || strings.Contains(err.Error(), testKey) {
+		t.Errorf("%v, want a ServerError", err)
+	}
+	if m, err := conn.Recv(t.Context()); err != nil || !m.Content.TurnComplete {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+func TestStalledPeerHitsTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
+		defer close(release)
+		start := time.Now()
+		err := conn.SendAudio(t.Context(), make([]int16, 320), 16000)
+		if stalled, ok := errors.AsType[net.Error](err); !ok || !stalled.Timeout() || time.Since(start) != 2*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestContextDeadlineBoundsSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
+		defer close(release)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := conn.SendAudio(ctx, make([]int16, 320), 16000); err == nil || time.Since(start) != 300*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if err := conn.Send(ctx, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: "x"}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v with a context that is over", err)
+		}
+	})
+}
+
+func TestCloseUnblocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		code := make(chan int, 1)
+		conn := dial(t, pipeClient(t, live(func(_ testing.TB, ws *websocket.Conn) {
+			for {
+				if _, _, err := ws.ReadMessage(); err != nil {
+					closed, _ := errors.AsType[*websocket.CloseError](err)
+					code <- closed.Code
+					return
+				}
+			}
+		}).handler(t)))
+		received := make(chan error)
+		go func() { _, err := conn.Recv(t.Context()); received <- err }()
+		synctest.Wait()
+		first := conn.Close()
+		if err := <-received; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Recv: %v", err)
+		}
+		if got := <-code; got != websocket.CloseNormalClosure {
+			t.Errorf("the server got %d", got)
+		}
+		if again := conn.Close(); again != first { //nolint:errorlint // the very same
+			t.Errorf("Close: %v, then %v", first, again)
+		}
+		if err := conn.SendAudio(t.Context(), nil, 16000); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("SendAudio: %v", err)
+		}
+		if _, err := conn.Recv(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Recv: %v", err)
+		}
+	})
+}
+
+func TestCloseDoesNotWaitForADeafPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
+		defer close(release)
+		start := time.Now()
+		_ = conn.Close()
+		if took := time.Since(start); took > 500*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestRecvEndsWithItsContext(t *testing.T) {
+	conn := dial(t, tcpClient(t, live(untilGone).handler(t)))
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := conn.Recv(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := conn.Recv(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the same error again", err)
+	}
+}
+
+func TestPingsAreAnswered(t *testing.T) {
+	ponged := make(chan string, 1)
+	conn := dial(t, tcpClient(t, live(func(t testing.TB, ws *websocket.Conn) {
+		ws.SetPongHandler(func(data string) error { ponged <- data; return nil })
+		_ = ws.WriteControl(websocket.PingMessage, []byte("still there?"), time.Now().Add(time.Second))
+		untilGone(t, ws)
+	}).handler(t)))
+	received := make(chan struct{})
+	go func() { defer close(received); _, _ = conn.Recv(t.Context()) }()
+	if got := <-ponged; got != "still there?" {
+		t.Errorf("pong %q", got)
+	}
+	_ = conn.Close()
+	<-received
+}
+
+// TestAudioIsOverwritten documents who owns the samples.
+func TestAudioIsOverwritten(t *testing.T) {
+	message := func(sample byte) []byte {
+		data := base64.StdEncoding.EncodeToString([]byte{sample, 0, sample, 0})
+		return []byte(`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + data + `"}}]}}}`)
+	}
+	conn := dial(t, tcpClient(t, live(func(t testing.TB, ws *websocket.Conn) {
+		_ = ws.WriteMessage(websocket.BinaryMessage, message(1))
+		_ = ws.WriteMessage(websocket.BinaryMessage, message(2))
+		untilGone(t, ws)
+	}).handler(t)))
+	first, err := conn.Recv(t.Context())
+	if err != nil || first.Content.Audio[0] != 1 || first.Content.AudioRate != 24000 || first.Content.Fields != nil {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	second, err := conn.Recv(t.Context())
+	if err != nil || &first.Content.Audio[0] != &second.Content.Audio[0] {
+		t.Errorf("a second buffer was made (%v)", err)
+	}
+}

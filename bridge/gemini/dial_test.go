@@ -1,0 +1,248 @@
+package gemini_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini"
+)
+
+func TestDialSendsKeyPathAndSetup(t *testing.T) {
+	const path = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+	for _, c := range []struct{ name, scheme, suffix, want string }{
+		{"http", "http", "", path},
+		{"ws", "ws", "", path},
+		{"trailing slash", "http", "/", path},
+		{"prefix", "ws", "/proxy/gemini", "/proxy/gemini" + path},
+		{"prefix with slash", "http", "/proxy/", "/proxy" + path},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got *http.Request
+			var setup []byte
+			inner := script(func(_ testing.TB, ws *websocket.Conn) {
+				_, setup, _ = ws.ReadMessage()
+				_ = ws.WriteMessage(websocket.TextMessage, []byte(`{"setupComplete":{}}`))
+				untilGone(t, ws)
+			}).handler(t)
+			client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = r
+				inner.ServeHTTP(w, r)
+			}))
+			client.BaseURL = c.scheme + strings.TrimPrefix(client.BaseURL, "http") + c.suffix
+			conn, err := client.Dial(t.Context(), gemini.Setup{Handle: "h-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			if got.URL.Path != c.want || got.URL.RawQuery != "" {
+				t.Errorf("path %q", got.URL)
+			}
+			if key := got.Header.Get("X-Goog-Api-Key"); key != testKey {
+				t.Errorf("key %q", key)
+			}
+			if ext := got.Header.Get("Sec-Websocket-Extensions"); ext != "" {
+				t.Errorf("asked for %q", ext)
+			}
+			if want := `"sessionResumption":{"handle":"h-1"}`; !strings.Contains(string(setup), want) {
+				t.Errorf("setup %s", setup)
+			}
+		})
+	}
+}
+
+func TestNoKeyNoHeader(t *testing.T) {
+	t.Setenv("GEMINI_API_KEY", "from-the-environment")
+	client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, has := r.Header["X-Goog-Api-Key"]; has {
+			t.Errorf("%s carries a key", r.URL.Path)
+		}
+		http.Error(w, "{}", http.StatusTeapot)
+	}))
+	client.APIKey = ""
+	_, err := client.Dial(t.Context(), gemini.Setup{})
+	wantStatus(t, err, http.StatusTeapot)
+	wantStatus(t, client.Check(t.Context(), ""), http.StatusTeapot)
+}
+
+func TestBaseURLRefused(t *testing.T) {
+	for _, base := range []string{"ftp://x", "host:1", "http://", "http://u:hunter2@x", "http://x?key=hunter2", "http://x:hunter2", ":", "/path"} {
+		client := &gemini.Client{BaseURL: base}
+		_, err := client.Dial(t.Context(), gemini.Setup{})
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", base, err)
+		}
+		if _, err := client.REST(t.Context()); err == nil {
+			t.Errorf("%s: REST takes it", base)
+		}
+	}
+}
+
+func wantStatus(t *testing.T, err error, status int) {
+	t.Helper()
+	if refused, ok := errors.AsType[*gemini.HandshakeError](err); !ok || refused.Status != status {
+		t.Errorf("%v, want a HandshakeError with %d", err, status)
+	}
+}
+
+func TestHandshakeStatus(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusFound} {
+		client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"error": {"code": %d, "message": "no\nluck with %s"}}`, status, testKey)
+		}))
+		_, err := client.Dial(t.Context(), gemini.Setup{})
+		wantStatus(t, err, status)
+		if text := err.Error(); strings.Contains(text, testKey) || !strings.Contains(text, "luck") {
+			t.Errorf("%d: %s", status, text)
+		}
+		err = client.Check(t.Context(), "")
+		if err == nil || strings.Contains(err.Error(), testKey) {
+			t.Errorf("check: %v", err)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("X-Goog-Api-Key") != testKey:
+			http.Error(w, `{"error":{"code":403,"message":"no"}}`, http.StatusForbidden)
+		case r.URL.Path != "/p/v1beta/models/gemini-3.8-live":
+			http.Error(w, `{"error":{"code":404,"message":"no"}}`, http.StatusNotFound)
+		default:
+			fmt.Fprint(w, `{"name":"models/gemini-3.8-live"}`)
+		}
+	}))
+	client.BaseURL = strings.Replace(client.BaseURL, "http", "ws", 1) + "/p/"
+	if err := client.Check(t.Context(), "models/gemini-3.8-live"); err != nil {
+		t.Error(err)
+	}
+	wantStatus(t, client.Check(t.Context(), "gemini-9"), http.StatusNotFound)
+}
+
+func TestSetupRefused(t *testing.T) {
+	reason := `Unknown name "x" for key ` + testKey + " and once more "
+	reason = (strings.Repeat(" ", 115-len(reason)-10) + reason + testKey)[:120] // cut in the key's middle
+	client := tcpClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
+		_, _, _ = ws.ReadMessage()
+		_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(1007, reason))
+		untilGone(t, ws)
+	}).handler(t))
+	_, err := client.Dial(t.Context(), gemini.Setup{})
+	closed, ok := errors.AsType[*gemini.CloseError](err)
+	if !ok || closed.Code != 1007 || !strings.Contains(closed.Reason, "Unknown name") || strings.Contains(closed.Reason, testKey[:8]) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDialEnds cancels and starves a dial in every phase. Time is the bubble's: the ten seconds pass at once.
+func TestDialEnds(t *testing.T) {
+	never := func(conn net.Conn) { drain(conn); _ = conn.Close() }
+	for _, c := range []struct {
+		name string
+		dial func(t *testing.T) *gemini.Client
+	}{
+		{"no connection", func(*testing.T) *gemini.Client {
+			return &gemini.Client{BaseURL: "ws://x", NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}
+		}},
+		{"no answer to the upgrade", func(*testing.T) *gemini.Client {
+			return &gemini.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go never(theirs)
+				return ours, nil
+			}}
+		}},
+		{"nobody reads", func(t *testing.T) *gemini.Client {
+			return &gemini.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				t.Cleanup(func() { _ = theirs.Close() })
+				return ours, nil
+			}}
+		}},
+		{"no setupComplete", func(t *testing.T) *gemini.Client {
+			return pipeClient(t, script(untilGone).handler(t))
+		}},
+		{"other messages for ever", func(t *testing.T) *gemini.Client {
+			return pipeClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
+				go untilGone(t, ws)
+				for ws.WriteMessage(websocket.TextMessage, []byte(`{"x":1}`)) == nil {
+					time.Sleep(time.Second)
+				}
+			}).handler(t))
+		}},
+	} {
+		t.Run(c.name+", cancelled", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(3*time.Second, cancel)
+				start := time.Now()
+				_, err := c.dial(t).Dial(ctx, gemini.Setup{})
+				if took := time.Since(start); !errors.Is(err, context.Canceled) || took > 3500*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+			})
+		})
+		t.Run(c.name+", in time", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				_, err := c.dial(t).Dial(t.Context(), gemini.Setup{})
+				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 11*time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+			})
+		})
+	}
+}
+
+func TestEarlyMessagesAreKept(t *testing.T) {
+	client := tcpClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
+		for _, m := range []string{`{"a":1}`, `{]`, `{"setupComplete":{"sessionId":"s"},"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, `{"b":2}`} {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(m))
+		}
+		untilGone(t, ws)
+	}).handler(t))
+	conn := dial(t, client)
+	for i, ok := range []func(*gemini.ServerMessage) bool{
+		func(m *gemini.ServerMessage) bool { return string(m.Extra["a"]) == "1" },
+		func(m *gemini.ServerMessage) bool { return m.Resumption != nil && m.Resumption.Handle == "h" },
+		func(m *gemini.ServerMessage) bool { return string(m.Extra["b"]) == "2" },
+	} {
+		m, err := conn.Recv(t.Context())
+		if err != nil || !ok(m) {
+			t.Errorf("message %d: %+v, %v", i, m, err)
+		}
+	}
+}
+
+func TestSecretDoesNotPrint(t *testing.T) {
+	client := gemini.Client{APIKey: testKey}
+	encoded, err := json.Marshal(client.APIKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "key", client.APIKey, "client", slog.AnyValue(map[string]any{"k": client.APIKey}))
+	for _, text := range []string{
+		fmt.Sprint(client.APIKey), fmt.Sprintf("%v %+v %#v %s %q %x %d", client, &client, client, client.APIKey, client.APIKey, client.APIKey, client.APIKey),
+		string(encoded), log.String(),
+	} {
+		if strings.Contains(text, testKey) || strings.Contains(text, fmt.Sprintf("%x", testKey)) {
+			t.Errorf("printed in %s", text)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package emulator_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/gemini"
+)
+
+const toolConfig = `{"tools":[{"functionDeclarations":[{"name":"weather"},{"name":"slow","behavior":"BLOCKING"}]}]}`
+
+// respond answers a call.
+func (p *peer) respond(id, response, scheduling string) {
+	p.t.Helper()
+	p.send(gemini.ClientMessage{ToolResponse: &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{
+		{ID: id, Response: json.RawMessage(response), Scheduling: scheduling},
+	}}})
+}
+
+func (p *peer) call(text string) gemini.FunctionCall {
+	p.t.Helper()
+	p.text(text)
+	m := p.until(func(m *message) bool { return len(m.ToolCalls) > 0 })
+	return m.ToolCalls[0]
+}
+
+func TestToolCall(t *testing.T) {
+	for _, name := range []string{"weather", "slow"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := join(t, newPeer(t, silent), toolConfig)
+				call := p.call(`/tool ` + name + ` {"n": 9007199254740993}`)
+				if call.Name != name || string(call.Args) != `{"n":9007199254740993}` || call.ID == "" {
+					t.Fatalf("%+v", call)
+				}
+				p.respond("nobody's", `{"output":"x"}`, "")
+				p.respond(call.ID, `{"output":"sunny"}`, "")
+				asked := p.turn() // of the turn that asked
+				if len(asked.audio) != 0 || asked.text != "" {
+					t.Errorf("the asking turn says %q", asked.text)
+				}
+				answer := p.turn()
+				if want := `The tool ` + name + ` says: {"output":"sunny"}`; answer.text != want || len(answer.audio) == 0 {
+					t.Errorf("says %q with %d samples", answer.text, len(answer.audio))
+				}
+			})
+		})
+	}
+}
+
+func TestEmptyResponseIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), toolConfig)
+		first := p.call(`/tool slow`)
+		p.respond(first.ID, `{}`, "")
+		again := p.until(func(m *message) bool { return len(m.ToolCalls) > 0 }).ToolCalls[0]
+		if again.ID == first.ID || again.Name != first.Name {
+			t.Errorf("%+v after %+v", again, first)
+		}
+	})
+}
+
+func TestBargeInCancelsABlockingCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), toolConfig)
+		call := p.call(`/tool slow`)
+		p.speak(tone(16000, 440, time.Second))
+		m := p.until(func(m *message) bool { return len(m.Cancelled) > 0 })
+		if m.Cancelled[0] != call.ID {
+			t.Errorf("cancelled %q", m.Cancelled)
+		}
+		if interrupted := p.turn(); !interrupted.interrupted {
+			t.Error("the turn of the call was not interrupted")
+		}
+		p.respond(call.ID, `{"output":"late"}`, "")
+		if said := p.turn(); !strings.HasPrefix(said.text, "You said") {
+			t.Errorf("says %q", said.text)
+		}
+	})
+}
+
+func TestScheduling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), toolConfig)
+		call := p.call("/tool weather")
+		p.turn()
+		p.text("a long text to be interrupted by the result of a tool")
+		p.until(func(m *message) bool { return m.audio != nil })
+		p.respond(call.ID, `{"output":"now"}`, "INTERRUPT")
+		if said := p.turn(); !said.interrupted {
+			t.Error("INTERRUPT waits")
+		}
+		if said := p.turn(); !strings.Contains(said.text, "now") {
+			t.Errorf("says %q", said.text)
+		}
+
+		call = p.call("/tool weather")
+		p.turn()
+		p.text("hello")
+		p.until(func(m *message) bool { return m.audio != nil })
+		p.respond(call.ID, `{"output":"when idle"}`, "WHEN_IDLE")
+		if said := p.turn(); said.interrupted || !strings.HasSuffix(said.text, "hello") {
+			t.Errorf("WHEN_IDLE: %+v", said.text)
+		}
+		if said := p.turn(); !strings.Contains(said.text, "when idle") {
+			t.Errorf("says %q", said.text)
+		}
+
+		call = p.call("/tool weather")
+		p.turn()
+		p.respond(call.ID, `{"output":"a secret"}`, "SILENT")
+		p.text("/history")
+		if said := p.turn(); !strings.Contains(said.text, "a secret") || !strings.HasPrefix(said.text, "I remember") {
+			t.Errorf("says %q", said.text)
+		}
+	})
+}
+
+func TestSchedulingRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
+		call := p.call("/tool f")
+		p.respond(call.ID, `{"output":"x"}`, "SILENT")
+		p.closes(1007, "scheduling is not supported")
+	})
+}
+
+func TestUndeclaredTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), toolConfig)
+		p.text("/tool nothing {}")
+		if said := p.turn(); said.text != "I have no tool named nothing. I have: slow, weather." {
+			t.Errorf("says %q", said.text)
+		}
+	})
+}

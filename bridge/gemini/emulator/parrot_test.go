@@ -1,0 +1,312 @@
+package emulator_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+)
+
+func TestParrotSaysWhatItHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		for _, hz := range []float64{440, 1000, 3000} {
+			p.speak(tone(16000, hz, 1400*time.Millisecond))
+			s := p.turn()
+			length := duration(len(s.audio), 24000)
+			if length < 1400*time.Millisecond || length > 2*time.Second {
+				t.Errorf("%v Hz: %v of voice for 1.4 s", hz, length)
+			}
+			if level := media.ToneLevel(s.audio, 24000, hz); level < 0.5 {
+				t.Errorf("%v Hz are %.2f of the answer", hz, level)
+			}
+			if !strings.HasSuffix(s.heard, "seconds of speech)") || s.text != "You said: "+strings.Trim(s.heard, "()")+"." {
+				t.Errorf("heard %q, says %q", s.heard, s.text)
+			}
+			if sent := s.last.Sub(s.first); sent > length/3 {
+				t.Errorf("%v of voice took %v to send", length, sent)
+			}
+			if !s.generated || s.generation.After(s.complete) || s.interrupted {
+				t.Error("no generationComplete before turnComplete")
+			}
+			if played := s.complete.Sub(s.first); played != length {
+				t.Errorf("turnComplete after %v of %v", played, length)
+			}
+			var usage struct{ TotalTokenCount int }
+			if err := json.Unmarshal(s.usage, &usage); err != nil || usage.TotalTokenCount == 0 {
+				t.Errorf("usage %s", s.usage)
+			}
+			if s.empty == 0 {
+				t.Error("no empty message")
+			}
+		}
+	})
+}
+
+func TestNoiseIsNoSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		noise := make([]int16, 16000*30)
+		for i := range noise {
+			noise[i] = int16(rand.IntN(600) - 300) // rms 173
+		}
+		p.audio(noise) // one turn may come of its begin
+		speech := tone(16000, 700, time.Second)
+		for i := range speech {
+			speech[i] += noise[i]
+		}
+		time.Sleep(time.Minute)
+		for len(p.in) > 0 {
+			<-p.in
+		}
+		p.audio(speech)
+		p.audio(noise[:16000])
+		if s := p.turn(); media.ToneLevel(s.audio, 24000, 700) < 0.5 {
+			t.Error("speech in noise was not found")
+		}
+	})
+}
+
+func TestClickIsNoSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`)
+		p.speak(tone(16000, 440, 150*time.Millisecond)) // less than prefixPaddingMs
+		p.audio(tone(16000, 440, 500*time.Millisecond))
+		p.audio(make([]int16, 16000*7/10)) // less than silenceDurationMs
+		p.speak(tone(16000, 880, 500*time.Millisecond))
+		p.audio(make([]int16, 3200))
+		s := p.turn()
+		if length := duration(len(s.audio), 24000); length < 2*time.Second {
+			t.Errorf("two words became %v", length)
+		}
+		if n := len(s.audio); media.ToneLevel(s.audio[:n/2], 24000, 440) < 0.4 || media.ToneLevel(s.audio[n/2:], 24000, 880) < 0.4 {
+			t.Error("a word is missing")
+		}
+	})
+}
+
+func TestBargeIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.speak(tone(16000, 440, 3*time.Second))
+		first := p.until(func(m *message) bool { return m.audio != nil })
+		time.Sleep(300 * time.Millisecond)
+		p.speak(tone(16000, 1000, time.Second))
+		s := p.turn()
+		if !s.interrupted || s.generated {
+			t.Errorf("interrupted %v, generationComplete %v", s.interrupted, s.generated)
+		}
+		if after := s.complete.Sub(first.at); after > 400*time.Millisecond {
+			t.Errorf("interrupted %v after its begin", after)
+		}
+		if s := p.turn(); s.interrupted || media.ToneLevel(s.audio, 24000, 1000) < 0.5 {
+			t.Error("what was said over it is not answered")
+		}
+	})
+}
+
+func TestBargeInDuringPlayback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.speak(tone(16000, 440, 3*time.Second))
+		p.until(func(m *message) bool { return m.Content != nil && m.Content.GenerationComplete })
+		p.text("stop") // all was sent, but not yet played
+		if s := p.turn(); !s.interrupted {
+			t.Error("not interrupted")
+		}
+		if s := p.turn(); s.text != "You said: stop" {
+			t.Errorf("says %q", s.text)
+		}
+	})
+}
+
+func TestNoInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"activityHandling":"NO_INTERRUPTION"}}`)
+		p.speak(tone(16000, 440, 2*time.Second))
+		p.until(func(m *message) bool { return m.audio != nil })
+		p.speak(tone(16000, 1000, time.Second))
+		if s := p.turn(); s.interrupted || !s.generated {
+			t.Error("the first turn was interrupted")
+		}
+		if s := p.turn(); media.ToneLevel(s.audio, 24000, 1000) < 0.5 {
+			t.Error("the second speech was lost")
+		}
+	})
+}
+
+func TestManualActivity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
+		p.speak(tone(16000, 440, time.Second)) // outside of an activity
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
+		p.audio(tone(16000, 1000, time.Second))
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}})
+		s := p.turn()
+		if media.ToneLevel(s.audio, 24000, 1000) < 0.5 || len(s.audio) != 24000 {
+			t.Errorf("%d samples of the wrong kind", len(s.audio))
+		}
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}})
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}})
+		p.closes(1007, "automatic activity detection")
+	})
+}
+
+func TestManualActivityNeedsItsSetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
+		p.closes(1007, "Explicit activity control is not supported")
+	})
+}
+
+func TestAudioStreamEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.audio(tone(16000, 440, time.Second)) // and nothing more: the server's clock stands still
+		time.Sleep(time.Minute)
+		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}})
+		if s := p.turn(); media.ToneLevel(s.audio, 24000, 440) < 0.5 {
+			t.Error("the speech was lost")
+		}
+	})
+}
+
+func content(text string, complete bool) gemini.ClientMessage {
+	parts, err := json.Marshal([]map[string]string{{"text": text}})
+	if err != nil {
+		panic(err)
+	}
+	return gemini.ClientMessage{ClientContent: &gemini.ClientContent{
+		Turns: []gemini.Content{{Role: "user", Parts: parts}}, TurnComplete: complete,
+	}}
+}
+
+func TestClientContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.send(content("the sky is green", false))
+		p.send(content("hello", true))
+		if s := p.turn(); s.text != "You said: hello" || len(s.audio) == 0 {
+			t.Errorf("says %q", s.text)
+		}
+		p.text("/history")
+		if s := p.turn(); !strings.Contains(s.text, "user: the sky is green | user: hello | model: You said: hello") {
+			t.Errorf("says %q", s.text)
+		}
+	})
+}
+
+func TestHistoryGetsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"model":"gemini-3.1-flash-live-preview","historyConfig":{"initialHistoryInClientContent":true}}`)
+		p.send(content("earlier", true))
+		p.text("/history")
+		if s := p.turn(); !strings.HasPrefix(s.text, "I remember 2 turns. user: earlier") {
+			t.Errorf("says %q", s.text)
+		}
+		p.send(content("now", true)) // which this model does not take
+		p.closes(1007, "invalid argument")
+	})
+}
+
+func TestResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newPeer(t, silent)
+		p := join(t, client, `{}`)
+		start := time.Now()
+		early := p.until(func(m *message) bool { return m.Resumption != nil })
+		if !early.Resumption.Resumable || early.at.Sub(start) > 200*time.Millisecond {
+			t.Errorf("%+v after %v", early.Resumption, early.at.Sub(start))
+		}
+		p.text("my name is Ada")
+		p.turn()
+		late := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
+		_ = p.conn.Close()
+		q := resume(t, client, `{}`, late)
+		q.text("/history")
+		if s := q.turn(); !strings.Contains(s.text, "my name is Ada") {
+			t.Errorf("says %q", s.text)
+		}
+		_, err := client.Dial(t.Context(), gemini.Setup{Handle: "of nobody"})
+		if err == nil || !strings.Contains(err.Error(), "1008: BidiGenerateContent session not found") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.text("/ground the weather")
+		if s := p.turn(); !strings.Contains(string(s.grounding), `"renderedContent"`) || !strings.Contains(string(s.grounding), "the weather") {
+			t.Errorf("grounding %s", s.grounding)
+		}
+		p.text("/image")
+		if s := p.turn(); !strings.Contains(fmt.Sprint(s.fields), `"mimeType":"image/png"`) || len(s.audio) == 0 {
+			t.Errorf("%s", s.fields)
+		}
+	})
+}
+
+func TestTextModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`)
+		p.text("hello")
+		if s := p.turn(); len(s.audio) != 0 || !strings.Contains(fmt.Sprint(s.fields), `{"text":"You said: hello"}`) {
+			t.Errorf("%s", s.fields)
+		}
+	})
+}
+
+func TestBeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, emulator.Options{Persona: emulator.Beep}), `{}`)
+		time.Sleep(time.Second)
+		for len(p.in) > 0 {
+			<-p.in // the handle
+		}
+		for range 3 {
+			p.audio(make([]int16, 3200+160)) // the sound begins inside a frame
+			start := time.Now()
+			p.audio(tone(16000, 440, 60*time.Millisecond))
+			m := p.next()
+			if len(m.audio) != 3600 || media.ToneLevel(m.audio, 24000, 1000) < 0.9 || m.at != start {
+				t.Fatalf("%d samples after %v", len(m.audio), m.at.Sub(start))
+			}
+			if s := p.turn(); len(s.audio) != 0 {
+				t.Error("more than one message")
+			}
+			time.Sleep(time.Second)
+			for len(p.in) > 0 {
+				<-p.in
+			}
+		}
+	})
+}
+
+func TestVoice(t *testing.T) {
+	const text = "-v xx; $(touch /tmp/x) \"quoted\""
+	p := join(t, newPeer(t, emulator.Options{}), `{}`) // espeak-ng, if there is one
+	p.text(text)
+	var said string
+	var pcm []int16
+	p.until(func(m *message) bool { // all is sent well before it could be played
+		if m.Content != nil {
+			said += m.Content.OutputTranscription
+			pcm = append(pcm, m.audio...)
+		}
+		return m.Content != nil && m.Content.GenerationComplete
+	})
+	if said != "You said: "+text || media.RMS(pcm) < 200 {
+		t.Errorf("says %q at %.0f", said, media.RMS(pcm))
+	}
+}

@@ -1,0 +1,238 @@
+package emulator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// silent is an emulator without espeak-ng, so that a test does not depend on what is installed.
+var silent = emulator.Options{Espeak: emulator.NoVoice}
+
+// pipes is a network of net.Pipe, which works in a synctest bubble.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// newPeer starts an emulator on pipes and returns a client of it.
+func newPeer(t testing.TB, o emulator.Options) *gemini.Client {
+	t.Helper()
+	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	e := emulator.New(o)
+	server := &http.Server{Handler: e}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(p) }()
+	t.Cleanup(func() { e.Close(); _ = server.Close(); <-served })
+	return &gemini.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.dial}
+}
+
+// message is a server message with its own audio, and when it came.
+type message struct {
+	*gemini.ServerMessage
+	audio []int16
+	at    time.Time
+}
+
+// peer is one Live session that collects what comes.
+type peer struct {
+	t    testing.TB
+	conn *gemini.Conn
+	in   chan *message
+	err  error // after in is closed
+}
+
+func join(t testing.TB, client *gemini.Client, config string) *peer {
+	t.Helper()
+	return resume(t, client, config, "")
+}
+
+func resume(t testing.TB, client *gemini.Client, config, handle string) *peer {
+	t.Helper()
+	parsed, err := gemini.ParseConfig(json.RawMessage(config), "config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := client.Dial(t.Context(), gemini.Setup{Config: parsed, Handle: handle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{t: t, conn: conn, in: make(chan *message, 10000)}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(p.in)
+		for {
+			m, err := conn.Recv(context.Background())
+			if err != nil {
+				p.err = err
+				return
+			}
+			own := &message{ServerMessage: m, at: time.Now()}
+			if m.Content != nil {
+				own.audio = slices.Clone(m.Content.Audio)
+			}
+			p.in <- own
+		}
+	})
+	t.Cleanup(func() { _ = conn.Close(); reader.Wait() })
+	return p
+}
+
+func (p *peer) send(m gemini.ClientMessage) {
+	p.t.Helper()
+	if err := p.conn.Send(context.Background(), m); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) text(text string) {
+	p.t.Helper()
+	p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: text}})
+}
+
+// audio sends 16 kHz audio in pieces of 20 ms, as fast as the server takes it.
+func (p *peer) audio(pcm []int16) {
+	p.t.Helper()
+	for piece := range slices.Chunk(pcm, 320) {
+		if err := p.conn.SendAudio(context.Background(), piece, 16000); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// speak sends speech with silence around it.
+func (p *peer) speak(pcm []int16) {
+	p.t.Helper()
+	p.audio(make([]int16, 3200))
+	p.audio(pcm)
+	p.audio(make([]int16, 16000))
+}
+
+// next returns the next message.
+func (p *peer) next() *message {
+	p.t.Helper()
+	select {
+	case m, ok := <-p.in:
+		if !ok {
+			p.t.Fatalf("the session is over: %v", p.err)
+		}
+		return m
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("nothing comes")
+		return nil
+	}
+}
+
+func (p *peer) until(is func(*message) bool) *message {
+	p.t.Helper()
+	for {
+		if m := p.next(); is(m) {
+			return m
+		}
+	}
+}
+
+// said is what came in a turn of the model.
+type said struct {
+	audio                             []int16
+	text, heard                       string
+	interrupted, generated            bool
+	first, last, complete, generation time.Time // of the audio, and of the end
+	usage, grounding                  json.RawMessage
+	fields                            []string
+	empty                             int
+}
+
+// turn collects until a turn is complete.
+func (p *peer) turn() said {
+	p.t.Helper()
+	var s said
+	for {
+		m := p.next()
+		c := m.Content
+		if c == nil {
+			if m.Usage == nil && m.Resumption == nil && m.VoiceActivity == nil && m.ToolCalls == nil && m.Cancelled == nil {
+				s.empty++
+			}
+			continue
+		}
+		if len(m.audio) > 0 {
+			if s.audio = append(s.audio, m.audio...); s.first.IsZero() {
+				s.first = m.at
+			}
+			s.last = m.at
+		}
+		s.text += c.OutputTranscription
+		s.heard += c.InputTranscription
+		s.fields = append(s.fields, string(c.Fields))
+		s.interrupted = s.interrupted || c.Interrupted
+		if c.Grounding != nil {
+			s.grounding = c.Grounding
+		}
+		if c.GenerationComplete {
+			s.generated, s.generation = true, m.at
+		}
+		if c.TurnComplete {
+			s.complete, s.usage = m.at, m.Usage
+			return s
+		}
+	}
+}
+
+// closes waits for the end of the session and checks how it ended.
+func (p *peer) closes(code int, reason string) {
+	p.t.Helper()
+	for range p.in {
+		continue
+	}
+	closed, ok := errors.AsType[*gemini.CloseError](p.err)
+	if !ok || closed.Code != code || !strings.Contains(closed.Reason, reason) {
+		p.t.Errorf("%v, want %d with %q", p.err, code, reason)
+	}
+}
+
+func tone(rate int, hz float64, d time.Duration) []int16 {
+	pcm := make([]int16, int(d.Seconds()*float64(rate)))
+	for i := range pcm {
+		pcm[i] = int16(8000 * math.Sin(2*math.Pi*hz*float64(i)/float64(rate)))
+	}
+	return pcm
+}
+
+func duration(samples, rate int) time.Duration {
+	return time.Duration(samples) * time.Second / time.Duration(rate)
+}

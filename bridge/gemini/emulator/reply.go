@@ -1,0 +1,132 @@
+package emulator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"voxgate/bridge/gemini"
+	"voxgate/media"
+)
+
+// echo says back what was heard.
+func (s *session) echo(speech []int16, rate int, text string) error {
+	pcm, err := media.Resample(speech, rate, gemini.OutputRate)
+	if err != nil {
+		return &closing{closeInternal, "Internal error encountered."}
+	}
+	return s.say(s.speech(pcm, text))
+}
+
+// command answers what was typed.
+func (s *session) command(text string) error {
+	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	switch word {
+	case "/tool":
+		return s.askTool(rest)
+	case "/ground":
+		sc := s.speech(melody("ground"), "I have searched the web for you.")
+		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: object{"groundingMetadata": grounding(rest)}})
+		return s.say(sc)
+	case "/image":
+		return s.say(s.speech(melody("image"), "Here is an image.", object{"inlineData": object{"mimeType": "image/png", "data": pixel}}))
+	case "/history":
+		var lines []string
+		for _, m := range s.history {
+			lines = append(lines, m.role+": "+m.text)
+		}
+		said := fmt.Sprintf("I remember %d turns. ", len(lines))
+		return s.speak(said, said+strings.Join(lines, " | "))
+	case "":
+		return s.speak("I am listening.", "I am listening.")
+	default:
+		said := "You said: " + text
+		return s.speak(said, said)
+	}
+}
+
+// askTool calls a declared function, as "NAME {json}" says.
+func (s *session) askTool(text string) error {
+	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	blocking, declared := s.setup.functions[name]
+	if !declared {
+		said := fmt.Sprintf("I have no tool named %s. I have: %s.", name,
+			strings.Join(slices.Sorted(maps.Keys(s.setup.functions)), ", "))
+		return s.speak(said, said)
+	}
+	args := json.RawMessage(strings.TrimSpace(rest))
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if !json.Valid(args) || args[0] != '{' {
+		said := "The arguments must be a JSON object."
+		return s.speak(said, said)
+	}
+	return s.say(&script{calls: []*call{{id: newCallID(), name: name, args: args, blocking: blocking}}})
+}
+
+// grounding is what a search adds to a turn. Its terms ask clients to show renderedContent.
+func grounding(query string) object {
+	if query = strings.TrimSpace(query); query == "" {
+		query = "parrots"
+	}
+	return object{
+		"searchEntryPoint":  object{"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`},
+		"webSearchQueries":  []string{query},
+		"groundingChunks":   []object{{"web": object{"uri": "https://en.wikipedia.org/wiki/Parrot", "title": "wikipedia.org"}}},
+		"groundingSupports": []object{},
+	}
+}
+
+// pixel is a PNG of one pixel.
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+// voiced is a text that gets its voice, and then has it.
+type voiced struct {
+	serial           int
+	text, transcript string
+	pcm              []int16
+}
+
+// speak says a text and transcribes it as another one. The voice takes a while, which the loop does not wait for: an
+// answer that is no longer wanted then is not given.
+func (s *session) speak(text, transcript string) error {
+	if s.e.espeak == "" || s.setup.text {
+		return s.say(s.speech(melody(text), transcript))
+	}
+	s.serial++
+	s.wanted[s.serial] = true
+	s.toVoice = append(s.toVoice, voiced{serial: s.serial, text: text, transcript: transcript})
+	return nil
+}
+
+// voice starts to give texts their voice, in order. The goroutine hands them to the loop, or ends with ctx.
+func (s *session) voice(ctx context.Context) {
+	if len(s.toVoice) == 0 {
+		return
+	}
+	texts := s.toVoice
+	s.toVoice = nil
+	s.work.Go(func() {
+		for _, v := range texts {
+			v.pcm = synthesize(ctx, s.e.espeak, v.text)
+			select {
+			case s.voiced <- v:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// answerVoiced says what was voiced, if it was not interrupted before it began.
+func (s *session) answerVoiced(v voiced) error {
+	if !s.wanted[v.serial] {
+		return nil
+	}
+	delete(s.wanted, v.serial)
+	return s.say(s.speech(v.pcm, v.transcript))
+}

@@ -1,0 +1,154 @@
+package emulator
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+// restPath matches the REST API below any prefix: a version, then tokens, or models with a method after a colon, or
+// after a slash as some write it. Vertex has its models below projects and locations.
+var restPath = regexp.MustCompile(`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(auth_tokens)|` +
+	`(?:projects/[^/]+/locations/[^/]+/)?(?:publishers/[^/]+/)?models(?:/([^/:]+)(?:[:/]([A-Za-z]+))?)?)/?$`)
+
+// restModels are listed besides the live ones.
+var restModels = []string{"gemini-3.8-flash", "gemini-3.5-flash-lite"}
+
+func (e *Emulator) serveREST(w http.ResponseWriter, r *http.Request, path string) {
+	m := restPath.FindStringSubmatch(path)
+	if m == nil {
+		(&apiError{http.StatusNotFound, "NOT_FOUND", "Requested entity was not found."}).write(w)
+		return
+	}
+	if _, refused := e.admit(r, false); refused != nil {
+		refused.write(w)
+		return
+	}
+	tokens, model, method := m[1] != "", m[2], m[3]
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, messageLimit))
+	if err != nil {
+		(&apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "Request payload size exceeds the limit."}).write(w)
+		return
+	}
+	switch {
+	case tokens && r.Method == http.MethodPost:
+		minted, refused := e.tokens.mint(body)
+		if refused != nil {
+			refused.write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, minted)
+	case r.Method == http.MethodGet && !tokens && model == "":
+		var list []object
+		for _, p := range profiles {
+			list = append(list, modelInfo(p.prefix))
+		}
+		for _, name := range restModels {
+			list = append(list, modelInfo(name))
+		}
+		writeJSON(w, http.StatusOK, object{"models": list})
+	case r.Method == http.MethodGet && model != "" && method == "":
+		if !strings.HasPrefix(model, "gemini-") {
+			(&apiError{http.StatusNotFound, "NOT_FOUND", "models/" + model + " is not found for API version v1beta."}).write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, modelInfo(model))
+	case r.Method == http.MethodPost && method != "":
+		generate(w, r, model, method, body)
+	default:
+		(&apiError{http.StatusNotFound, "NOT_FOUND", "Requested entity was not found."}).write(w)
+	}
+}
+
+func modelInfo(name string) object {
+	methods := []string{"bidiGenerateContent"}
+	if strings.Contains(name, "flash") && !strings.Contains(name, "live") {
+		methods = []string{"generateContent", "countTokens"}
+	}
+	return object{
+		"name": "models/" + name, "displayName": name, "version": "001",
+		"inputTokenLimit": 131072, "outputTokenLimit": 65536, "supportedGenerationMethods": methods,
+	}
+}
+
+// generate answers with what it was asked.
+func generate(w http.ResponseWriter, r *http.Request, model, method string, body []byte) {
+	var ask struct{ Contents []content }
+	// Only these fields matter here, and the REST API has many more; unknown ones pass.
+	if err := json.Unmarshal(body, &ask); err != nil {
+		(&apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "Invalid JSON payload received."}).write(w)
+		return
+	}
+	if len(ask.Contents) == 0 {
+		(&apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "* GenerateContentRequest.contents: contents is not specified"}).write(w)
+		return
+	}
+	said, tokens := "", 0
+	for _, c := range ask.Contents {
+		tokens += len(c.text())/4 + 1
+		if c.Role != "model" {
+			said = c.text()
+		}
+	}
+	answer := "You said: " + said
+	switch method {
+	case "countTokens":
+		writeJSON(w, http.StatusOK, object{"totalTokens": tokens})
+	case "generateContent":
+		writeJSON(w, http.StatusOK, piece(model, answer, tokens, true))
+	case "streamGenerateContent":
+		stream(w, r, model, strings.SplitAfter(answer, " "), tokens)
+	default:
+		(&apiError{http.StatusNotFound, "NOT_FOUND", "Method not found."}).write(w)
+	}
+}
+
+// piece is a GenerateContentResponse.
+func piece(model, text string, prompt int, last bool) object {
+	candidate := object{"content": object{"role": "model", "parts": []object{{"text": text}}}, "index": 0}
+	if last {
+		candidate["finishReason"] = "STOP"
+	}
+	out := len(text)/4 + 1
+	return object{
+		"candidates": []object{candidate}, "modelVersion": model,
+		"usageMetadata": object{"promptTokenCount": prompt, "candidatesTokenCount": out, "totalTokenCount": prompt + out},
+	}
+}
+
+// stream writes server-sent events if asked to, else one JSON array, piece by piece.
+func stream(w http.ResponseWriter, r *http.Request, model string, words []string, tokens int) {
+	sse := r.URL.Query().Get("alt") == "sse"
+	before, between, after := "[", ",\n", "]"
+	if w.Header().Set("Content-Type", "application/json; charset=UTF-8"); sse {
+		w.Header().Set("Content-Type", "text/event-stream")
+		before, between, after = "data: ", "\r\n\r\ndata: ", "\r\n\r\n"
+	}
+	flush := http.NewResponseController(w)
+	for i, word := range words {
+		data, err := json.Marshal(piece(model, word, tokens, i == len(words)-1))
+		if err != nil {
+			return
+		}
+		if _, err := fmt.Fprintf(w, "%s%s", before, data); err != nil {
+			return
+		}
+		before = between
+		_ = flush.Flush()
+	}
+	_, _ = io.WriteString(w, after)
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	data, err := json.MarshalIndent(body, "", "  ")
+	if err != nil {
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(data, '\n'))
+}

@@ -1,0 +1,192 @@
+package emulator
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini"
+)
+
+// script is what the model says in one turn. The client gets it faster than it can be played, and has it all to play
+// when the turn is completed.
+type script struct {
+	steps []step
+	audio time.Duration
+	text  string // for the history
+	calls []*call
+}
+
+// step is a piece of a turn, sent so long after its begin.
+type step struct {
+	at      time.Duration
+	content object // of serverContent; nil is an empty message
+}
+
+// turn is a script under way.
+type turn struct {
+	*script
+	begun    time.Time
+	next     int
+	complete bool // generationComplete was sent
+}
+
+// ahead is how much faster than played the voice is sent. Google sends a sentence in well under half its duration.
+const ahead = 4
+
+// chunks are the lengths of the pieces of a voice, as seen from Google: anything from 40 to 240 ms.
+var chunks = []time.Duration{
+	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond,
+}
+
+// speech makes a script of a voice at 24 kHz and its transcript. Extra parts go with the first piece.
+func (s *session) speech(pcm []int16, text string, extra ...object) *script {
+	sc := &script{audio: time.Duration(len(pcm)) * time.Second / gemini.OutputRate, text: text}
+	if s.setup.text {
+		parts := append([]object{{"text": text}}, extra...)
+		sc.audio, sc.steps = 0, []step{{content: object{"modelTurn": object{"parts": parts}}}}
+		return sc
+	}
+	words := strings.SplitAfter(text, " ")
+	said := 0
+	for i := 0; len(pcm) > 0; i++ {
+		length := chunks[i%len(chunks)]
+		n := min(len(pcm), int(length.Seconds()*gemini.OutputRate))
+		parts := []object{audioPart(pcm[:n])}
+		if i%3 == 2 && n > 480 { // the 3.x models put several parts into one event
+			parts = []object{audioPart(pcm[:n/2]), audioPart(pcm[n/2 : n])}
+		}
+		if i == 0 {
+			parts = append(parts, extra...)
+		}
+		content := object{"modelTurn": object{"parts": parts}}
+		pcm = pcm[n:]
+		sent := sc.audio - time.Duration(len(pcm))*time.Second/gemini.OutputRate
+		// The transcript keeps step with the voice, and is complete with its last piece.
+		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
+		if upTo > said && s.setup.outputTranscript {
+			content["outputTranscription"] = object{"text": strings.Join(words[said:upTo], "")}
+			said = upTo
+		}
+		sc.steps = append(sc.steps, step{at: (sent - time.Duration(n)*time.Second/gemini.OutputRate) / ahead, content: content})
+		if i == 1 {
+			sc.steps = append(sc.steps, step{at: sc.steps[len(sc.steps)-1].at}) // Google sends empty messages, too
+		}
+	}
+	return sc
+}
+
+// say begins a turn, or leaves it for when the present one is over and the user does not speak.
+func (s *session) say(sc *script) error {
+	s.queue = append(s.queue, sc)
+	return s.next()
+}
+
+// next begins the next turn if it is time for one.
+func (s *session) next() error {
+	if s.turn != nil || len(s.queue) == 0 || s.talking || s.vad.speaking || s.blocked() {
+		return nil
+	}
+	s.turn = &turn{script: s.queue[0], begun: time.Now()}
+	s.queue = s.queue[1:]
+	return s.proceed()
+}
+
+// proceed does what is due in the present turn.
+func (s *session) proceed() error {
+	t := s.turn
+	if t == nil {
+		return nil
+	}
+	now := time.Since(t.begun)
+	for ; t.next < len(t.steps); t.next++ {
+		if wait := t.steps[t.next].at - now; wait > 0 {
+			s.timer.Reset(wait)
+			return nil
+		}
+		if content := t.steps[t.next].content; content == nil {
+			if err := s.send(object{}); err != nil {
+				return err
+			}
+		} else if err := s.content(content); err != nil {
+			return err
+		}
+	}
+	if !t.complete {
+		t.complete = true
+		if err := s.finish(t); err != nil {
+			return err
+		}
+	}
+	if wait := t.audio - now; wait > 0 {
+		s.timer.Reset(wait)
+		return nil
+	}
+	if s.blocked() {
+		return nil // the turn goes on with the answer to its call
+	}
+	return s.endTurn()
+}
+
+// finish is called when a turn's last piece was sent.
+func (s *session) finish(t *turn) error {
+	if len(t.calls) > 0 {
+		return s.sendCalls(t.calls)
+	}
+	if t.text != "" {
+		s.remember("model", t.text)
+	}
+	return s.content(object{"generationComplete": true})
+}
+
+// endTurn completes the present turn and begins the next one.
+func (s *session) endTurn() error {
+	t := s.turn
+	s.turn = nil
+	s.timer.Stop()
+	if err := s.turnComplete(t.audio); err != nil {
+		return err
+	}
+	return s.next()
+}
+
+// turnComplete sends the end of a turn with its usage, in one message.
+func (s *session) turnComplete(spoken time.Duration) error {
+	fields := object{"turnComplete": true}
+	if strings.Contains(s.setup.model, "extended-thinking") {
+		fields["interactionStatus"] = "IDLE" // that model's turns end before it is done
+	}
+	// 25 tokens a second in, 25 out: https://ai.google.dev/gemini-api/docs/tokens.
+	in, out := int(s.input.Seconds()*25)+len(s.history)*8, int(spoken.Seconds()*25)
+	err := s.send(object{"serverContent": fields, "usageMetadata": object{
+		"promptTokenCount": in, "responseTokenCount": out, "totalTokenCount": in + out,
+		"promptTokensDetails":   []object{{"modality": "AUDIO", "tokenCount": in}},
+		"responseTokensDetails": []object{{"modality": "AUDIO", "tokenCount": out}},
+	}})
+	if err != nil || !s.setup.resumption {
+		return err
+	}
+	return s.giveHandle()
+}
+
+// interrupt ends the present turn because the user has come in. What waits for its end is still said later.
+func (s *session) interrupt() error {
+	clear(s.wanted)
+	if err := s.cancelCalls(); err != nil {
+		return err
+	}
+	t := s.turn
+	if t == nil {
+		return nil
+	}
+	heard := min(time.Since(t.begun), t.audio)
+	if t.text != "" && !t.complete {
+		s.remember("model", t.text) // interrupted or not, it was begun
+	}
+	s.turn = nil
+	s.timer.Stop()
+	if err := s.content(object{"interrupted": true}); err != nil {
+		return err
+	}
+	return s.turnComplete(heard)
+}

@@ -1,0 +1,283 @@
+package emulator_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+)
+
+const livePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+
+// serve starts an emulator on a TCP port.
+func serve(t testing.TB, o emulator.Options) string {
+	t.Helper()
+	e := emulator.New(o)
+	server := httptest.NewServer(e)
+	t.Cleanup(func() { e.Close(); server.Close() })
+	return server.URL
+}
+
+// connect opens a bare WebSocket.
+func connect(t *testing.T, url string, header http.Header) (*websocket.Conn, error) {
+	t.Helper()
+	ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http"), header)
+	if err != nil {
+		if resp != nil {
+			body, _ := io.ReadAll(resp.Body)
+			return nil, fmt.Errorf("%d %s", resp.StatusCode, body)
+		}
+		return nil, err
+	}
+	t.Cleanup(func() { _ = ws.Close() })
+	_ = ws.SetReadDeadline(time.Now().Add(10 * time.Second))
+	return ws, nil
+}
+
+func TestPaths(t *testing.T) {
+	base := serve(t, silent)
+	for _, c := range []struct {
+		path string
+		ok   bool
+	}{
+		{livePath, true},
+		{"/" + livePath, true}, // JavaScript and Python
+		{"/some/prefix" + livePath, true},
+		{"/some/prefix/" + livePath, true},
+		{strings.Replace(livePath, "v1beta", "v1", 1), true},
+		{strings.Replace(livePath, "v1beta", "v1alpha", 1), true},
+		{"/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGenerateContent", true},
+		{strings.Replace(livePath, "v1beta", "v2", 1), false},
+		{livePath + "Constrained", false}, // without a token
+		{"/ws/else", false},
+	} {
+		ws, err := connect(t, base+c.path, nil)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.path, err)
+		}
+		if err != nil {
+			continue
+		}
+		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live"}}`)); err != nil {
+			t.Error(err)
+		}
+		kind, data, err := ws.ReadMessage()
+		if err != nil || kind != websocket.BinaryMessage || string(data) != "{\n  \"setupComplete\": {}\n}\n" {
+			t.Errorf("%s: %d %q %v", c.path, kind, data, err)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	base := serve(t, silent)
+	for _, c := range []struct {
+		query, header, value, want string
+	}{
+		{"", "X-Goog-Api-Key", "any", ""},
+		{"?key=any", "", "", ""},
+		{"", "", "", ""},
+		{"", "Authorization", "Bearer any", ""},
+		{"", "X-Goog-Api-Key", "invalid", "400 "},
+		{"?key=invalid-2", "", "", "API key not valid"},
+		{"", "X-Goog-Api-Key", "forbidden", "403 "},
+		{"", "Authorization", "Bearer exhausted", "RESOURCE_EXHAUSTED"},
+	} {
+		header := http.Header{}
+		if c.header != "" {
+			header.Set(c.header, c.value)
+		}
+		_, err := connect(t, base+livePath+c.query, header)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	client := &gemini.Client{BaseURL: base, APIKey: "invalid"}
+	if err := client.Check(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "API key not valid") {
+		t.Errorf("check: %v", err)
+	}
+	client.APIKey = "good"
+	if err := client.Check(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStrict sends raw messages and wants the close that Google would send.
+func TestStrict(t *testing.T) {
+	base := serve(t, silent)
+	const setup = `{"setup":{"model":"models/gemini-3.8-live"}}`
+	for _, c := range []struct {
+		send   []string
+		code   int
+		reason string
+	}{
+		{[]string{`{"realtimeInput":{"text":"x"}}`}, 1007, "must be a setup message"},
+		{[]string{`hello`}, 1007, "Invalid JSON payload"},
+		{[]string{`[]`}, 1007, "Invalid JSON payload"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","colour":1}}`}, 1007, `Unknown name "colour" at 'setup': Cannot find field.`},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"topKK":1}}}`}, 1007, `Unknown name "topKK" at 'setup.generation_config'`},
+		{[]string{`{"setup":{"model":7}}`}, 1007, `Invalid value at 'setup.model'`},
+		{[]string{`{"setup":{}}`}, 1008, `not found`},
+		{[]string{`{"setup":{"model":"models/gemini-2.0-flash-live-001"}}`}, 1008, `not supported for bidiGenerateContent`},
+		{[]string{`{"setup":{"model":"gemini-3.8-live"}}`}, 1007, `models/NAME`},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["TEXT"]}}}`}, 1007, "response modalities (TEXT)"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["audio"]}}}`}, 1007, "response_modalities"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","proactivity":{}}}`}, 1007, `Unknown name "proactivity"`},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"thinkingConfig":{}}}}`}, 1007, "Thinking"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live-extended-thinking"}}`}, 1007, "Thinking level must be specified for this model"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}]}}`}, 1007, "'setup.tools[0].function_declarations[0].parameters.type'"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","parameters":{"$ref":"x"}}]}]}}`}, 1007, `Unknown name "$ref"`},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f"}]}]}}`}, 1011, "Internal error"},
+		{[]string{`{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{"handle":"old"}}}`}, 1008, "BidiGenerateContent session not found"},
+		{[]string{setup, setup}, 1007, "Setup message must be the first"},
+		{[]string{setup, `{"setup":{},"realtimeInput":{}}`}, 1007, "Setup"},
+		{[]string{setup, `{"toolResponse":{},"realtimeInput":{}}`}, 1007, "exactly one"},
+		{[]string{setup, `{}`}, 1007, "exactly one"},
+		{[]string{setup, `{"session.update":{}}`}, 1007, `Unknown name "session.update": Cannot find field.`},
+		{[]string{setup, `{"realtimeInput":{"audio":{"data":"AAAA","mimeType":"audio/pcm;rate=16000","x":1}}}`}, 1007, `Unknown name "x" at 'realtime_input.audio'`},
+		{[]string{setup, `{"realtimeInput":{"audio":{"data":"????","mimeType":"audio/pcm"}}}`}, 1007, `Invalid value at 'realtime_input.audio.data'`},
+		{[]string{setup, `{"realtimeInput":{"audio":{"data":"AAAA","mimeType":"audio/opus"}}}`}, 1007, `Unsupported MIME type`},
+		{[]string{setup, `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]}],"turnComplete":true}}`}, 1007, "valid role"},
+	} {
+		ws, err := connect(t, base+livePath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range c.send {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(m))
+		}
+		for err == nil {
+			_, _, err = ws.ReadMessage()
+		}
+		closed, ok := err.(*websocket.CloseError)
+		if !ok || closed.Code != c.code || !strings.Contains(closed.Text, c.reason) {
+			t.Errorf("%s: %v, want %d %s", c.send[len(c.send)-1], err, c.code, c.reason)
+		}
+		_ = ws.Close()
+	}
+}
+
+// TestSnakeCaseInBinary is Mastra's dialect: snake_case, mediaChunks without a rate; in binary frames on top.
+func TestSnakeCaseInBinary(t *testing.T) {
+	ws, err := connect(t, serve(t, silent)+strings.Replace(livePath, "v1beta", "v1alpha", 1), http.Header{"X-Goog-Api-Key": {"k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := ws.WriteMessage(websocket.BinaryMessage, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"setup":{"model":"models/gemini-3.8-live","system_instruction":{"parts":[{"text":"x"}]},"generation_config":{"response_modalities":["AUDIO"]}}}`)
+	speech := slices.Concat(tone(16000, 440, time.Second), make([]int16, 16000))
+	for piece := range slices.Chunk(speech, 1600) {
+		raw := make([]byte, 0, 3200)
+		for _, s := range piece {
+			raw = append(raw, byte(s), byte(uint16(s)>>8))
+		}
+		write(`{"realtime_input":{"media_chunks":[{"mime_type":"audio/pcm","data":"` + base64.StdEncoding.EncodeToString(raw) + `"}]}}`)
+	}
+	var pcm []int16
+	for {
+		_, data, err := ws.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			ServerContent struct {
+				TurnComplete bool
+				ModelTurn    struct {
+					Parts []struct{ InlineData struct{ Data []byte } }
+				}
+			}
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.ServerContent.ModelTurn.Parts {
+			for i := 0; i < len(p.InlineData.Data); i += 2 {
+				pcm = append(pcm, int16(uint16(p.InlineData.Data[i])|uint16(p.InlineData.Data[i+1])<<8))
+			}
+		}
+		if m.ServerContent.TurnComplete {
+			break
+		}
+	}
+	if media.ToneLevel(pcm, 24000, 440) < 0.5 {
+		t.Error("not the tone that was sent")
+	}
+}
+
+func TestCloseEndsSessions(t *testing.T) {
+	e := emulator.New(silent)
+	server := httptest.NewServer(e)
+	defer server.Close()
+	ws, err := connect(t, server.URL+livePath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() { defer close(closed); e.Close() }()
+	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+		t.Errorf("%v", err)
+	}
+	<-closed
+	if _, err := connect(t, server.URL+livePath, nil); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRESTForms(t *testing.T) {
+	base := serve(t, silent)
+	ask := `{"contents":[{"role":"user","parts":[{"text":"good day"}]}]}`
+	for _, c := range []struct{ method, path, body, want string }{
+		{"POST", "/v1beta/models/m:generateContent", ask, `"finishReason": "STOP"`},
+		{"POST", "/v1/models/m/generateContent", ask, `You said: good day`},
+		{"POST", "/p//v1beta/models/m:streamGenerateContent", ask, `"finishReason":"STOP"`},
+		{"POST", "/v1alpha/models/m:streamGenerateContent?alt=sse", ask, "data: {"},
+		{"POST", "/v1beta/models/m:countTokens", ask, `"totalTokens": 3`},
+		{"POST", "/v1beta1/projects/P/locations/L/publishers/google/models/m:generateContent", ask, "good day"},
+		{"GET", "/v1beta/models", "", `"name": "models/gemini-3.8-live"`},
+		{"GET", "/v1beta/models/gemini-3.8-live", "", `bidiGenerateContent`},
+		{"GET", "/v1beta/models/nothing", "", `"status": "NOT_FOUND"`},
+		{"POST", "/v1beta/models/m:generateContent", `{}`, `contents is not specified`},
+		{"POST", "/v1beta/models/m:generateContent", `{`, `INVALID_ARGUMENT`},
+		{"POST", "/v1beta/models/m:fly", ask, `NOT_FOUND`},
+		{"POST", "/v1beta/auth_tokens", `{"uses":1}`, `auth_tokens/`},
+		{"POST", "/v1alpha/auth_tokens", `{"bidiGenerateContentSetup":{"setup":{}}}`, `Unknown name \"setup\"`},
+		{"GET", "/", "", `NOT_FOUND`},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, base+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if !strings.Contains(string(body), c.want) {
+			t.Errorf("%s %s: %s", c.method, c.path, body)
+		}
+		if strings.Contains(c.path, "stream") && !strings.Contains(c.path, "sse") && !json.Valid(body) {
+			t.Errorf("%s is no JSON: %s", c.path, body)
+		}
+		if strings.Contains(string(body), `"error"`) != (resp.StatusCode >= 400) {
+			t.Errorf("%s: HTTP %d", c.path, resp.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

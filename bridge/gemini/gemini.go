@@ -1,0 +1,61 @@
+// Package gemini speaks the wire of Google's Gemini Live API: it dials, sends and receives, and turns a client's
+// session config into the setup message of the model it names. It decides nothing about a conversation.
+//
+// Google's Go SDK serves here for the types of the setup and for REST. Its Live client does not: it ignores contexts,
+// sets no deadlines, drops fields it does not know, and spends 38 allocations on 20 ms of audio.
+//
+// The wire is described at https://ai.google.dev/api/live.
+package gemini
+
+import "time"
+
+// DefaultModel is used when a client names no model, or one that Google has shut down.
+// See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
+const DefaultModel = "gemini-3.8-live"
+
+// OutputRate is the sample rate of the model's voice in Hz unless its mime type says otherwise.
+// See https://ai.google.dev/gemini-api/docs/live-guide.
+const OutputRate = 24000
+
+const (
+	// googleURL is where the Gemini API lives.
+	googleURL = "https://generativelanguage.googleapis.com"
+
+	// stableVersion carries every field but the ones of alphaVersion.
+	stableVersion = "v1beta"
+
+	// alphaVersion is needed by setups with proactivity or affective dialog: the other versions close such a
+	// session with 1007 `Unknown name "proactivity" at 'setup'`.
+	alphaVersion = "v1alpha"
+
+	// handshakeTimeout covers DNS, TCP, TLS and the upgrade. Google answers within a second; a person who waits
+	// longer than this has hung up.
+	handshakeTimeout = 10 * time.Second
+
+	// setupTimeout covers the time from the setup message to setupComplete. A server that never sends one blocks
+	// Google's own SDK for good.
+	setupTimeout = 10 * time.Second
+
+	// writeTimeout bounds one write. A link cut while audio flows is noticed after about 4 s with it (two seconds
+	// fill the socket's buffer) and not at all without.
+	writeTimeout = 2 * time.Second
+
+	// closeTimeout bounds the close frame. A peer that reads takes it at once, and a new connection for the same
+	// session is refused while the old one is open, so a peer that does not read must not hold it up.
+	closeTimeout = 500 * time.Millisecond
+
+	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Gemini's
+	// answers to WebSocket pings were seen to take 30 s, so pings cannot tell a dead link from a slow server;
+	// acknowledgements can.
+	userTimeout = 8 * time.Second
+
+	// readLimit is far above anything the API sends (the longest audio message seen is below 100 kB) and small
+	// enough to survive a mad server.
+	readLimit = 16 << 20
+
+	// keepBuffer is the largest read buffer kept for the next message.
+	keepBuffer = 1 << 20
+
+	// writeBuffer holds 100 ms of 24 kHz audio in base64, so that an audio message is one frame and one write.
+	writeBuffer = 8 << 10
+)
