@@ -1,0 +1,116 @@
+// Package bridge is one conversation between a caller and the model: what the caller says goes up, what the model says
+// comes down in real time, and the tools run in between.
+//
+// Three lifetimes: a [Session], the conversation, outlives the [Caller] that carries it and the link to the model that
+// serves it. A session belongs to a [Host] and is changed by one goroutine only, its loop.
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+
+	"voxgate/bridge/gemini"
+	"voxgate/tools"
+)
+
+// VoiceRate is the sample rate of the model's voice in Hz: what every [media.Output] of a caller takes.
+const VoiceRate = gemini.OutputRate
+
+// Caller is whoever carries a conversation: a browser, a phone, a test.
+type Caller interface {
+	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
+	// for what it started. It says where the voice goes by s.Attach; until s.Hold(false) the voice waits.
+	Serve(ctx context.Context, s *Session) error
+	// Notify tells the caller. It never blocks and may be called from several goroutines, in the order in which the
+	// caller shall see the events; a caller too slow to be told drops itself.
+	Notify(Event)
+}
+
+// Open says which conversation a caller wants.
+type Open struct {
+	Config      json.RawMessage // the client's LiveConfig, as it came
+	ResumeToken string          // of a parked conversation; unknown or expired: a fresh one
+	Resumable   bool            // keep the conversation for a while when the caller is lost
+}
+
+// Event is what a caller is told: one of the types below.
+type Event interface{ event() }
+
+type (
+	// SetupComplete answers opening, resuming and each [UpdateConfig], in order.
+	SetupComplete struct {
+		SessionID       string
+		Model           string
+		Resumed         bool
+		ResumeToken     string // empty if the conversation is not resumable
+		Backend         string
+		EffectiveConfig json.RawMessage
+	}
+	// SetupFailed answers an [UpdateConfig] that was refused; the old configuration goes on.
+	SetupFailed struct{ Err *Error }
+	// Content is a serverContent object without its audio parts.
+	Content struct{ ServerContent json.RawMessage }
+	// Grounding is Google Search's metadata for the answer.
+	Grounding struct{ Metadata json.RawMessage }
+	// Speaking goes out once a turn, just before its first sound.
+	Speaking struct{}
+	// Interrupted says that the rest of the answer will not be played.
+	Interrupted struct{}
+	// TurnComplete says that the model's turn is over and has been handed to the caller's output.
+	TurnComplete struct{}
+	// ToolCall asks the client to run these calls and to answer each with a [ToolResponse].
+	ToolCall struct{ Calls []tools.Call }
+	// ToolCallCancellation says that nobody wants the answers to these calls any more.
+	ToolCallCancellation struct{ IDs []string }
+	// Log is a message for the client's developer. Level is info, warn or error.
+	Log struct{ Level, Message string }
+)
+
+func (SetupComplete) event()        {}
+func (SetupFailed) event()          {}
+func (Content) event()              {}
+func (Grounding) event()            {}
+func (Speaking) event()             {}
+func (Interrupted) event()          {}
+func (TurnComplete) event()         {}
+func (ToolCall) event()             {}
+func (ToolCallCancellation) event() {}
+func (Log) event()                  {}
+
+// Command is what a caller asks of the session: one of the types below.
+type Command interface{ command() }
+
+type (
+	// Message is a typed turn. A complete one interrupts the voice.
+	Message struct {
+		Parts        json.RawMessage // an array of Part
+		TurnComplete bool
+	}
+	// Text is real-time text, for example an action on a canvas.
+	Text struct{ Text string }
+	// Activity marks speech by hand or says that the microphone pauses; it keeps its place among the audio.
+	Activity int
+	// ToolResponse answers one call of a [ToolCall].
+	ToolResponse struct {
+		ID, Name string
+		Response json.RawMessage // an object
+	}
+	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
+	UpdateConfig struct{ Config json.RawMessage }
+	// Goodbye ends the conversation; it is not parked.
+	Goodbye struct{}
+)
+
+// The kinds of [Activity].
+const (
+	ActivityStart Activity = iota
+	ActivityEnd
+	AudioStreamEnd
+)
+
+func (Message) command()      {}
+func (Text) command()         {}
+func (Activity) command()     {}
+func (ToolResponse) command() {}
+func (UpdateConfig) command() {}
+func (Goodbye) command()      {}

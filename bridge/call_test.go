@@ -1,0 +1,226 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// declare is a config with functions.
+func declare(names ...string) string {
+	var list []string
+	for _, n := range names {
+		list = append(list, fmt.Sprintf(`{"name":%q}`, n))
+	}
+	return `{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`
+}
+
+// calls asks for the functions, each "id name".
+func (l *link) calls(calls ...string) {
+	l.t.Helper()
+	var list []string
+	for _, c := range calls {
+		id, name, _ := strings.Cut(c, " ")
+		list = append(list, fmt.Sprintf(`{"id":%q,"name":%q,"args":{}}`, id, name))
+	}
+	l.send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
+}
+
+// answered checks the answers that have come, in any order.
+func (l *link) answered(want ...string) {
+	l.t.Helper()
+	got := slices.Sorted(slices.Values(l.responses()))
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		l.t.Errorf("answers\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func (c *caller) respond(id, name, response string) {
+	c.r.t.Helper()
+	c.do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(response)})
+}
+
+// late checks that an answer is refused.
+func (c *caller) late(id, name string) {
+	c.r.t.Helper()
+	err := c.session.Do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(`{"x":1}`)})
+	if err == nil || bridge.AsError(err).Code != bridge.CodeOutOfOrder {
+		c.r.t.Errorf("the answer to %q was taken: %v", id+name, err)
+	}
+}
+
+func weather(t *testing.T) (*rig, *caller, *link) {
+	r := newRig(t)
+	c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather", "time"))})
+	return r, c, l
+}
+
+func TestParallelCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather", "b weather", "c time")
+		c.tells("SetupComplete ToolCall(a b c)")
+		c.respond("b", "weather", `{"sun":2}`)
+		c.respond("", "time", `{"hour":3}`) // old clients give no id
+		c.respond("a", "", `{"sun":1}`)
+		c.late("a", "")
+		c.late("", "time")
+		c.late("nobody", "weather")
+		time.Sleep(time.Hour)
+		l.answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
+		c.tells("SetupComplete ToolCall(a b c)")
+	})
+}
+
+func TestSecondAnswerIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather")
+		c.entries()
+		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
+			t.Fatal(err)
+		}
+		c.late("a", "") // whether the first was passed on by now or not
+		l.answered(`a weather {"x":0}`)
+	})
+}
+
+func TestAmbiguousAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather", "b weather")
+		c.entries()
+		c.late("", "weather")
+		c.respond("a", "", `{"x":1}`)
+		c.respond("", "weather", `{"x":2}`)
+		l.answered(`a weather {"x":1}`, `b weather {"x":2}`)
+	})
+}
+
+func TestUndeclaredCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather", "b rm")
+		l.answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+		c.tells("SetupComplete Log ToolCall(a)")
+		c.warned(`"rm"`)
+		c.late("b", "")
+	})
+}
+
+// The call with that id is answered by its own answer, and by no other.
+func TestDuplicateID(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather", "a time")
+		l.calls("a weather")
+		l.answered()
+		c.respond("a", "", `{"x":1}`)
+		l.answered(`a weather {"x":1}`)
+		c.tells("SetupComplete ToolCall(a)")
+	})
+}
+
+func TestCallTimesOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather")
+		time.Sleep(29 * time.Second)
+		l.answered()
+		time.Sleep(time.Second)
+		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a)")
+		c.late("a", "")
+		time.Sleep(time.Minute)
+		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+	})
+}
+
+func TestModelCancels(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		l.calls("a weather", "b weather")
+		l.send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
+		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.late("a", "")
+		c.respond("b", "", `{"x":1}`)
+		l.send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
+		time.Sleep(time.Minute)
+		l.answered(`b weather {"x":1}`)
+		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		l.calls("a weather") // the id may be used again
+		c.respond("a", "", `{"x":2}`)
+		l.answered(`a weather {"x":2}`, `b weather {"x":1}`)
+	})
+}
+
+func TestTooManyCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		var want []string
+		var wanted []string
+		for i := range 17 {
+			wanted = append(wanted, fmt.Sprintf("c%d weather", i))
+		}
+		l.calls(wanted...)
+		if got := l.responses(); len(got) != 1 || !strings.HasPrefix(got[0], `c16 weather {"error":`) {
+			t.Fatalf("answers %q", got)
+		}
+		want = l.responses()
+		for i := range 16 {
+			c.respond(fmt.Sprintf("c%d", i), "", `{"x":1}`)
+			want = append(want, fmt.Sprintf(`c%d weather {"x":1}`, i))
+		}
+		l.answered(want...)
+		l.calls("d weather")
+		c.respond("d", "", `{"x":1}`)
+		l.answered(append(want, `d weather {"x":1}`)...)
+	})
+}
+
+func TestAnswersAreReshaped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		var want []string
+		for i, shape := range [][2]string{
+			{``, `{"output":"done"}`},
+			{`{}`, `{"output":"done"}`},
+			{` { } `, `{"output":"done"}`},
+			{`null`, `{"output":null}`},
+			{`[1]`, `{"output":[1]}`},
+			{`"yes"`, `{"output":"yes"}`},
+			{`{"a":1}`, `{"a":1}`},
+			{`{"a":`, `{"error":"the tool answered with something that is not JSON"}`},
+		} {
+			id := fmt.Sprintf("c%d", i)
+			l.calls(id + " weather")
+			c.entries()
+			c.respond(id, "", shape[0])
+			want = append(want, id+" weather "+shape[1])
+		}
+		l.answered(want...)
+	})
+}
+
+// An answer reaches the model though a client has filled the queue.
+func TestAnswersAreNotCrowdedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.calls("a weather")
+		l.handle("newer")
+		c.entries()
+		l.cut()
+		for range 150 {
+			c.do(bridge.Text{Text: "again"})
+		}
+		c.respond("a", "", `{"x":1}`)
+		second := r.up.next().accept()
+		second.answered(`a weather {"x":1}`)
+	})
+}

@@ -1,0 +1,240 @@
+package bridge_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// Thirty minutes of questions and answers, with a new link every nine: all that is said arrives, and all that is
+// answered is heard, on time.
+func TestLongConversation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)})
+		l.handle("h")
+		links := []*link{l}
+		var said []int16
+		for turn := range 100 {
+			question := count(len(said), 16000*2)
+			said = append(said, question...)
+			c.do(bridge.ActivityStart)
+			for part := range slices.Chunk(question, 320) {
+				c.speak(part)
+				time.Sleep(20 * time.Millisecond)
+			}
+			c.do(bridge.ActivityEnd)
+			if turn%30 == 29 {
+				l.send(`{"goAway":{"timeLeft":"60s"}}`)
+				l = r.up.next().dialledFor("", "h").accept()
+				links = append(links, l)
+				l.handle("h")
+			}
+			begin := r.since()
+			l.answer(int16(turn+1), 5*time.Second)
+			time.Sleep(16 * time.Second)
+			if _, at := find[bridge.TurnComplete](c); len(at) != 1 || !about(at[0]-begin, 5*time.Second) {
+				t.Fatalf("turn %d: complete after %v", turn, at)
+			}
+			if turn == 0 {
+				c.tells("SetupComplete Speaking 1*250 TurnComplete")
+			} else if got := c.story(); !strings.HasSuffix(got, "*250 TurnComplete") || strings.Count(got, " ") != 2 {
+				t.Fatalf("turn %d: %s", turn, got)
+			}
+			c.forget()
+		}
+		if took := r.since(); took < 30*time.Minute {
+			t.Errorf("only %v", took)
+		}
+		var heard []int16
+		marks := 0
+		for _, l := range links {
+			heard = append(heard, l.pcm()...)
+			marks += strings.Count(l.said(), "mark")
+		}
+		if !slices.Equal(heard, said) || marks != 200 {
+			t.Errorf("%d of %d samples and %d of 200 marks arrived", len(heard), len(said), marks)
+		}
+		c.leaves()
+		end := r.log.find("conversation ended")
+		if len(end) != 1 || end[0]["chunks_up"] != 10000.0 || end[0]["chunks_dropped"] != 0.0 ||
+			end[0]["frames_down"] != 25000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 4.0 {
+			t.Errorf("the end is logged as %v", end)
+		}
+	})
+}
+
+// withEmulator is a rig with the emulator behind it.
+func withEmulator(t *testing.T) *rig {
+	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	p := newPipes()
+	p.serve(t, e, e.Close)
+	r := &rig{t: t}
+	r.serve(p.dial)
+	return r
+}
+
+func (r *rig) meets(o bridge.Open) *caller {
+	r.t.Helper()
+	c := r.join(o)
+	<-c.seated
+	time.Sleep(time.Second) // for the handle
+	last[bridge.SetupComplete](c)
+	return c
+}
+
+// loud is d of a square wave at 16 kHz.
+func loud(d time.Duration) []int16 {
+	pcm := make([]int16, int(d.Seconds()*16000))
+	for i := range pcm {
+		pcm[i] = 8000
+		if i/20%2 == 0 {
+			pcm[i] = -8000
+		}
+	}
+	return pcm
+}
+
+// utter says d of speech and a second of silence, in real time.
+func (c *caller) utter(d time.Duration) {
+	for part := range slices.Chunk(append(loud(d), make([]int16, 16000)...), 320) {
+		c.speak(part)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// kinds is the story without what was heard.
+func (c *caller) kinds() string {
+	var words []string
+	for word := range strings.FieldsSeq(c.story()) {
+		if !strings.Contains(word, "*") {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestParrot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := withEmulator(t)
+		c := r.meets(bridge.Open{Config: []byte(declare("weather"))})
+		c.forget()
+		for range 20 {
+			before := c.heard()
+			c.utter(2 * time.Second)
+			time.Sleep(5 * time.Second)
+			if heard := time.Duration(c.heard()-before) * 20 * time.Millisecond; heard < 1800*time.Millisecond {
+				t.Fatalf("%v of 2 s were said back", heard)
+			}
+			if got := c.kinds(); got != "Speaking TurnComplete" {
+				t.Fatal(got)
+			}
+			c.forget()
+		}
+		// Barge-in.
+		c.utter(5 * time.Second)
+		c.utter(2 * time.Second)
+		time.Sleep(5 * time.Second)
+		if got := c.kinds(); got != "Speaking Interrupted Speaking TurnComplete" {
+			t.Error(got)
+		}
+		c.forget()
+		// Typed text cuts in, during the generation and during the playback.
+		for _, wait := range []time.Duration{200 * time.Millisecond, 2500 * time.Millisecond} {
+			c.utter(4 * time.Second)
+			time.Sleep(wait)
+			c.typed("stop")
+			time.Sleep(20 * time.Second)
+			if got := c.kinds(); got != "Speaking Interrupted Speaking TurnComplete" {
+				t.Errorf("typed after %v: %s", wait, got)
+			}
+			c.forget()
+		}
+		// Tools.
+		c.typed(`/tool weather {"city":"Bern"}`)
+		time.Sleep(time.Second)
+		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "weather", `{"sky":"blue"}`)
+		time.Sleep(20 * time.Second)
+		if !strings.Contains(contents(c), "blue") || !strings.Contains(c.kinds(), "Speaking TurnComplete") {
+			t.Errorf("%s: %s", c.kinds(), contents(c))
+		}
+		c.forget()
+		// A new configuration does not cost the memory.
+		c.update(brief("be brief"))
+		time.Sleep(time.Second)
+		c.typed("/history")
+		time.Sleep(time.Minute)
+		if told := contents(c); !strings.Contains(told, "blue") {
+			t.Errorf("it remembers %s", told)
+		}
+	})
+}
+
+func TestManyConversations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := withEmulator(t)
+		var callers []*caller
+		for range 20 {
+			c := r.join(bridge.Open{Resumable: true})
+			callers = append(callers, c)
+		}
+		for _, c := range callers {
+			<-c.seated
+			c.r.wg.Go(func() {
+				if err := c.session.Do(bridge.Message{Parts: []byte(`[{"text":"hello"}]`), TurnComplete: true}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		ids := map[string]bool{}
+		for _, c := range callers {
+			if got := c.kinds(); got != "SetupComplete Speaking TurnComplete" {
+				t.Error(got)
+			}
+			ids[c.session.ID()] = true
+		}
+		if len(ids) != len(callers) {
+			t.Errorf("%d ids of %d conversations", len(ids), len(callers))
+		}
+	})
+}
+
+// The microphone, commands and events from many goroutines at once, for the race detector.
+func TestEverythingAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := withEmulator(t)
+		c := r.meets(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		for _, f := range []func(){
+			func() { c.speak(loud(100 * time.Millisecond)) },
+			func() { c.session.Attach(c) },
+			func() { c.session.SetFrame("image/jpeg", []byte("x")) },
+			func() { _ = c.session.Do(bridge.AudioStreamEnd) },
+			func() {
+				_ = c.session.Do(bridge.Message{Parts: []byte(`[{"text":"/tool weather"}]`), TurnComplete: true})
+			},
+			func() { _ = c.session.Do(bridge.ToolResponse{Name: "weather", Response: []byte(`{"x":1}`)}) },
+			func() { _ = c.session.Do(bridge.UpdateConfig{Config: []byte(declare("weather"))}) },
+			func() { c.session.Hold(true); c.session.Hold(false) },
+		} {
+			r.wg.Go(func() {
+				for range 50 {
+					f()
+					time.Sleep(130 * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(3 * time.Second)
+		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
+		time.Sleep(time.Minute)
+		c.ends(bridge.ErrReplaced)
+		if !last[bridge.SetupComplete](d).Resumed && len(d.entries()) < 2 {
+			t.Error(d.story())
+		}
+		d.leave(nil)
+	})
+}

@@ -1,0 +1,151 @@
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/media"
+)
+
+// Options make a [Host].
+type Options struct {
+	Client  *gemini.Client
+	Backend string        // what answers: gemini, vertex or emulator; clients are told
+	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0: not at all
+	Logger  *slog.Logger
+}
+
+// Host is every conversation of this process.
+type Host struct {
+	options Options
+	ticker  *media.Ticker
+	wg      sync.WaitGroup // session loops
+	closing sync.Once
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*Session]context.CancelCauseFunc
+	tokens   map[tokenHash]*Session
+}
+
+// tokenHash stands for a resume token: the token itself is kept nowhere.
+type tokenHash [sha256.Size]byte
+
+// NewHost returns a host without conversations. Shutdown releases it.
+func NewHost(o Options) *Host {
+	return &Host{
+		options: o, ticker: media.NewTicker(),
+		sessions: map[*Session]context.CancelCauseFunc{}, tokens: map[tokenHash]*Session{},
+	}
+}
+
+// Backend is what answers: gemini, vertex or emulator.
+func (h *Host) Backend() string { return h.options.Backend }
+
+// Serve opens or resumes a conversation and lets c carry it. It returns when c has left (nil), when another caller took
+// over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
+func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
+	if s := h.resume(o.ResumeToken); s != nil {
+		if err := s.carry(ctx, c, o.ResumeToken); !errors.Is(err, errOver) {
+			return err
+		}
+	}
+	config, err := gemini.ParseConfig(o.Config, "initialConfig")
+	if err != nil {
+		return AsError(err)
+	}
+	s, err := h.open(config, o.Resumable && h.options.Park > 0)
+	if err != nil {
+		return err
+	}
+	return s.carry(ctx, c, "")
+}
+
+// open starts a session.
+func (h *Host) open(config gemini.Config, resumable bool) (*Session, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, ErrShutdown
+	}
+	s := newSession(h, config, resumable)
+	// Not the caller's context: the conversation may outlive the connection that opened it.
+	ctx, stop := context.WithCancelCause(context.Background())
+	h.sessions[s] = stop
+	h.wg.Go(func() {
+		s.loop(ctx)
+		stop(nil)
+		h.forget(s)
+	})
+	return s, nil
+}
+
+// Shutdown ends every conversation, parked ones too, and waits for them or for ctx.
+func (h *Host) Shutdown(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	for _, stop := range h.sessions {
+		stop(ErrShutdown)
+	}
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		h.closing.Do(h.ticker.Close)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// resume finds the conversation of a token.
+func (h *Host) resume(token string) *Session {
+	if token == "" {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.tokens[sha256.Sum256([]byte(token))]
+}
+
+// tokens are the resume tokens of one session; guarded by Host.mu.
+type tokens struct{ current, previous tokenHash }
+
+// newToken gives s its next token. The one that was used for it stays valid until the new one is used, because the
+// answer that carries the new one may be lost with the connection; any other is void.
+func (h *Host) newToken(s *Session, used string) string {
+	secret := make([]byte, 32)
+	rand.Read(secret) // never fails (crypto/rand)
+	token := base64.RawURLEncoding.EncodeToString(secret)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.tokens, s.tokens.previous)
+	delete(h.tokens, s.tokens.current)
+	s.tokens = tokens{current: sha256.Sum256([]byte(token))}
+	if used != "" {
+		s.tokens.previous = sha256.Sum256([]byte(used))
+		h.tokens[s.tokens.previous] = s
+	}
+	h.tokens[s.tokens.current] = s
+	return token
+}
+
+// forget drops an ended session and its tokens.
+func (h *Host) forget(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s)
+	delete(h.tokens, s.tokens.previous)
+	delete(h.tokens, s.tokens.current)
+}

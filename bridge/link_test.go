@@ -1,0 +1,465 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+func TestLinkLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("old")
+		l.handle("new")
+		l.send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
+		l.say(7, 2*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		l.cut()
+		m := r.up.next().dialledFor("", "new").accept()
+		time.Sleep(3 * time.Second)
+		// What came of the answer is played out; nothing more of it will come.
+		c.tells("SetupComplete Speaking 7*100 TurnComplete")
+		c.works(m)
+		m.content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
+		m.cut()
+		c.works(r.up.next().accept())
+		if lost := r.log.find("link lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
+			t.Errorf("logged %v", lost)
+		}
+	})
+}
+
+// A turn that was cut off is not completed by the loss of the link.
+func TestLinkLostAfterInterruption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		l.say(7, 10*time.Second)
+		time.Sleep(990 * time.Millisecond)
+		c.typed("stop")
+		l.cut()
+		r.up.next().accept()
+		c.tells("SetupComplete Speaking 7*50 Interrupted")
+	})
+}
+
+func TestLinkLostWithoutHandle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.cut()
+		m := r.up.next().dialledFor("", "").accept()
+		c.tells("SetupComplete Log")
+		c.warned("memory")
+		c.works(m)
+	})
+}
+
+func TestStrikes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		begin := r.since()
+		dials := r.up.dialled()
+		r.up.set(0, errors.New("no route"))
+		l.cut()
+		c.fails(bridge.CodeUnreachable)
+		if took, n := r.since()-begin, r.up.dialled()-dials; n != 3 || took > 750*time.Millisecond {
+			t.Errorf("%d dials in %v", n, took)
+		}
+	})
+}
+
+func TestLinksThatDieAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for range 3 {
+			l.handle("h")
+			l.end(1011, "Internal error encountered.")
+			l = r.up.next().accept()
+			synctest.Wait()
+		}
+		l.cut()
+		if e := c.fails(bridge.CodeUnreachable); e.Status != 1006 {
+			t.Errorf("status %d", e.Status)
+		}
+		r.up.idle()
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		paused := 0
+		for range 20 {
+			r := newRig(t)
+			_, l := r.plain()
+			for i, limit := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond} {
+				begin := time.Now()
+				l.handle("h")
+				l.cut()
+				l = r.up.next().accept()
+				synctest.Wait()
+				pause := time.Since(begin)
+				if pause > limit {
+					t.Errorf("dial %d came after %v", i, pause)
+				}
+				if pause > 0 {
+					paused++
+				}
+			}
+		}
+		if paused < 30 {
+			t.Errorf("%d pauses of 40", paused)
+		}
+	})
+}
+
+func TestStrikesAreForgiven(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for range 10 {
+			l.handle("h")
+			time.Sleep(10 * time.Second)
+			l.cut()
+			l = r.up.next().accept()
+			synctest.Wait()
+		}
+		c.works(l)
+	})
+}
+
+// A link that lived well and was replaced as planned forgives as well.
+func TestStrikesAreForgivenByAPlannedRedial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		for range 2 {
+			l.cut()
+			l = r.up.next().accept()
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Second)
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		for range 3 {
+			l = r.up.next().accept()
+			synctest.Wait()
+			l.cut()
+		}
+		c.works(r.up.next().accept())
+	})
+}
+
+func TestLinkClosed(t *testing.T) {
+	for name, test := range map[string]struct {
+		code   int
+		reason string
+		want   bridge.Code // "": goes on
+	}{
+		"invalid argument": {1007, "Request contains an invalid argument.", bridge.CodeRefused},
+		"not implemented":  {1008, "Operation is not implemented, or supported, or enabled.", bridge.CodeRefused},
+		"aborted":          {1008, "The operation was aborted", ""},
+		"internal":         {1011, "Internal error encountered.", ""},
+		"normal":           {1000, "", ""},
+		"quota":            {1011, "RESOURCE_EXHAUSTED", bridge.CodeBusy},
+		"quota in words":   {1011, "You exceeded your current Quota", bridge.CodeBusy},
+		"stale, 1008":      {1008, "BidiGenerateContent session not found", ""},
+		"stale, 1007":      {1007, "Invalid session handle", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.handle("h")
+				l.end(test.code, test.reason)
+				if test.want != "" {
+					if e := c.fails(test.want); e.Status != test.code {
+						t.Errorf("status %d", e.Status)
+					}
+					r.up.idle()
+					return
+				}
+				c.works(r.up.next().dialledFor("", "h").accept())
+			})
+		})
+	}
+}
+
+func TestErrorFrames(t *testing.T) {
+	for frame, want := range map[string]bridge.Code{
+		`{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"no"}}`: bridge.CodeRefused,
+		`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`:              bridge.CodeBusy,
+		`{"error":{"code":503,"status":"UNAVAILABLE"}}`:                     "",
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.handle("h")
+			l.send("%s", frame)
+			if want != "" {
+				c.fails(want)
+				return
+			}
+			c.works(r.up.next().dialledFor("", "h").accept())
+		})
+	}
+}
+
+func TestStaleHandle(t *testing.T) {
+	for _, reason := range []string{"BidiGenerateContent session not found", "Requested entity was not found."} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.handle("h")
+			l.cut()
+			r.up.next().dialledFor("", "h").end(1008, reason)
+			m := r.up.next().dialledFor("", "").accept()
+			c.tells("SetupComplete Log")
+			c.warned("memory")
+			c.works(m)
+		})
+	}
+}
+
+func TestFirstDialRefused(t *testing.T) {
+	for status, code := range map[int]bridge.Code{
+		401: bridge.CodeRefused, 403: bridge.CodeRefused, 429: bridge.CodeBusy, 503: bridge.CodeUnreachable,
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			r.up.set(status, nil)
+			c := r.join(bridge.Open{Resumable: true})
+			if e := c.fails(code); e.Status != status {
+				t.Errorf("%d became %d", status, e.Status)
+			}
+			c.tells("")
+		})
+	}
+}
+
+func TestFirstDialClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		r.up.next().end(1008, "models/x is not found for API version v1beta, or is not supported for bidiGenerateContent.")
+		c.fails(bridge.CodeRefused)
+	})
+}
+
+func TestDialThatNeverAnswers(t *testing.T) {
+	for name, dial := range map[string]func(*rig) func(context.Context, string, string) (net.Conn, error){
+		"connects": func(*rig) func(context.Context, string, string) (net.Conn, error) {
+			return func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		},
+		"sets up": func(r *rig) func(context.Context, string, string) (net.Conn, error) { return r.up.dial },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := &rig{t: t, up: newUpstream(t)}
+				r.serve(dial(r))
+				c := r.join(bridge.Open{})
+				c.fails(bridge.CodeUnreachable)
+				if took := r.since(); took != 10*time.Second {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestGoAwayWhileQuiet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		begin := r.since()
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		m := r.up.next().dialledFor("", "h").accept()
+		if took := r.since() - begin; took != 0 {
+			t.Errorf("after %v", took)
+		}
+		time.Sleep(time.Hour) // the deadline was the old link's
+		r.up.idle()
+		c.works(m)
+	})
+}
+
+func TestGoAwayDuringATurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		l.say(7, 5*time.Second)
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		time.Sleep(2 * time.Second)
+		l.content(`"generationComplete":true`)
+		time.Sleep(2 * time.Second)
+		r.up.idle()
+		l.content(`"turnComplete":true`)
+		m := r.up.next().dialledFor("", "h").accept()
+		time.Sleep(3 * time.Second)
+		c.tells("SetupComplete Speaking 7*250 TurnComplete")
+		c.works(m)
+	})
+}
+
+// An answer in text is a turn, too: it must not be cut in half.
+func TestGoAwayDuringAnAnswerInText(t *testing.T) {
+	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, voice(7, time.Second)} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+			l.handle("h")
+			l.content("%s", begin)
+			l.send(`{"goAway":{"timeLeft":"50s"}}`)
+			time.Sleep(2 * time.Second)
+			r.up.idle()
+			l.content(`"turnComplete":true`)
+			r.up.next().accept()
+			c.tells("SetupComplete TurnComplete")
+		})
+	}
+}
+
+func TestGoAwayDuringACall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.calls("a weather")
+		l.handle("h")
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		r.up.idle()
+		c.respond("a", "", `{"x":1}`)
+		l.answered(`a weather {"x":1}`)
+		l.answer(7, time.Second)
+		r.up.next().accept()
+		time.Sleep(2 * time.Second)
+		c.tells("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
+	})
+}
+
+// A server that falls silent after goAway is left in time.
+func TestGoAwayAndSilence(t *testing.T) {
+	for left, want := range map[string]time.Duration{"50s": 45 * time.Second, "49.5s": 44500 * time.Millisecond, "2s": 0} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.handle("h")
+			l.say(7, time.Second)
+			begin := r.since()
+			l.send(`{"goAway":{"timeLeft":%q}}`, left)
+			m := r.up.next().dialledFor("", "h").accept()
+			if took := r.since() - begin; took != want {
+				t.Errorf("%s: after %v", left, took)
+			}
+			time.Sleep(time.Second)
+			c.tells("SetupComplete Speaking 7*50 TurnComplete")
+			c.works(m)
+		})
+	}
+}
+
+// A handle that is older than a call leads to a model that never asked.
+func TestCallAcrossReconnectWithOlderHandle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.handle("h")
+		l.calls("a weather", "b weather")
+		c.respond("b", "", `{"x":2}`)
+		l.cut()
+		m := r.up.next().dialledFor("", "h").accept()
+		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.late("a", "")
+		time.Sleep(time.Minute)
+		m.answered()
+		m.calls("a weather")
+		c.respond("a", "", `{"x":3}`)
+		m.answered(`a weather {"x":3}`)
+	})
+}
+
+func TestCallAcrossReconnectWithNewerHandle(t *testing.T) {
+	for name, answer := range map[string]func(c *caller){
+		"during the gap": func(c *caller) { c.respond("a", "", `{"x":1}`) },
+		"afterwards":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, c, l := weather(t)
+				l.calls("a weather", "b weather")
+				l.handle("h")
+				l.cut()
+				m := r.up.next().dialledFor("", "h")
+				if answer != nil {
+					answer(c)
+				}
+				m.accept()
+				if answer == nil {
+					m.answered()
+					c.respond("a", "", `{"x":1}`)
+				}
+				m.answered(`a weather {"x":1}`)
+				time.Sleep(time.Minute)
+				m.answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (30s)"}`)
+				c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(b)")
+				c.late("a", "")
+			})
+		})
+	}
+}
+
+// The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
+func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
+	for _, newer := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			r, c, l := weather(t)
+			l.handle("h")
+			l.calls("a weather", "b rm")
+			l.answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+			if newer {
+				l.handle("h2")
+			}
+			l.halt()
+			c.do(bridge.Text{Text: "taken"})
+			c.do(bridge.Text{Text: "stuck"})
+			c.respond("a", "", `{"x":1}`)
+			m := r.up.next().accept()
+			l.resume()
+			if newer {
+				m.answered(`a weather {"x":1}`)
+			} else {
+				m.answered()
+			}
+			if got := m.said(); got != "text stuck" && got != "text stuck, tool" {
+				t.Errorf("%q came", got)
+			}
+		})
+	}
+}
+
+// A fresh session has asked for nothing, whatever the old handles knew.
+func TestCallAcrossAFreshSession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.calls("a weather", "b weather")
+		l.handle("h")
+		l.cut()
+		m := r.up.next().dialledFor("", "h")
+		c.respond("b", "", `{"x":2}`)
+		m.end(1008, "BidiGenerateContent session not found")
+		n := r.up.next().dialledFor("", "").accept()
+		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a) Log")
+		c.late("a", "")
+		time.Sleep(time.Minute)
+		n.answered()
+	})
+}

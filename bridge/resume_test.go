@@ -1,0 +1,460 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+var resumable = bridge.Open{Resumable: true}
+
+// token is the newest resume token a caller was told.
+func (c *caller) token() string { c.r.t.Helper(); return last[bridge.SetupComplete](c).ResumeToken }
+
+// leaves has a caller leave, and waits.
+func (c *caller) leaves() { c.r.t.Helper(); c.leave(nil); c.ends(nil); synctest.Wait() }
+
+// back starts a caller with a token and checks that the conversation is resumed.
+func (r *rig) back(token string) *caller {
+	r.t.Helper()
+	c := r.join(bridge.Open{Resumable: true, ResumeToken: token})
+	synctest.Wait()
+	if !last[bridge.SetupComplete](c).Resumed {
+		r.t.Fatal("not resumed")
+	}
+	return c
+}
+
+// fresh starts a caller with a token and checks that it gets a new conversation.
+func (r *rig) fresh(token string) *caller {
+	r.t.Helper()
+	c, _ := r.connect(bridge.Open{Resumable: true, ResumeToken: token})
+	if last[bridge.SetupComplete](c).Resumed {
+		r.t.Fatal("resumed")
+	}
+	return c
+}
+
+func TestResume(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.leaves()
+		time.Sleep(4 * time.Second)
+		d := r.back(c.token())
+		if d.session != c.session || d.token() == c.token() || d.token() == "" {
+			t.Errorf("session %p then %p, token %q then %q", c.session, d.session, c.token(), d.token())
+		}
+		time.Sleep(10 * time.Second)
+		r.up.idle()
+		if _, closed := l.closed(); closed {
+			t.Error("the link was closed though the caller was back in time")
+		}
+		d.works(l)
+	})
+}
+
+func TestTokensRotate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		a, _ := r.connect(resumable)
+		a.leaves()
+		b := r.back(a.token())
+		b.leaves()
+		c := r.back(a.token()) // as if b's answer was lost: the old one is good until the new one was used
+		c.leaves()
+		r.fresh(b.token()).leaves() // but what was given with it is void
+		d := r.back(c.token())
+		d.leaves()
+		r.fresh(a.token())
+		r.fresh("guess")
+		r.back(d.token())
+	})
+}
+
+func TestNotResumable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		if token := c.token(); token != "" {
+			t.Errorf("token %q", token)
+		}
+		c.leaves()
+		if _, closed := l.closed(); !closed {
+			t.Error("the link is open")
+		}
+	})
+}
+
+func TestReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.say(7, time.Second)
+		time.Sleep(490 * time.Millisecond)
+		d := r.back(c.token())
+		c.ends(bridge.ErrReplaced)
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		c.tells("SetupComplete Speaking 7*25")
+		d.tells("SetupComplete Speaking 7*25 TurnComplete")
+		d.works(l)
+		r.up.idle()
+	})
+}
+
+func TestReplacedByTwoAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		a, l := r.connect(resumable)
+		open := bridge.Open{Resumable: true, ResumeToken: a.token()}
+		b, c := r.join(open), r.join(open)
+		a.ends(bridge.ErrReplaced)
+		synctest.Wait()
+		select {
+		case <-b.over:
+			b, c = c, b
+		default:
+		}
+		c.ends(bridge.ErrReplaced)
+		b.works(l)
+	})
+}
+
+func TestParkTimeOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.connect(resumable)
+		c.leaves()
+		time.Sleep(59 * time.Second)
+		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
+		r.up.next().accept()
+		synctest.Wait()
+		if !last[bridge.SetupComplete](d).Resumed {
+			t.Fatal("not resumed")
+		}
+		d.leaves()
+		time.Sleep(2 * time.Second) // the timers of the first time are over now
+		e := r.back(d.token())
+		e.leaves()
+		time.Sleep(61 * time.Second)
+		if n := len(r.log.find("conversation ended")); n != 1 {
+			t.Errorf("%d conversations have ended", n)
+		}
+		r.fresh(e.token())
+	})
+}
+
+func TestParkedLink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.leaves()
+		parked := time.Now()
+		time.Sleep(30 * time.Second)
+		if ended, closed := l.closed(); !closed || ended.Sub(parked) != 5*time.Second {
+			t.Errorf("closed %v, after %v", closed, ended.Sub(parked))
+		}
+		r.up.idle()
+		d := r.back(c.token()) // is told before the link is there
+		d.speak(count(0, 3200))
+		m := r.up.next().dialledFor("", "h").accept()
+		if n := len(m.pcm()); n != 3200 {
+			t.Errorf("%d samples came", n)
+		}
+		d.tells("SetupComplete")
+		d.works(m)
+	})
+}
+
+func TestParkedLinkWithoutHandle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.connect(resumable)
+		c.leaves()
+		time.Sleep(30 * time.Second)
+		d := r.back(c.token())
+		m := r.up.next().dialledFor("", "").accept()
+		d.tells("SetupComplete Log")
+		d.warned("memory")
+		d.works(m)
+	})
+}
+
+func TestLinkLostWhileParked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.leaves()
+		l.cut()
+		r.up.idle()
+		time.Sleep(2 * time.Second)
+		r.up.idle()
+		d := r.back(c.token())
+		d.works(r.up.next().dialledFor("", "h").accept())
+	})
+}
+
+// The answer of the model waits for the caller, at most the newest 10 s of it.
+func TestVoiceWaitsWhileParked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		c.leaves()
+		l.answer(7, 2*time.Second)
+		time.Sleep(time.Second)
+		d := r.back(c.token())
+		time.Sleep(3 * time.Second)
+		d.tells("SetupComplete Speaking 7*100 TurnComplete")
+	})
+}
+
+func TestVoiceGoesOnAfterReturn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.answer(7, 2*time.Second)
+		time.Sleep(990 * time.Millisecond)
+		c.leaves()
+		time.Sleep(3 * time.Second)
+		d := r.back(c.token())
+		time.Sleep(3 * time.Second)
+		c.tells("SetupComplete Speaking 7*50")
+		d.tells("SetupComplete Speaking 7*50 TurnComplete")
+	})
+}
+
+func TestPendingCallIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		l.calls("b weather", "a weather", "done weather")
+		l.handle("h")
+		c.respond("done", "", `{"x":0}`)
+		c.leaves()
+		time.Sleep(10 * time.Second) // the link is down
+		d := r.back(c.token())
+		d.respond("a", "", `{"x":1}`)
+		m := r.up.next().dialledFor("", "h").accept()
+		d.respond("b", "", `{"x":2}`)
+		d.late("a", "")
+		d.late("done", "")
+		m.answered(`a weather {"x":1}`, `b weather {"x":2}`)
+		d.tells("SetupComplete ToolCall(a b)")
+	})
+}
+
+func TestCallTimesOutWhileParked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		l.calls("a weather")
+		l.handle("h")
+		c.leaves()
+		time.Sleep(40 * time.Second)
+		d := r.back(c.token())
+		m := r.up.next().accept()
+		m.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+		d.tells("SetupComplete")
+		d.late("a", "")
+	})
+}
+
+func TestGoodbye(t *testing.T) {
+	for _, open := range []bridge.Open{{}, resumable} {
+		for _, leave := range []bool{false, true} {
+			for range 10 {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					c, l := r.connect(open)
+					if leave { // the session is busy, and then finds both the goodbye and the departure
+						l.halt()
+						c.do(bridge.Text{Text: "taken"})
+						c.do(bridge.Text{Text: "stuck"})
+						c.update(brief("new"))
+					}
+					if err := c.session.Do(bridge.Goodbye{}); err != nil {
+						t.Fatal(err)
+					}
+					if leave {
+						c.leave(nil)
+					}
+					c.ends(bridge.ErrGoodbye)
+					l.resume()
+					if _, closed := l.closed(); !closed {
+						t.Error("the link is open")
+					}
+					if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
+						t.Errorf("logged %v", end)
+					}
+					if open.Resumable {
+						r.fresh(c.token())
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestCallerFails(t *testing.T) {
+	for _, open := range []bridge.Open{{}, resumable} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, _ := r.connect(open)
+			broken := errors.New("too slow")
+			c.leave(broken)
+			c.ends(broken)
+		})
+	}
+}
+
+func TestCallerLeavesWhileDialling(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(resumable)
+		l := r.up.next()
+		<-c.seated
+		c.leaves()
+		if _, closed := l.closed(); !closed {
+			t.Error("the dial goes on")
+		}
+		if len(r.log.find("conversation ended")) != 1 {
+			t.Error("the conversation goes on")
+		}
+		for range 100 { // taken by nobody, but it returns
+			_ = c.session.Do(bridge.Text{Text: "x"})
+		}
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{Config: []byte(`{"generationConfig":{"topK":"many"}}`)})
+		if e := c.fails(bridge.CodeBadConfig); e.Field != "initialConfig.generationConfig.topK" {
+			t.Errorf("%+v", e)
+		}
+		r.up.idle()
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		live, l := r.connect(resumable)
+		l.say(7, 10*time.Second)
+		parked, _ := r.connect(resumable)
+		parked.leaves()
+		long, _ := r.connect(resumable)
+		long.leaves()
+		time.Sleep(10 * time.Second) // without a link
+		again, _ := r.connect(resumable)
+		again.leaves()
+		dialling := r.join(bridge.Open{})
+		r.up.next()
+		waiting, n := r.plain()
+		r.up.set(0, errors.New("no route"))
+		n.cut()
+		begin := r.since()
+		if err := r.host.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if took := r.since() - begin; took != 0 {
+			t.Errorf("took %v", took)
+		}
+		live.ends(bridge.ErrShutdown)
+		dialling.ends(bridge.ErrShutdown)
+		<-waiting.over
+		if _, closed := l.closed(); !closed {
+			t.Error("a link is open")
+		}
+		if n := len(r.log.find("conversation ended")); n != 6 {
+			t.Errorf("%d of 6 conversations have ended", n)
+		}
+		late := r.join(bridge.Open{ResumeToken: parked.token()})
+		late.ends(bridge.ErrShutdown)
+	})
+}
+
+func TestShutdownDoesNotWaitForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := &rig{t: t, up: newUpstream(t)}
+		stuck := make(chan struct{})
+		r.serve(func(context.Context, string, string) (net.Conn, error) { <-stuck; return nil, errors.New("at last") })
+		c := r.join(bridge.Open{})
+		<-c.seated
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := r.host.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		close(stuck)
+		c.ends(bridge.ErrShutdown)
+	})
+}
+
+// Everything at once, at every moment of a dial: nothing hangs.
+func TestEndsInEveryState(t *testing.T) {
+	for name, end := range map[string]func(*rig, *caller){
+		"shutdown": func(r *rig, _ *caller) { _ = r.host.Shutdown(context.Background()) },
+		"leaving":  func(_ *rig, c *caller) { c.leave(nil) },
+		"goodbye":  func(_ *rig, c *caller) { _ = c.session.Do(bridge.Goodbye{}) },
+	} {
+		for state, reach := range map[string]func(*rig) *caller{
+			"dialling": func(r *rig) *caller { c := r.join(bridge.Open{}); r.up.next(); return c },
+			"live":     func(r *rig) *caller { c, _ := r.plain(); return c },
+			"stalled": func(r *rig) *caller {
+				c, l := r.plain()
+				l.halt()
+				time.AfterFunc(time.Hour, l.resume)
+				c.speak(count(0, 16000))
+				return c
+			},
+			"talking": func(r *rig) *caller { c, l := r.plain(); l.say(7, 20*time.Second); return c },
+			"waiting": func(r *rig) *caller {
+				c, l := r.plain()
+				r.up.set(0, errors.New("no route"))
+				l.cut()
+				return c
+			},
+			"updating": func(r *rig) *caller {
+				c, _ := r.plain()
+				c.update(brief("x"))
+				r.up.next()
+				return c
+			},
+			"calling": func(r *rig) *caller {
+				c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+				l.calls("a weather")
+				return c
+			},
+		} {
+			t.Run(name+" while "+state, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					c := reach(r)
+					<-c.seated
+					begin := r.since()
+					end(r, c)
+					select {
+					case <-c.over:
+					case <-time.After(time.Minute):
+						t.Fatal("hangs")
+					}
+					if took := r.since() - begin; took > 2*time.Second {
+						t.Errorf("took %v", took)
+					}
+					time.Sleep(2 * time.Hour)
+				})
+			})
+		}
+	}
+}

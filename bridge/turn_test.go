@@ -1,0 +1,347 @@
+package bridge_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+func TestTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.answer(7, 2*time.Second)
+		time.Sleep(3 * time.Second)
+		l.answer(8, time.Second)
+		time.Sleep(3 * time.Second)
+		c.tells("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
+		_, spoke := find[bridge.Speaking](c)
+		for _, e := range c.entries() {
+			if e.event == nil && e.tag == 7 {
+				if e.at != spoke[0] {
+					t.Errorf("told %v, and heard %v", spoke[0], e.at)
+				}
+				break
+			}
+		}
+	})
+}
+
+func TestBurstPlaysInRealTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		begin := r.since()
+		l.answer(7, 30*time.Second)
+		l.answer(8, time.Second) // the next turn waits for its time
+		time.Sleep(time.Minute)
+		c.tells("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
+		_, at := find[bridge.TurnComplete](c)
+		if !about(at[0]-begin, 30*time.Second) || !about(at[1]-begin, 31*time.Second) {
+			t.Errorf("the turns were over after %v and %v", at[0]-begin, at[1]-begin)
+		}
+	})
+}
+
+func TestInterrupted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.say(7, 10*time.Second)
+		time.Sleep(990 * time.Millisecond)
+		begin := r.since()
+		l.content(`%s,"interrupted":true`, voice(9, time.Second))
+		l.content(`"turnComplete":true`)
+		time.Sleep(5 * time.Second)
+		c.tells("SetupComplete Speaking 7*50 Interrupted")
+		if _, at := find[bridge.Interrupted](c); at[0] != begin {
+			t.Errorf("told after %v", at[0]-begin)
+		}
+		l.answer(8, time.Second)
+		time.Sleep(5 * time.Second)
+		c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+	})
+}
+
+func TestInterruptedAndCompleteInOneMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.say(7, 10*time.Second)
+		l.content(`"interrupted":true,"turnComplete":true`)
+		time.Sleep(time.Second)
+		l.answer(8, time.Second)
+		time.Sleep(2 * time.Second)
+		c.tells("SetupComplete Speaking 7*1 Interrupted Speaking 8*50 TurnComplete")
+	})
+}
+
+// The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
+func TestInterruptedDuringPlayback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.answer(7, 10*time.Second)
+		time.Sleep(990 * time.Millisecond)
+		l.content(`"interrupted":true`)
+		time.Sleep(time.Minute)
+		c.tells("SetupComplete Speaking 7*50 Interrupted")
+	})
+}
+
+func TestTypedTextInterrupts(t *testing.T) {
+	const before = "SetupComplete Speaking 7*50 Interrupted"
+	for name, after := range map[string]func(l *link){
+		"interrupted": func(l *link) {
+			l.say(7, time.Second)
+			l.content(`"interrupted":true`)
+			l.content(`"turnComplete":true`)
+		},
+		"generation completed": func(l *link) {
+			l.say(7, time.Second)
+			l.content(`"generationComplete":true`)
+		},
+		"generation and turn completed": func(l *link) {
+			l.say(7, time.Second)
+			l.content(`"generationComplete":true`)
+			l.content(`"turnComplete":true`)
+		},
+		"turn completed": func(l *link) {
+			l.content(`%s,"turnComplete":true`, voice(7, time.Second))
+		},
+		"generation completed, then interrupted": func(l *link) {
+			l.content(`"generationComplete":true`)
+			l.content(`"interrupted":true`)
+			l.content(`"turnComplete":true`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.say(7, 10*time.Second)
+				time.Sleep(990 * time.Millisecond)
+				begin := r.since()
+				c.typed("stop")
+				c.typed("please")
+				c.tells(before)
+				if _, at := find[bridge.Interrupted](c); at[0] != begin {
+					t.Errorf("told after %v", at[0]-begin)
+				}
+				time.Sleep(100 * time.Millisecond)
+				after(l)
+				time.Sleep(time.Second)
+				c.tells(before)
+				l.answer(8, time.Second)
+				time.Sleep(2 * time.Second)
+				c.tells(before + " Speaking 8*50 TurnComplete")
+			})
+		})
+	}
+}
+
+// The model has said it all, but it is not yet played: the server may or may not call that an interruption.
+func TestTypedTextInterruptsPlayback(t *testing.T) {
+	for name, then := range map[string][]string{
+		"interrupted":        {`"interrupted":true`, `"turnComplete":true`},
+		"interrupted at all": {`"interrupted":true,"turnComplete":true`},
+		"completed":          {`"turnComplete":true`},
+		"nothing":            nil,
+	} {
+		for _, complete := range []bool{false, true} {
+			if complete && then != nil {
+				continue // the turn was over for the server
+			}
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					c, l := r.plain()
+					l.say(7, 10*time.Second)
+					l.content(`"generationComplete":true`)
+					if complete {
+						l.content(`"turnComplete":true`)
+					}
+					time.Sleep(990 * time.Millisecond)
+					c.typed("stop")
+					for _, content := range then {
+						l.content("%s", content)
+					}
+					l.answer(8, time.Second)
+					time.Sleep(5 * time.Second)
+					c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+				})
+			})
+		}
+	}
+}
+
+// The end of a turn is told when typed text has cut off one that the server had completed, and the next has no voice.
+func TestSilentTurnAfterTypedText(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.answer(7, 10*time.Second)
+		time.Sleep(990 * time.Millisecond)
+		c.typed("stop")
+		l.content(`"turnComplete":true`)
+		c.tells("SetupComplete Speaking 7*50 Interrupted TurnComplete")
+	})
+}
+
+func TestTypedTextIntoSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.typed("hello")
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.typed("hello again")
+		c.do(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
+		l.say(8, 2*time.Second)
+		c.do(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
+		c.do(bridge.Text{Text: "an action"})
+		l.answer(8, time.Second)
+		time.Sleep(5 * time.Second)
+		c.tells("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
+		if got := l.said(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
+			t.Errorf("%q came", got)
+		}
+	})
+}
+
+func TestTextOnly(t *testing.T) {
+	for name, config := range map[string]string{
+		"a model with a voice": `{"generationConfig":{"responseModalities":["TEXT"]}}`,
+		"a model that writes":  `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: []byte(config)})
+				if strings.Contains(name, "voice") {
+					l.content(`%s,"outputTranscription":{"text":"good "}`, voice(7, time.Second))
+					l.content(`"outputTranscription":{"text":"day"}`)
+				} else {
+					l.content(`"modelTurn":{"parts":[{"text":"good "}]}`)
+					l.content(`"modelTurn":{"parts":[{"text":"day"}]}`)
+				}
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				c.tells("SetupComplete TurnComplete")
+				told := contents(c)
+				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
+					if !strings.Contains(told, want) {
+						t.Errorf("no %s in %s", want, told)
+					}
+				}
+			})
+		})
+	}
+}
+
+// There is no voice to cut off: the server says whether it was interrupted.
+func TestTypedTextIntoText(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+		l.content(`%s,"outputTranscription":{"text":"once"}`, voice(7, time.Second))
+		c.typed("stop")
+		c.tells("SetupComplete")
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		l.content(`%s,"outputTranscription":{"text":"twice"}`, voice(7, time.Second))
+		l.content(`"generationComplete":true,"turnComplete":true`)
+		c.tells("SetupComplete Interrupted TurnComplete")
+	})
+}
+
+func contents(c *caller) string {
+	var all []string
+	list, _ := find[bridge.Content](c)
+	for _, e := range list {
+		all = append(all, string(e.ServerContent))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestOneMessageWithEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+		l.send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
+			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
+			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
+			"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1},
+			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, voice(7, time.Second))
+		time.Sleep(2 * time.Second)
+		c.tells("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
+		if got := string(last[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
+			t.Errorf("grounding %s", got)
+		}
+		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
+			t.Errorf("args %s", got)
+		}
+		told := contents(c)
+		for _, want := range []string{
+			`"usageMetadata":{"totalTokenCount":5}`, `"outputTranscription":{"text":"hi"}`, `"novelty":[1]`,
+			`{"voiceActivity":{"type":"ACTIVITY_START"}}`, `{"future":{"x":1}}`,
+		} {
+			if !strings.Contains(told, want) {
+				t.Errorf("no %s in %s", want, told)
+			}
+		}
+		if strings.Contains(told, "inlineData") {
+			t.Error("the audio was told")
+		}
+	})
+}
+
+func TestLoneFields(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.send(`{}`)
+		l.send(`{"serverContent":{}}`)
+		l.send(`{"usageMetadata":{"totalTokenCount":5}}`)
+		l.send(`not JSON`)
+		l.send(`{"voiceActivity":{"type":"ACTIVITY_END"}}`)
+		l.content(`"inputTranscription":{"text":"hello"}`)
+		want := `{"usageMetadata":{"totalTokenCount":5}}
+{"voiceActivity":{"type":"ACTIVITY_END"}}
+{"inputTranscription":{"text":"hello"}}`
+		if got := contents(c); got != want {
+			t.Errorf("told\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+func TestAudioOfAnotherRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
+		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
+		time.Sleep(time.Second)
+		c.tells("SetupComplete Log")
+		c.warned("48000 Hz")
+	})
+}
+
+// The voice waits for a caller whose output is not there yet.
+func TestHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.session.Hold(true)
+		l.answer(7, 2*time.Second)
+		time.Sleep(5 * time.Second)
+		if c.heard() > 0 {
+			t.Error("it was played")
+		}
+		c.session.Hold(false)
+		time.Sleep(3 * time.Second)
+		c.tells("SetupComplete Speaking 7*100 TurnComplete")
+	})
+}

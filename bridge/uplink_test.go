@@ -1,0 +1,273 @@
+package bridge_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+func TestFirstWords(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next() // dialled, and not accepted for a while
+		<-c.seated
+		said := count(0, 16000*3)
+		for part := range slices.Chunk(said[:32000], 320) {
+			c.speak(part)
+			time.Sleep(20 * time.Millisecond)
+		}
+		if got := l.inputs(); len(got) > 0 {
+			t.Fatalf("%s came before setupComplete", got[0].what)
+		}
+		l.accept()
+		c.speak(said[32000:])
+		if !slices.Equal(l.pcm(), said) {
+			t.Errorf("%d samples came of %d, or in another order", len(l.pcm()), len(said))
+		}
+	})
+}
+
+func TestWaitingAudioIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next()
+		<-c.seated
+		said := count(0, 16000*12)
+		c.speak(said[:320])
+		c.do(bridge.AudioStreamEnd)
+		c.speak(said[320:])
+		l.accept()
+		if got := l.pcm(); !slices.Equal(got, said[32000:]) {
+			t.Errorf("%d samples came from %d on, want the newest 10 s", len(got), got[0])
+		}
+		if got := l.said(); got != "mark audioStreamEnd" {
+			t.Errorf("%q came, want the mark", got)
+		}
+		c.leave(nil)
+		c.ends(nil)
+		end := r.log.find("conversation ended")
+		if len(end) != 1 || end[0]["chunks_dropped"] != 100.0 || end[0]["chunks_up"] != 500.0 {
+			t.Errorf("the end is logged as %v", end)
+		}
+	})
+}
+
+func TestChunks(t *testing.T) {
+	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
+		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
+			t.Run(fmt.Sprintf("%d Hz in blocks of %d", rate, block), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					c, l := r.plain()
+					mic, err := c.session.Mic(rate)
+					if err != nil || mic.Rate() != rate {
+						t.Fatal(mic, err)
+					}
+					said := count(0, rate/5+17)
+					for part := range slices.Chunk(said, block) {
+						if err := mic.WritePCM(part); err != nil {
+							t.Fatal(err)
+						}
+					}
+					size := rate / 50
+					for i, in := range l.inputs() {
+						if len(in.pcm) != size || in.rate != rate {
+							t.Fatalf("chunk %d has %d samples at %d Hz, want %d at %d", i, len(in.pcm), in.rate, size, rate)
+						}
+					}
+					if got := l.pcm(); !slices.Equal(got, said[:len(got)]) || len(got) < len(said)-size {
+						t.Fatalf("%d of %d samples", len(got), len(said))
+					}
+					mic.Flush()
+					mic.Flush()
+					if !slices.Equal(l.pcm(), said) {
+						t.Error("the rest did not come")
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestMicRates(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.plain()
+		for _, rate := range []int{-1, 0, 7999, 48001} {
+			if _, err := c.session.Mic(rate); err == nil {
+				t.Errorf("%d Hz was accepted", rate)
+			}
+		}
+	})
+}
+
+func TestMarksKeepTheirPlace(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("live %v", live), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c := r.join(bridge.Open{})
+				l := r.up.next()
+				<-c.seated
+				if live {
+					l.accept()
+					synctest.Wait()
+				}
+				for i, mark := range []bridge.Activity{bridge.ActivityStart, bridge.ActivityEnd, bridge.AudioStreamEnd} {
+					if err := c.session.Do(mark); err != nil { // no waiting: the loop may be slower than the microphone
+						t.Fatal(err)
+					}
+					c.speak(count(320*i, 320*3))
+				}
+				if !live {
+					l.accept()
+				}
+				var order []string
+				for _, in := range l.inputs() {
+					order = append(order, in.what)
+				}
+				want := "mark activityStart audio audio audio mark activityEnd audio audio audio mark audioStreamEnd audio audio audio"
+				if got := strings.Join(order, " "); got != want {
+					t.Errorf("came\n  %s\nwant\n  %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestMarksAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next()
+		<-c.seated
+		refused := 0
+		for range 5000 {
+			if err := c.session.Do(bridge.ActivityStart); err != nil {
+				if bridge.AsError(err).Code != bridge.CodeBusy {
+					t.Fatal(err)
+				}
+				refused++
+			}
+		}
+		l.accept()
+		if n := len(l.inputs()); n > 1000 || n < 50 || n+refused != 5000 {
+			t.Errorf("%d marks waited, %d were refused", n, refused)
+		}
+		if err := c.session.Do(bridge.ActivityEnd); err != nil {
+			t.Errorf("refused though nothing waits any more: %v", err)
+		}
+	})
+}
+
+func TestUrgentGoesAhead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next()
+		<-c.seated
+		c.speak(count(0, 3200))
+		c.typed("one")
+		c.do(bridge.Text{Text: "two"})
+		c.session.SetFrame("image/jpeg", []byte("old"))
+		c.session.SetFrame("image/png", []byte("new"))
+		l.accept()
+		if got := l.said(); got != "typed one, text two, picture image/png" {
+			t.Errorf("%q came", got)
+		}
+		if in := l.inputs(); len(in) != 13 || in[3].what != "audio" {
+			t.Errorf("%d messages came, the fourth is %s", len(in), in[3].what)
+		}
+	})
+}
+
+func TestUrgentIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next()
+		<-c.seated
+		for range 150 {
+			c.do(bridge.Text{Text: "again"})
+		}
+		if logs, _ := find[bridge.Log](c); len(logs) != 50 {
+			t.Errorf("%d were dropped, want 50", len(logs))
+		}
+		l.accept()
+		if n := len(l.inputs()); n != 100 {
+			t.Errorf("%d came, want 100", n)
+		}
+	})
+}
+
+// A message that no link can carry must not be taken in: each link would fail on it.
+func TestBrokenPartsAreRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
+			err := c.session.Do(bridge.Message{Parts: []byte(parts), TurnComplete: true})
+			if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage {
+				t.Errorf("%q: %v", parts, err)
+			}
+		}
+		c.typed("fine")
+		if got := l.said(); got != "typed fine" {
+			t.Errorf("%q came", got)
+		}
+		r.up.idle()
+	})
+}
+
+// What is said while the link is replaced waits for the next one, down to the chunk in hand.
+func TestNothingIsLostWhenTheLinkIs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		said := count(0, 16000*4)
+		c.speak(said[:16000])
+		first := l.pcm()
+		l.cut()
+		for part := range slices.Chunk(said[16000:], 320) {
+			c.speak(part)
+			time.Sleep(20 * time.Millisecond)
+		}
+		second := r.up.next().accept()
+		if got := slices.Concat(first, second.pcm()); !slices.Equal(got, said) {
+			t.Errorf("%d samples of %d came", len(got), len(said))
+		}
+	})
+}
+
+// A server that stops to read makes the writer fail; what it was about to send goes with the next link.
+func TestStalledWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(bridge.Open{})
+		l := r.up.next()
+		l.halt()
+		l.accept()
+		<-c.seated
+		said := count(0, 16000)
+		for part := range slices.Chunk(said, 320) {
+			c.speak(part)
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(4 * time.Second)
+		second := r.up.next().accept()
+		time.Sleep(time.Second)
+		rest := second.pcm()
+		l.resume()
+		if got := slices.Concat(l.pcm(), rest); !slices.Equal(got, said) {
+			t.Errorf("%d of %d samples, or in another order", len(got), len(said))
+		}
+	})
+}

@@ -1,0 +1,429 @@
+package signaling_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+	"voxgate/signaling"
+)
+
+func TestMain(m *testing.M) {
+	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// patience is how long a test waits for something that shall happen: far more than it takes, even under -race on a
+// machine with other work.
+const patience = time.Minute
+
+// gateway is a whole gateway with an emulator behind it, as `gateway serve` makes it.
+type gateway struct {
+	url  string // of the WebSocket
+	http string
+	host *bridge.Host
+	logs *logBook
+}
+
+type option func(*signaling.Options, *bridge.Options)
+
+func newGateway(t *testing.T, options ...option) *gateway {
+	t.Helper()
+	logs := &logBook{}
+	log := slog.New(slog.NewTextHandler(logs, nil))
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
+	upstream := httptest.NewServer(model)
+	rtc, err := signaling.NewRTC(signaling.RTCOptions{UDPAddr: "127.0.0.1:0", Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ho := bridge.Options{Client: &gemini.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
+	so := signaling.Options{
+		RTC: rtc, Page: fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, Logger: log,
+	}
+	for _, o := range options {
+		o(&so, &ho)
+	}
+	host := bridge.NewHost(ho)
+	so.Host = host
+	door := signaling.NewServer(so)
+	server := httptest.NewServer(door)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := host.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		door.Close()
+		server.Close()
+		model.Close()
+		upstream.Close()
+		if err := rtc.Close(); err != nil {
+			t.Errorf("close rtc: %v", err)
+		}
+		if t.Failed() {
+			t.Log(logs.String())
+		}
+	})
+	return &gateway{url: "ws" + strings.TrimPrefix(server.URL, "http"), http: server.URL, host: host, logs: logs}
+}
+
+// logBook collects what is logged.
+type logBook struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// message is one message of the gateway and the way it came.
+type message struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+	Seq     uint64          `json:"seq"`
+	way     string
+}
+
+func (m message) String() string {
+	p := string(m.Payload)
+	if len(p) > 200 {
+		p = p[:200] + "…"
+	}
+	return fmt.Sprintf("%s %s", m.Type, p)
+}
+
+// inbox is what a client got, in order.
+type inbox struct {
+	t    *testing.T
+	mu   sync.Mutex
+	got  []message
+	more chan struct{} // closed and replaced at every message
+	over error         // the socket's end
+}
+
+func newInbox(t *testing.T) *inbox { return &inbox{t: t, more: make(chan struct{})} }
+
+func (i *inbox) put(m message) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.got = append(i.got, m)
+	close(i.more)
+	i.more = make(chan struct{})
+}
+
+func (i *inbox) end(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.over = err
+	close(i.more)
+	i.more = make(chan struct{})
+}
+
+// revive lets wait go on after the socket's end: the channel still lives.
+func (i *inbox) revive() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.over = nil
+}
+
+// count tells how many messages of a type have come.
+func (i *inbox) count(kind string) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := 0
+	for _, m := range i.got {
+		if m.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// all returns every message so far.
+func (i *inbox) all() []message {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]message(nil), i.got...)
+}
+
+// follow returns every message so far, and a channel that is closed when there is more.
+func (i *inbox) follow() ([]message, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]message(nil), i.got...), i.more
+}
+
+// wait returns the first message from index `from` on that fits, and the index after it.
+func (i *inbox) wait(from int, what string, fits func(message) bool) (message, int) {
+	i.t.Helper()
+	deadline := time.After(patience)
+	for at := from; ; {
+		i.mu.Lock()
+		for ; at < len(i.got); at++ {
+			if m := i.got[at]; fits(m) {
+				i.mu.Unlock()
+				return m, at + 1
+			}
+		}
+		more, over := i.more, i.over
+		i.mu.Unlock()
+		if over != nil {
+			i.t.Fatalf("the socket ended (%v) before %s; got %v", over, what, i.all())
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			i.t.Fatalf("no %s within %v; got %v", what, patience, i.all())
+		}
+	}
+}
+
+// client is a plain WebSocket client.
+type client struct {
+	*inbox
+	conn *websocket.Conn
+	mu   sync.Mutex // writes
+	at   int
+	done chan struct{}
+}
+
+func dial(t *testing.T, url string) *client {
+	t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{inbox: newInbox(t), conn: conn, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		for {
+			_, raw, err := conn.ReadMessage()
+			if err != nil {
+				c.end(err)
+				return
+			}
+			var m message
+			if err := json.Unmarshal(raw, &m); err != nil {
+				t.Errorf("not JSON: %s", raw)
+			}
+			m.way = "socket"
+			c.put(m)
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-c.done
+	})
+	return c
+}
+
+// connect opens a conversation and waits until it is set up.
+func connect(t *testing.T, g *gateway, config string) *client {
+	t.Helper()
+	c := dial(t, g.url)
+	c.send("CONNECT_GEMINI", `{"initialConfig":`+config+`}`)
+	m := c.expect("SETUP_COMPLETE")
+	if !strings.Contains(string(m.Payload), `"success":true`) {
+		t.Fatalf("set-up failed: %v", m)
+	}
+	return c
+}
+
+func (c *client) raw(kind int, text []byte) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.conn.WriteMessage(kind, text); err != nil {
+		c.t.Fatalf("write: %v", err)
+	}
+}
+
+// send sends a message; payload is JSON, or empty for none.
+func (c *client) send(kind, payload string) {
+	c.t.Helper()
+	c.raw(websocket.TextMessage, envelope(kind, payload))
+}
+
+func envelope(kind, payload string) []byte {
+	if payload == "" {
+		return []byte(`{"type":"` + kind + `"}`)
+	}
+	return []byte(`{"type":"` + kind + `","payload":` + payload + `}`)
+}
+
+// expect waits for the next message of a type and passes over the others.
+func (c *client) expect(kind string) message {
+	c.t.Helper()
+	var m message
+	m, c.at = c.wait(c.at, kind, func(m message) bool { return m.Type == kind })
+	return m
+}
+
+// expectError waits for a GEMINI_ERROR that names code and field.
+func (c *client) expectError(code, field string) message {
+	c.t.Helper()
+	m := c.expect("GEMINI_ERROR")
+	checkError(c.t, m, code, field)
+	return m
+}
+
+func checkError(t *testing.T, m message, code, field string) {
+	t.Helper()
+	var p struct {
+		Message string
+		Details struct{ Code, Field string }
+	}
+	if err := json.Unmarshal(m.Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Details.Code != code || p.Details.Field != field || p.Message == "" {
+		t.Fatalf("error %v, want code %q and field %q", m, code, field)
+	}
+}
+
+// closeCode waits for the socket's end.
+func (c *client) closeCode() int {
+	c.t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		c.t.Fatal("the socket was not closed")
+	}
+	c.inbox.mu.Lock()
+	defer c.inbox.mu.Unlock()
+	if ce, ok := c.over.(*websocket.CloseError); ok {
+		return ce.Code
+	}
+	c.t.Logf("socket ended with %v", c.over)
+	return 0
+}
+
+// say sends audio by socket, in messages of 20 ms, as fast as the gateway takes it.
+func (c *client) say(pcm []int16, rate int) {
+	c.t.Helper()
+	for n := rate / 50; len(pcm) > 0; {
+		n = min(n, len(pcm))
+		c.send("SEND_REALTIME_INPUT", fmt.Sprintf(`{"audio":{"mimeType":"audio/pcm;rate=%d","data":%q}}`, rate, base64PCM(pcm[:n])))
+		pcm = pcm[n:]
+	}
+}
+
+func base64PCM(pcm []int16) string {
+	b := make([]byte, 0, 2*len(pcm))
+	for _, s := range pcm {
+		b = append(b, byte(s), byte(uint16(s)>>8))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// heard joins the AUDIO_CHUNKs from index `from` on.
+func (c *client) heard(from int) []int16 {
+	c.t.Helper()
+	var pcm []int16
+	for _, m := range c.all()[from:] {
+		if m.Type == "AUDIO_CHUNK" {
+			pcm = append(pcm, chunk(c.t, m)...)
+		}
+	}
+	return pcm
+}
+
+func chunk(t *testing.T, m message) []int16 {
+	t.Helper()
+	var p struct{ Data []byte }
+	if err := json.Unmarshal(m.Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	pcm := make([]int16, len(p.Data)/2)
+	for i := range pcm {
+		pcm[i] = int16(uint16(p.Data[2*i]) | uint16(p.Data[2*i+1])<<8)
+	}
+	return pcm
+}
+
+// tone is a sine of half the full scale.
+func tone(hz float64, d time.Duration, rate int) []int16 {
+	pcm := make([]int16, int(d.Seconds()*float64(rate)))
+	for i := range pcm {
+		pcm[i] = int16(16000 * math.Sin(2*math.Pi*hz*float64(i)/float64(rate)))
+	}
+	return pcm
+}
+
+func silence(d time.Duration, rate int) []int16 {
+	return make([]int16, int(d.Seconds()*float64(rate)))
+}
+
+// sentence is a tone as a person would say it: a pause, the tone, and a pause long enough to be the end.
+func sentence(hz float64, d time.Duration, rate int) []int16 {
+	pcm := silence(300*time.Millisecond, rate)
+	pcm = append(pcm, tone(hz, d, rate)...)
+	return append(pcm, silence(1500*time.Millisecond, rate)...)
+}
+
+// loud cuts the silence off both ends.
+func loud(pcm []int16) []int16 {
+	first, last := -1, 0
+	for i, s := range pcm {
+		if s > 1000 || s < -1000 {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return pcm[first:last]
+}
+
+// brokenDialer fails every dial, as a machine without a network does.
+func brokenDialer(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
+
+// toneShare is the share of hz in the voice. It is taken piece by piece: on a busy machine a sender's clock stumbles, and
+// a tone with a jump in its phase is still the tone.
+func toneShare(pcm []int16, hz float64) float64 {
+	const piece = gemini.OutputRate / 20
+	if len(pcm) < piece {
+		return media.ToneLevel(pcm, gemini.OutputRate, hz)
+	}
+	var share, energy float64
+	for ; len(pcm) >= piece; pcm = pcm[piece:] {
+		e := media.RMS(pcm[:piece])
+		e *= e
+		share += e * media.ToneLevel(pcm[:piece], gemini.OutputRate, hz)
+		energy += e
+	}
+	return share / energy
+}
+
+func toneIs(pcm []int16, hz float64) bool { return toneShare(pcm, hz) > 0.5 }

@@ -1,0 +1,783 @@
+package signaling_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+)
+
+// phone is a WebRTC client: a real Pion peer with a microphone, an ear and the data channel.
+type phone struct {
+	t    *testing.T
+	c    *client
+	pc   *webrtc.PeerConnection
+	dc   *webrtc.DataChannel // nil without
+	mic  *webrtc.TrackLocalStaticRTP
+	next rtp.Header
+	talk chan []int16 // what the microphone hears; silence when there is nothing
+
+	mu    sync.Mutex
+	ear   []int16 // what came, decoded to 24 kHz
+	heads []rtp.Header
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+type phoneOptions struct {
+	direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv
+	noAudio   bool
+	channel   bool
+	frame     time.Duration // of the sender's packets; zero: 20 ms
+	dtx       bool          // silence is not sent
+}
+
+// newPhone makes a peer for c and its offer's parts; call offers.
+func newPhone(t *testing.T, c *client, o phoneOptions) *phone {
+	t.Helper()
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	return newPhoneWith(t, c, o, settings)
+}
+
+func newPhoneWith(t *testing.T, c *client, o phoneOptions, settings webrtc.SettingEngine) *phone {
+	t.Helper()
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &phone{t: t, c: c, pc: pc, next: rtp.Header{Version: 2}, talk: make(chan []int16, 64), stop: make(chan struct{})}
+	if o.frame == 0 {
+		o.frame = media.FrameDuration
+	}
+	if !o.noAudio {
+		p.addAudio(o)
+	}
+	if o.channel {
+		if p.dc, err = pc.CreateDataChannel("events", nil); err != nil {
+			t.Fatal(err)
+		}
+		p.dc.OnMessage(func(m webrtc.DataChannelMessage) {
+			var got message
+			if err := json.Unmarshal(m.Data, &got); err != nil {
+				t.Errorf("not JSON: %s", m.Data)
+			}
+			got.way = "channel"
+			c.put(got)
+		})
+	}
+	t.Cleanup(p.hangUp)
+	return p
+}
+
+func (p *phone) addAudio(o phoneOptions) {
+	p.t.Helper()
+	if o.direction == webrtc.RTPTransceiverDirectionRecvonly {
+		if _, err := p.pc.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio, webrtc.RTPTransceiverInit{Direction: o.direction}); err != nil {
+			p.t.Fatal(err)
+		}
+	} else {
+		mic, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "phone")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.mic = mic
+		direction := o.direction
+		if direction == 0 {
+			direction = webrtc.RTPTransceiverDirectionSendrecv
+		}
+		if _, err := p.pc.AddTransceiverFromTrack(mic, webrtc.RTPTransceiverInit{Direction: direction}); err != nil {
+			p.t.Fatal(err)
+		}
+		p.done.Go(func() { p.speak(o) })
+	}
+	p.pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { p.listen(track) })
+}
+
+// speak is the microphone: a packet every frame, in real time.
+func (p *phone) speak(o phoneOptions) {
+	const rate = 48000
+	encoder, err := media.NewOpusEncoder(rate)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	n := int(o.frame.Seconds() * rate)
+	var pending []int16
+	packet := make([]byte, 1500)
+	tick := time.NewTicker(o.frame)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-p.stop:
+			return
+		}
+		for len(pending) < n {
+			select {
+			case more := <-p.talk:
+				pending = append(pending, more...)
+				continue
+			default:
+			}
+			break
+		}
+		p.next.Timestamp += uint32(n)
+		if o.dtx && len(pending) == 0 {
+			p.next.Marker = true
+			continue
+		}
+		frame := make([]int16, n)
+		pending = pending[copy(frame, pending):]
+		size, err := encoder.Encode(frame, packet)
+		if err != nil {
+			p.t.Error(err)
+			return
+		}
+		p.next.SequenceNumber++
+		p.mic.WriteRTP(&rtp.Packet{Header: p.next, Payload: packet[:size]}) // not connected yet: dropped
+		p.next.Marker = false
+	}
+}
+
+// listen is the ear.
+func (p *phone) listen(track *webrtc.TrackRemote) {
+	decoder, err := media.NewOpusDecoder(24000, "libopus")
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	pcm := make([]int16, 24000*120/1000)
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		if len(packet.Payload) == 0 {
+			continue
+		}
+		n, err := decoder.Decode(packet.Payload, pcm)
+		if err != nil {
+			p.t.Errorf("the gateway sent bad Opus: %v", err)
+			continue
+		}
+		p.mu.Lock()
+		p.ear = append(p.ear, pcm[:n]...)
+		p.heads = append(p.heads, packet.Header)
+		p.mu.Unlock()
+	}
+}
+
+func (p *phone) heard() []int16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int16(nil), p.ear...)
+}
+
+// offer makes an offer and applies the answer. Candidates trickle both ways.
+func (p *phone) offer(restart bool) {
+	p.t.Helper()
+	at := len(p.c.all())
+	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
+		payload := `{"candidate":null,"sdpMid":null,"sdpMLineIndex":null}`
+		if i != nil {
+			b, err := json.Marshal(map[string]any{"candidate": i.ToJSON().Candidate, "sdpMid": nil, "sdpMLineIndex": 0})
+			if err != nil {
+				p.t.Error(err)
+			}
+			payload = string(b)
+		}
+		p.send("WEBRTC_ICE_CANDIDATE", payload)
+	})
+	offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.pc.SetLocalDescription(offer); err != nil {
+		p.t.Fatal(err)
+	}
+	p.sendOffer(offer.SDP)
+	m, _ := p.c.wait(at, "WEBRTC_ANSWER", func(m message) bool { return m.Type == "WEBRTC_ANSWER" })
+	p.answer(m)
+	p.done.Go(func() { p.trickle(at) })
+}
+
+func (p *phone) sendOffer(sdp string) {
+	p.t.Helper()
+	b, err := json.Marshal(map[string]string{"sdp": sdp})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.send("WEBRTC_OFFER", string(b))
+}
+
+func (p *phone) answer(m message) {
+	p.t.Helper()
+	var answer struct{ SDP string }
+	if err := json.Unmarshal(m.Payload, &answer); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+		p.t.Fatalf("%v\n%s", err, answer.SDP)
+	}
+}
+
+// trickle adds the gateway's candidates until they end.
+func (p *phone) trickle(at int) {
+	for {
+		all, more := p.c.follow()
+		for ; at < len(all); at++ {
+			if all[at].Type != "WEBRTC_ICE_CANDIDATE" {
+				continue
+			}
+			var i struct {
+				Candidate     *string
+				SDPMid        *string
+				SDPMLineIndex *uint16
+			}
+			if err := json.Unmarshal(all[at].Payload, &i); err != nil {
+				p.t.Error(err)
+			}
+			if i.Candidate == nil {
+				return
+			}
+			if i.SDPMid == nil || *i.SDPMid == "" || i.SDPMLineIndex == nil {
+				p.t.Errorf("a candidate without its place: %s", all[at].Payload)
+			}
+			p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: *i.Candidate, SDPMid: i.SDPMid, SDPMLineIndex: i.SDPMLineIndex})
+		}
+		select {
+		case <-more:
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// send uses the channel once it is open, else the socket.
+func (p *phone) send(kind, payload string) {
+	if p.dc != nil && p.dc.ReadyState() == webrtc.DataChannelStateOpen {
+		if err := p.dc.SendText(string(envelope(kind, payload))); err != nil {
+			p.t.Errorf("channel: %v", err)
+		}
+		return
+	}
+	p.c.send(kind, payload)
+}
+
+// connected waits until media and, if there is one, the channel are up.
+func (p *phone) connected() {
+	p.t.Helper()
+	p.eventually("connection", func() bool {
+		return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected &&
+			(p.dc == nil || p.dc.ReadyState() == webrtc.DataChannelStateOpen)
+	})
+}
+
+// eventually polls what has no event of its own.
+func (p *phone) eventually(what string, ok func() bool) {
+	p.t.Helper()
+	eventually(p.t, what, ok)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("no %s within %v", what, patience)
+		}
+	}
+}
+
+func (p *phone) hangUp() {
+	select {
+	case <-p.stop:
+		return
+	default:
+		close(p.stop)
+	}
+	p.pc.GracefulClose()
+	p.done.Wait()
+}
+
+// voiceLevel waits for a second of voice and returns the share of hz in it.
+func (p *phone) voiceLevel(hz float64) float64 {
+	p.t.Helper()
+	p.eventually("voice", func() bool { return len(loud(p.heard())) >= 24000*8/10 })
+	return toneShare(loud(p.heard()), hz)
+}
+
+func TestPeerSaysBackWhatItHears(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]phoneOptions{
+		"20 ms": {}, "10 ms": {frame: 10 * time.Millisecond}, "40 ms": {frame: 40 * time.Millisecond},
+		"60 ms": {frame: 60 * time.Millisecond}, "DTX": {dtx: true}, "channel": {channel: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, newGateway(t), `{}`)
+			p := newPhone(t, c, o)
+			p.offer(false)
+			p.connected()
+			p.talk <- sentence(440, time.Second, 48000)
+			if level := p.voiceLevel(440); level < 0.5 {
+				t.Errorf("share of 440 Hz is %.2f", level)
+			}
+			turn := c.expect("TURN_COMPLETE")
+			if n := c.count("AUDIO_CHUNK"); n != 0 {
+				t.Errorf("%d AUDIO_CHUNKs while WebRTC carries the voice", n)
+			}
+			if n := c.count("ASSISTANT_SPEAKING"); n != 1 {
+				t.Errorf("%d times ASSISTANT_SPEAKING", n)
+			}
+			if o.channel && turn.way != "channel" {
+				t.Errorf("TURN_COMPLETE came by %s", turn.way)
+			}
+			checkSeq(t, c.all())
+			p.send("DISCONNECT_GEMINI", "")
+			c.expect("GEMINI_DISCONNECTED")
+			if code := c.closeCode(); code != 1000 {
+				t.Errorf("closed with %d", code)
+			}
+		})
+	}
+}
+
+// checkSeq checks that the events are all there, each once.
+func checkSeq(t *testing.T, all []message) {
+	t.Helper()
+	seen := map[uint64]bool{}
+	top := uint64(0)
+	for _, m := range all {
+		if m.Seq == 0 {
+			continue
+		}
+		if seen[m.Seq] {
+			t.Errorf("event %d came twice", m.Seq)
+		}
+		seen[m.Seq] = true
+		top = max(top, m.Seq)
+	}
+	if uint64(len(seen)) != top {
+		t.Errorf("%d events, the last has seq %d", len(seen), top)
+	}
+}
+
+// talks proves that the voice goes both ways over WebRTC.
+func (p *phone) talks(hz float64) {
+	p.t.Helper()
+	at := len(p.heard())
+	p.talk <- sentence(hz, time.Second, 48000)
+	p.eventually("voice", func() bool { return len(loud(p.heard()[at:])) >= 24000*8/10 })
+	if level := toneShare(loud(p.heard()[at:]), hz); level < 0.5 {
+		p.t.Errorf("share of %v Hz is %.2f", hz, level)
+	}
+	p.c.expect("TURN_COMPLETE")
+}
+
+func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
+	t.Parallel()
+	c := dial(t, newGateway(t).url)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	candidates := make(chan string, 16)
+	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
+		if i == nil {
+			close(candidates)
+			return
+		}
+		candidates <- i.ToJSON().Candidate
+	})
+	offer, err := p.pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.pc.SetLocalDescription(offer); err != nil {
+		t.Fatal(err)
+	}
+	for i := range candidates {
+		b, err := json.Marshal(map[string]any{"candidate": i, "sdpMid": nil, "sdpMLineIndex": nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.send("WEBRTC_ICE_CANDIDATE", string(b))
+	}
+	c.send("WEBRTC_ICE_CANDIDATE", `{"candidate":null,"sdpMid":null,"sdpMLineIndex":null}`)
+	p.sendOffer(offer.SDP) // as it was before gathering: the candidates are those above
+	c.send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+	p.answer(c.expect("WEBRTC_ANSWER"))
+	p.connected()
+	p.talks(440)
+	if n := c.count("GEMINI_ERROR"); n != 0 {
+		t.Errorf("errors: %v", c.all())
+	}
+}
+
+func TestIceRestartOnTheSameSocket(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.talks(440)
+	p.offer(true)
+	p.connected()
+	p.talks(660)
+}
+
+func TestAnotherPeerReplacesTheFirst(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	first := newPhone(t, c, phoneOptions{})
+	first.offer(false)
+	first.connected()
+	first.talks(440)
+	second := newPhone(t, c, phoneOptions{channel: true})
+	second.offer(false)
+	second.connected()
+	second.talks(660)
+	eventually(t, "end of the first peer", func() bool {
+		s := first.pc.ConnectionState()
+		return s == webrtc.PeerConnectionStateClosed || s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed
+	})
+	if n := c.count("GEMINI_ERROR"); n != 0 {
+		t.Errorf("errors: %v", c.all())
+	}
+}
+
+func TestWhoCannotHearByRTPHearsBySocket(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]phoneOptions{
+		"sendonly": {direction: webrtc.RTPTransceiverDirectionSendonly}, "data only": {noAudio: true, channel: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, newGateway(t), `{}`)
+			p := newPhone(t, c, o)
+			p.offer(false)
+			p.connected()
+			if o.noAudio {
+				c.say(sentence(440, time.Second, 16000), 16000)
+			} else {
+				p.talk <- sentence(440, time.Second, 48000)
+			}
+			c.expect("AUDIO_CHUNK")
+			c.expect("TURN_COMPLETE")
+			if voice := loud(c.heard(0)); !toneIs(voice, 440) {
+				t.Error("the answer is not what was said")
+			}
+		})
+	}
+}
+
+func TestListenerSpeaksBySocketAndHearsByRTP(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{direction: webrtc.RTPTransceiverDirectionRecvonly})
+	p.offer(false)
+	p.connected()
+	c.say(sentence(440, time.Second, 16000), 16000)
+	if level := p.voiceLevel(440); level < 0.5 {
+		t.Errorf("share of 440 Hz is %.2f", level)
+	}
+	if n := c.count("AUDIO_CHUNK"); n != 0 {
+		t.Errorf("%d AUDIO_CHUNKs", n)
+	}
+}
+
+func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.talks(440)
+	for range 3 {
+		c.say(silence(100*time.Millisecond, 16000), 16000)
+	}
+	c.send("SEND_REALTIME_INPUT", `{}`) // answered after the audio
+	c.expectError("bad_message", "payload")
+	warned := 0
+	for _, m := range c.all() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "microphone") {
+			warned++
+		}
+	}
+	if warned != 1 {
+		t.Errorf("warned %d times", warned)
+	}
+}
+
+func TestVoiceIsHeldForAPeerAndGivenBackIfItFails(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	offer, err := p.pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sendOffer(offer.SDP) // and nothing more: this peer never connects
+	c.expect("WEBRTC_ANSWER")
+	c.send("SEND_MESSAGE", typed("hello"))
+	m := c.expect("GEMINI_ERROR")
+	checkError(t, m, "peer_failed", "")
+	for _, m := range c.all() {
+		if m.Type == "AUDIO_CHUNK" {
+			t.Fatal("AUDIO_CHUNK while a peer was connecting")
+		}
+		if m.Type == "GEMINI_ERROR" {
+			break
+		}
+	}
+	c.expect("AUDIO_CHUNK") // what was held
+	c.expect("TURN_COMPLETE")
+	if len(loud(c.heard(0))) == 0 {
+		t.Error("what was held is lost")
+	}
+}
+
+func TestSocketAudioEndsTheHold(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	offer, err := p.pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sendOffer(offer.SDP)
+	c.expect("WEBRTC_ANSWER")
+	start := time.Now()
+	c.say(sentence(440, time.Second, 16000), 16000)
+	c.expect("AUDIO_CHUNK")
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("the voice was held for %v", d)
+	}
+}
+
+// oneSection is an offer with one audio section, as a client that is no browser may make it.
+const oneSection = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n" +
+	"m=audio 9 UDP/TLS/RTP/SAVPF %s\r\nc=IN IP4 0.0.0.0\r\na=mid:0\r\na=sendrecv\r\na=rtcp-mux\r\na=ice-ufrag:abcd\r\n" +
+	"a=ice-pwd:abcdefghijklmnopqrstuvwx\r\na=setup:actpass\r\n%s%s"
+
+const fingerprint = "a=fingerprint:sha-256 " +
+	"00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF\r\n"
+
+func TestOffersThatCannotBeServed(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	for name, sdp := range map[string]string{
+		"no codec we speak": fmt.Sprintf(oneSection, "0 8", "a=rtpmap:0 PCMU/8000\r\n", fingerprint),
+		"no fingerprint":    fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", ""),
+		"no section":        "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n",
+		"cut off":           fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)[:40],
+	} {
+		p.sendOffer(sdp)
+		m := c.expectError("bad_offer", "payload.sdp")
+		t.Logf("%s: %s", name, m.Payload)
+		if name == "no codec we speak" && !strings.Contains(string(m.Payload), "PCMU") {
+			t.Errorf("%v does not say what was offered", m)
+		}
+	}
+	p.offer(false)
+	c.send("WEBRTC_ICE_CANDIDATE", `{"candidate":"candidate:nonsense","sdpMid":"0","sdpMLineIndex":0}`)
+	c.expectError("bad_offer", "payload.candidate")
+	p.connected()
+	p.talks(440)
+}
+
+func TestTooManyOffers(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	for range 10 {
+		c.send("WEBRTC_OFFER", `{"sdp":"x"}`)
+		c.expectError("bad_offer", "payload.sdp")
+	}
+	c.send("WEBRTC_OFFER", `{"sdp":"x"}`)
+	c.expectError("bad_offer", "type")
+	stillWorks(t, c)
+}
+
+func TestVideoIsOfferedInVainAndAudioGoesOn(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	camera, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8, ClockRate: 90000}, "camera", "phone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.pc.AddTrack(camera); err != nil {
+		t.Fatal(err)
+	}
+	p.offer(false)
+	answer := p.pc.RemoteDescription().SDP
+	if _, video, ok := strings.Cut(answer, "m=video"); !ok || !strings.Contains(video, "a=inactive") || !strings.Contains(video, "a=ice-ufrag") {
+		t.Errorf("the answer to video is\n%s", answer)
+	}
+	p.connected()
+	p.talks(440)
+}
+
+func TestVideoOfAnotherCodecIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.sendOffer(fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint) +
+		"m=video 9 UDP/TLS/RTP/SAVPF 102\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\na=rtpmap:102 H264/90000\r\na=sendonly\r\n")
+	_, video, ok := strings.Cut(string(c.expect("WEBRTC_ANSWER").Payload), "m=video 0")
+	if !ok || !strings.Contains(video, "a=mid:cam") || !strings.Contains(video, "a=ice-pwd") {
+		t.Errorf("the answer to H.264 is %s", video)
+	}
+}
+
+func TestDataChannelCarriesEverything(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), weatherTool)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	p.offer(false)
+	p.connected()
+	at := len(c.all())
+	p.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
+	id, _ := c.expectCall("get_weather")
+	p.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id))
+	c.expectTranscript("15C")
+	p.eventually("spoken answer", func() bool { return len(loud(p.heard())) > 2400 })
+	c.expect("TURN_COMPLETE")
+	p.send("SEND_MESSAGE", `{"parts":[]}`)
+	if m := c.expectError("bad_message", "payload.parts"); m.way != "channel" {
+		t.Errorf("an error went by %s, its request by channel", m.way)
+	}
+	c.send("SEND_MESSAGE", `{"parts":[]}`)
+	if m := c.expectError("bad_message", "payload.parts"); m.way != "socket" {
+		t.Errorf("an error went by %s, its request by socket", m.way)
+	}
+	p.send("UPDATE_CONFIG", weatherTool)
+	if m := c.expect("SETUP_COMPLETE"); m.way != "channel" {
+		t.Errorf("the answer to UPDATE_CONFIG went by %s", m.way)
+	}
+	for _, m := range c.all()[at:] {
+		if m.Seq > 0 && m.way != "channel" {
+			t.Errorf("event by %s: %v", m.way, m)
+		}
+	}
+	checkSeq(t, c.all())
+	p.dc.Close() // the events go back to the socket
+	eventually(t, "end of the channel", func() bool { return p.dc.ReadyState() == webrtc.DataChannelStateClosed })
+	c.send("SEND_MESSAGE", typed("hello"))
+	if m := c.expect("ASSISTANT_SPEAKING"); m.way != "socket" {
+		t.Errorf("an event went by %s", m.way)
+	}
+	checkSeq(t, c.all())
+}
+
+func TestConversationOutlivesTheSocket(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	c := connect(t, g, weatherTool)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	p.offer(false)
+	p.connected()
+	c.conn.Close()
+	<-c.done
+	c.inbox.revive()
+	p.eventually("notice", func() bool { return strings.Contains(g.logs.String(), "socket lost") })
+	p.talks(440)
+
+	// A canvas of 256 KB and more comes in pieces, and a photo of 4 MB goes in pieces.
+	canvas := strings.Repeat("canvas éè ", 40<<10)
+	p.sendPieces("SEND_MESSAGE", typed(fmt.Sprintf(`/tool get_weather {"location":%s}`, strconv.QuoteToASCII(canvas))))
+	id, raw := p.callInPieces()
+	var args struct{ Location string }
+	if err := json.Unmarshal([]byte(raw), &args); err != nil || args.Location != canvas {
+		t.Errorf("%d bytes of the canvas came of %d, %v", len(args.Location), len(canvas), err)
+	}
+	photo := strings.Repeat("QUJD", (4<<20)/3)
+	p.sendPieces("SEND_MESSAGE", `{"parts":[{"inlineData":{"mimeType":"image/jpeg","data":"`+photo+`"}}],"turnComplete":false}`)
+	p.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id))
+	c.expectTranscript("15C")
+	c.expect("TURN_COMPLETE")
+	if n := c.count("GEMINI_ERROR"); n != 0 {
+		t.Errorf("errors: %v", c.all())
+	}
+	p.offer(false) // signalling works by channel, too
+	p.talks(660)
+	// Pion's own restart would cut the channel before the offer is out, so the offer is made by hand.
+	p.sendOffer(strings.ReplaceAll(p.pc.LocalDescription().SDP, "a=ice-ufrag:", "a=ice-ufrag:new"))
+	c.expectError("bad_offer", "payload.sdp")
+	p.send("DISCONNECT_GEMINI", "")
+	c.expect("GEMINI_DISCONNECTED")
+}
+
+// sendPieces sends a message over the channel as PROTOCOL.md says.
+func (p *phone) sendPieces(kind, payload string) {
+	p.t.Helper()
+	text := envelope(kind, payload)
+	const size = 16 << 10
+	count := (len(text) + size - 1) / size
+	for i := range count {
+		piece := text[i*size : min(len(text), (i+1)*size)] // ASCII only, so any cut is between two characters
+		b, err := json.Marshal(map[string]any{"id": "7", "index": i, "count": count, "data": string(piece)})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.send("PIECE", string(b))
+	}
+}
+
+// callInPieces waits for a TOOL_CALL in pieces and puts it together.
+func (p *phone) callInPieces() (id, args string) {
+	p.t.Helper()
+	var whole strings.Builder
+	for next, count := 0, 1; next < count; next++ {
+		var piece struct {
+			Index, Count int
+			Data         string
+		}
+		if err := json.Unmarshal(p.c.expect("PIECE").Payload, &piece); err != nil {
+			p.t.Fatal(err)
+		}
+		if piece.Index != next || len(piece.Data) > 16<<10 {
+			p.t.Fatalf("piece %d of %d bytes, want %d", piece.Index, len(piece.Data), next)
+		}
+		count = piece.Count
+		whole.WriteString(piece.Data)
+	}
+	var m struct {
+		Type    string
+		Payload toolCall
+	}
+	if err := json.Unmarshal([]byte(whole.String()), &m); err != nil {
+		p.t.Fatal(err)
+	}
+	if m.Type != "TOOL_CALL" {
+		p.t.Fatalf("the pieces are a %s", m.Type)
+	}
+	call := m.Payload.ToolCall.FunctionCalls[0]
+	return call.ID, string(call.Args)
+}
+
+func TestALongMessageGoesByTheSocketWhileThatIsOpen(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), weatherTool)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	p.offer(false)
+	p.connected()
+	c.send("SEND_MESSAGE", typed(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
+	m := c.expect("TOOL_CALL")
+	if m.way != "socket" || len(m.Payload) < 256<<10 {
+		t.Errorf("%d bytes came by %s", len(m.Payload), m.way)
+	}
+	checkSeq(t, c.all())
+}

@@ -1,0 +1,625 @@
+package signaling_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini"
+	"voxgate/signaling"
+)
+
+// stillWorks proves that a conversation goes on: a typed turn is answered by voice.
+func stillWorks(t *testing.T, c *client) {
+	t.Helper()
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"still there?"}],"turnComplete":true}`)
+	c.expect("ASSISTANT_SPEAKING")
+	c.expect("AUDIO_CHUNK")
+	c.expect("TURN_COMPLETE")
+}
+
+func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
+	t.Parallel()
+	odd := base64.StdEncoding.EncodeToString([]byte{1, 2, 3})
+	cases := []struct{ name, raw, code, field string }{
+		{"no JSON", `{"type":`, "bad_message", ""},
+		{"array", `[1,2]`, "bad_message", ""},
+		{"no type", `{"payload":{}}`, "bad_message", "type"},
+		{"type is a number", `{"type":7}`, "bad_message", "type"},
+		{"unknown type", `{"type":"SING"}`, "bad_message", "type"},
+		{"server type", `{"type":"TURN_COMPLETE"}`, "bad_message", "type"},
+		{"second connect", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "out_of_order", "type"},
+		{"message without payload", `{"type":"SEND_MESSAGE"}`, "bad_message", "payload"},
+		{"message without parts", `{"type":"SEND_MESSAGE","payload":{}}`, "bad_message", "payload.parts"},
+		{"parts no array", `{"type":"SEND_MESSAGE","payload":{"parts":"hi"}}`, "bad_message", "payload.parts"},
+		{"part no object", `{"type":"SEND_MESSAGE","payload":{"parts":["hi"]}}`, "bad_message", "payload.parts[0]"},
+		{"empty part", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"},{}]}}`, "bad_message", "payload.parts[1]"},
+		{"text a number", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":1}]}}`, "bad_message", "payload.parts[0].text"},
+		{"image not base64", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
+		{"turnComplete no bool", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"}],"turnComplete":"yes"}}`, "bad_message", "payload.turnComplete"},
+		{"empty input", `{"type":"SEND_REALTIME_INPUT","payload":{}}`, "bad_message", "payload"},
+		{"input without payload", `{"type":"SEND_REALTIME_INPUT"}`, "bad_message", "payload"},
+		{"audio a string", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":"x"}}`, "bad_message", "payload.audio"},
+		{"audio without type", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"data":"AAAA"}}}`, "bad_message", "payload.audio.mimeType"},
+		{"audio without data", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm"}}}`, "bad_message", "payload.audio.data"},
+		{"audio not base64", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"*"}}}`, "bad_message", "payload.audio.data"},
+		{"half a sample", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"` + odd + `"}}}`, "bad_message", "payload.audio.data"},
+		{"audio in MP3", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/mpeg","data":"AAAA"}}}`, "bad_message", "payload.audio.mimeType"},
+		{"a rate too high", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=96000","data":"AAAAAA=="}}}`, "bad_message", "payload.audio.mimeType"},
+		{"a rate in words", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=fast","data":"AAAAAA=="}}}`, "bad_message", "payload.audio.mimeType"},
+		{"video in GIF", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/gif","data":"AAAA"}}}`, "bad_message", "payload.video.mimeType"},
+		{"text a number in input", `{"type":"SEND_REALTIME_INPUT","payload":{"text":5}}`, "bad_message", "payload.text"},
+		{"empty chunks", `{"type":"SEND_REALTIME_INPUT","payload":{"chunks":[]}}`, "bad_message", "payload.chunks"},
+		{"chunk of text", `{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"text/plain","data":"AAAA"}]}}`, "bad_message", "payload.mediaChunks[0].mimeType"},
+		{"no tool response", `{"type":"SEND_TOOL_RESPONSE","payload":{}}`, "bad_message", "payload.toolResponse"},
+		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
+		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
+		{"response without response", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
+		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "out_of_order", ""},
+		{"update without payload", `{"type":"UPDATE_CONFIG"}`, "bad_message", "payload"},
+		{"offer without sdp", `{"type":"WEBRTC_OFFER","payload":{}}`, "bad_offer", "payload.sdp"},
+		{"offer of noise", `{"type":"WEBRTC_OFFER","payload":{"sdp":"hello"}}`, "bad_offer", "payload.sdp"},
+		{"sdp an object", `{"type":"WEBRTC_OFFER","payload":{"sdp":{}}}`, "bad_message", "payload.sdp"},
+		{"long offer", `{"type":"WEBRTC_OFFER","payload":{"sdp":"` + strings.Repeat("v", 40<<10) + `"}}`, "bad_offer", "payload.sdp"},
+		{"candidate without payload", `{"type":"WEBRTC_ICE_CANDIDATE"}`, "bad_message", "payload"},
+		{"candidate a number", `{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":1}}`, "bad_message", "payload.candidate"},
+		{"piece without id", `{"type":"PIECE","payload":{"index":0,"count":2,"data":"x"}}`, "bad_message", "payload.id"},
+		{"piece out of order", `{"type":"PIECE","payload":{"id":"a","index":1,"count":2,"data":"x"}}`, "bad_message", "payload.index"},
+		{"piece of nothing", `{"type":"PIECE","payload":{"id":"a","index":0,"count":0,"data":"x"}}`, "bad_message", "payload.count"},
+		{"control message too long", `{"type":"UPDATE_CONFIG","payload":"` + strings.Repeat("x", 1<<20) + `"}`, "bad_message", "payload"},
+		{"video too long", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + strings.Repeat("A", 12<<20) + `"}}}`, "bad_message", "payload"},
+	}
+	c := connect(t, newGateway(t), `{}`)
+	for i, test := range cases {
+		c.raw(websocket.TextMessage, []byte(test.raw))
+		m := c.expect("GEMINI_ERROR")
+		t.Logf("%s: %s", test.name, m.Payload)
+		checkError(t, m, test.code, test.field)
+		if n := c.count("GEMINI_ERROR"); n != i+1 {
+			t.Fatalf("%s: %d errors for %d messages", test.name, n, i+1)
+		}
+	}
+	c.raw(websocket.BinaryMessage, []byte{1, 2, 3})
+	c.expectError("bad_message", "")
+	stillWorks(t, c)
+	if n := c.count("GEMINI_ERROR"); n != len(cases)+1 {
+		t.Errorf("%d errors for %d bad messages", n, len(cases)+1)
+	}
+}
+
+func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
+	t.Parallel()
+	c := dial(t, newGateway(t).url)
+	for _, kind := range []string{"SEND_MESSAGE", "SEND_REALTIME_INPUT", "SEND_TOOL_RESPONSE", "UPDATE_CONFIG", "DISCONNECT_GEMINI", "NONSENSE"} {
+		c.send(kind, `{}`)
+		c.expectError("out_of_order", "type")
+	}
+	c.raw(websocket.TextMessage, []byte(`{`))
+	c.expectError("bad_message", "")
+	c.send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+	var connected struct {
+		Protocol   int
+		ICEServers []any
+	}
+	if err := json.Unmarshal(c.expect("GEMINI_CONNECTED").Payload, &connected); err != nil || connected.Protocol != 1 || connected.ICEServers == nil {
+		t.Errorf("GEMINI_CONNECTED has %+v, %v", connected, err)
+	}
+	c.expect("SETUP_COMPLETE")
+	stillWorks(t, c)
+}
+
+func TestSetupComplete(t *testing.T) {
+	t.Parallel()
+	c := dial(t, newGateway(t).url+"/ws")
+	c.send("CONNECT_GEMINI", `{"initialConfig":{"model":"models/gemini-3.8-live","generationConfig":{"temperature":0.5}}}`)
+	var p struct {
+		Success                                bool
+		SessionID, Model, Backend, ResumeToken string
+		Resumed                                *bool
+		EffectiveConfig                        map[string]any
+	}
+	if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Success || p.SessionID == "" || p.Model != gemini.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed || p.ResumeToken != "" {
+		t.Errorf("SETUP_COMPLETE has %+v", p)
+	}
+	if p.EffectiveConfig["generationConfig"] == nil || p.EffectiveConfig["inputAudioTranscription"] == nil {
+		t.Errorf("effectiveConfig is %v", p.EffectiveConfig)
+	}
+}
+
+func TestRefusedSetUp(t *testing.T) {
+	t.Parallel()
+	refusedKey := func(_ *signaling.Options, o *bridge.Options) { o.Client.APIKey = "invalid" }
+	noNetwork := func(_ *signaling.Options, o *bridge.Options) { o.Client.NetDial = brokenDialer }
+	ok := func(*signaling.Options, *bridge.Options) {}
+	for _, test := range []struct {
+		name, config, code, field string
+		option                    option
+	}{
+		{"wrong type", `{"generationConfig":{"topK":"many"}}`, "bad_config", "initialConfig.generationConfig.topK", ok},
+		{"no object", `7`, "bad_config", "initialConfig", ok},
+		{"refused key", `{}`, "refused", "", refusedKey},
+		{"no network", `{}`, "unreachable", "", noNetwork},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, newGateway(t, test.option).url)
+			c.send("CONNECT_GEMINI", `{"initialConfig":`+test.config+`}`)
+			var p struct {
+				Success *bool
+				Error   struct {
+					Message string
+					Details struct{ Code, Field string }
+				}
+			}
+			if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
+				t.Fatal(err)
+			}
+			if p.Success == nil || *p.Success || p.Error.Message == "" || p.Error.Details.Code != test.code || p.Error.Details.Field != test.field {
+				t.Errorf("SETUP_COMPLETE has %+v", p)
+			}
+			c.expectError(test.code, test.field)
+			c.expect("GEMINI_DISCONNECTED")
+			if code := c.closeCode(); code != websocket.CloseNormalClosure {
+				t.Errorf("closed with %d", code)
+			}
+		})
+	}
+}
+
+// seedClient is the example of the client guide to the letter: a retired model, lower-case modalities, text.
+func TestClientOfTheOldGuideStillWorks(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{
+		"model": "models/gemini-2.0-flash-live-001",
+		"systemInstruction": {"parts": [{"text": "You are a helpful assistant."}]},
+		"generationConfig": {"responseModalities": ["text"], "stopSequences": ["END"]},
+		"tools": [{"functionDeclarations": [{"name": "get_weather", "description": "w", "parameters": {"type": "object", "properties": {"location": {"type": "string"}}}}]}, {"googleSearch": {}}]
+	}`)
+	warned := 0
+	for _, m := range c.all() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) {
+			warned++
+		}
+	}
+	if warned < 2 {
+		t.Errorf("%d warnings, want one for the model and one for stopSequences", warned)
+	}
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"Hello, what is the weather today?"}],"turnComplete":true}`)
+	var text strings.Builder
+	c.expect("TURN_COMPLETE")
+	for _, m := range c.all() {
+		var p struct {
+			ServerContent struct {
+				ModelTurn struct{ Parts []struct{ Text string } }
+			}
+		}
+		if m.Type == "CONTENT_MESSAGE" && json.Unmarshal(m.Payload, &p) == nil {
+			for _, part := range p.ServerContent.ModelTurn.Parts {
+				text.WriteString(part.Text)
+			}
+		}
+	}
+	if !strings.Contains(text.String(), "weather") {
+		t.Errorf("the answer in text is %q", text.String())
+	}
+	if n := c.count("AUDIO_CHUNK"); n != 0 {
+		t.Errorf("%d AUDIO_CHUNKs for a client that asked for text", n)
+	}
+}
+
+func TestTranscriptsAndUsage(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.say(sentence(500, time.Second, 16000), 16000)
+	c.expect("TURN_COMPLETE")
+	var in, out, usage, complete bool
+	for _, m := range c.all() {
+		if m.Type != "CONTENT_MESSAGE" {
+			continue
+		}
+		var p struct{ ServerContent map[string]json.RawMessage }
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		in = in || p.ServerContent["inputTranscription"] != nil
+		out = out || p.ServerContent["outputTranscription"] != nil
+		usage = usage || p.ServerContent["usageMetadata"] != nil
+		complete = complete || p.ServerContent["turnComplete"] != nil
+		if strings.Contains(string(m.Payload), "audio/pcm") {
+			t.Errorf("audio in CONTENT_MESSAGE: %v", m)
+		}
+	}
+	if !in || !out || !usage || !complete {
+		t.Errorf("inputTranscription %v, outputTranscription %v, usageMetadata %v, turnComplete %v", in, out, usage, complete)
+	}
+}
+
+const weatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather","parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
+
+func typed(text string) string {
+	b, err := json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+type toolCall struct {
+	ToolCall struct {
+		FunctionCalls []struct {
+			ID, Name string
+			Args     json.RawMessage
+		}
+	}
+}
+
+func (c *client) expectCall(name string) (id string, args string) {
+	c.t.Helper()
+	var call toolCall
+	if err := json.Unmarshal(c.expect("TOOL_CALL").Payload, &call); err != nil {
+		c.t.Fatal(err)
+	}
+	calls := call.ToolCall.FunctionCalls
+	if len(calls) != 1 || calls[0].Name != name || calls[0].ID == "" {
+		c.t.Fatalf("TOOL_CALL has %+v", calls)
+	}
+	return calls[0].ID, string(calls[0].Args)
+}
+
+// expectTranscript waits until the model has said text.
+func (c *client) expectTranscript(text string) {
+	c.t.Helper()
+	var said strings.Builder
+	_, c.at = c.wait(c.at, fmt.Sprintf("%q in the answer", text), func(m message) bool {
+		var p struct {
+			ServerContent struct{ OutputTranscription struct{ Text string } }
+		}
+		if m.Type == "CONTENT_MESSAGE" && json.Unmarshal(m.Payload, &p) == nil {
+			said.WriteString(p.ServerContent.OutputTranscription.Text)
+		}
+		return strings.Contains(said.String(), text)
+	})
+}
+
+func TestToolCall(t *testing.T) {
+	t.Parallel()
+	for name, form := range map[string]string{
+		"flat":         `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}]}}`,
+		"old nested":   `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
+		"half nested":  `{"toolResponse":{"functionResponses":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
+		"no object":    `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":"15C"}]}}`,
+		"without name": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"temperature":"15C"}}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, newGateway(t), weatherTool)
+			c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London","n":9007199254740993}`))
+			id, args := c.expectCall("get_weather")
+			if !strings.Contains(args, "London") || !strings.Contains(args, "9007199254740993") {
+				t.Errorf("args are %s", args)
+			}
+			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id))
+			c.expectTranscript("15C")
+			c.expect("TURN_COMPLETE")
+			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id)) // a second answer is one too many
+			c.expectError("out_of_order", "")
+			stillWorks(t, c)
+		})
+	}
+}
+
+func TestOldAnswerWithoutIDFindsItsCallByName(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), weatherTool)
+	c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
+	c.expectCall("get_weather")
+	c.send("SEND_TOOL_RESPONSE", `{"toolResponse":{"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}`)
+	c.expectTranscript("15C")
+}
+
+func TestToolCallCancellation(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), strings.Replace(weatherTool, `"name"`, `"behavior":"BLOCKING","name"`, 1))
+	c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
+	id, _ := c.expectCall("get_weather")
+	c.say(sentence(440, time.Second, 16000), 16000) // talks over it
+	m := c.expect("TOOL_CALL_CANCELLATION")
+	if !strings.Contains(string(m.Payload), id) {
+		t.Errorf("%v does not name %s", m, id)
+	}
+	c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"a":1}}]}}`, id))
+	c.expectError("out_of_order", "")
+}
+
+func TestGroundingComesTwice(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{"tools":[{"googleSearch":{}}]}`)
+	c.send("SEND_MESSAGE", typed("/ground"))
+	m := c.expect("groundingMetadata")
+	var p struct {
+		GroundingMetadata struct {
+			SearchEntryPoint struct{ RenderedContent string }
+		}
+	}
+	if err := json.Unmarshal(m.Payload, &p); err != nil || p.GroundingMetadata.SearchEntryPoint.RenderedContent == "" {
+		t.Errorf("groundingMetadata has %s, %v", m.Payload, err)
+	}
+	in := false
+	for _, m := range c.all() {
+		in = in || m.Type == "CONTENT_MESSAGE" && strings.Contains(string(m.Payload), "groundingMetadata")
+	}
+	if !in {
+		t.Error("no groundingMetadata in CONTENT_MESSAGE")
+	}
+}
+
+func TestDeprecatedChunks(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{`{"chunks":[%s,{"mimeType":"audio/pcm","data":"AAAA"}]}`, `{"chunks":%s}`, `{"mediaChunks":[%s]}`, `{"mediaChunks":%s}`} {
+		c := connect(t, newGateway(t), `{}`)
+		pcm := sentence(440, time.Second, 16000)
+		for n := 1600; len(pcm) > 0; pcm = pcm[min(n, len(pcm)):] {
+			blob := fmt.Sprintf(`{"mimeType":"audio/pcm;rate=16000","data":%q}`, base64PCM(pcm[:min(n, len(pcm))]))
+			c.send("SEND_REALTIME_INPUT", fmt.Sprintf(form, blob))
+		}
+		c.expect("TURN_COMPLETE")
+		warned := 0
+		for _, m := range c.all() {
+			if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "deprecated") {
+				warned++
+			}
+		}
+		if warned != 1 {
+			t.Errorf("%s: warned %d times", form, warned)
+		}
+		if len(loud(c.heard(0))) < 20000 {
+			t.Errorf("%s: no answer", form)
+		}
+	}
+}
+
+func TestRealtimeTextVideoAndMarks(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
+	c.send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/jpeg","data":"/9j/4AAQ"}}`)
+	c.send("SEND_REALTIME_INPUT", `{"text":"{\"action\":\"button_click\",\"buttonId\":\"ok\"}"}`)
+	c.expectTranscript("button_click")
+	c.expect("TURN_COMPLETE")
+	c.send("SEND_REALTIME_INPUT", `{"activityStart":true}`)
+	c.say(tone(440, time.Second, 16000), 16000)
+	c.send("SEND_REALTIME_INPUT", `{"activityEnd":true}`)
+	c.expect("ASSISTANT_SPEAKING")
+	c.expect("TURN_COMPLETE")
+	if n := c.count("GEMINI_ERROR"); n != 0 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+func TestAudioStreamEndEndsTheSentence(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.say(tone(440, time.Second, 16000), 16000)
+	c.send("SEND_REALTIME_INPUT", `{"audioStreamEnd":true}`)
+	c.expect("TURN_COMPLETE")
+	if len(loud(c.heard(0))) < 20000 {
+		t.Error("no answer")
+	}
+}
+
+func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.say(sentence(440, 4*time.Second, 16000), 16000)
+	c.expect("ASSISTANT_SPEAKING")
+	c.say(sentence(880, time.Second, 16000), 16000)
+	_, at := c.wait(c.at, "INTERRUPTED", func(m message) bool { return m.Type == "INTERRUPTED" })
+	c.at = at
+	if n := len(loud(c.heard(0))); n > 3*gemini.OutputRate {
+		t.Errorf("%d samples of the answer came before the interruption", n)
+	}
+	c.expect("ASSISTANT_SPEAKING")
+	c.expect("TURN_COMPLETE")
+	for _, m := range c.all()[at:] {
+		if m.Type == "TURN_COMPLETE" {
+			break
+		}
+		if m.Type == "AUDIO_CHUNK" {
+			pcm := chunk(t, m)
+			if len(loud(pcm)) > 400 && toneIs(pcm, 440) {
+				t.Fatal("the old answer goes on after INTERRUPTED")
+			}
+		}
+	}
+}
+
+func TestTypedTextInterrupts(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.say(sentence(440, 4*time.Second, 16000), 16000)
+	c.expect("ASSISTANT_SPEAKING")
+	c.send("SEND_MESSAGE", typed("stop"))
+	c.expect("INTERRUPTED")
+	c.expect("ASSISTANT_SPEAKING")
+	c.expect("TURN_COMPLETE")
+	if n := c.count("INTERRUPTED"); n != 1 {
+		t.Errorf("%d times INTERRUPTED", n)
+	}
+}
+
+func TestUpdateConfig(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.send("UPDATE_CONFIG", `{"generationConfig":{"temperature":0.1}}`)
+	m := c.expect("SETUP_COMPLETE")
+	if s := string(m.Payload); !strings.Contains(s, `"success":true`) || !strings.Contains(s, `"temperature":0.1`) {
+		t.Errorf("after UPDATE_CONFIG: %v", m)
+	}
+	stillWorks(t, c)
+	c.send("UPDATE_CONFIG", `{"generationConfig":{"temperature":"hot"}}`)
+	if m := c.expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), `"success":false`) {
+		t.Errorf("after a bad UPDATE_CONFIG: %v", m)
+	}
+	c.expectError("bad_config", "payload.generationConfig.temperature")
+	stillWorks(t, c)
+}
+
+func TestGoodbye(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	c.send("DISCONNECT_GEMINI", "")
+	c.expect("GEMINI_DISCONNECTED")
+	if code := c.closeCode(); code != websocket.CloseNormalClosure {
+		t.Errorf("closed with %d", code)
+	}
+}
+
+func TestShutdownSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	c := connect(t, g, `{}`)
+	if err := g.host.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.expect("GEMINI_DISCONNECTED")
+	if code := c.closeCode(); code != websocket.CloseGoingAway {
+		t.Errorf("closed with %d", code)
+	}
+}
+
+func TestResume(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	first := dial(t, g.url)
+	first.send("CONNECT_GEMINI", `{"initialConfig":`+weatherTool+`,"resumable":true}`)
+	session, token := setup(t, first.expect("SETUP_COMPLETE"), false)
+	first.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
+	id, _ := first.expectCall("get_weather")
+	first.conn.Close()
+	<-first.done
+
+	second := dial(t, g.url)
+	second.send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
+	again, token2 := setup(t, second.expect("SETUP_COMPLETE"), true)
+	if again != session || token2 == token {
+		t.Errorf("session %s became %s; a new token: %v", session, again, token2 != token)
+	}
+	if repeated, _ := second.expectCall("get_weather"); repeated != id {
+		t.Errorf("call %s came again as %s", id, repeated)
+	}
+	// The old token is good until the new one was used, and a socket that still hangs is replaced.
+	third := dial(t, g.url)
+	third.send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
+	_, token3 := setup(t, third.expect("SETUP_COMPLETE"), true)
+	if m := second.expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), `"replaced"`) {
+		t.Errorf("the replaced client was told %v", m)
+	}
+	third.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"a":"15C"}}]}}`, id))
+	third.expectTranscript("15C")
+	third.conn.Close()
+	<-third.done
+
+	for _, stale := range []string{token2, "nonsense"} {
+		c := dial(t, g.url)
+		c.send("CONNECT_GEMINI", `{"initialConfig":{},"resumeToken":"`+stale+`"}`)
+		if fresh, _ := setup(t, c.expect("SETUP_COMPLETE"), false); fresh == session {
+			t.Errorf("the void token %q opened the old conversation", stale)
+		}
+	}
+	last := dial(t, g.url)
+	last.send("CONNECT_GEMINI", `{"resumeToken":"`+token3+`"}`)
+	setup(t, last.expect("SETUP_COMPLETE"), true)
+	stillWorks(t, last)
+	last.send("DISCONNECT_GEMINI", "")
+	last.expect("GEMINI_DISCONNECTED")
+}
+
+// setup reads SETUP_COMPLETE.
+func setup(t *testing.T, m message, resumed bool) (session, token string) {
+	t.Helper()
+	var p struct {
+		Success, Resumed       bool
+		SessionID, ResumeToken string
+	}
+	if err := json.Unmarshal(m.Payload, &p); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Success || p.Resumed != resumed {
+		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
+	}
+	return p.SessionID, p.ResumeToken
+}
+
+func TestWhoMayConnect(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(o *signaling.Options, _ *bridge.Options) {
+		o.Origins = []string{"https://app.example"}
+		o.Hosts = []string{"voice.example"}
+	})
+	self := strings.TrimPrefix(g.http, "http://")
+	for _, test := range []struct {
+		name, origin, host string
+		status             int
+	}{
+		{"no browser", "", "", 101},
+		{"our own page", "http://" + self, "", 101},
+		{"an app on the list", "https://app.example", "", 101},
+		{"a stranger's page", "https://evil.example", "", 403},
+		{"a stranger with our name in its own", "http://" + self + ".evil.example", "", 403},
+		{"a sandboxed frame", "null", "", 403},
+		{"a rebound name", "http://evil.example", "evil.example", 421},
+		{"a rebound name without origin", "", "evil.example", 421},
+		{"a name on the list", "http://voice.example", "voice.example", 101},
+		{"localhost", "", "localhost:3001", 101},
+	} {
+		header := http.Header{}
+		if test.origin != "" {
+			header.Set("Origin", test.origin)
+		}
+		if test.host != "" {
+			header.Set("Host", test.host)
+		}
+		conn, resp, err := websocket.DefaultDialer.Dial(g.url, header)
+		if err == nil {
+			conn.Close()
+		}
+		if resp == nil || resp.StatusCode != test.status {
+			t.Errorf("%s: %v, %v; want %d", test.name, resp, err, test.status)
+		}
+	}
+}
+
+func TestPageAndStatus(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for path, want := range map[string]int{"/": 200, "/status": 200, "/ws": 426, "/nothing": 404} {
+		resp, err := http.Get(g.http + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("GET %s: %d, want %d", path, resp.StatusCode, want)
+		}
+		if resp.Header.Get("Content-Security-Policy") == "" {
+			t.Errorf("GET %s has no Content-Security-Policy", path)
+		}
+	}
+	resp, err := http.Post(g.http+"/", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST /: %d", resp.StatusCode)
+	}
+}

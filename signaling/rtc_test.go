@@ -1,0 +1,95 @@
+package signaling_test
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+)
+
+// served is a gateway option: WebRTC on other ports.
+func served(t *testing.T, o signaling.RTCOptions) option {
+	t.Helper()
+	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	rtc, err := signaling.NewRTC(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rtc.Close() })
+	return func(s *signaling.Options, _ *bridge.Options) { s.RTC = rtc }
+}
+
+func TestTheAnswer(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t, served(t, signaling.RTCOptions{UDPAddr: "127.0.0.1:0", PublicIPs: []string{"203.0.113.7"}})), `{}`)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	p.offer(false)
+	answer := p.pc.RemoteDescription().SDP
+	for _, want := range []string{"a=max-message-size:262144", "opus/48000/2", "203.0.113.7", "a=setup:active"} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("the answer lacks %s:\n%s", want, answer)
+		}
+	}
+	for _, mustNot := range []string{"127.0.0.1", "a=extmap:"} {
+		if strings.Contains(answer, mustNot) {
+			t.Errorf("the answer has %s:\n%s", mustNot, answer)
+		}
+	}
+}
+
+func TestWebRTCOverTCP(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t, served(t, signaling.RTCOptions{TCPAddr: "127.0.0.1:0"})), `{}`)
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4})
+	p := newPhoneWith(t, c, phoneOptions{}, settings)
+	p.offer(false)
+	p.connected()
+	p.talks(440)
+}
+
+func TestBadPortsAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]signaling.RTCOptions{
+		"UDP": {UDPAddr: "nonsense"}, "TCP": {TCPAddr: "127.0.0.1:99999"},
+	} {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		rtc, err := signaling.NewRTC(o)
+		if err == nil {
+			rtc.Close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestManyComeAndGo opens and ends conversations with peers, some politely and some not; what is left of them is found
+// by TestMain.
+func TestManyComeAndGo(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for i := range 10 {
+		c := connect(t, g, `{}`)
+		p := newPhone(t, c, phoneOptions{channel: true})
+		p.offer(false)
+		p.connected()
+		p.talk <- silence(20*time.Millisecond, 48000)
+		switch i % 3 {
+		case 0:
+			p.send("DISCONNECT_GEMINI", "")
+			c.expect("GEMINI_DISCONNECTED")
+		case 1:
+			c.conn.Close()
+			p.hangUp()
+		case 2:
+			p.hangUp()
+			c.conn.Close()
+		}
+	}
+}

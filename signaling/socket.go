@@ -1,0 +1,110 @@
+package signaling
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	// firstMessage is how long a client may take until CONNECT_GEMINI; a socket that says nothing costs a goroutine.
+	firstMessage = 10 * time.Second
+	// pingInterval and silence notice a client that went away without a word: three pings may be lost.
+	pingInterval = 15 * time.Second
+	silence      = 45 * time.Second
+	// writeTimeout bounds one write to the client.
+	writeTimeout = 5 * time.Second
+	// closeTimeout is how long we wait for the client's close frame after ours.
+	closeTimeout = time.Second
+)
+
+// Close codes: RFC 6455 section 7.4.1, and 1013 of the IANA registry.
+const (
+	closeNormal    = websocket.CloseNormalClosure
+	closeGoingAway = websocket.CloseGoingAway
+	closePolicy    = websocket.ClosePolicyViolation
+	closeFailed    = websocket.CloseInternalServerErr
+	closeTryLater  = websocket.CloseTryAgainLater
+)
+
+var errNotText = errors.New("only text messages are understood")
+
+// socketLine is the [line] over the WebSocket. One reader and one writer at a time.
+type socketLine struct {
+	conn   *websocket.Conn
+	opened bool // CONNECT_GEMINI has come; until then the first deadline holds
+}
+
+func newSocketLine(conn *websocket.Conn) *socketLine {
+	conn.SetReadLimit(maxRead)
+	conn.SetReadDeadline(time.Now().Add(firstMessage))
+	l := &socketLine{conn: conn}
+	conn.SetPongHandler(func(string) error {
+		if !l.opened {
+			return nil // no pong buys time for the first message
+		}
+		return conn.SetReadDeadline(time.Now().Add(silence))
+	})
+	return l
+}
+
+// read returns the next message. errNotText is no reason to stop.
+func (l *socketLine) read() ([]byte, error) {
+	if l.opened {
+		l.conn.SetReadDeadline(time.Now().Add(silence))
+	}
+	kind, r, err := l.conn.NextReader()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if kind != websocket.TextMessage {
+		return nil, errNotText
+	}
+	return raw, nil
+}
+
+func (l *socketLine) limit() int { return 0 }
+
+func (l *socketLine) ready(context.Context) error { return nil }
+
+func (l *socketLine) write(message []byte) error {
+	l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return l.conn.WriteMessage(websocket.TextMessage, message)
+}
+
+// ping keeps the socket alive until ctx is done or a ping fails.
+func (l *socketLine) ping(ctx context.Context) {
+	t := time.NewTicker(pingInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if l.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// goodbye sends a close frame; the reader ends when the client has answered, or after closeTimeout.
+func (l *socketLine) goodbye(code int, reason string) {
+	const longest = 123 // RFC 6455 section 5.5: a control frame has 125 bytes, two are the code
+	if len(reason) > longest {
+		reason = reason[:longest]
+	}
+	frame := websocket.FormatCloseMessage(code, reason)
+	if l.conn.WriteControl(websocket.CloseMessage, frame, time.Now().Add(closeTimeout)) != nil {
+		l.conn.Close()
+		return
+	}
+	l.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+}
