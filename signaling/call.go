@@ -239,15 +239,13 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	return nil
 }
 
-// hush stops what Serve started: the microphones and the voice.
+// hush stops the microphones that Serve started.
 func (c *call) hush() {
 	for _, p := range []*peer{c.peer, c.next} {
 		if p != nil {
 			p.mute()
 		}
 	}
-	c.session.Hold(true)
-	c.session.Attach(nil)
 }
 
 // farewell tells the client why it is over, and returns the close code for the socket.
