@@ -1,0 +1,64 @@
+// Command gateway is Voxgate: a media gateway between people and Google's Gemini Live API.
+//
+//	gateway serve     browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
+//	gateway emulate   the emulator alone, for anything that speaks the Live API
+//	gateway bench     measures latency, CPU and memory of the gateway on this machine
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"voxgate/gateway/bench"
+)
+
+const usage = `Usage: gateway [serve|emulate|bench] [flags]
+
+  serve    browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
+  emulate  the emulator alone, for anything that speaks the Live API
+  bench    measures latency, CPU and memory of the gateway on this machine
+
+gateway COMMAND -h lists the flags of a command.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the program without its process: tests call it.
+func run(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
+	command := "serve"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	switch command {
+	case "serve":
+		s, err := parseSettings(args, getenv, stderr)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, s, log)
+	case "emulate":
+		return emulate(ctx, args, stderr, log)
+	case "bench":
+		return bench.Run(ctx, args, os.Stdout, stderr)
+	case "help":
+		fmt.Fprint(stderr, usage)
+		return nil
+	}
+	return fmt.Errorf("there is no command %q\n\n%s", command, usage)
+}

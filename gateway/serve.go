@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling"
+	"voxgate/web"
+)
+
+const (
+	// headerTimeout bounds a request's headers: a slow sender costs a connection.
+	headerTimeout = 5 * time.Second
+	// pageTimeout bounds the sending of a page; a WebSocket has its own deadlines from its upgrade on.
+	pageTimeout = 30 * time.Second
+	// maxHeader is far above what a browser sends.
+	maxHeader = 16 << 10
+	// shutdownTimeout is how long the end may take: goodbyes are one write each.
+	shutdownTimeout = 10 * time.Second
+	// checkTimeout bounds the question to Google at the start.
+	checkTimeout = 10 * time.Second
+)
+
+// serve builds everything in order, runs until ctx is done, and stops it in reverse.
+func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
+	client := &gemini.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
+	backend := "gemini"
+	if s.apiKey == "" && s.baseURL == "" {
+		backend = "emulator"
+		url, stop, err := startEmulator(log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		client.BaseURL = url
+	}
+	listener, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("listen for browsers: %w", err)
+	}
+	defer listener.Close()
+	rtc, err := newRTC(s, listener.Addr().(*net.TCPAddr), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rtc.Close()) }()
+	host := bridge.NewHost(bridge.Options{Client: client, Backend: backend, Park: s.park, Logger: log})
+	door := signaling.NewServer(signaling.Options{
+		Host: host, RTC: rtc, Page: web.Files, ICEServers: s.iceServers, Origins: s.origins, Hosts: s.hosts,
+		OpusDecoder: s.opusDecoder, Logger: log,
+	})
+	server := &http.Server{
+		Handler: door, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
+	checked := make(chan struct{})
+	checking, cancelCheck := context.WithTimeout(ctx, checkTimeout)
+	go func() {
+		defer close(checked)
+		checkGemini(checking, client, backend, log)
+	}()
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	log.Info("shutting down")
+	cancelCheck()
+	<-checked
+	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
+	door.Close()
+	if e := server.Shutdown(ending); !errors.Is(err, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers.
+func startEmulator(log *slog.Logger) (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("listen for the emulator: %w", err)
+	}
+	e := emulator.New(emulator.Options{Logger: log.With("part", "emulator")})
+	server := &http.Server{Handler: e, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Serve(listener) // ends with ErrServerClosed at stop
+	}()
+	return "http://" + listener.Addr().String(), func() {
+		e.Close()
+		server.Close()
+		<-done
+	}, nil
+}
+
+// newRTC opens the WebRTC ports on the host of addr.
+func newRTC(s settings, addr *net.TCPAddr, log *slog.Logger) (*signaling.RTC, error) {
+	at := func(port int) string { return net.JoinHostPort(addr.IP.String(), strconv.Itoa(port)) }
+	o := signaling.RTCOptions{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	if s.udpPort == 0 {
+		o.UDPAddr = at(addr.Port)
+	}
+	if s.tcpPort != 0 {
+		o.TCPAddr = at(s.tcpPort)
+	}
+	return signaling.NewRTC(o)
+}
+
+// announce says where we are and who answers.
+func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
+	host := "localhost"
+	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
+		host = addr.IP.String()
+	}
+	log.Info("listening", "url", "http://"+net.JoinHostPort(host, strconv.Itoa(addr.Port))+"/")
+	switch {
+	case backend == "emulator":
+		log.Info("No GEMINI_API_KEY is set: the built-in emulator answers and repeats what you say.")
+	case s.baseURL != "":
+		log.Info("Gemini answers.", "at", s.baseURL)
+	default:
+		log.Info("Gemini answers.")
+	}
+	if s.insecure {
+		log.Warn("Anybody who reaches this address can talk at your expense.")
+	}
+}
+
+// checkGemini tells the operator at the start what the first caller would find out.
+func checkGemini(ctx context.Context, client *gemini.Client, backend string, log *slog.Logger) {
+	if backend == "emulator" {
+		return
+	}
+	if err := client.Check(ctx, gemini.DefaultModel); err != nil && ctx.Err() == nil {
+		log.Warn("Gemini does not answer as it should; calls may fail.", "err", err)
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// patience is how long a test waits for something that shall happen.
+const patience = 20 * time.Second
+
+// program is `gateway` running inside the test.
+type program struct {
+	t    *testing.T
+	url  string
+	stop context.CancelFunc
+	done chan error
+
+	mu   sync.Mutex
+	log  bytes.Buffer
+	more chan struct{}
+}
+
+func (p *program) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log.Write(b)
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+func (p *program) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// start runs a command and waits for its address.
+func start(t *testing.T, args []string, getenv func(string) string) *program {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	p := &program{t: t, stop: stop, done: make(chan error, 1), more: make(chan struct{}, 1)}
+	go func() { p.done <- run(ctx, args, getenv, p) }()
+	t.Cleanup(p.end)
+	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	return p
+}
+
+// waitFor waits until a line of the log matches, and returns the first group.
+func (p *program) waitFor(pattern string) string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	deadline := time.After(patience)
+	for {
+		if m := re.FindStringSubmatch(p.logged()); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-p.more:
+		case err := <-p.done:
+			p.t.Fatalf("ended: %v\n%s", err, p.logged())
+		case <-deadline:
+			p.t.Fatalf("no %s in the log:\n%s", pattern, p.logged())
+		}
+	}
+}
+
+func (p *program) end() {
+	p.stop()
+	if p.done == nil {
+		return
+	}
+	select {
+	case err := <-p.done:
+		if err != nil {
+			p.t.Errorf("ended with %v", err)
+		}
+	case <-time.After(patience):
+		p.t.Error("did not stop")
+	}
+	p.done = nil
+}
+
+// ask opens a conversation, types something and returns everything that came until the turn was complete.
+func (p *program) ask(config string) string {
+	p.t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	var all strings.Builder
+	send := func(text string) {
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
+	conn.SetReadDeadline(time.Now().Add(patience))
+	for {
+		_, raw, err := conn.ReadMessage()
+		if err != nil {
+			return all.String()
+		}
+		all.Write(raw)
+		var m struct{ Type string }
+		if err := json.Unmarshal(raw, &m); err != nil {
+			p.t.Fatal(err)
+		}
+		switch m.Type {
+		case "SETUP_COMPLETE":
+			send(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"hello"}]}}`)
+		case "TURN_COMPLETE":
+			return all.String()
+		}
+	}
+}
+
+func TestServeWithoutAKeyTalksToTheEmulator(t *testing.T) {
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))
+	p.waitFor("No GEMINI_API_KEY is set: the built-in emulator answers")
+	if got := p.ask(`{}`); !strings.Contains(got, `"backend":"emulator"`) || !strings.Contains(got, "AUDIO_CHUNK") {
+		t.Errorf("the conversation was %.2000s", got)
+	}
+	resp, err := http.Get(p.url + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("GET /: %d", resp.StatusCode)
+	}
+}
+
+func TestServeUsesAnotherPlaceForGemini(t *testing.T) {
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url+"/some/prefix"))
+	if got := p.ask(`{}`); !strings.Contains(got, `"backend":"gemini"`) || !strings.Contains(got, "AUDIO_CHUNK") {
+		t.Errorf("the conversation was %.2000s", got)
+	}
+}
+
+// TestTheKeyIsToldToNobody plants a key and looks for it in every message and every line of the log, also when Google
+// refuses it and when Google cannot be reached.
+func TestTheKeyIsToldToNobody(t *testing.T) {
+	const key = "invalid-planted-secret-4711"
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "API key not valid: "+r.Header.Get("x-goog-api-key")+r.URL.RawQuery, http.StatusBadRequest)
+	}))
+	defer echo.Close()
+	for name, base := range map[string]string{"refused": model.url, "unreachable": "http://" + closed.Addr().String(), "echoed": echo.URL} {
+		p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GEMINI_API_KEY", key, "GOOGLE_GEMINI_BASE_URL", base))
+		got := p.ask(`{}`)
+		if !strings.Contains(got, `"success":false`) || !strings.Contains(got, "GEMINI_ERROR") {
+			t.Errorf("%s: the conversation was %.2000s", name, got)
+		}
+		p.waitFor("Gemini does not answer as it should")
+		p.end()
+		if strings.Contains(got+p.logged(), "planted-secret") {
+			t.Errorf("%s: the key is in a message or the log:\n%s\n%s", name, got, p.logged())
+		}
+	}
+}
+
+func TestBadCommands(t *testing.T) {
+	for _, args := range [][]string{{"sing"}, {"emulate", "-persona", "poet"}, {"emulate", "-addr", "0.0.0.0:0"}, {"serve", "-addr", "0.0.0.0:0"}} {
+		if err := run(t.Context(), args, env(), &bytes.Buffer{}); err == nil {
+			t.Errorf("%v ran", args)
+		}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := run(t.Context(), nil, env("VOXGATE_ADDR", taken.Addr().String()), &bytes.Buffer{}); err == nil {
+		t.Error("serve ran on a port that is taken")
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/media"
+	"voxgate/signaling"
+)
+
+// settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
+// in README.md is compared with them by a test.
+type settings struct {
+	addr        string
+	udpPort     int // 0: the port of addr
+	tcpPort     int // 0: no ICE-TCP
+	publicIPs   []string
+	iceServers  []signaling.ICEServer
+	origins     []string
+	hosts       []string
+	insecure    bool
+	park        time.Duration
+	opusDecoder media.DecoderChoice
+
+	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
+	apiKey  gemini.Secret
+	baseURL string
+}
+
+// flags lists the settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
+func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet("gateway serve", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&s.addr, "addr", "127.0.0.1:3001", "`host:port` of the page and the WebSocket")
+	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls, on the same host; 0: the port of addr")
+	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
+	f.Func("public-ip", "`address`es told to WebRTC clients instead of the local ones, comma separated", list(&s.publicIPs, func(v string) error {
+		if net.ParseIP(v) == nil {
+			return fmt.Errorf("%q is not an IP address", v)
+		}
+		return nil
+	}))
+	f.Func("ice-servers", "STUN and TURN servers told to clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
+	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
+	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
+	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
+	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
+	f.Func("opus-decoder", "libopus or pion; empty: chosen by what arrives", func(v string) (err error) {
+		s.opusDecoder, err = media.ParseDecoderChoice(v)
+		return err
+	})
+	return f
+}
+
+// list is a flag of comma separated values.
+func list(target *[]string, check func(string) error) func(string) error {
+	return func(v string) error {
+		*target = nil
+		for _, item := range strings.Split(v, ",") {
+			if item = strings.TrimSpace(item); item == "" {
+				continue
+			}
+			if check != nil {
+				if err := check(item); err != nil {
+					return err
+				}
+			}
+			*target = append(*target, item)
+		}
+		return nil
+	}
+}
+
+func (s *settings) parseICEServers(v string) error {
+	if strings.HasPrefix(strings.TrimSpace(v), "[") {
+		return json.Unmarshal([]byte(v), &s.iceServers)
+	}
+	var urls []string
+	check := func(u string) error {
+		if !strings.HasPrefix(u, "stun:") && !strings.HasPrefix(u, "turn:") && !strings.HasPrefix(u, "turns:") {
+			return fmt.Errorf("%q is not a stun:, turn: or turns: URL", u)
+		}
+		return nil
+	}
+	if err := list(&urls, check)(v); err != nil {
+		return err
+	}
+	s.iceServers = nil
+	for _, u := range urls {
+		s.iceServers = append(s.iceServers, signaling.ICEServer{URLs: []string{u}})
+	}
+	return nil
+}
+
+// envName is the environment variable of a flag.
+func envName(flagName string) string {
+	return "VOXGATE_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+}
+
+// parseSettings reads the flags, and the environment for those that are not given.
+func parseSettings(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
+	var s settings
+	f := s.flags(stderr)
+	var errs []error
+	f.VisitAll(func(f *flag.Flag) {
+		if v := getenv(envName(f.Name)); v != "" {
+			if err := f.Value.Set(v); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", envName(f.Name), err))
+			}
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return s, err
+	}
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	if f.NArg() > 0 {
+		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	s.apiKey = gemini.Secret(getenv("GEMINI_API_KEY"))
+	if s.apiKey == "" {
+		s.apiKey = gemini.Secret(getenv("GOOGLE_API_KEY"))
+	}
+	s.baseURL = getenv("GOOGLE_GEMINI_BASE_URL")
+	return s, s.check()
+}
+
+func (s *settings) check() error {
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		return fmt.Errorf("addr: %w", err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("addr: %q is not a port number", port)
+	}
+	for name, p := range map[string]int{"udp-port": s.udpPort, "tcp-port": s.tcpPort} {
+		if p < 0 || p > 65535 {
+			return fmt.Errorf("%s: %d is not a port number", name, p)
+		}
+	}
+	if !s.insecure && !isLoopback(host) {
+		return fmt.Errorf("addr %s can be reached from outside, and anybody there could talk at your expense: "+
+			"listen on 127.0.0.1 behind a proxy that asks who they are, or say --insecure (VOXGATE_INSECURE=1)", s.addr)
+	}
+	if s.park < 0 {
+		return errors.New("park: a duration cannot be negative")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

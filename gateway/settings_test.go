@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/signaling"
+)
+
+func env(pairs ...string) func(string) string {
+	m := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) string { return m[name] }
+}
+
+func TestSettings(t *testing.T) {
+	defaults := settings{addr: "127.0.0.1:3001", park: time.Minute}
+	with := func(change func(*settings)) settings {
+		s := defaults
+		change(&s)
+		return s
+	}
+	for name, test := range map[string]struct {
+		args []string
+		env  func(string) string
+		want settings
+	}{
+		"defaults":      {nil, env(), defaults},
+		"environment":   {nil, env("VOXGATE_ADDR", "localhost:1", "VOXGATE_PARK", "5s"), with(func(s *settings) { s.addr, s.park = "localhost:1", 5*time.Second })},
+		"flag wins":     {[]string{"-addr", "[::1]:2"}, env("VOXGATE_ADDR", "localhost:1"), with(func(s *settings) { s.addr = "[::1]:2" })},
+		"lists":         {nil, env("VOXGATE_ORIGINS", "https://a, https://b,", "VOXGATE_HOSTS", "v.example"), with(func(s *settings) { s.origins, s.hosts = []string{"https://a", "https://b"}, []string{"v.example"} })},
+		"insecure":      {[]string{"--insecure"}, env("VOXGATE_ADDR", "0.0.0.0:3001"), with(func(s *settings) { s.addr, s.insecure = "0.0.0.0:3001", true })},
+		"insecure by 1": {nil, env("VOXGATE_ADDR", ":3001", "VOXGATE_INSECURE", "1"), with(func(s *settings) { s.addr, s.insecure = ":3001", true })},
+		"key":           {nil, env("GEMINI_API_KEY", "a", "GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "a" })},
+		"key, old name": {nil, env("GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "b" })},
+		"base URL":      {nil, env("GOOGLE_GEMINI_BASE_URL", "ws://x/y"), with(func(s *settings) { s.baseURL = "ws://x/y" })},
+		"ICE URLs": {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), with(func(s *settings) {
+			s.iceServers = []signaling.ICEServer{{URLs: []string{"stun:a:1"}}, {URLs: []string{"turn:b"}}}
+		})},
+		"ICE as JSON": {nil, env("VOXGATE_ICE_SERVERS", `[{"urls":["turn:b"],"username":"u","credential":"c"}]`), with(func(s *settings) {
+			s.iceServers = []signaling.ICEServer{{URLs: []string{"turn:b"}, Username: "u", Credential: "c"}}
+		})},
+		"forced decoder": {nil, env("VOXGATE_OPUS_DECODER", "pion"), with(func(s *settings) { s.opusDecoder = "pion" })},
+	} {
+		got, err := parseSettings(test.args, test.env, io.Discard)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestBadSettingsAreNamed(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		env  func(string) string
+		says string
+	}{
+		"public address":    {nil, env("VOXGATE_ADDR", "0.0.0.0:3001"), "--insecure"},
+		"every address":     {nil, env("VOXGATE_ADDR", ":3001"), "--insecure"},
+		"a name":            {nil, env("VOXGATE_ADDR", "gateway.example:3001"), "--insecure"},
+		"no port":           {nil, env("VOXGATE_ADDR", "127.0.0.1"), "addr"},
+		"port out of range": {nil, env("VOXGATE_UDP_PORT", "70000"), "udp-port"},
+		"port in words":     {nil, env("VOXGATE_TCP_PORT", "many"), "VOXGATE_TCP_PORT"},
+		"public IP":         {nil, env("VOXGATE_PUBLIC_IP", "here"), "VOXGATE_PUBLIC_IP"},
+		"ICE server":        {nil, env("VOXGATE_ICE_SERVERS", "http://x"), "VOXGATE_ICE_SERVERS"},
+		"decoder":           {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
+		"park":              {nil, env("VOXGATE_PARK", "-1s"), "park"},
+		"argument":          {[]string{"extra"}, env(), "extra"},
+		"flag":              {[]string{"-nonsense"}, env(), "nonsense"},
+	} {
+		_, err := parseSettings(test.args, test.env, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: error %v does not say %q", name, err, test.says)
+		}
+	}
+}

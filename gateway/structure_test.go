@@ -1,0 +1,185 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
+// packages below a folder.
+var arrows = map[string][]string{
+	"gateway":                {"signaling", "signaling/*", "bridge", "bridge/gemini", "bridge/gemini/emulator", "media", "tools", "tools/vox", "web", "gateway/bench"},
+	"gateway/bench":          {"media"},
+	"signaling":              {"bridge", "media"},
+	"signaling/*":            {"signaling", "bridge", "media"},
+	"bridge":                 {"media", "tools", "bridge/gemini"},
+	"bridge/gemini":          {},
+	"bridge/gemini/emulator": {"media", "bridge/gemini"},
+	"media":                  {},
+	"tools":                  {},
+	"tools/*":                {"tools"},
+	"web":                    {},
+}
+
+// owners are the packages that alone may import a library.
+var owners = map[string][]string{
+	"github.com/pion/webrtc/v4":    {"signaling", "gateway/bench"},
+	"github.com/pion/opus":         {"media"},
+	"gopkg.in/hraban/opus.v2":      {"media"},
+	"github.com/zaf/resample":      {"media"},
+	"google.golang.org/genai":      {"bridge/gemini"},
+	"github.com/gorilla/websocket": {"signaling", "bridge/gemini", "bridge/gemini/emulator", "gateway/bench"},
+}
+
+func TestImportsFollowTheMap(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "voxgate/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		pkg := strings.TrimPrefix(fields[0], "voxgate/")
+		allowed, ok := lookUp(pkg)
+		if !ok {
+			t.Errorf("package %s is not on the map", pkg)
+			continue
+		}
+		for _, imported := range fields[1:] {
+			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok && !slices.ContainsFunc(allowed, func(a string) bool { return matches(a, ours) }) {
+				t.Errorf("%s imports %s", pkg, ours)
+			}
+			for library, may := range owners {
+				if (imported == library || strings.HasPrefix(imported, library+"/")) && !slices.Contains(may, pkg) {
+					t.Errorf("%s imports %s, which belongs to %v", pkg, imported, may)
+				}
+			}
+		}
+	}
+}
+
+func lookUp(pkg string) ([]string, bool) {
+	if a, ok := arrows[pkg]; ok {
+		return a, true
+	}
+	for pattern, a := range arrows {
+		if matches(pattern, pkg) {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+func matches(pattern, pkg string) bool {
+	folder, star := strings.CutSuffix(pattern, "/*")
+	return pattern == pkg || star && strings.HasPrefix(pkg, folder+"/")
+}
+
+// TestTheSameMessagesEverywhere compares the message types of the Go code, of PROTOCOL.md and of the page.
+func TestTheSameMessagesEverywhere(t *testing.T) {
+	code := messageTypes(t, "../signaling/message.go")
+	protocol := readFile(t, "../signaling/PROTOCOL.md")
+	inProtocol := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {
+		if strings.ToUpper(m[1]) == m[1] || m[1] == "groundingMetadata" {
+			inProtocol[m[1]] = true
+		}
+	}
+	inPage := map[string]bool{}
+	for _, list := range regexp.MustCompile(`(?s)_MESSAGES: readonly \[(.*?)\]`).FindAllStringSubmatch(readFile(t, "../web/messages.d.ts"), -1) {
+		for _, m := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(list[1], -1) {
+			inPage[m[1]] = true
+		}
+	}
+	for _, name := range code {
+		if !inProtocol[name] {
+			t.Errorf("PROTOCOL.md does not describe %s", name)
+		}
+		if !inPage[name] {
+			t.Errorf("the page's types lack %s", name)
+		}
+	}
+	for name := range inProtocol {
+		if !slices.Contains(code, name) {
+			t.Errorf("PROTOCOL.md describes %s, which the code does not know", name)
+		}
+	}
+	for name := range inPage {
+		if !slices.Contains(code, name) {
+			t.Errorf("the page's types have %s, which the code does not know", name)
+		}
+	}
+}
+
+// messageTypes are the constants type* of a file.
+func messageTypes(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "type") || len(spec.Values) != 1 {
+			return true
+		}
+		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			name, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		return true
+	})
+	if len(names) < 20 {
+		t.Fatalf("only %d message types found in %s", len(names), file)
+	}
+	return names
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestReadmeListsEverySetting compares the table in README.md with the flags, both ways.
+func TestReadmeListsEverySetting(t *testing.T) {
+	readme := readFile(t, "../README.md")
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("`(VOXGATE_[A-Z_]+)`").FindAllStringSubmatch(readme, -1) {
+		listed[m[1]] = true
+	}
+	var s settings
+	s.flags(io.Discard).VisitAll(func(f *flag.Flag) {
+		name := envName(f.Name)
+		if !listed[name] {
+			t.Errorf("README.md does not list %s", name)
+		}
+		delete(listed, name)
+		if row := fmt.Sprintf("| `--%s`", f.Name); !strings.Contains(readme, row) {
+			t.Errorf("README.md has no row that begins with %s", row)
+		}
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && !strings.Contains(readme, "`"+strings.TrimSuffix(f.DefValue, "0s")+"`") {
+			t.Errorf("README.md does not give the default %s of --%s", f.DefValue, f.Name)
+		}
+	})
+	for name := range listed {
+		t.Errorf("README.md lists %s, which does not exist", name)
+	}
+}

@@ -1,0 +1,247 @@
+/**
+ * The browser's side of the voice: the microphone, the loudspeaker, and how loud both are.
+ * Nothing here knows the protocol.
+ */
+
+const MIC_RATE = 16_000; // what the model hears at
+const VOICE_RATE = 24_000; // what AUDIO_CHUNK carries
+
+/** @type {MediaTrackConstraints} */
+const MIC = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
+
+/** Made in a gesture (the click on start), or the browser may keep it silent until `unblock`. */
+export class Voice {
+  #mic = new Meter(MIC_RATE);
+  #model = new Meter(VOICE_RATE); // plays and measures what is given to `play`
+  /** @type {Meter|undefined} */ #stream; // measures the WebRTC track, which the element plays
+  #element = document.createElement('audio');
+  /** @type {Promise<AudioWorkletNode>|undefined} */ #player;
+  /** @type {AudioWorkletNode|undefined} */ #capture;
+  /** @type {((pcm: Int16Array, rate: number) => void)|undefined} */ #onPcm;
+  #queued = false;
+  #closed = false;
+  #onVisible = () => document.hidden || this.#resume(); // a phone call may have stopped the contexts
+
+  /** The browser will not play until a gesture; call `unblock` in one. */
+  blocked = false;
+  /** `blocked` has changed. */
+  onBlocked = () => {};
+  /**
+   * This browser cannot play chunks, for instance because the page came over plain http.
+   * @type {(cause: unknown) => void}
+   */
+  onBroken = () => {};
+  /** The queue of `play` has run out. */
+  onIdle = () => {};
+  /** The microphone was unplugged or taken away. */
+  onMicEnded = () => {};
+
+  /** @type {MediaStreamTrack|undefined} */ track;
+
+  constructor() {
+    this.#element.autoplay = true;
+    document.addEventListener('visibilitychange', this.#onVisible);
+  }
+
+  /** True while chunks given to `play` are still to be heard. */
+  get playing() {
+    return this.#queued;
+  }
+
+  /** @returns {{mic: number, model: number}} loudness now, 0 to 1 */
+  get level() {
+    return { mic: this.#mic.level, model: Math.max(this.#model.level, this.#stream?.level ?? 0) };
+  }
+
+  /**
+   * Asks for the microphone. Rejects as getUserMedia does.
+   * @param {true|MediaTrackConstraints|MediaStreamTrack} wish
+   */
+  async openMic(wish) {
+    /** @type {MediaStreamTrack|undefined} */
+    let track;
+    if (wish instanceof MediaStreamTrack) {
+      if (wish.readyState === 'live') track = wish.clone(); // ours to stop
+    } else {
+      const audio = wish === true ? MIC : { ...MIC, ...wish };
+      [track] = (await navigator.mediaDevices.getUserMedia({ audio })).getAudioTracks();
+    }
+    if (!track) throw new DOMException('no audio track', 'NotFoundError');
+    if (this.#closed) {
+      track.stop();
+      throw new DOMException('closed', 'AbortError');
+    }
+    this.track?.stop();
+    this.track = track;
+    track.onended = () => this.onMicEnded();
+    this.#mic.listen(track);
+    await this.#startCapture();
+    return track;
+  }
+
+  /**
+   * From now on the microphone, once there is one, comes as 16-bit chunks of 40 ms, silence too.
+   * @param {(pcm: Int16Array, rate: number) => void} f
+   */
+  async capture(f) {
+    this.#onPcm = f;
+    await this.#startCapture();
+  }
+
+  async #startCapture() {
+    this.#stopCapture();
+    if (!this.#onPcm || !this.track) return;
+    const { context } = this.#mic;
+    await context.audioWorklet.addModule(new URL('capture-worklet.js', import.meta.url));
+    if (this.#closed || this.#capture || context !== this.#mic.context) return;
+    this.#capture = new AudioWorkletNode(context, 'capture', { channelCount: 1, channelCountMode: 'explicit' });
+    this.#capture.port.onmessage = ({ data }) => this.#onPcm?.(data, context.sampleRate);
+    this.#capture.connect(context.destination); // silent; without it some browsers do not run the node
+    this.#mic.node?.connect(this.#capture);
+  }
+
+  stopCapture() {
+    this.#onPcm = undefined;
+    this.#stopCapture();
+  }
+
+  #stopCapture() {
+    this.#capture?.disconnect();
+    this.#capture = undefined;
+  }
+
+  /**
+   * Plays a WebRTC track. The element must play it, or WebAudio hears nothing of it.
+   * @param {MediaStreamTrack} track
+   */
+  playTrack(track) {
+    this.#element.srcObject = new MediaStream([track]);
+    this.#stream ??= new Meter();
+    this.#stream.listen(track);
+    this.unblock();
+  }
+
+  stopTrack() {
+    this.#element.srcObject = null;
+  }
+
+  /**
+   * Queues 24 kHz PCM behind what is already queued.
+   * @param {string} base64
+   */
+  async play(base64) {
+    if (this.#closed) return;
+    const pcm = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+    this.#queued = true;
+    this.#player ??= this.#openPlayer();
+    try {
+      const player = await this.#player;
+      player.port.postMessage(new Int16Array(pcm.buffer, 0, pcm.length >> 1), [pcm.buffer]);
+    } catch (e) {
+      this.#queued = false;
+      this.onBroken(e);
+    }
+  }
+
+  async #openPlayer() {
+    const { context } = this.#model;
+    await context.audioWorklet.addModule(new URL('playback-worklet.js', import.meta.url));
+    const player = new AudioWorkletNode(context, 'playback', { numberOfInputs: 0, outputChannelCount: [1] });
+    player.port.onmessage = () => {
+      this.#queued = false;
+      this.onIdle();
+    };
+    player.connect(context.destination);
+    this.#model.listen(player);
+    if (context.state === 'suspended') this.unblock();
+    return player;
+  }
+
+  /** Drops what is queued. */
+  async flush() {
+    (await this.#player?.catch(() => undefined))?.port.postMessage('flush');
+  }
+
+  /** Starts what the browser held back; works only in a gesture. */
+  unblock() {
+    if (this.blocked) this.#block(false);
+    this.#resume();
+    if (this.#element.srcObject) {
+      this.#element.play().catch((e) => e.name === 'NotAllowedError' && this.#block(true));
+    }
+    // resume() stays pending, rather than failing, while a gesture is missing.
+    setTimeout(() => this.#queued && this.#model.context.state === 'suspended' && this.#block(true), 300);
+  }
+
+  /** @param {boolean} blocked */
+  #block(blocked) {
+    this.blocked = blocked;
+    this.onBlocked();
+  }
+
+  #resume() {
+    for (const m of [this.#mic, this.#model, this.#stream]) m?.resume();
+  }
+
+  close() {
+    this.#closed = true;
+    document.removeEventListener('visibilitychange', this.#onVisible);
+    if (this.track) this.track.onended = null;
+    this.track?.stop();
+    this.track = undefined;
+    this.stopCapture();
+    this.stopTrack();
+    for (const m of [this.#mic, this.#model, this.#stream]) m?.close();
+  }
+}
+
+/** An AudioContext with an analyser in it. */
+class Meter {
+  /** @type {AudioNode|undefined} */ node;
+  #samples = new Float32Array(1024);
+  #closed = false;
+
+  /** @param {number} [rate] the device's own if absent */
+  constructor(rate) {
+    this.context = new AudioContext({ sampleRate: rate, latencyHint: 'interactive' });
+    this.analyser = this.context.createAnalyser();
+  }
+
+  /** @param {MediaStreamTrack|AudioNode} source */
+  listen(source) {
+    if (this.#closed) return;
+    this.node?.disconnect();
+    this.node = source instanceof AudioNode ? source : this.#source(source);
+    this.node.connect(this.analyser);
+  }
+
+  /** @param {MediaStreamTrack} track */
+  #source(track) {
+    const stream = new MediaStream([track]);
+    try {
+      return this.context.createMediaStreamSource(stream);
+    } catch {
+      // Some browsers want the device's own rate here; the gateway takes any from 8 to 48 kHz.
+      this.context.close();
+      this.context = new AudioContext();
+      this.analyser = this.context.createAnalyser();
+      return this.context.createMediaStreamSource(stream);
+    }
+  }
+
+  /** Root mean square of the last 20 to 60 ms on a scale where speech reaches 1. */
+  get level() {
+    this.analyser.getFloatTimeDomainData(this.#samples);
+    const sum = this.#samples.reduce((a, x) => a + x * x, 0);
+    return Math.min(1, 4 * Math.sqrt(sum / this.#samples.length));
+  }
+
+  resume() {
+    if (!this.#closed) this.context.resume().catch(() => {}); // rejected only when closed
+  }
+
+  close() {
+    this.#closed = true;
+    this.context.close().catch(() => {}); // closed already
+  }
+}

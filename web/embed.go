@@ -1,0 +1,9 @@
+// Package web holds the page and the JavaScript client as they are served: no build, no third party.
+package web
+
+import "embed"
+
+// Files is the served part of this directory; its root is the root of the site.
+//
+//go:embed index.html style.css app.js voxgate.js audio.js capture-worklet.js playback-worklet.js
+var Files embed.FS

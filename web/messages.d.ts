@@ -1,0 +1,158 @@
+/**
+ * The names and shapes of the client protocol, version 1. PROTOCOL.md is the reference; a test compares these two
+ * lists with it and with the gateway. Types only: nothing of this is served.
+ */
+
+declare const CLIENT_MESSAGES: readonly [
+  'CONNECT_GEMINI',
+  'SEND_MESSAGE',
+  'SEND_REALTIME_INPUT',
+  'SEND_TOOL_RESPONSE',
+  'UPDATE_CONFIG',
+  'DISCONNECT_GEMINI',
+  'WEBRTC_OFFER',
+  'WEBRTC_ICE_CANDIDATE',
+  'PIECE',
+];
+
+declare const SERVER_MESSAGES: readonly [
+  'GEMINI_CONNECTED',
+  'SETUP_COMPLETE',
+  'GEMINI_DISCONNECTED',
+  'GEMINI_ERROR',
+  'CONTENT_MESSAGE',
+  'TOOL_CALL',
+  'TOOL_CALL_CANCELLATION',
+  'INTERRUPTED',
+  'TURN_COMPLETE',
+  'ASSISTANT_SPEAKING',
+  'AUDIO_CHUNK',
+  'groundingMetadata',
+  'LOG_MESSAGE',
+  'WEBRTC_ANSWER',
+  'WEBRTC_ICE_CANDIDATE',
+  'PIECE',
+];
+
+export type ClientType = (typeof CLIENT_MESSAGES)[number];
+export type ServerType = (typeof SERVER_MESSAGES)[number];
+
+/** `payload` is the shape of its type, below. */
+export interface ServerMessage {
+  type: ServerType;
+  seq?: number;
+  payload?: any;
+}
+
+/** Google's `setup` object: model, systemInstruction, generationConfig, tools … */
+export type LiveConfig = Record<string, any>;
+
+export interface Part {
+  text?: string;
+  thought?: boolean;
+  inlineData?: Blob64;
+}
+
+export interface Blob64 {
+  mimeType: string;
+  data: string;
+}
+
+// What the client says.
+
+export interface ConnectGemini {
+  initialConfig: LiveConfig;
+  resumable?: boolean;
+  resumeToken?: string;
+}
+
+export interface SendMessage {
+  parts: Part[];
+  turnComplete?: boolean;
+}
+
+export interface SendRealtimeInput {
+  text?: string;
+  audio?: Blob64;
+  video?: Blob64;
+  activityStart?: true;
+  activityEnd?: true;
+  audioStreamEnd?: true;
+}
+
+export interface SendToolResponse {
+  toolResponse: { functionResponses: { id: string; name: string; response: object }[] };
+}
+
+// What both say.
+
+export interface Sdp {
+  sdp: string;
+}
+
+export interface Candidate {
+  candidate: string | null;
+  sdpMid: string | null;
+  sdpMLineIndex: number | null;
+}
+
+export interface Piece {
+  id: string;
+  index: number;
+  count: number;
+  data: string;
+}
+
+// What the gateway says.
+
+export interface GeminiConnected {
+  protocol: number;
+  iceServers: RTCIceServer[];
+}
+
+export interface SetupComplete {
+  success: true;
+  sessionId: string;
+  model: string;
+  resumed: boolean;
+  resumeToken?: string;
+  backend: 'gemini' | 'vertex' | 'emulator';
+  effectiveConfig: LiveConfig;
+}
+
+export interface SetupRefused {
+  success: false;
+  error: { code?: string | number; message: string; details?: any };
+}
+
+export interface GeminiError {
+  message: string;
+  details?: { code: string; field?: string };
+}
+
+export interface ServerContent {
+  modelTurn?: { parts?: Part[] };
+  inputTranscription?: Transcription;
+  outputTranscription?: Transcription;
+  turnComplete?: boolean;
+  interrupted?: boolean;
+  usageMetadata?: object;
+  groundingMetadata?: object;
+}
+
+export interface Transcription {
+  text?: string;
+  finished?: boolean;
+}
+
+export interface FunctionCall {
+  id: string;
+  name: string;
+  args?: object;
+}
+
+export interface LogMessage {
+  type: 'info' | 'warn' | 'error';
+  message: string;
+  details?: any;
+}

@@ -1,0 +1,161 @@
+/** What happens when connections fail, are lost or are left. */
+import assert from 'node:assert/strict';
+import { describe } from 'node:test';
+import { gets, hears, now, says, silence, start, tone, type, withGateway } from './harness.mjs';
+
+const talk = withGateway();
+const beeps = [silence(1), tone(0.6)];
+
+describe('when WebRTC cannot connect', () => {
+  const unreachable = () => {
+    const nowhere = (text) =>
+      text.replace(/(candidate:\S+ \d \S+ \d+ )\S+/g, '$1203.0.113.9').replace(/a=candidate.*?\\r\\n/g, '');
+    const { send } = WebSocket.prototype;
+    WebSocket.prototype.send = function (text) {
+      send.call(this, text.includes('"WEBRTC_') ? nowhere(text) : text);
+    };
+    const { setRemoteDescription } = RTCPeerConnection.prototype;
+    RTCPeerConnection.prototype.setRemoteDescription = function ({ type, sdp }) {
+      return setRemoteDescription.call(this, { type, sdp: sdp.replace(/a=candidate.*\r\n/g, '') });
+    };
+    RTCPeerConnection.prototype.addIceCandidate = async () => {};
+  };
+  const late = [silence(6), tone(0.6)];
+  talk('goes on over the WebSocket within 6 s', { init: unreachable, sounds: late }, async (page) => {
+    const pressed = await now(page);
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    const took = (await now(page)) - pressed;
+    assert.ok(took > 4_500 && took < 6_000, `took ${took} ms`);
+    assert.equal(await page.textContent('#detail'), 'WebSocket');
+    await hears(page, { tone: 0.25 });
+  });
+
+  const noCandidates = () => {
+    window.RTCPeerConnection = class extends RTCPeerConnection {
+      constructor() {
+        super({ iceTransportPolicy: 'relay' });
+      }
+    };
+  };
+  talk('does so at once when there are no candidates', { init: noCandidates, sounds: beeps }, async (page) => {
+    const pressed = await now(page);
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    const took = (await now(page)) - pressed;
+    assert.ok(took < 2_000, `took ${took} ms`);
+    assert.equal(await page.textContent('#detail'), 'WebSocket');
+    await hears(page, { tone: 0.25 });
+  });
+
+  const none = () => delete window.RTCPeerConnection;
+  talk('and in a browser without WebRTC', { init: none, sounds: beeps }, async (page) => {
+    await start(page);
+    await hears(page, { tone: 0.25 });
+  });
+});
+
+describe('lost connections', () => {
+  talk('the conversation outlives its WebSocket', {}, async (page) => {
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await type(page, 'first');
+    await gets(page, 'TURN_COMPLETE', { way: 'channel' });
+    await page.evaluate(() => sockets[0].close());
+    await page.waitForFunction(() => sockets[0].readyState === WebSocket.CLOSED);
+    const lost = await now(page);
+    await type(page, 'second');
+    await hears(page, { sound: 0.3, after: lost });
+    await gets(page, 'TURN_COMPLETE', { way: 'channel', after: lost });
+    assert.equal(await page.evaluate(() => sockets.length), 1, 'no other socket was needed');
+    await page.click('#talk');
+    await says(page, 'Ready.');
+    await gets(page, 'GEMINI_DISCONNECTED', { way: 'channel' });
+    assert.equal((await page.evaluate(() => sent.at(-1))).way, 'channel');
+  });
+
+  talk('is resumed when all is lost', { query: '?transport=websocket' }, async (page) => {
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await type(page, 'remember me');
+    await gets(page, 'TURN_COMPLETE');
+    const lost = await now(page);
+    const told = says(page, 'Reconnecting, your conversation is kept');
+    await page.evaluate(() => sockets[0].close());
+    await told;
+    await says(page, 'Gemini is listening...');
+    assert.equal((await gets(page, 'SETUP_COMPLETE', { after: lost })).payload.resumed, true);
+    await type(page, '/history');
+    await gets(page, 'TURN_COMPLETE', { after: lost });
+    assert.match(await page.textContent('#log'), /remember me.*remember me/s);
+    await hears(page, { sound: 0.3, after: lost });
+  });
+
+  talk('long messages go in pieces without a WebSocket, both ways', {}, async (page) => {
+    const { heard, pieces } = await page.evaluate(async () => {
+      const { connect } = await import('./voxgate.js');
+      let heard;
+      const called = new Promise((resolve) => (heard = resolve));
+      const tools = { take: { description: 'takes a long text', run: (args) => (heard(args.text), 'thanks') } };
+      const session = await connect({ mic: false, tools });
+      if (channel.readyState !== 'open') await new Promise((resolve) => channel.addEventListener('open', resolve));
+      const first = new Promise((resolve) => channel.addEventListener('message', resolve));
+      session.send('Hello there');
+      await first; // now both sides know that the channel is open
+      const gone = new Promise((resolve) => sockets[0].addEventListener('close', resolve));
+      sockets[0].close();
+      await gone;
+      session.send(`/tool take ${JSON.stringify({ text: 'äöü€😀 '.repeat(20_000) })}`);
+      const text = await called;
+      await session.close();
+      const count = (list) => list.filter((m) => m.type === 'PIECE').length;
+      return { heard: text, pieces: [count(sent), count(told)] };
+    });
+    assert.ok(heard === 'äöü€😀 '.repeat(20_000), `${heard.length} characters came back`);
+    assert.deepEqual(pieces, [18, 18]); // 280 KB by 16
+  });
+});
+
+describe('one page', () => {
+  const blocked = () => {
+    const { play } = HTMLMediaElement.prototype;
+    HTMLMediaElement.prototype.play = function () {
+      return window.clicked ? play.call(this) : Promise.reject(new DOMException('no gesture', 'NotAllowedError'));
+    };
+    addEventListener('click', (e) => (window.clicked = e.target.tagName === 'H1'), true);
+  };
+  talk('says that the sound is held back, until a click', { init: blocked }, async (page) => {
+    await start(page);
+    await says(page, 'The browser holds the sound back. Click anywhere to hear Gemini.');
+    await page.click('h1');
+    await says(page, 'Gemini is listening...');
+  });
+
+  talk('can start again, and quickly', { sounds: [silence(0.2)] }, async (page) => {
+    for (let i = 0; i < 3; i++) {
+      await start(page);
+      await page.click('#talk');
+      await says(page, 'Ready.');
+    }
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await page.click('#talk');
+    await gets(page, 'GEMINI_DISCONNECTED');
+    const again = await now(page);
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await type(page, 'Hello again');
+    await hears(page, { sound: 0.3, after: again });
+  });
+
+  talk('says goodbye when it is left', {}, async (page, gateway) => {
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    const { payload } = await gets(page, 'SETUP_COMPLETE');
+    await page.goto('about:blank');
+    page.complaints.length = 0; // about:blank is not of the gateway
+    const left = () => gateway.log.some((l) => l.includes(payload.sessionId) && l.includes('said goodbye'));
+    for (const until = Date.now() + 5_000; !left() && Date.now() < until; ) await new Promise(setImmediate);
+    assert.ok(left(), 'the gateway heard a goodbye');
+  });
+});

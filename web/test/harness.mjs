@@ -1,0 +1,287 @@
+/** What the tests share: the gateway, browsers with a microphone that plays a file, and ears in the page. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const RATE = 16_000;
+export const TONE = 1_500; // far from the fundamental of any voice, and well inside what Opus and 16 kHz keep
+
+const local = (path) => fileURLToPath(new URL(path, import.meta.url));
+const temporary = mkdtempSync(join(tmpdir(), 'voxgate-'));
+process.on('exit', () => rmSync(temporary, { recursive: true, force: true }));
+
+/** Starts the gateway with its emulator on a free port. */
+export async function startGateway(environment = {}) {
+  const { PATH, HOME } = process.env; // no key of the developer's, or the tests would talk with Google
+  const child = spawn(process.env.GATEWAY ?? local('../../bin/gateway'), ['serve'], {
+    env: { PATH, HOME, VOXGATE_ADDR: '127.0.0.1:0', ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const kill = () => child.kill('SIGKILL');
+  process.on('exit', kill);
+  const log = [];
+  const url = await new Promise((resolve, reject) => {
+    const fail = (why) => reject(new Error(`the gateway did not start: ${why}\n${log.join('\n')}`));
+    const late = setTimeout(() => fail('no "listening" in 10 s'), 10_000);
+    child.once('error', fail);
+    child.once('exit', (code) => fail(`exit ${code}`));
+    for (const stream of [child.stdout, child.stderr]) {
+      createInterface({ input: stream }).on('line', (line) => {
+        log.push(line);
+        const found = /msg="?listening"?.* url="?(http[^\s"]+)/.exec(line);
+        if (!found) return;
+        clearTimeout(late);
+        resolve(found[1]);
+      });
+    }
+  });
+  return {
+    url,
+    log,
+    async stop(signal = 'SIGTERM') {
+      process.off('exit', kill);
+      if (child.exitCode !== null || child.signalCode) return;
+      const gone = once(child, 'exit');
+      child.kill(signal);
+      const late = setTimeout(kill, 5_000);
+      await gone;
+      clearTimeout(late);
+    },
+  };
+}
+
+// --- sounds
+
+export const silence = (seconds) => new Int16Array(Math.round(seconds * RATE));
+
+/** Bursts, because a noise suppressor takes a steady tone for noise. */
+export const tone = (seconds, hz = TONE) =>
+  Int16Array.from({ length: Math.round(seconds * RATE) }, (_, i) =>
+    (i / RATE) % 0.2 < 0.14 ? 9_000 * Math.sin((2 * Math.PI * hz * i) / RATE) : 0,
+  );
+
+const spoken = readFileSync(local('speech.wav'));
+export const speech = () => new Int16Array(spoken.buffer, spoken.byteOffset + 44, (spoken.length - 44) >> 1);
+
+let files = 0;
+
+/** Writes a WAV file and returns its path. */
+function wav(sounds) {
+  // At its end Chromium's microphone stands still, and a model never hears that the person has finished.
+  const all = [...sounds, silence(2)];
+  const data = Buffer.concat(all.map((s) => Buffer.from(s.buffer, s.byteOffset, s.byteLength)));
+  const head = Buffer.alloc(44);
+  head.write('RIFF', 0);
+  head.writeUInt32LE(36 + data.length, 4);
+  head.write('WAVEfmt ', 8);
+  head.writeUInt32LE(16, 16);
+  head.writeUInt16LE(1, 20);
+  head.writeUInt16LE(1, 22);
+  head.writeUInt32LE(RATE, 24);
+  head.writeUInt32LE(2 * RATE, 28);
+  head.writeUInt16LE(2, 32);
+  head.writeUInt16LE(16, 34);
+  head.write('data', 36);
+  head.writeUInt32LE(data.length, 40);
+  const path = join(temporary, `${++files}.wav`);
+  writeFileSync(path, Buffer.concat([head, data]));
+  return path;
+}
+
+// --- browsers
+
+/**
+ * A page of the gateway in a browser of its own.
+ * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
+ *   context?: object}} o `sounds` is what the microphone hears from the moment it is opened
+ */
+export async function openPage({ url, sounds = [silence(1)], mic = 'granted', query = '', init, context = {} }) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: [
+      ...(mic === 'none' ? [] : ['--use-fake-device-for-media-stream']),
+      `--use-file-for-fake-audio-capture=${wav(sounds)}%noloop`,
+      mic === 'denied' ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
+      '--allow-loopback-in-peer-connection',
+      '--autoplay-policy=no-user-gesture-required',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--mute-audio',
+      '--no-sandbox',
+    ],
+  });
+  const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context })).newPage();
+  page.setDefaultTimeout(15_000);
+  const complaints = [];
+  page.on('console', (m) => {
+    const ours = m.text().includes('ScriptProcessorNode'); // the ear
+    if (['error', 'warning'].includes(m.type()) && !ours) complaints.push(m.text());
+  });
+  page.on('pageerror', (e) => complaints.push(String(e)));
+  page.on('request', (r) => {
+    if (!r.url().startsWith(url) && !r.url().startsWith('data:')) complaints.push(`asked ${r.url()}`);
+  });
+  await page.addInitScript(listen, { tone: TONE });
+  if (init) await page.addInitScript(init);
+  await page.goto(url + query);
+  return Object.assign(page, { complaints, quit: () => browser.close() });
+}
+
+/**
+ * Runs in the page before its own scripts. Puts an ear at everything that is played, and keeps what travels:
+ * heard   [{at, level, tone}] every 21 ms; tone is the share of the energy at TONE
+ * told    [{way, type, payload, at}] messages from the gateway
+ * sent    likewise, to the gateway
+ * sockets, peers
+ */
+function listen({ tone }) {
+  document.addEventListener('securitypolicyviolation', (e) => console.error('CSP', e.violatedDirective, e.blockedURI));
+  const heard = (window.heard = []);
+  const told = (window.told = []);
+  const sent = (window.sent = []);
+  const sockets = (window.sockets = []);
+  const peers = (window.peers = []);
+  const { connect } = AudioNode.prototype;
+
+  const ear = (context, source) => {
+    const node = context.createScriptProcessor(512, 1, 1);
+    const step = (2 * Math.PI * tone) / context.sampleRate;
+    node.onaudioprocess = ({ inputBuffer }) => {
+      const x = inputBuffer.getChannelData(0);
+      let energy = 0, re = 0, im = 0;
+      for (let i = 0; i < x.length; i++) {
+        energy += x[i] * x[i];
+        re += x[i] * Math.cos(step * i);
+        im += x[i] * Math.sin(step * i);
+      }
+      const share = energy > 1e-9 ? (2 * (re * re + im * im)) / x.length / energy : 0;
+      heard.push({ at: performance.now(), level: Math.sqrt(energy / x.length), tone: share });
+    };
+    connect.call(source, node);
+    connect.call(node, context.destination);
+    (window.ears ??= []).push(node);
+  };
+  AudioNode.prototype.connect = function (to, ...rest) {
+    if (to instanceof AudioDestinationNode && this.numberOfInputs === 0) ear(this.context, this);
+    return connect.call(this, to, ...rest);
+  };
+
+  const keep = (list, way, data) => {
+    const { type, payload, seq } = JSON.parse(data);
+    list.push({ way, type, payload, seq, at: performance.now() });
+  };
+  window.WebSocket = class extends WebSocket {
+    constructor(...a) {
+      super(...a);
+      sockets.push(this);
+      this.addEventListener('message', (e) => keep(told, 'socket', e.data));
+    }
+    send(data) {
+      keep(sent, 'socket', data);
+      super.send(data);
+    }
+  };
+  window.RTCPeerConnection = class extends RTCPeerConnection {
+    constructor(...a) {
+      super(...a);
+      peers.push(this);
+      this.addEventListener('track', ({ track }) => {
+        const context = new AudioContext({ sampleRate: 24_000 });
+        ear(context, context.createMediaStreamSource(new MediaStream([track])));
+      });
+    }
+    createDataChannel(...a) {
+      const channel = super.createDataChannel(...a);
+      const send = channel.send.bind(channel);
+      channel.addEventListener('message', (e) => keep(told, 'channel', e.data));
+      channel.send = (data) => (keep(sent, 'channel', data), send(data));
+      return (window.channel = channel);
+    }
+  };
+}
+
+/**
+ * Gives a test file its gateway. Returns what makes a test in a page of its own, which fails as well if anything was
+ * complained about in the page's console, against its Content-Security-Policy, or a third party was asked.
+ */
+export function withGateway() {
+  const gateway = {};
+  before(async () => Object.assign(gateway, await startGateway()));
+  after(() => gateway.stop?.());
+  const inPage = (name, options, run) =>
+    test(name, { timeout: 30_000 }, async (t) => {
+      const from = gateway.log.length;
+      const page = await openPage({ url: gateway.url, ...options });
+      try {
+        await run(page, gateway);
+        assert.deepEqual(page.complaints, []);
+      } catch (e) {
+        t.diagnostic(['the page says: ' + (await status(page)), ...gateway.log.slice(from)].join('\n'));
+        throw e;
+      } finally {
+        await page.quit();
+      }
+    });
+  return inPage;
+}
+
+// --- what people do and notice
+
+export const start = (page) => page.click('#talk');
+export const status = (page) => page.textContent('#status');
+
+export async function type(page, text) {
+  await page.fill('#text', text);
+  await page.press('#text', 'Enter');
+}
+
+/** Waits for the sentence on the page, and says which one stands there if it does not come. */
+export async function says(page, sentence, timeout) {
+  try {
+    await page.waitForFunction((s) => document.querySelector('#status').textContent.includes(s), sentence, { timeout });
+  } catch {
+    throw new Error(`the page says "${await status(page)}", not "${sentence}"`);
+  }
+}
+
+/** Waits for a message of the gateway. */
+export async function gets(page, type, { way, after = 0 } = {}) {
+  const h = await page.waitForFunction(
+    ([type, way, after]) => told.find((m) => m.type === type && (!way || m.way === way) && m.at > after),
+    [type, way, after],
+  );
+  return h.jsonValue();
+}
+
+/** Waits until so many seconds of sound were heard since `after`, and of the test's tone if asked. */
+export const hears = (page, { sound = 0, tone = 0, after = 0 }) =>
+  page.waitForFunction(
+    ([sound, tone, after]) => {
+      const frames = heard.filter((f) => f.at > after && f.level > 0.005);
+      const seconds = (list) => (list.length * 512) / 24_000;
+      return seconds(frames) >= sound && seconds(frames.filter((f) => f.tone > 0.6)) >= tone;
+    },
+    [sound, tone, after],
+  );
+
+/** Waits for the first 300 ms without a sound after `after`, and returns when the last sound before them was. */
+export async function hearsNothing(page, after) {
+  const found = await page.waitForFunction((after) => {
+    let last = after;
+    for (const f of heard) {
+      if (f.at - last > 300) return { last };
+      if (f.at > after && f.level > 0.005) last = f.at;
+    }
+    return null;
+  }, after);
+  return (await found.jsonValue()).last;
+}
+
+export const now = (page) => page.evaluate(() => performance.now());

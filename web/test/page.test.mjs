@@ -1,0 +1,132 @@
+/** The page itself: words, keys, sizes, colours, safety. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import { gets, openPage, says, silence, speech, start, startGateway, status, type, withGateway } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };
+
+const look = withGateway();
+
+look('the page says who answers', {}, async (page) => {
+  await page.waitForSelector('#notice:not([hidden])');
+  const sentence = 'No Gemini key is set: a built-in emulator answers and repeats what you say.';
+  assert.equal(await page.textContent('#notice'), sentence);
+});
+
+look('is small and asks nobody else', {}, async (page) => {
+  const sizes = await page.evaluate(async () => {
+    const names = ['.', 'style.css', 'app.js', 'voxgate.js', 'audio.js', 'capture-worklet.js', 'playback-worklet.js'];
+    return Promise.all(names.map(async (n) => (await (await fetch(n, { cache: 'reload' })).arrayBuffer()).byteLength));
+  });
+  assert.ok(sizes.reduce((a, b) => a + b) < 60_000, String(sizes));
+});
+
+look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
+  await page.keyboard.press('Enter');
+  await says(page, 'Gemini is listening...');
+  await page.keyboard.press('m');
+  await says(page, 'You are muted. Gemini does not hear you.');
+  await page.keyboard.press('m');
+  await says(page, 'Gemini is listening...');
+  await page.focus('#text');
+  await page.keyboard.type('mmm');
+  assert.equal(await status(page), 'Gemini is listening...', 'letters typed are no commands');
+  await page.keyboard.press('Enter');
+  await says(page, 'Gemini is speaking...');
+  await page.keyboard.press('Escape');
+  await says(page, 'Ready.');
+  await page.focus('#talk');
+  await page.keyboard.press('Enter');
+  await says(page, 'Gemini is');
+  assert.equal(await page.evaluate(() => sockets.length), 2, 'one press is one start');
+});
+
+for (const [name, context] of [
+  ['desktop', {}],
+  ['phone', phone],
+  ['dark', { colorScheme: 'dark' }],
+]) {
+  look(`has no barriers (${name})`, { context }, async (page) => {
+    const check = async (when) => {
+      await page.evaluate(axe);
+      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+      const grave = found.violations.filter((v) => ['serious', 'critical'].includes(v.impact));
+      assert.deepEqual(grave.map((v) => `${when}: ${v.id} ${v.nodes.map((n) => n.html)}`), []);
+    };
+    await page.waitForSelector('#notice:not([hidden])');
+    await check('ready');
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await type(page, '/tool get_current_time {}');
+    await gets(page, 'TURN_COMPLETE');
+    await type(page, 'A long answer, please, that is still being given while this page is looked at.');
+    await says(page, 'Gemini is speaking...');
+    await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours that fade in
+    await check('speaking');
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(wide <= 0, `${wide} px sideways`);
+    const small = await page.$$eval('button, input', (all) =>
+      all.map((e) => [e.id, e.getBoundingClientRect()]).filter(([, r]) => Math.min(r.height, r.width) < 48),
+    );
+    assert.deepEqual(small, [], 'smaller than a finger');
+  });
+}
+
+look('only finished turns are announced', { sounds: [silence(1), speech()] }, async (page) => {
+  await page.evaluate(() => {
+    const growing = (window.growing = []);
+    const added = (window.added = []);
+    const watch = (id, list) =>
+      new MutationObserver((all) => all.forEach((m) => m.addedNodes.forEach((n) => list.push(n.textContent)))).observe(
+        document.getElementById(id),
+        { childList: true },
+      );
+    watch('log', added);
+    watch('growing', growing);
+  });
+  await start(page);
+  await gets(page, 'TURN_COMPLETE');
+  await says(page, 'Gemini is listening...');
+  const { added, growing } = await page.evaluate(() => ({ added, growing }));
+  assert.equal(added.length, 2, String(added));
+  assert.match(added[1], /You said.*speech\.$/);
+  assert.ok(growing.length >= 1);
+});
+
+test('goes on with a gateway that comes back', async () => {
+  let mine = await startGateway();
+  const { url } = mine;
+  const page = await openPage({ url, query: '?transport=websocket', sounds: [silence(1)] });
+  try {
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await mine.stop('SIGKILL');
+    await says(page, 'Reconnecting');
+    mine = await startGateway({ VOXGATE_ADDR: new URL(url).host.replace('localhost', '127.0.0.1') });
+    await says(page, 'Gemini is listening...');
+    assert.match(await page.textContent('#log'), /could not be kept/);
+    await type(page, 'Hello again');
+    await says(page, 'Gemini is speaking...');
+  } finally {
+    await page.quit();
+    await mine.stop();
+  }
+});
+
+test('says so when the gateway is not there', async () => {
+  const gone = await startGateway();
+  const page = await openPage({ url: gone.url });
+  try {
+    await page.waitForSelector('#notice:not([hidden])');
+    await gone.stop();
+    await start(page);
+    await says(page, 'The gateway cannot be reached.');
+    assert.equal(await page.textContent('#talk span'), 'Start');
+  } finally {
+    await page.quit();
+    await gone.stop();
+  }
+});
