@@ -539,6 +539,7 @@ func (s *Session) fields(c *gemini.ServerContent) json.RawMessage {
 	if err != nil {
 		return c.Fields
 	}
+	delete(fields, "outputTranscription") // or who joins both reads it twice
 	fields["modelTurn"] = json.RawMessage(`{"role":"model","parts":[{"text":` + string(text) + `}]}`)
 	b, err := json.Marshal(fields)
 	if err != nil {

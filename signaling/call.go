@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/pion/webrtc/v4"
 	"golang.org/x/time/rate"
@@ -43,6 +44,7 @@ type call struct {
 	byRequest  bool // the client sends audio by socket, so the voice is not held for a peer
 	warnedOld  bool // of chunks and mediaChunks
 	warnedTwo  bool // of two microphones
+	grace      bool // the socket was lost while a data channel was about to open: it gets a moment
 	goodbyeWay way
 	closers    sync.WaitGroup // peers being closed
 }
@@ -133,6 +135,8 @@ func (c *call) onLost(l line) {
 			c.log.Info("socket lost")
 			c.socket = nil
 			l.conn.Close()
+			c.grace = true
+			time.AfterFunc(channelGrace, func() { c.post(func() { c.grace = false }) })
 		}
 	case *dataChannel:
 		for _, p := range []*peer{c.peer, c.next} {
@@ -146,12 +150,16 @@ func (c *call) onLost(l line) {
 // gone tells whether the client can no longer be reached.
 func (c *call) gone() bool {
 	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil && p.channel != nil {
+		if p != nil && (p.channel != nil || c.grace && p.wantsChannel) {
 			return false
 		}
 	}
 	return c.socket == nil
 }
+
+// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
+// a round trip before ours, so it may use it, and let go of the socket, before we know of it.
+const channelGrace = 2 * time.Second
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
 func (c *call) open() (bridge.Open, error) {

@@ -45,6 +45,7 @@ type offer struct {
 	fingerprint string // of its DTLS certificate: another one is another peer
 	ufrag       string // of ICE; a new one restarts it
 	voice       bool   // an audio section on which we may send
+	channel     bool   // a section for data channels
 	maxMessage  int    // bytes, of the data channel
 }
 
@@ -90,6 +91,7 @@ func parseOffer(text string) (offer, error) {
 			}
 			codecs = append(codecs, names...)
 		case m.MediaName.Media == "application":
+			o.channel = true
 			if s, ok := m.Attribute("max-message-size"); ok {
 				if n, err := strconv.Atoi(s); err == nil {
 					o.maxMessage = n
@@ -144,19 +146,20 @@ func hasOpus(names []string) bool {
 
 // peer is a WebRTC connection to the client. The call's loop owns it; the callbacks of pion only post to that loop.
 type peer struct {
-	log         *slog.Logger
-	pc          *webrtc.PeerConnection
-	fingerprint string
-	ufrag       string
-	from        way // where offers came from, and answers and candidates go
-	connected   bool
-	voice       bool             // the offer lets us send audio
-	output      *media.RTPOutput // nil until the first offer with voice
-	channel     *dataChannel     // nil until open
-	maxMessage  int              // bytes
-	mid         string           // of the section that carries the transport
-	stop        context.CancelFunc
-	microphone  atomic.Pointer[microphone]
+	log          *slog.Logger
+	pc           *webrtc.PeerConnection
+	fingerprint  string
+	ufrag        string
+	from         way // where offers came from, and answers and candidates go
+	connected    bool
+	voice        bool             // the offer lets us send audio
+	output       *media.RTPOutput // nil until the first offer with voice
+	channel      *dataChannel     // nil until open
+	maxMessage   int              // bytes
+	wantsChannel bool             // the offer has a section for it
+	mid          string           // of the section that carries the transport
+	stop         context.CancelFunc
+	microphone   atomic.Pointer[microphone]
 
 	mu      sync.Mutex
 	closing bool // guards running: nothing is added once it is waited for
@@ -211,7 +214,7 @@ func (p *peer) apply(o offer) (answer string, err error) {
 	case <-gathered:
 	case <-timer.C:
 	}
-	p.ufrag, p.voice, p.maxMessage = o.ufrag, o.voice, o.maxMessage
+	p.ufrag, p.voice, p.wantsChannel, p.maxMessage = o.ufrag, o.voice, o.channel, o.maxMessage
 	local := p.pc.LocalDescription().SDP
 	p.mid = firstMid(local)
 	return wireAnswer(local, o.sdp), nil

@@ -720,6 +720,23 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	c.expect("GEMINI_DISCONNECTED")
 }
 
+func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for range 10 {
+		c := connect(t, g, `{}`)
+		p := newPhone(t, c, phoneOptions{channel: true})
+		p.dc.OnOpen(func() { c.conn.Close() })
+		p.offer(false)
+		<-c.done
+		c.inbox.revive()
+		p.connected()
+		p.send("SEND_MESSAGE", typed("hello"))
+		c.expect("ASSISTANT_SPEAKING")
+		p.hangUp()
+	}
+}
+
 // sendPieces sends a message over the channel as PROTOCOL.md says.
 func (p *phone) sendPieces(kind, payload string) {
 	p.t.Helper()

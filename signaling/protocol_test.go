@@ -209,8 +209,13 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(text.String(), "weather") {
-		t.Errorf("the answer in text is %q", text.String())
+	if got := text.String(); got != "You said: Hello, what is the weather today?" {
+		t.Errorf("the answer in text is %q", got)
+	}
+	for _, m := range c.all() {
+		if strings.Contains(string(m.Payload), "outputTranscription") && m.Type == "CONTENT_MESSAGE" {
+			t.Errorf("the answer came a second time: %v", m)
+		}
 	}
 	if n := c.count("AUDIO_CHUNK"); n != 0 {
 		t.Errorf("%d AUDIO_CHUNKs for a client that asked for text", n)

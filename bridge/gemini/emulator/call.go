@@ -108,7 +108,7 @@ func (s *session) result(c *call, r functionResponse) error {
 			return err
 		}
 	}
-	return s.speak(plainText(r.Response), fmt.Sprintf("The tool %s says: %s", c.name, result))
+	return s.speak(plainText(r.Response), fmt.Sprintf("The tool %s says: %s", c.name, result), true)
 }
 
 // plainText is what of a result can be said: its values in the order of their names.

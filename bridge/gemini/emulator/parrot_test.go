@@ -74,6 +74,17 @@ func TestNoiseIsNoSpeech(t *testing.T) {
 	})
 }
 
+func TestTypedTextIsAnsweredWhileTheUserSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.audio(tone(16000, 440, time.Second)) // and no end of it
+		p.text("hello")
+		if s := p.turn(); !strings.Contains(s.text, "hello") || s.interrupted {
+			t.Errorf("the answer is %q, interrupted %v", s.text, s.interrupted)
+		}
+	})
+}
+
 func TestClickIsNoSpeech(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`)

@@ -18,7 +18,9 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 	if err != nil {
 		return &closing{closeInternal, "Internal error encountered."}
 	}
-	return s.say(s.speech(pcm, text))
+	sc := s.speech(pcm, text)
+	sc.polite = true
+	return s.say(sc)
 }
 
 // command answers what was typed.
@@ -39,12 +41,12 @@ func (s *session) command(text string) error {
 			lines = append(lines, m.role+": "+m.text)
 		}
 		said := fmt.Sprintf("I remember %d turns. ", len(lines))
-		return s.speak(said, said+strings.Join(lines, " | "))
+		return s.speak(said, said+strings.Join(lines, " | "), false)
 	case "":
-		return s.speak("I am listening.", "I am listening.")
+		return s.speak("I am listening.", "I am listening.", false)
 	default:
 		said := "You said: " + text
-		return s.speak(said, said)
+		return s.speak(said, said, false)
 	}
 }
 
@@ -55,7 +57,7 @@ func (s *session) askTool(text string) error {
 	if !declared {
 		said := fmt.Sprintf("I have no tool named %s. I have: %s.", name,
 			strings.Join(slices.Sorted(maps.Keys(s.setup.functions)), ", "))
-		return s.speak(said, said)
+		return s.speak(said, said, false)
 	}
 	args := json.RawMessage(strings.TrimSpace(rest))
 	if len(args) == 0 {
@@ -63,7 +65,7 @@ func (s *session) askTool(text string) error {
 	}
 	if !json.Valid(args) || args[0] != '{' {
 		said := "The arguments must be a JSON object."
-		return s.speak(said, said)
+		return s.speak(said, said, false)
 	}
 	return s.say(&script{calls: []*call{{id: newCallID(), name: name, args: args, blocking: blocking}}})
 }
@@ -88,19 +90,29 @@ const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfD
 type voiced struct {
 	serial           int
 	text, transcript string
+	polite           bool
 	pcm              []int16
 }
 
 // speak says a text and transcribes it as another one. The voice takes a while, which the loop does not wait for: an
-// answer that is no longer wanted then is not given.
-func (s *session) speak(text, transcript string) error {
+// answer that is no longer wanted then is not given. A polite one waits for the user to be quiet.
+func (s *session) speak(text, transcript string, polite bool) error {
+	v := voiced{text: text, transcript: transcript, polite: polite}
 	if s.e.espeak == "" || s.setup.text {
-		return s.say(s.speech(melody(text), transcript))
+		v.pcm = melody(text)
+		return s.sayVoiced(v)
 	}
 	s.serial++
-	s.wanted[s.serial] = true
-	s.toVoice = append(s.toVoice, voiced{serial: s.serial, text: text, transcript: transcript})
+	v.serial = s.serial
+	s.wanted[v.serial] = true
+	s.toVoice = append(s.toVoice, v)
 	return nil
+}
+
+func (s *session) sayVoiced(v voiced) error {
+	sc := s.speech(v.pcm, v.transcript)
+	sc.polite = v.polite
+	return s.say(sc)
 }
 
 // voice starts to give texts their voice, in order. The goroutine hands them to the loop, or ends with ctx.
@@ -128,5 +140,5 @@ func (s *session) answerVoiced(v voiced) error {
 		return nil
 	}
 	delete(s.wanted, v.serial)
-	return s.say(s.speech(v.pcm, v.transcript))
+	return s.sayVoiced(v)
 }

@@ -15,6 +15,9 @@ type script struct {
 	audio time.Duration
 	text  string // for the history
 	calls []*call
+
+	// polite waits until the user is quiet. What was typed is answered at once, or a noisy room would never get to it.
+	polite bool
 }
 
 // step is a piece of a turn, sent so long after its begin.
@@ -76,7 +79,7 @@ func (s *session) speech(pcm []int16, text string, extra ...object) *script {
 	return sc
 }
 
-// say begins a turn, or leaves it for when the present one is over and the user does not speak.
+// say begins a turn, or leaves it for when it is time for one.
 func (s *session) say(sc *script) error {
 	s.queue = append(s.queue, sc)
 	return s.next()
@@ -84,7 +87,10 @@ func (s *session) say(sc *script) error {
 
 // next begins the next turn if it is time for one.
 func (s *session) next() error {
-	if s.turn != nil || len(s.queue) == 0 || s.talking || s.vad.speaking || s.blocked() {
+	if s.turn != nil || len(s.queue) == 0 || s.blocked() {
+		return nil
+	}
+	if s.queue[0].polite && (s.talking || s.vad.speaking) {
 		return nil
 	}
 	s.turn = &turn{script: s.queue[0], begun: time.Now()}
