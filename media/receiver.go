@@ -127,14 +127,16 @@ func (s *stream) run(ctx context.Context, src RTPReader) error {
 		deadline  time.Time // in force; zero: none
 		notBefore time.Time // of the next deadline
 		failures  int
+		now       time.Time
 	)
 	for {
 		want := s.wake()
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
-		// The deadline is moved only when it is too late or has passed: moving it is dearer than a needless wake-up.
-		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline)) {
+		// The deadline is moved when it is too late or has passed, and when it is about to pass for nothing: moving it at
+		// every packet would allocate 50 times a second, and being woken costs two switches of threads.
+		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*FrameDuration) {
 			deadline = want
 			if err := src.SetReadDeadline(deadline); err != nil && !ended(err) { // if it has ended, Read says so
 				return fmt.Errorf("set read deadline: %w", err)
@@ -144,7 +146,7 @@ func (s *stream) run(ctx context.Context, src RTPReader) error {
 			return context.Cause(ctx)
 		}
 		n, err := src.Read(buf)
-		now := time.Now()
+		now = time.Now()
 		switch {
 		case err == nil:
 			failures = 0

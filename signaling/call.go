@@ -343,11 +343,11 @@ func (c *call) newPeer(w way, fingerprint string) (*peer, error) {
 	})
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
 		if dc.Label() != eventsLabel {
+			dc.Close() // each one that stays is a goroutine
 			return
 		}
-		line := newDataChannel(dc, p.maxMessage)
-		dc.OnOpen(func() { c.post(func() { c.onChannel(p, line) }) })
-		dc.OnClose(func() { c.post(func() { c.onLost(line) }) })
+		dc.OnOpen(func() { c.post(func() { c.onChannel(p, dc) }) })
+		dc.OnClose(func() { c.post(func() { c.onChannelClosed(p, dc) }) })
 		dc.OnMessage(func(m webrtc.DataChannelMessage) {
 			if !m.IsString {
 				c.post(func() { c.reply(channel, errNotText) })
@@ -360,12 +360,19 @@ func (c *call) newPeer(w way, fingerprint string) (*peer, error) {
 }
 
 // onChannel moves the events to a data channel that has opened.
-func (c *call) onChannel(p *peer, line *dataChannel) {
+func (c *call) onChannel(p *peer, dc *webrtc.DataChannel) {
 	if p != c.peer && p != c.next {
 		return
 	}
-	p.channel = line
-	c.out.connect(channel, line)
+	p.channel = newDataChannel(dc, p.maxMessage)
+	c.out.connect(channel, p.channel)
+}
+
+// onChannelClosed moves them back.
+func (c *call) onChannelClosed(p *peer, dc *webrtc.DataChannel) {
+	if p.channel != nil && p.channel.dc == dc {
+		c.onLost(p.channel)
+	}
 }
 
 // onPeerState follows a peer's life.

@@ -12,7 +12,9 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/signaling"
 )
 
 // phone is a WebRTC client: a real Pion peer with a microphone, an ear and the data channel.
@@ -386,6 +388,17 @@ func (p *phone) talks(hz float64) {
 		p.t.Errorf("share of %v Hz is %.2f", hz, level)
 	}
 	p.c.expect("TURN_COMPLETE")
+}
+
+func TestEitherDecoderServes(t *testing.T) {
+	t.Parallel()
+	for _, choice := range []media.DecoderChoice{media.LibOpus, media.PionOpus} {
+		c := connect(t, newGateway(t, func(o *signaling.Options, _ *bridge.Options) { o.OpusDecoder = choice }), `{}`)
+		p := newPhone(t, c, phoneOptions{})
+		p.offer(false)
+		p.connected()
+		p.talks(440)
+	}
 }
 
 func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
