@@ -115,6 +115,17 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	stillWorks(t, c)
 }
 
+func TestICEServersAreTold(t *testing.T) {
+	t.Parallel()
+	servers := []signaling.ICEServer{{URLs: []string{"turn:turn.example:3478"}, Username: "u", Credential: "c"}}
+	c := dial(t, newGateway(t, func(o *signaling.Options, _ *bridge.Options) { o.ICEServers = servers }).url)
+	c.send("CONNECT_GEMINI", `{}`)
+	want := `"iceServers":[{"urls":["turn:turn.example:3478"],"username":"u","credential":"c"}]`
+	if m := c.expect("GEMINI_CONNECTED"); !strings.Contains(string(m.Payload), want) {
+		t.Errorf("%v lacks %s", m, want)
+	}
+}
+
 func TestSetupComplete(t *testing.T) {
 	t.Parallel()
 	c := dial(t, newGateway(t).url+"/ws")
