@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 
 	"voxgate/bridge/gemini/emulator"
 )
@@ -33,19 +31,16 @@ func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Log
 	if host, _, err := net.SplitHostPort(*addr); err != nil || !isLoopback(host) {
 		return fmt.Errorf("addr: %q is not a loopback address and port", *addr)
 	}
-	listener, err := net.Listen("tcp", *addr)
+	url, ended, stop, err := startEmulator(*addr, options)
 	if err != nil {
 		return err
 	}
-	e := emulator.New(options)
-	server := &http.Server{Handler: e, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	log.Info("emulator listening", "url", "http://"+listener.Addr().String(), "use", "GOOGLE_GEMINI_BASE_URL")
-	err = server.Serve(listener)
-	e.Close()
-	if errors.Is(err, http.ErrServerClosed) {
+	log.Info("emulator listening", "url", url, "use", "GOOGLE_GEMINI_BASE_URL")
+	select {
+	case <-ctx.Done():
 		return nil
+	case err := <-ended:
+		return err
 	}
-	return err
 }

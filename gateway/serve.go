@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"voxgate/bridge"
@@ -36,7 +37,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	backend := "gemini"
 	if s.apiKey == "" && s.baseURL == "" {
 		backend = "emulator"
-		url, stop, err := startEmulator(log)
+		url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
 		if err != nil {
 			return err
 		}
@@ -88,23 +89,22 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	return err
 }
 
-// startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers.
-func startEmulator(log *slog.Logger) (url string, stop func(), err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with
+// stop; when it ends by itself, ended says why.
+func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return "", nil, fmt.Errorf("listen for the emulator: %w", err)
+		return "", nil, nil, fmt.Errorf("listen for the emulator: %w", err)
 	}
-	e := emulator.New(emulator.Options{Logger: log.With("part", "emulator")})
+	e := emulator.New(o)
 	server := &http.Server{Handler: e, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Serve(listener) // ends with ErrServerClosed at stop
-	}()
-	return "http://" + listener.Addr().String(), func() {
-		e.Close()
+	failed := make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() { failed <- server.Serve(listener) })
+	return "http://" + listener.Addr().String(), failed, func() {
 		server.Close()
-		<-done
+		e.Close()
+		serving.Wait()
 	}, nil
 }
 
