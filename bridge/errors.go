@@ -40,7 +40,7 @@ func (e *Error) Error() string {
 	if e.Err == nil {
 		return e.Message
 	}
-	return fmt.Sprintf("%s: %v", e.Message, e.Err)
+	return fmt.Sprintf("%s: %v", strings.TrimSuffix(e.Message, "."), e.Err)
 }
 
 func (e *Error) Unwrap() error { return e.Err }

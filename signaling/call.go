@@ -277,7 +277,9 @@ func (c *call) farewell(err error) (code int, reason string) {
 		return closeTryLater, err.Error()
 	}
 	failure := bridge.AsError(err)
-	c.log.Warn("conversation failed", "err", err)
+	if c.session == nil { // else the session has logged its end
+		c.log.Info("conversation refused", "err", err)
+	}
 	c.mu.Lock()
 	refused := !c.setUp
 	c.mu.Unlock()
