@@ -296,6 +296,7 @@ func TestGoodbye(t *testing.T) {
 						t.Errorf("logged %v", end)
 					}
 					if open.Resumable {
+						r.up.forget() // the update may have been dialled before the goodbye was found
 						r.fresh(c.token())
 					}
 				})
