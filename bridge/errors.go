@@ -70,6 +70,9 @@ func AsError(err error) *Error {
 	if e := (*gemini.ServerError)(nil); errors.As(err, &e) {
 		return serverError(e)
 	}
+	if errors.Is(err, errOver) { // said just as it ended
+		return &Error{Code: CodeOutOfOrder, Message: "The conversation has ended.", Err: err}
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: CodeUnreachable, Message: "Gemini did not answer in time.", Err: err}
 	}

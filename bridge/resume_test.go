@@ -288,6 +288,9 @@ func TestGoodbye(t *testing.T) {
 						c.leave(nil)
 					}
 					c.ends(bridge.ErrGoodbye)
+					if err := c.session.Do(bridge.Text{Text: "late"}); err == nil || bridge.AsError(err).Code != bridge.CodeOutOfOrder {
+						t.Errorf("what is said after the end: %v", err)
+					}
 					l.resume()
 					if _, closed := l.closed(); !closed {
 						t.Error("the link is open")

@@ -141,6 +141,11 @@ func (s *Session) Do(c Command) error {
 		}
 	}
 	select {
+	case <-s.over: // alone first: the queue may have room, but nobody takes from it
+		return errOver
+	default:
+	}
+	select {
 	case s.commands <- c:
 		return nil
 	case <-s.over:

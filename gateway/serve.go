@@ -83,10 +83,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	door.Close()
-	if e := server.Shutdown(ending); !errors.Is(err, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	return err
+	return errors.Join(err, server.Shutdown(ending))
 }
 
 // startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with

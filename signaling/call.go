@@ -296,13 +296,9 @@ func (c *call) farewell(err error) (code int, reason string) {
 
 // reply tells the client of an error, if there is one.
 func (c *call) reply(w way, err error) {
-	if err == nil {
-		return
+	if err != nil {
+		c.out.put(w, typeError, marshal(errorPayloadOf(bridge.AsError(err))))
 	}
-	if errors.Is(err, errNotText) {
-		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
-	}
-	c.out.put(w, typeError, marshal(errorPayloadOf(bridge.AsError(err))))
 }
 
 // steer sends the voice where it belongs now.

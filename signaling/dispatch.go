@@ -248,7 +248,7 @@ func (c *call) seat(p *peer) {
 		c.closePeer(c.peer)
 		c.peer = p
 	}
-	time.AfterFunc(connectTimeout, func() {
+	p.late = time.AfterFunc(connectTimeout, func() {
 		c.post(func() {
 			if !p.connected {
 				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v; the voice goes on over the WebSocket.", connectTimeout))

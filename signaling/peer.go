@@ -152,6 +152,7 @@ type peer struct {
 	ufrag        string
 	from         way // where offers came from, and answers and candidates go
 	connected    bool
+	late         *time.Timer      // gives it up if it has not connected
 	voice        bool             // the offer lets us send audio
 	output       *media.RTPOutput // nil until the first offer with voice
 	channel      *dataChannel     // nil until open
@@ -363,6 +364,9 @@ func (p *peer) mute() {
 
 // close ends the connection and waits for all that it started.
 func (p *peer) close() {
+	if p.late != nil {
+		p.late.Stop()
+	}
 	p.stop()
 	p.mu.Lock()
 	p.closing = true

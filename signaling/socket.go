@@ -2,11 +2,12 @@ package signaling
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 	closeTryLater  = websocket.CloseTryAgainLater
 )
 
-var errNotText = errors.New("only text messages are understood")
+var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
 
 // socketLine is the [line] over the WebSocket. One reader and one writer at a time.
 type socketLine struct {
