@@ -13,6 +13,7 @@ require (
 	github.com/pion/webrtc/v4 v4.2.20
 	github.com/zaf/resample v1.5.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/oauth2 v0.37.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/time v0.14.0
 	google.golang.org/genai v1.77.0

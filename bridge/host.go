@@ -57,7 +57,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	config, err := gemini.ParseConfig(o.Config, "initialConfig")
+	config, err := h.options.Client.ParseConfig(o.Config, "initialConfig")
 	if err != nil {
 		return AsError(err)
 	}

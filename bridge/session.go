@@ -380,7 +380,7 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 
 // onUpdate has the next configuration dialled. A refused one leaves the one in force.
 func (s *Session) onUpdate(ctx context.Context, c UpdateConfig) {
-	config, err := gemini.ParseConfig(c.Config, "payload")
+	config, err := s.host.options.Client.ParseConfig(c.Config, "payload")
 	u := update{config: config}
 	switch {
 	case err != nil:

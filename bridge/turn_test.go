@@ -214,7 +214,6 @@ func TestTypedTextIntoSilence(t *testing.T) {
 func TestTextOnly(t *testing.T) {
 	for name, config := range map[string]string{
 		"a model with a voice": `{"generationConfig":{"responseModalities":["TEXT"]}}`,
-		"a model that writes":  `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

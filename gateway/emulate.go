@@ -7,31 +7,36 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"strings"
 
 	"voxgate/bridge/gemini/emulator"
 )
 
+// emulateHelp follows the list of flags.
+const emulateHelp = `
+By itself nothing goes wrong. A scenario is a JSON object, for example
+
+  {"connectionAge": "10m", "goAwayLead": "60s", "slowPongs": "20s", "faults": [
+    {"on": "handshake", "connections": [2], "http": 429},
+    {"on": "answer", "after": "300ms", "times": 1, "close": 1011, "reason": "Internal error encountered."}]}
+
+A fault strikes "on" handshake, setup, resume, ready, audio, speechStart, speechEnd, text, answer, turnComplete, toolCall,
+toolResponse, contextUpdate, goAway or age; "after" so long, the "nth" time, on these "connections", so many "times".
+It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, dropMidFrame, stall (a duration or "forever",
+with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
+
+People in a conversation can type /goaway 5s, /stall 8s, /close 1011 and /drop.
+`
+
 // emulate runs the emulator alone until ctx is done.
 func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Logger) error {
-	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	addr := f.String("addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
-	persona := f.String("persona", "parrot", "who answers: parrot (says back what it hears) or beep (answers the first loud 20 ms at once)")
-	if err := f.Parse(args); err != nil {
+	addr, options, err := parseEmulate(args, stderr)
+	if err != nil {
 		return err
 	}
-	options := emulator.Options{Logger: log}
-	switch *persona {
-	case "parrot":
-	case "beep":
-		options.Persona = emulator.Beep
-	default:
-		return fmt.Errorf("persona: %q is neither parrot nor beep", *persona)
-	}
-	if host, _, err := net.SplitHostPort(*addr); err != nil || !isLoopback(host) {
-		return fmt.Errorf("addr: %q is not a loopback address and port", *addr)
-	}
-	url, ended, stop, err := startEmulator(*addr, options)
+	options.Logger = log
+	url, ended, stop, err := startEmulator(addr, options)
 	if err != nil {
 		return err
 	}
@@ -43,4 +48,73 @@ func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Log
 	case err := <-ended:
 		return err
 	}
+}
+
+// parseEmulate reads the flags of emulate. Those that stand in a scenario as well prevail over it.
+func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Options, err error) {
+	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
+	persona := f.String("persona", "parrot", "who answers: parrot (says back what it hears) or beep (answers the first loud 20 ms at once)")
+	scenario := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
+	age := f.Duration("connection-age", 0, "how long a connection lives; 0: for ever")
+	lead := f.Duration("goaway-lead", 0, "how long before its end goAway is sent; 0: none is")
+	sessions := f.Int("max-sessions", 0, "how many sessions may be connected at once; 0: any number")
+	var faults []emulator.Fault
+	f.Func("fault", "one more fault, as a JSON `object`; can be repeated", func(text string) error {
+		fault, err := emulator.ParseFault([]byte(text))
+		faults = append(faults, fault)
+		return err
+	})
+	f.Usage = func() {
+		fmt.Fprintln(stderr, "Usage of gateway emulate:")
+		f.PrintDefaults()
+		fmt.Fprint(stderr, emulateHelp)
+	}
+	if err := f.Parse(args); err != nil {
+		return "", o, err
+	}
+	switch *persona {
+	case "parrot":
+	case "beep":
+		o.Persona = emulator.Beep
+	default:
+		return "", o, fmt.Errorf("persona: %q is neither parrot nor beep", *persona)
+	}
+	if host, _, err := net.SplitHostPort(addr); err != nil || !isLoopback(host) {
+		return "", o, fmt.Errorf("addr: %q is not a loopback address and port", addr)
+	}
+	if *scenario != "" {
+		if o.Scenario, err = readScenario(*scenario); err != nil {
+			return "", o, err
+		}
+	}
+	for name, override := range map[string]func(){
+		"connection-age": func() { o.Scenario.ConnectionAge = *age },
+		"goaway-lead":    func() { o.Scenario.GoAwayLead = *lead },
+		"max-sessions":   func() { o.Scenario.MaxSessions = *sessions },
+	} {
+		if given(f, name) {
+			override()
+		}
+	}
+	o.Scenario.Faults = append(o.Scenario.Faults, faults...)
+	return addr, o, o.Scenario.Validate()
+}
+
+// given reports whether a flag stands on the command line.
+func given(f *flag.FlagSet, name string) (is bool) {
+	f.Visit(func(set *flag.Flag) { is = is || set.Name == name })
+	return is
+}
+
+func readScenario(from string) (emulator.Scenario, error) {
+	data := []byte(from)
+	if !strings.HasPrefix(strings.TrimSpace(from), "{") {
+		var err error
+		if data, err = os.ReadFile(from); err != nil {
+			return emulator.Scenario{}, fmt.Errorf("scenario: %w", err)
+		}
+	}
+	return emulator.ParseScenario(data)
 }

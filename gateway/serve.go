@@ -35,7 +35,11 @@ const (
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	client := &gemini.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	backend := "gemini"
-	if s.apiKey == "" && s.baseURL == "" {
+	switch {
+	case s.vertex:
+		backend = "vertex"
+		client.Vertex = &gemini.Vertex{Project: s.project, Location: s.location}
+	case s.apiKey == "" && s.baseURL == "":
 		backend = "emulator"
 		url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
 		if err != nil {
@@ -125,13 +129,23 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 		host = addr.IP.String()
 	}
 	log.Info("listening", "url", "http://"+net.JoinHostPort(host, strconv.Itoa(addr.Port))+"/")
+	who := []any{}
+	if s.vertex {
+		who = append(who, "project", s.project)
+		if s.location != "" {
+			who = append(who, "location", s.location)
+		}
+	}
+	if s.baseURL != "" {
+		who = append(who, "at", s.baseURL)
+	}
 	switch {
 	case backend == "emulator":
 		log.Info("No GEMINI_API_KEY is set: the built-in emulator answers and repeats what you say.")
-	case s.baseURL != "":
-		log.Info("Gemini answers.", "at", s.baseURL)
+	case s.vertex:
+		log.Info("Gemini answers, by Vertex AI.", who...)
 	default:
-		log.Info("Gemini answers.")
+		log.Info("Gemini answers.", who...)
 	}
 	if s.insecure {
 		log.Warn("Anybody who reaches this address can talk at your expense.")

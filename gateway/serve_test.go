@@ -3,10 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -156,6 +163,46 @@ func TestServeUsesAnotherPlaceForGemini(t *testing.T) {
 	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url+"/some/prefix"))
 	if got := p.ask(`{}`); !strings.Contains(got, `"backend":"gemini"`) || !strings.Contains(got, "AUDIO_CHUNK") {
 		t.Errorf("the conversation was %.2000s", got)
+	}
+}
+
+// TestServeUsesVertexAI gets a token from a service account's token server and takes it to the emulator.
+func TestServeUsesVertexAI(t *testing.T) {
+	const secret = "ya29.planted-secret"
+	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":3600}`, secret)
+	}))
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	defer tokens.Close()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "robot@example.test", "token_uri": tokens.URL,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "account.json")
+	if err := os.WriteFile(file, account, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file) // which Google's library reads itself
+
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GENAI_USE_VERTEXAI", "true",
+		"GOOGLE_CLOUD_PROJECT", "a-project", "GOOGLE_VERTEX_BASE_URL", model.url))
+	p.waitFor("by Vertex AI.*project=a-project")
+	got := p.ask(`{"model":"gemini-live-2.5-flash-native-audio"}`)
+	if !strings.Contains(got, `"backend":"vertex"`) || !strings.Contains(got, "AUDIO_CHUNK") {
+		t.Errorf("the conversation was %.2000s", got)
+	}
+	p.end()
+	if all := got + p.logged(); strings.Contains(all, "planted-secret") || strings.Contains(got, "a-project") {
+		t.Errorf("too much is told:\n%s", all)
 	}
 }
 

@@ -31,8 +31,11 @@ type settings struct {
 	opusDecoder media.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
-	apiKey  gemini.Secret
-	baseURL string
+	apiKey   gemini.Secret // or an ephemeral token
+	baseURL  string        // of the backend that is used
+	vertex   bool
+	project  string // on Vertex AI
+	location string // "" is Google's default
 }
 
 // flags lists the settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
@@ -126,12 +129,47 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	s.apiKey = gemini.Secret(getenv("GEMINI_API_KEY"))
-	if s.apiKey == "" {
-		s.apiKey = gemini.Secret(getenv("GOOGLE_API_KEY"))
+	if err := s.google(getenv); err != nil {
+		return s, err
 	}
-	s.baseURL = getenv("GOOGLE_GEMINI_BASE_URL")
 	return s, s.check()
+}
+
+// google reads what Google's own SDKs read.
+func (s *settings) google(getenv func(string) string) error {
+	s.apiKey = gemini.Secret(first(getenv, "GEMINI_API_KEY", "GOOGLE_API_KEY"))
+	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
+		switch v := strings.ToLower(getenv(name)); v {
+		case "":
+			continue
+		case "1", "true":
+			s.vertex = true
+		case "0", "false":
+		default:
+			return fmt.Errorf("%s: %q is neither true nor false", name, v)
+		}
+		break
+	}
+	if !s.vertex {
+		s.baseURL = getenv("GOOGLE_GEMINI_BASE_URL")
+		return nil
+	}
+	s.baseURL = getenv("GOOGLE_VERTEX_BASE_URL")
+	s.project, s.location = getenv("GOOGLE_CLOUD_PROJECT"), first(getenv, "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION")
+	if s.project == "" {
+		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", gemini.ErrNoProject)
+	}
+	return nil
+}
+
+// first returns the first of these variables that is set.
+func first(getenv func(string) string, names ...string) string {
+	for _, name := range names {
+		if v := getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
 }
 
 func (s *settings) check() error {

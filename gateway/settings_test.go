@@ -38,7 +38,14 @@ func TestSettings(t *testing.T) {
 		"insecure by 1": {nil, env("VOXGATE_ADDR", ":3001", "VOXGATE_INSECURE", "1"), with(func(s *settings) { s.addr, s.insecure = ":3001", true })},
 		"key":           {nil, env("GEMINI_API_KEY", "a", "GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "a" })},
 		"key, old name": {nil, env("GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "b" })},
-		"base URL":      {nil, env("GOOGLE_GEMINI_BASE_URL", "ws://x/y"), with(func(s *settings) { s.baseURL = "ws://x/y" })},
+		"Vertex AI": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "True", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_CLOUD_LOCATION", "us", "GOOGLE_VERTEX_BASE_URL", "ws://v", "GOOGLE_GEMINI_BASE_URL", "ws://g"), with(func(s *settings) {
+			s.vertex, s.project, s.location, s.baseURL = true, "p", "us", "ws://v"
+		})},
+		"Vertex AI, new name": {nil, env("GOOGLE_GENAI_USE_ENTERPRISE", "1", "GOOGLE_GENAI_USE_VERTEXAI", "0", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_CLOUD_REGION", "us-central1"), with(func(s *settings) {
+			s.vertex, s.project, s.location = true, "p", "us-central1"
+		})},
+		"no Vertex AI": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "false", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_VERTEX_BASE_URL", "ws://v"), defaults},
+		"base URL":     {nil, env("GOOGLE_GEMINI_BASE_URL", "ws://x/y"), with(func(s *settings) { s.baseURL = "ws://x/y" })},
 		"ICE URLs": {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), with(func(s *settings) {
 			s.iceServers = []signaling.ICEServer{{URLs: []string{"stun:a:1"}}, {URLs: []string{"turn:b"}}}
 		})},
@@ -72,6 +79,8 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"ICE server":        {nil, env("VOXGATE_ICE_SERVERS", "http://x"), "VOXGATE_ICE_SERVERS"},
 		"decoder":           {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
 		"park":              {nil, env("VOXGATE_PARK", "-1s"), "park"},
+		"no project":        {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "1"), "GOOGLE_CLOUD_PROJECT"},
+		"which backend":     {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "perhaps"), "GOOGLE_GENAI_USE_VERTEXAI"},
 		"argument":          {[]string{"extra"}, env(), "extra"},
 		"flag":              {[]string{"-nonsense"}, env(), "nonsense"},
 	} {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/genai"
 )
 
-// Config is a client's session config, validated and translated for the model it names. ParseConfig makes it; it may
-// be shared and must not be changed.
+// Config is a client's session config, validated and translated for the model it names. Client.ParseConfig makes it, and
+// the same client dials it; it may be shared and must not be changed.
 type Config struct {
 	// Model is the model's name without "models/".
 	Model string
@@ -23,26 +23,35 @@ type Config struct {
 	// a transcript, and the transcript is what the client wants to get.
 	TextOnly bool
 
+	// TextToo is set if the client asked for voice and text. The model can only speak, so it is dialled for speech with a
+	// transcript, and the client wants the transcript as text beside the voice.
+	TextToo bool
+
 	// Warnings are sentences for the client: what was dropped or changed, and why.
 	Warnings []string
 
 	// FunctionNames are the names of the declared functions, in order.
 	FunctionNames []string
 
-	// Voxgate is the `voxgate` object of the config, our own session options. It is not sent to Google.
-	Voxgate json.RawMessage
+	// Options are our own session options, the `voxgate` object of the config. They are not sent to Google.
+	Options Options
 
-	version string // of the API
-	setup   map[string]any
+	// Profile is what the model can do.
+	Profile Profile
+
+	row      *row
+	behavior map[string]string // of the functions that have one
+	version  string            // of the API
+	setup    map[string]any
 }
 
 // maxWarnings keeps a config of nonsense from becoming a log of nonsense.
 const maxWarnings = 32
 
-// ParseConfig validates a client's config and translates it for its model. Path names it in errors, as
+// ParseConfig validates a client's config and translates it for its model on this backend. Path names it in errors, as
 // "initialConfig". The error is always a *FieldError. Names that the API does not have are dropped with a warning, since
 // the API would close the session for them; null means absent.
-func ParseConfig(raw json.RawMessage, path string) (Config, error) {
+func (c *Client) ParseConfig(raw json.RawMessage, path string) (Config, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber() // integers above 2^53 and decimals are sent on as they came
 	var tree any
@@ -58,7 +67,10 @@ func ParseConfig(raw json.RawMessage, path string) (Config, error) {
 	if !ok && tree != nil {
 		return Config{}, &FieldError{Field: path, Problem: "must be an object"}
 	}
-	p := &parser{path: path}
+	p := &parser{path: path, backend: c.backend()}
+	if c.Vertex != nil {
+		p.project = c.Vertex.Project
+	}
 	if err := p.config(fields); err != nil {
 		return Config{}, err
 	}
@@ -74,10 +86,11 @@ func (c Config) orDefault() (Config, error) {
 	if c.setup != nil {
 		return c, nil
 	}
-	return ParseConfig(nil, "config")
+	return (&Client{}).ParseConfig(nil, "config")
 }
 
-// Effective returns the setup that is sent for this config, without a resumption handle.
+// Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name as it
+// is on the Gemini API.
 func (c Config) Effective() json.RawMessage {
 	c, err := c.orDefault()
 	if err != nil {
@@ -86,17 +99,27 @@ func (c Config) Effective() json.RawMessage {
 	return mustMarshal(c.setup)
 }
 
-// setupMessage returns the first message of a connection.
-func (c Config) setupMessage(handle string) []byte {
+// setupMessage returns the first message of a connection to the model of this full name. Seeded announces a history.
+func (c Config) setupMessage(model, handle string, seeded bool) []byte {
 	setup := maps.Clone(c.setup)
+	setup["model"] = model
 	// Without this field the server gives no handles, and a session would end with its first connection.
 	resumption := map[string]any{}
 	if handle != "" {
 		resumption["handle"] = handle
 	}
-	setup["sessionResumption"] = resumption
+	if c.Options.Resumption || handle != "" {
+		setup["sessionResumption"] = resumption
+	}
+	if seeded && c.seedsFirst() {
+		setup["historyConfig"] = map[string]any{"initialHistoryInClientContent": true}
+	}
 	return mustMarshal(map[string]any{"setup": setup})
 }
+
+// seedsFirst tells whether a history must be announced in the setup and must be the first thing said: so for models that
+// take no clientContent later. The others take it as a turn without an end, which is how LiveKit and pydantic-ai do it.
+func (c Config) seedsFirst() bool { return c.Profile.Seeds && !c.Profile.Appends }
 
 // mustMarshal encodes a tree that came out of a JSON decoder.
 func mustMarshal(tree any) []byte {
@@ -112,7 +135,11 @@ func mustMarshal(tree any) []byte {
 // parser builds a Config.
 type parser struct {
 	Config
-	path string
+	path    string
+	backend backend
+	project string // on Vertex AI
+
+	compression bool // the context may be compressed
 }
 
 func (p *parser) warnf(format string, args ...any) {
@@ -121,20 +148,19 @@ func (p *parser) warnf(format string, args ...any) {
 
 func (p *parser) config(fields map[string]any) error {
 	fields = camelKeys(fields)
-	if own := fields["voxgate"]; own != nil {
-		if _, ok := own.(map[string]any); !ok {
-			return &FieldError{Field: p.path + ".voxgate", Problem: "must be an object"}
+	if err := p.options(fields); err != nil {
+		return err
+	}
+	for _, ours := range []struct{ name, why string }{
+		{"sessionResumption", "the gateway resumes the session itself"},
+		{"historyConfig", "the gateway tells the model the history itself"},
+	} {
+		if fields[ours.name] != nil {
+			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
 		}
-		p.Voxgate = mustMarshal(own)
+		delete(fields, ours.name)
 	}
-	delete(fields, "voxgate")
-	if fields["sessionResumption"] != nil {
-		p.warnf("%s.sessionResumption was dropped: the gateway resumes the session itself.", p.path)
-	}
-	delete(fields, "sessionResumption")
-
-	family, err := p.model(fields)
-	if err != nil {
+	if err := p.model(fields); err != nil {
 		return err
 	}
 	p.liberal(fields)
@@ -147,6 +173,9 @@ func (p *parser) config(fields map[string]any) error {
 	setup := tree.(map[string]any)
 	p.setup = setup
 	setup["model"] = fullName(p.Model)
+	if err := p.activity(setup); err != nil {
+		return err
+	}
 	if err := p.declarations(setup); err != nil {
 		return err
 	}
@@ -158,44 +187,66 @@ func (p *parser) config(fields map[string]any) error {
 	if err := p.generation(generation); err != nil {
 		return err
 	}
-	if level := family.thinkingLevel; level != "" && !has(generation, "thinkingConfig.thinkingLevel") {
-		thinking, _ := generation["thinkingConfig"].(map[string]any)
-		if thinking == nil {
-			thinking = map[string]any{}
-			generation["thinkingConfig"] = thinking
-		}
-		thinking["thinkingLevel"] = level
+	if err := p.apply(setup, generation); err != nil {
+		return err
 	}
-	p.refused(setup, family)
-	return p.modalities(setup, generation, fields, family)
+	if err := p.modalities(setup, generation, fields); err != nil {
+		return err
+	}
+	return p.compress(setup)
 }
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 // model chooses the model.
-func (p *parser) model(fields map[string]any) (family, error) {
-	p.Model = DefaultModel
+func (p *parser) model(fields map[string]any) error {
+	asked := DefaultModel
+	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
 	switch name := fields["model"].(type) {
 	case nil:
 	case string:
-		if name = strings.TrimPrefix(name, "models/"); name == "" {
+		if name = shortName(name); name == "" {
 			break
 		}
 		if !modelName.MatchString(name) {
-			return family{}, &FieldError{Field: p.path + ".model", Problem: "is not the name of a model"}
+			return wrong("is not the name of a model")
 		}
-		p.Model = name
+		// A full name is that of a tuned model. With our credentials it could be anybody's who trusts us.
+		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
+			return wrong("is not a model of the gateway's project")
+		}
+		if p.backend == geminiAPI && strings.HasPrefix(name, "projects/") {
+			return wrong("is not a model of the Gemini API")
+		}
+		asked = name
 	default:
-		return family{}, &FieldError{Field: p.path + ".model", Problem: "must be a string"}
+		return wrong("must be a string")
 	}
 	delete(fields, "model")
-	f := familyOf(p.Model)
-	if f.retired {
-		p.warnf("The model %s was shut down; %s is used in its place.", p.Model, DefaultModel)
-		p.Model = DefaultModel
-		f = familyOf(p.Model)
+	p.row, p.Model = rowOf(asked, p.backend)
+	switch {
+	case p.Model == "":
+		return wrong(fmt.Sprintf("%s is not a model of %s", asked, p.backend))
+	case p.Model == asked:
+	case isRetired(asked):
+		p.warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
+	default:
+		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
 	}
-	return f, nil
+	p.Profile = p.row.Profile
+	return nil
+}
+
+// published is what stands before the name of a model of Google's in its full name on Vertex AI.
+var published = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
+
+// shortName takes off what each backend puts before the name of a model.
+func shortName(name string) string {
+	name = published.ReplaceAllString(name, "")
+	for strings.HasPrefix(name, "models/") {
+		name = name[len("models/"):]
+	}
+	return name
 }
 
 // fullName is the model as the setup wants it. Names with a slash, as "tunedModels/x", are full.
@@ -208,9 +259,7 @@ func fullName(model string) string {
 
 // liberal rewrites what clients commonly send in another form than the API has it.
 func (p *parser) liberal(fields map[string]any) {
-	if text, ok := fields["systemInstruction"].(string); ok {
-		fields["systemInstruction"] = map[string]any{"parts": []any{map[string]any{"text": text}}}
-	}
+	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
 	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
 		switch value, given := fields[name]; {
 		case !given, value == true:
@@ -230,126 +279,32 @@ func (p *parser) liberal(fields map[string]any) {
 	}
 }
 
-// notLive are fields of generationConfig that the Live API does not take: https://ai.google.dev/api/live.
-var notLive = []string{
-	"audioTimestamp", "audioTranscriptionConfig", "logprobs", "modelSelectionConfig", "responseFormat",
-	"responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig", "stopSequences",
-}
-
-// generation drops and checks fields of generationConfig.
-func (p *parser) generation(g map[string]any) error {
-	path := p.path + ".generationConfig."
-	for _, name := range notLive {
-		if _, given := g[name]; given {
-			delete(g, name)
-			p.warnf("%s%s was dropped: the Live API does not have it.", path, name)
+// liberalContent makes a Content of the forms that SDKs take for one: a text, a part, a list of these.
+func liberalContent(value any) any {
+	part := func(value any) any {
+		if text, ok := value.(string); ok {
+			return map[string]any{"text": text}
+		}
+		return value
+	}
+	switch v := value.(type) {
+	case string:
+		return map[string]any{"parts": []any{part(v)}}
+	case []any:
+		parts := make([]any, len(v))
+		for i := range v {
+			parts[i] = part(v[i])
+		}
+		return map[string]any{"parts": parts}
+	case map[string]any:
+		if v["text"] != nil && v["parts"] == nil {
+			return map[string]any{"parts": []any{v}}
+		}
+		if list, ok := v["parts"].([]any); ok {
+			return liberalContent(list)
 		}
 	}
-	for _, limit := range []struct {
-		name     string
-		min, max float64
-		whole    bool
-	}{
-		{name: "temperature", min: 0, max: 2},
-		{name: "topP", min: 0, max: 1},
-		{name: "topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire, though a float in the SDK
-		{name: "maxOutputTokens", min: 1, max: 1 << 30, whole: true},
-		{name: "candidateCount", min: 1, max: 1, whole: true}, // a conversation has one line
-		{name: "presencePenalty", min: -2, max: 2},
-		{name: "frequencyPenalty", min: -2, max: 2},
-	} {
-		number, ok := g[limit.name].(json.Number)
-		if !ok {
-			continue
-		}
-		f, err := number.Float64()
-		if err != nil || f < limit.min || f > limit.max {
-			return &FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
-		}
-		if limit.whole && f != float64(int64(f)) {
-			return &FieldError{Field: path + limit.name, Problem: "must be a whole number"}
-		}
-	}
-	return nil
-}
-
-// refused takes out what the model closes the session for, and chooses the version of the API.
-func (p *parser) refused(setup map[string]any, f family) {
-	for _, name := range f.refuses {
-		if take(setup, name) {
-			p.warnf("%s.%s was dropped: %s does not take it.", p.path, name, p.Model)
-		}
-	}
-	p.version = stableVersion
-	for _, name := range f.alpha {
-		if has(setup, name) {
-			p.version = alphaVersion
-		}
-	}
-}
-
-// parent returns the object that holds the field with a dotted name, and the name's last word.
-func parent(tree map[string]any, name string) (map[string]any, string) {
-	for {
-		first, rest, deeper := strings.Cut(name, ".")
-		if !deeper {
-			return tree, name
-		}
-		tree, _ = tree[first].(map[string]any)
-		name = rest
-	}
-}
-
-func has(tree map[string]any, name string) bool {
-	tree, name = parent(tree, name)
-	_, found := tree[name]
-	return found
-}
-
-func take(tree map[string]any, name string) bool {
-	found := has(tree, name)
-	tree, name = parent(tree, name)
-	delete(tree, name)
-	return found
-}
-
-// modalities decides what the model answers in.
-func (p *parser) modalities(setup, generation, asked map[string]any, f family) error {
-	path := p.path + ".generationConfig.responseModalities"
-	var text, audio, video bool
-	list, _ := generation["responseModalities"].([]any)
-	for i, m := range list {
-		switch strings.ToUpper(m.(string)) {
-		case "TEXT":
-			text = true
-		case "AUDIO":
-			audio = true
-		case "VIDEO":
-			video = true // an avatar; for the models that have one
-		case "IMAGE":
-			p.warnf("%s[%d] was dropped: a live model answers with speech, not with images.", path, i)
-		case "MODALITY_UNSPECIFIED":
-		default:
-			return &FieldError{Field: fmt.Sprintf("%s[%d]", path, i), Problem: `must be "AUDIO" or "TEXT"`}
-		}
-	}
-	p.TextOnly = text && !audio && !video && !f.text
-	switch {
-	case video:
-		generation["responseModalities"] = []any{"VIDEO"}
-	case text && !audio && f.text:
-		generation["responseModalities"] = []any{"TEXT"}
-		delete(setup, "outputAudioTranscription") // there is no voice to transcribe
-	default:
-		generation["responseModalities"] = []any{"AUDIO"}
-	}
-	if p.TextOnly && setup["outputAudioTranscription"] == nil {
-		setup["outputAudioTranscription"] = map[string]any{}
-		if value, given := asked["outputAudioTranscription"]; given && value == nil {
-			p.warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
-		}
-	}
-	return nil
+	return value
 }
 
 // camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both.

@@ -11,13 +11,14 @@ import (
 )
 
 // standard is what every setup has unless the client says otherwise.
-const standard = `"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
+const standard = `"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
 
 func TestParseConfig(t *testing.T) {
 	for _, c := range []struct {
 		name, in, want string
 		warnings       []string // each a piece of one, in order
 		textOnly       bool
+		textToo        bool
 		functions      []string
 	}{
 		{name: "nothing", in: ``, want: `{` + standard + `}`},
@@ -34,23 +35,19 @@ func TestParseConfig(t *testing.T) {
 			want: `{` + strings.Replace(standard, "gemini-3.8-live", "gemini-2.5-flash-native-audio-preview-12-2025", 1) + `}`,
 		},
 		{name: "text", in: `{"generationConfig":{"responseModalities":["text"]},"outputAudioTranscription":null}`, want: `{` + standard + `}`, warnings: []string{"stays on"}, textOnly: true},
-		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`},
+		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`, textToo: true},
 		{name: "image", in: `{"generationConfig":{"responseModalities":["image"]}}`, want: `{` + standard + `}`, warnings: []string{"not with images"}},
 		{
-			name: "text of a model that has it", in: `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
-			want: `{"generationConfig":{"responseModalities":["TEXT"]},"inputAudioTranscription":{},"model":"models/gemini-live-2.5-flash"}`,
-		},
-		{
 			name: "no transcripts", in: `{"inputAudioTranscription":false,"outputAudioTranscription":null}`,
-			want: `{"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
 		},
 		{
 			name: "numbers stay as they came", in: `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
-			want: `{"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 2)[1] + `}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 3)[2] + `}`,
 		},
 		{
 			name: "snake_case and unknown names", in: `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
-			want:     `{"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 2)[1] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
+			want:     `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 3)[2] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
 			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness was dropped"},
 		},
 		{
@@ -58,16 +55,17 @@ func TestParseConfig(t *testing.T) {
 			want: `{` + standard + `}`, warnings: []string{"sessionResumption was dropped", "responseMimeType was dropped", "stopSequences was dropped"},
 		},
 		{
-			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}],"voxgate":{"canvas":true}}`,
-			want: `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"historyConfig":{"initialHistoryInClientContent":true},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
+			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"canvas":true}}`,
+			warnings: []string{"voxgate.canvas was dropped", "historyConfig was dropped"},
+			want:     `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
 		},
 		{
-			name: "what the model refuses", in: `{"proactivity":{"proactiveAudio":true},"generationConfig":{"thinkingConfig":{"thinkingBudget":0},"enableAffectiveDialog":true}}`,
+			name: "what the model refuses", in: `{"proactivity":{"proactiveAudio":false},"generationConfig":{"thinkingConfig":{"thinkingBudget":0},"enableAffectiveDialog":true}}`,
 			want: `{` + standard + `}`, warnings: []string{"thinkingConfig was dropped", "proactivity was dropped", "enableAffectiveDialog was dropped"},
 		},
 		{
 			name: "what the model insists on", in: `{"model":"gemini-3.8-live-extended-thinking"}`,
-			want: `{"generationConfig":{"responseModalities":["AUDIO"],"thinkingConfig":{"thinkingLevel":"LOW"}},"inputAudioTranscription":{},"model":"models/gemini-3.8-live-extended-thinking","outputAudioTranscription":{}}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"],"thinkingConfig":{"thinkingLevel":"LOW"}},"inputAudioTranscription":{},"model":"models/gemini-3.8-live-extended-thinking","outputAudioTranscription":{}}`,
 		},
 		{
 			name: "search and functions", in: `{"tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","description":"d"}]}]}`,
@@ -75,7 +73,7 @@ func TestParseConfig(t *testing.T) {
 		},
 		{
 			name: "JSON Schema", in: `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/x"}]}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
-			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"]}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
+			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
 			warnings: []string{"sent as parameters", "items.anyOf[1].$ref was dropped", "my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
 		},
 		{
@@ -85,7 +83,7 @@ func TestParseConfig(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config, err := gemini.ParseConfig(json.RawMessage(c.in), "initialConfig")
+			config, err := new(gemini.Client).ParseConfig(json.RawMessage(c.in), "initialConfig")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,14 +99,14 @@ func TestParseConfig(t *testing.T) {
 					}
 				}
 			}
-			if config.TextOnly != c.textOnly {
-				t.Errorf("TextOnly is %v", config.TextOnly)
+			if config.TextOnly != c.textOnly || config.TextToo != c.textToo {
+				t.Errorf("TextOnly is %v, TextToo %v", config.TextOnly, config.TextToo)
 			}
 			if !slices.Equal(config.FunctionNames, c.functions) {
 				t.Errorf("functions %q", config.FunctionNames)
 			}
 			// What was made of a config needs no further change.
-			again, err := gemini.ParseConfig(config.Effective(), "again")
+			again, err := new(gemini.Client).ParseConfig(config.Effective(), "again")
 			if err != nil || !json.Valid(config.Effective()) {
 				t.Fatal(err)
 			}
@@ -116,13 +114,6 @@ func TestParseConfig(t *testing.T) {
 				t.Errorf("not stable: %s", a)
 			}
 		})
-	}
-}
-
-func TestParseConfigKeepsOurOptions(t *testing.T) {
-	config, err := gemini.ParseConfig(json.RawMessage(`{"model":"models/gemini-2.5-flash-native-audio-latest","voxgate":{"a":9007199254740993}}`), "p")
-	if err != nil || string(config.Voxgate) != `{"a":9007199254740993}` || config.Model != "gemini-2.5-flash-native-audio-latest" {
-		t.Errorf("%+v, %v", config, err)
 	}
 }
 
@@ -153,7 +144,7 @@ func TestParseConfigErrors(t *testing.T) {
 		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":7}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x", "must be an object"},
 		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
 	} {
-		_, err := gemini.ParseConfig(json.RawMessage(c.in), "c")
+		_, err := new(gemini.Client).ParseConfig(json.RawMessage(c.in), "c")
 		wrong, ok := errors.AsType[*gemini.FieldError](err)
 		if !ok || wrong.Field != c.field || !strings.Contains(wrong.Problem, c.problem) {
 			t.Errorf("%s: %v, want %s %s", c.in, err, c.field, c.problem)
@@ -170,7 +161,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := gemini.ParseConfig(raw, "c")
+	config, err := new(gemini.Client).ParseConfig(raw, "c")
 	if err != nil || len(config.Warnings) > 40 {
 		t.Errorf("%d warnings, %v", len(config.Warnings), err)
 	}
@@ -180,20 +171,34 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`))
 	f.Add([]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`))
 	f.Add([]byte(`{"avatarConfig":{"x":1},"labels":{"a":null},"system_instruction":"x","generationConfig":{"thinkingConfig":null}}`))
+	for _, variant := range variants {
+		for _, m := range conversational {
+			f.Add([]byte(named(m.model, variant)))
+		}
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		config, err := gemini.ParseConfig(raw, "c")
-		if err != nil {
-			if _, ok := errors.AsType[*gemini.FieldError](err); !ok {
-				t.Fatalf("%T", err)
+		for _, client := range []*gemini.Client{door(false), door(true)} {
+			config, err := client.ParseConfig(raw, "c")
+			if err != nil {
+				if _, ok := errors.AsType[*gemini.FieldError](err); !ok {
+					t.Fatalf("%T", err)
+				}
+				continue
 			}
-			return
-		}
-		again, err := gemini.ParseConfig(config.Effective(), "c")
-		if err != nil {
-			t.Fatalf("%s is refused: %v", config.Effective(), err)
-		}
-		if again.Model != config.Model {
-			t.Fatalf("model %q became %q", config.Model, again.Model)
+			again, err := client.ParseConfig(config.Effective(), "c")
+			if err != nil {
+				t.Fatalf("%s is refused: %v", config.Effective(), err)
+			}
+			if again.Model != config.Model {
+				t.Fatalf("model %q became %q", config.Model, again.Model)
+			}
+			if len(again.Warnings) > 0 {
+				t.Fatalf("%s needs another translation: %q", config.Effective(), again.Warnings)
+			}
+			if _, ok := config.InPlace(config); !ok {
+				t.Fatal("not equal to itself")
+			}
+			config.Typed(raw, true)
 		}
 	})
 }

@@ -1,9 +1,22 @@
 package gemini
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+)
+
+// Errors of Dial, Check and REST about who we are.
+var (
+	// ErrNoKey is in the error if Google wants a key and there is none.
+	ErrNoKey = errors.New("no API key is set")
+
+	// ErrNoProject means that Vertex AI is to be used and no project is named.
+	ErrNoProject = errors.New("Vertex AI needs a project")
+
+	// ErrCredentials is in the error if Google Cloud's credentials were not found or not accepted.
+	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
 // FieldError says which field of a client's config cannot be used, and why. Both parts are for the client.

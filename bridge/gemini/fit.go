@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"google.golang.org/genai"
 )
 
 // fit returns the part of a JSON tree that the SDK's type t has fields for, in camelCase. What t does not know and
@@ -56,10 +58,14 @@ func (p *parser) fit(value any, t reflect.Type, path string) (any, error) {
 		}
 		return p.fitSlice(value, t, path)
 	case reflect.String:
-		if text, ok := value.(string); ok {
-			return text, nil
+		text, ok := value.(string)
+		if !ok {
+			return nil, wrong("a string")
 		}
-		return nil, wrong("a string")
+		if words := enums[t]; words != nil {
+			return enum(text, words, wrong)
+		}
+		return text, nil
 	case reflect.Bool:
 		if is, ok := value.(bool); ok {
 			return is, nil
@@ -91,6 +97,37 @@ func (p *parser) fit(value any, t reflect.Type, path string) (any, error) {
 	}
 }
 
+// enums are the words of the SDK's enumerations: Google closes the session for another one. Modality and Behavior are
+// read elsewhere.
+var enums = map[reflect.Type][]string{
+	reflect.TypeFor[genai.ActivityHandling]():             {"START_OF_ACTIVITY_INTERRUPTS", "NO_INTERRUPTION"},
+	reflect.TypeFor[genai.AudioTranscriptionConfigMode](): {"VERBATIM", "SMART"},
+	reflect.TypeFor[genai.EndSensitivity]():               {"END_SENSITIVITY_HIGH", "END_SENSITIVITY_LOW"},
+	reflect.TypeFor[genai.HarmBlockMethod]():              {"SEVERITY", "PROBABILITY"},
+	reflect.TypeFor[genai.HarmBlockThreshold]():           {"BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF"},
+	reflect.TypeFor[genai.MediaResolution]():              {"MEDIA_RESOLUTION_LOW", "MEDIA_RESOLUTION_MEDIUM", "MEDIA_RESOLUTION_HIGH"},
+	reflect.TypeFor[genai.StartSensitivity]():             {"START_SENSITIVITY_HIGH", "START_SENSITIVITY_LOW"},
+	reflect.TypeFor[genai.ThinkingLevel]():                {"MINIMAL", "LOW", "MEDIUM", "HIGH"},
+	reflect.TypeFor[genai.TurnCoverage]():                 {"TURN_INCLUDES_ONLY_ACTIVITY", coverAllInput, coverAllVideo},
+	reflect.TypeFor[genai.Type]():                         {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"},
+	reflect.TypeFor[genai.HarmCategory](): {
+		"HARM_CATEGORY_HARASSMENT", "HARM_CATEGORY_HATE_SPEECH", "HARM_CATEGORY_SEXUALLY_EXPLICIT",
+		"HARM_CATEGORY_DANGEROUS_CONTENT", "HARM_CATEGORY_CIVIC_INTEGRITY", "HARM_CATEGORY_JAILBREAK",
+	},
+}
+
+// enum returns a word as the API spells it, and nil for the one that says nothing.
+func enum(text string, words []string, wrong func(string) error) (any, error) {
+	word := strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
+	switch {
+	case slices.Contains(words, word):
+		return word, nil
+	case word == "" || strings.HasSuffix(word, "UNSPECIFIED"):
+		return nil, nil
+	}
+	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
+}
+
 func (p *parser) fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
 	fields = camelKeys(fields)
 	out := make(map[string]any, len(fields))
@@ -108,7 +145,9 @@ func (p *parser) fitStruct(fields map[string]any, t reflect.Type, path string) (
 		if err != nil {
 			return nil, err
 		}
-		out[name] = fitted
+		if fitted != nil {
+			out[name] = fitted
+		}
 	}
 	return out, nil
 }

@@ -25,8 +25,13 @@ const (
 	stableVersion = "v1beta"
 
 	// alphaVersion is needed by setups with proactivity or affective dialog: the other versions close such a
-	// session with 1007 `Unknown name "proactivity" at 'setup'`.
+	// session with 1007 `Unknown name "proactivity" at 'setup'`. It is also the one version on which all of Google's
+	// SDKs and pages agree for ephemeral tokens; the Go SDK refuses to use them on another.
 	alphaVersion = "v1alpha"
+
+	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that has the
+	// fields of alphaVersion: v1alpha is answered with 404 there (livekit/agents #4362).
+	vertexVersion = "v1beta1"
 
 	// handshakeTimeout covers DNS, TCP, TLS and the upgrade. Google answers within a second; a person who waits
 	// longer than this has hung up.

@@ -10,6 +10,14 @@ type ClientMessage struct {
 	ClientContent *ClientContent `json:"clientContent,omitempty"`
 	RealtimeInput *RealtimeInput `json:"realtimeInput,omitempty"`
 	ToolResponse  *ToolResponse  `json:"toolResponse,omitempty"`
+	ContextUpdate *ContextUpdate `json:"contextUpdate,omitempty"`
+}
+
+// ContextUpdate changes an open session: only models whose profile says so take it. A nil field stays as it is; tools
+// `{}` takes all tools away.
+type ContextUpdate struct {
+	SystemInstruction json.RawMessage `json:"systemInstruction,omitempty"`
+	Tools             json.RawMessage `json:"tools,omitempty"` // {"tools":[…]}
 }
 
 // ClientContent appends turns to the conversation. On current models it interrupts the model's speech.
@@ -72,17 +80,17 @@ type FunctionResponse struct {
 	Response json.RawMessage `json:"response"`
 
 	// Scheduling says when a NON_BLOCKING answer may be spoken about: SILENT, WHEN_IDLE (the server's default) or
-	// INTERRUPT. Models without scheduling close the session with 1007 when it is set.
+	// INTERRUPT. Models whose Profile.Schedules is false close the session with 1007 when it is set.
 	Scheduling string `json:"scheduling,omitempty"`
 
-	// WillContinue announces further responses to the same call.
+	// WillContinue announces further responses to the same call. Vertex AI does not have it.
 	WillContinue bool `json:"willContinue,omitempty"`
 }
 
 // encode returns the message as the wire wants it.
 func (m ClientMessage) encode() ([]byte, error) {
 	set := 0
-	for _, is := range []bool{m.ClientContent != nil, m.RealtimeInput != nil, m.ToolResponse != nil} {
+	for _, is := range []bool{m.ClientContent != nil, m.RealtimeInput != nil, m.ToolResponse != nil, m.ContextUpdate != nil} {
 		if is {
 			set++
 		}

@@ -2,53 +2,218 @@ package gemini
 
 import "strings"
 
-// family is what the models whose names begin alike have in common. A server answers a setup field it does not take
-// with a closed socket and never with a warning, so what a family refuses is taken out before dialling.
-type family struct {
+// backend is one of Google's two doors to the Live API, or both.
+type backend int
+
+const (
+	geminiAPI backend = 1 << iota // by API key or ephemeral token
+	vertexAI                      // by Google Cloud credentials
+	anywhere  = geminiAPI | vertexAI
+)
+
+func (b backend) String() string {
+	if b == vertexAI {
+		return "Vertex AI"
+	}
+	return "the Gemini API"
+}
+
+// output is what a model can answer in.
+type output int
+
+const (
+	speaks output = 1 << iota // AUDIO; there is a transcript
+	writes                    // TEXT
+	shows                     // VIDEO: an avatar
+)
+
+// thinking is what a model takes as thinkingConfig.
+type thinking int
+
+const (
+	thinksAnyhow thinking = iota // not known
+	thinksNever                  // no thinkingConfig at all
+	thinksBudget                 // thinkingBudget
+	thinksLevel                  // thinkingLevel
+	thinksAlways                 // thinkingLevel, and it must be there; no MINIMAL
+)
+
+// calls is how a model calls functions.
+type calls int
+
+const (
+	callsOn      calls = iota // goes on talking unless the function is declared BLOCKING
+	callsWaiting              // waits unless the function is declared NON_BLOCKING
+	callsSync                 // always waits, and takes no behavior
+	callsAsync                // never waits
+	callsNothing              // has no tools at all
+)
+
+// moods says whether a model takes proactivity and affective dialog.
+type moods int
+
+const (
+	noMoods     moods = iota
+	moodsAsked        // both, when asked for
+	moodsAlways       // always proactive and refuses to be told; affective dialog was taken away
+)
+
+// row is a line of the table of models: what the models whose names begin alike have in common on a backend. A server
+// answers a setup that its model does not take with a closed socket and never with a warning, so everything here is
+// applied before dialling.
+type row struct {
+	Profile
+
 	prefix string
+	on     backend
+
+	// twin is the same model's name on the other backend; without one it is refused there.
+	twin string
 
 	// retired models are shut down; DefaultModel takes their place.
 	retired bool
 
-	// text models answer in TEXT when asked to. All others speak, and have a transcript.
-	text bool
+	output   output
+	thinking thinking
+	calls    calls
+	moods    moods
 
-	// alpha lists fields that only the v1alpha version of the API knows.
-	alpha []string
+	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage
+	// they take a turn for empty, so they are told to include all input.
+	wide bool
 
-	// refuses lists fields that close the session.
+	// translates is set for the one kind of model that has a translationConfig.
+	translates bool
+
+	// refuses lists further fields that are taken out.
 	refuses []string
-
-	// thinkingLevel is what a family that insists on a level gets when the client names none.
-	thinkingLevel string
 }
 
-// families is searched from the top. The last row is for models that are newer than this table.
+// models is searched from the top for the first row with the model's prefix on the client's backend.
 //
-// Sources: https://ai.google.dev/gemini-api/docs/deprecations, …/live-guide (comparison of models) and …/live-api/thinking.
-var families = []family{
-	{prefix: "gemini-2.0-flash-live", retired: true},         // shut down on 2025-12-09
-	{prefix: "gemini-2.0-flash-exp", retired: true},          // still Mastra's default
-	{prefix: "gemini-live-2.5-flash-preview", retired: true}, // shut down on 2025-12-09
-	{prefix: "gemini-2.5-flash-preview-native-audio-dialog", retired: true},
-	{prefix: "gemini-2.5-flash-exp-native-audio-thinking-dialog", retired: true},
-	{prefix: "gemini-live-2.5-flash-native-audio", alpha: alphaFields},
-	{prefix: "gemini-live-2.5-flash", text: true},
-	{prefix: "gemini-2.5-flash-native-audio", alpha: alphaFields},
-	{prefix: "gemini-3.1-flash-live", refuses: alphaFields},
-	{prefix: "gemini-3.8-live-extended-thinking", refuses: alphaFields, thinkingLevel: "LOW"},
-	{prefix: "gemini-3.8-live", refuses: append([]string{"generationConfig.thinkingConfig"}, alphaFields...)},
-	{prefix: ""},
+// Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. What each takes:
+// ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
+// …/models/gemini-3.8-live-extended-thinking, docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api
+// (start-manage-session, best-practices), and where a row says so measurements of others. Nobody has run this table
+// against Google's servers.
+var models = []row{
+	// Vertex refuses behavior for it (livekit/agents #3801) and has the moods in its one version (livekit/agents #4362).
+	// The second is its preview, which stands here because its name begins like that of one that was shut down.
+	{
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
+		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+	},
+	{
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
+		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+	},
+
+	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
+	{prefix: "gemini-2.0-flash-live", on: anywhere, retired: true},
+	{prefix: "gemini-live-2.5-flash-preview", on: anywhere, retired: true},
+	{prefix: "gemini-2.0-flash-exp", on: anywhere, retired: true},
+	{prefix: "gemini-2.5-flash-preview-native-audio-dialog", on: anywhere, retired: true},
+	{prefix: "gemini-2.5-flash-exp-native-audio-thinking-dialog", on: anywhere, retired: true},
+
+	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
+	{
+		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true, Schedules: true},
+		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, twin: "gemini-live-2.5-flash-native-audio",
+		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
+	},
+	// The one that writes; otherwise as its sister above.
+	{
+		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Appends: true},
+		prefix:  "gemini-live-2.5-flash", on: vertexAI,
+		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
+	},
+	// clientContent is for the history alone and closes with 1007 later; no scheduling.
+	{
+		Profile: Profile{Name: "3.1-flash-live", Seeds: true},
+		prefix:  "gemini-3.1-flash-live", on: geminiAPI,
+		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
+	},
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
+	{
+		Profile: Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true},
+		prefix:  "gemini-3.8-live-extended-thinking", on: geminiAPI,
+		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true,
+	},
+	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
+	{
+		Profile: Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true},
+		prefix:  "gemini-3.8-live", on: geminiAPI,
+		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
+	},
+	// The avatar is Vertex's alone; contextUpdate is described in its start-manage-session.
+	{
+		Profile: Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true},
+		prefix:  "gemini-3.8-live", on: vertexAI,
+		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
+	},
+	// ai.google.dev/gemini-api/docs/live-api/live-translate: audio in, audio out, no tools, no instructions.
+	{
+		Profile: Profile{Name: "3.5-live-translate"},
+		prefix:  "gemini-3.5-live-translate", on: anywhere,
+		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
+	},
+	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out.
+	{
+		Profile: Profile{Name: "3.5-transcribe-live"},
+		prefix:  "gemini-3.5-transcribe-live", on: anywhere,
+		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+	},
+	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
+	{
+		Profile: Profile{Name: "unknown", Seeds: true, Appends: true},
+		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
+	},
 }
 
-var alphaFields = []string{"proactivity", "generationConfig.enableAffectiveDialog"}
+// transcribeLive has one name on each backend, and one is the other's beginning.
+const transcribeLive = "gemini-3.5-transcribe-live"
 
-// familyOf returns the row of a model.
-func familyOf(model string) family {
-	for _, f := range families {
-		if strings.HasPrefix(model, f.prefix) {
-			return f
+// rowOf returns the row of a model on a backend and the name it has there, which is another one if the model was shut
+// down or is called otherwise there. The name is "" if that backend does not have the model.
+func rowOf(model string, on backend) (*row, string) {
+	switch {
+	case on == vertexAI && model == transcribeLive:
+		return rowOf(transcribeLive+"-preview", on)
+	case on == geminiAPI && model == transcribeLive+"-preview":
+		return rowOf(transcribeLive, on)
+	}
+	var other *row
+	for i := range models {
+		r := &models[i]
+		switch {
+		case !strings.HasPrefix(model, r.prefix):
+		case r.on&on == 0:
+			if other == nil {
+				other = r
+			}
+		case other != nil && len(other.prefix) > len(r.prefix):
+			// The name belongs to a model of the other backend, of which this row has only the beginning.
+			if other.twin == "" {
+				return other, ""
+			}
+			return rowOf(other.twin, on)
+		case r.retired:
+			return rowOf(DefaultModel, on)
+		default:
+			return r, model
 		}
 	}
-	return family{}
+	return nil, "" // not reached: the last row takes all
+}
+
+// isRetired tells whether the model was shut down.
+func isRetired(model string) bool {
+	for i := range models {
+		if strings.HasPrefix(model, models[i].prefix) {
+			return models[i].retired
+		}
+	}
+	return false
 }

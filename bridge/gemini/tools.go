@@ -26,6 +26,13 @@ func (p *parser) tools(fields map[string]any) {
 			continue
 		}
 		tool = camelKeys(tool)
+		if old, given := tool["googleSearchRetrieval"]; given && old != nil { // its name before 2.0
+			delete(tool, "googleSearchRetrieval")
+			if tool[searchTool] == nil {
+				tool[searchTool] = map[string]any{}
+			}
+			p.warnf("%s.tools[%d].googleSearchRetrieval was sent as googleSearch.", p.path, i)
+		}
 		if functions, ok := tool["functionDeclarations"].([]any); ok {
 			functions = slices.Clone(functions)
 			for j, f := range functions {
@@ -110,16 +117,16 @@ func (p *parser) schema(s map[string]any, at string, depth int) map[string]any {
 		s["anyOf"] = of
 		delete(s, "oneOf")
 	}
-	if list, ok := s["enum"].([]any); ok && slices.ContainsFunc(list, func(v any) bool { _, is := v.(string); return !is }) {
-		delete(s, "enum")
-		p.warnf("%s.enum was dropped: only strings can be enumerated.", at)
-	}
 	if format, ok := s["format"].(string); ok && s["type"] == "STRING" && format != "enum" && format != "date-time" {
 		delete(s, "format")
 		p.warnf("%s.format was dropped: the API knows only enum and date-time for strings.", at)
 	}
+	p.schemaEnum(s, at)
 	if items, ok := s["items"].(map[string]any); ok {
 		s["items"] = p.schema(items, at+".items", depth+1)
+	} else if s["type"] == "ARRAY" && s["items"] == nil { // "items: missing field." is Google's answer
+		s["items"] = map[string]any{"type": "STRING"}
+		p.warnf("%s.items became a STRING: an array must say what is in it.", at)
 	}
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
@@ -132,6 +139,7 @@ func (p *parser) schema(s map[string]any, at string, depth int) map[string]any {
 		}
 		s["properties"] = out
 	}
+	p.schemaRequired(s, at)
 	if list, ok := s["anyOf"].([]any); ok {
 		list = slices.Clone(list)
 		for i, v := range list {
@@ -142,6 +150,44 @@ func (p *parser) schema(s map[string]any, at string, depth int) map[string]any {
 		s["anyOf"] = list
 	}
 	return s
+}
+
+// schemaEnum drops an enumeration of anything but strings, and empty strings from one of strings.
+func (p *parser) schemaEnum(s map[string]any, at string) {
+	list, ok := s["enum"].([]any)
+	if !ok {
+		return
+	}
+	isString := func(v any) bool { _, is := v.(string); return is }
+	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
+		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
+		delete(s, "enum")
+		p.warnf("%s.enum was dropped: only strings can be enumerated.", at)
+		return
+	}
+	s["type"] = "STRING"
+	s["enum"] = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil || v == "" })
+}
+
+// schemaRequired drops from required what is no property: Google refuses the schema for it.
+func (p *parser) schemaRequired(s map[string]any, at string) {
+	list, ok := s["required"].([]any)
+	if !ok {
+		return
+	}
+	properties, _ := s["properties"].(map[string]any)
+	known := make([]any, 0, len(list))
+	for i, v := range list {
+		name, isName := v.(string)
+		if _, is := properties[name]; isName && !is {
+			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
+			continue
+		}
+		known = append(known, v)
+	}
+	if s["required"] = known; len(known) == 0 {
+		delete(s, "required")
+	}
 }
 
 // schemaType makes a type one word in capitals.
@@ -167,27 +213,34 @@ func (p *parser) schemaType(s map[string]any, at string) {
 	}
 }
 
-// declarations checks the functions of a fitted setup, notes their names, and gives functions a tool of their own:
-// search and functions in one tool end the session with 1011.
+// declarations checks the functions of a fitted setup, notes their names, takes out what the model does not have, and gives
+// functions a tool of their own: search and functions in one tool end the session with 1011.
 func (p *parser) declarations(setup map[string]any) error {
-	list, _ := setup["tools"].([]any)
+	list, given := setup["tools"].([]any)
+	if !given {
+		return nil
+	}
 	var split []any
 	for i, t := range list {
-		tool := t.(map[string]any)
+		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", p.path, i)
+		if !p.allowed(tool, at) {
+			continue
+		}
 		functions, _ := tool["functionDeclarations"].([]any)
 		for j, f := range functions {
-			at := fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j)
-			if err := p.declaration(f.(map[string]any), at); err != nil {
+			if err := p.declaration(f.(map[string]any), fmt.Sprintf("%s.functionDeclarations[%d]", at, j)); err != nil {
 				return err
 			}
 		}
-		if functions != nil && len(tool) > 1 {
-			delete(tool, "functionDeclarations")
+		delete(tool, "functionDeclarations")
+		if len(functions) > 0 {
 			split = append(split, map[string]any{"functionDeclarations": functions})
 		}
-		split = append(split, tool)
+		if len(tool) > 0 {
+			split = append(split, tool)
+		}
 	}
-	if list != nil {
+	if delete(setup, "tools"); split != nil {
 		setup["tools"] = split
 	}
 	return nil
@@ -202,12 +255,26 @@ func (p *parser) declaration(function map[string]any, at string) error {
 		return &FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
 	}
 	p.FunctionNames = append(p.FunctionNames, name)
-	switch function["behavior"] {
-	case nil, "BLOCKING", "NON_BLOCKING":
-	case "UNSPECIFIED":
+	behavior, _ := function["behavior"].(string)
+	switch behavior {
+	case "BLOCKING", "NON_BLOCKING":
+	case "", "UNSPECIFIED":
 		delete(function, "behavior")
+		return nil
 	default:
 		return &FieldError{Field: at + ".behavior", Problem: "must be BLOCKING or NON_BLOCKING"}
+	}
+	// What the model cannot do otherwise it is not told: some close the session for the very field.
+	only := map[calls]string{callsSync: "BLOCKING", callsAsync: "NON_BLOCKING"}[p.row.calls]
+	if only == "" {
+		if p.behavior == nil {
+			p.behavior = make(map[string]string)
+		}
+		p.behavior[name] = behavior
+		return nil
+	}
+	if delete(function, "behavior"); behavior != only {
+		p.warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, p.backend, p.Model, only)
 	}
 	return nil
 }

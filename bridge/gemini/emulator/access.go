@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
@@ -24,35 +25,40 @@ func (e *apiError) write(w http.ResponseWriter) {
 
 // admit checks the credentials of a request in all the places where clients put them. It returns the ephemeral token
 // of a constrained one.
-func (e *Emulator) admit(r *http.Request, constrained bool) (*token, *apiError) {
-	key := r.Header.Get("X-Goog-Api-Key")
-	if key == "" {
-		key = r.URL.Query().Get("key")
-	}
-	access := r.URL.Query().Get("access_token")
-	for _, scheme := range []string{"Token ", "Bearer "} {
-		if value, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme); ok && access == "" {
-			access = value
-		}
-	}
+func (e *Emulator) admit(r *http.Request, to endpoint) (*token, *apiError) {
+	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
+	bearer := authorization(r, "Bearer ")
+	access := cmp.Or(r.URL.Query().Get("access_token"), authorization(r, "Token "), bearer)
 	for _, secret := range []string{key, access} {
 		switch {
-		case strings.HasPrefix(secret, "invalid"):
-			return nil, &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."}
 		case strings.HasPrefix(secret, "forbidden"):
-			return nil, &apiError{http.StatusForbidden, "PERMISSION_DENIED", "The caller does not have permission."}
+			return nil, refusals[http.StatusForbidden]
 		case strings.HasPrefix(secret, "exhausted"):
-			return nil, &apiError{http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", "You exceeded your current quota."}
+			return nil, refusals[http.StatusTooManyRequests]
 		}
 	}
-	if !constrained {
+	switch {
+	case strings.HasPrefix(key, "invalid"):
+		return nil, &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."}
+	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), to.vertex && bearer == "":
+		return nil, refusals[http.StatusUnauthorized]
+	case !to.constrained:
 		return nil, nil
 	}
 	t := e.tokens.find(access)
 	if t == nil {
-		return nil, &apiError{http.StatusUnauthorized, "UNAUTHENTICATED", "Request had invalid authentication credentials."}
+		return nil, refusals[http.StatusUnauthorized]
 	}
 	return t, nil
+}
+
+// authorization returns the credentials of an Authorization header of this scheme, or "".
+func authorization(r *http.Request, scheme string) string {
+	value, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
+	if !ok {
+		return ""
+	}
+	return value
 }
 
 // token is an ephemeral token: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.

@@ -7,18 +7,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // call is a function call that was not answered yet.
 type call struct {
 	id, name string
-	args     any
+	args     json.RawMessage
 	blocking bool
 }
 
 type functionResponse struct {
 	ID, Name     string
-	Response     map[string]any
+	Response     json.RawMessage
 	Scheduling   string
 	WillContinue bool
 }
@@ -41,9 +42,23 @@ func (s *session) sendCalls(calls []*call) error {
 	for _, c := range calls {
 		s.calls[c.id] = c
 		list = append(list, object{"id": c.id, "name": c.name, "args": c.args})
+		s.tell(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
-	return s.send(object{"toolCall": object{"functionCalls": list}})
+	s.asked = time.Now()
+	if err := s.withhold(); err != nil {
+		return err
+	}
+	if err := s.send(object{"toolCall": object{"functionCalls": list}}); err != nil {
+		return err
+	}
+	if err := s.changed(); err != nil { // a session resumed from here knows of the call
+		return err
+	}
+	return s.moment(OnToolCall)
 }
+
+// waits reports whether the model hears nothing before its call is answered.
+func (s *session) waits() bool { return s.setup.profile.blocks && s.blocked() }
 
 // cancelCalls takes back the calls that the model waits for. The others go on while people talk.
 func (s *session) cancelCalls() error {
@@ -62,15 +77,18 @@ func (s *session) cancelCalls() error {
 
 // toolResponse takes results. Those of unknown calls are ignored, as Google does.
 func (s *session) toolResponse(responses []functionResponse) error {
+	if err := s.moment(OnToolResponse); err != nil {
+		return err
+	}
 	for _, r := range responses {
 		switch {
-		case r.Scheduling == "" || r.Scheduling == "SCHEDULING_UNSPECIFIED":
-		case s.setup.profile.noScheduling:
+		case r.Scheduling != "" && s.setup.profile.noScheduling:
 			return invalid("Function response scheduling is not supported for this model.")
-		case !slices.Contains([]string{"SILENT", "WHEN_IDLE", "INTERRUPT"}, r.Scheduling):
-			return invalid("Invalid value at 'tool_response.function_responses[0].scheduling' (Scheduling), %q", r.Scheduling)
+		case r.WillContinue && s.endpoint.vertex:
+			return newClosing(closeInvalid, "")
 		}
 		c := s.calls[r.ID]
+		s.tell(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
 		if c == nil {
 			continue
 		}
@@ -82,7 +100,11 @@ func (s *session) toolResponse(responses []functionResponse) error {
 }
 
 func (s *session) result(c *call, r functionResponse) error {
-	if len(r.Response) == 0 && !r.WillContinue {
+	var response map[string]any
+	if err := json.Unmarshal(r.Response, &response); err != nil {
+		response = nil // there is none
+	}
+	if len(response) == 0 && !r.WillContinue {
 		// gemini-3.8-live does not take {} for an answer and asks again.
 		delete(s.calls, c.id)
 		return s.sendCalls([]*call{{id: newCallID(), name: c.name, args: c.args, blocking: c.blocking}})
@@ -90,11 +112,7 @@ func (s *session) result(c *call, r functionResponse) error {
 	if !r.WillContinue {
 		delete(s.calls, c.id)
 	}
-	result, err := json.Marshal(r.Response)
-	if err != nil {
-		return err
-	}
-	s.remember("tool", string(result))
+	s.remember("tool", string(r.Response))
 	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
 	}
@@ -108,7 +126,7 @@ func (s *session) result(c *call, r functionResponse) error {
 			return err
 		}
 	}
-	return s.speak(plainText(r.Response), fmt.Sprintf("The tool %s says: %s", c.name, result), true)
+	return s.speak(plainText(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response), true)
 }
 
 // plainText is what of a result can be said: its values in the order of their names.

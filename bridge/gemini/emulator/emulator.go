@@ -7,12 +7,19 @@
 //	/ground             answers with the metadata of a Google search
 //	/image              answers with an image part besides the voice
 //	/history            says what it remembers of the conversation
+//	/goaway 5s          announces that the connection ends in 5 s, and ends it then
+//	/stall 8s           sends nothing for 8 s, then all that has gathered
+//	/close 1011 reason  closes the connection with this code; without a reason with the one that Google gives
+//	/drop               ends the TCP connection without a word
 //
 // Keys are not checked, except that keys which begin with "invalid", "forbidden" or "exhausted" are refused as Google
-// refuses them.
+// refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token.
+//
+// By itself nothing goes wrong. What shall, and how long connections, sessions and handles last, is in a Scenario.
 package emulator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -47,29 +54,47 @@ type Options struct {
 
 	// Espeak is the program that speaks typed text. "" looks for espeak-ng, NoVoice has none.
 	Espeak string
+
+	// Scenario says how long things last and what goes wrong.
+	Scenario Scenario
+
+	// Observe, if not nil, is told what happens, for tests. It is called by the goroutines of the connections, for each
+	// connection in order, and must not block.
+	Observe func(Event)
 }
 
 // Emulator serves the Live API and a little of the REST API on any prefix of any path. It is an http.Handler.
 type Emulator struct {
-	log     *slog.Logger
-	persona Persona
-	espeak  string // path, "" without
+	log      *slog.Logger
+	persona  Persona
+	espeak   string // path, "" without
+	scenario Scenario
+	observe  func(Event)
 
 	tokens tokenStore
 	memory memory
 
 	sessions sync.WaitGroup // Add under mu, while not closed
 
-	mu     sync.Mutex
-	closed bool
-	cancel map[*session]context.CancelFunc // of those that run
+	mu       sync.Mutex
+	closed   bool
+	cancel   map[*session]context.CancelFunc // of those that run
+	count    int                             // of connections so far
+	struck   []int                           // how often each fault has
+	occupied map[*session]bool               // by sessions that are connected
 }
 
-// New returns an emulator. Close ends it.
+// New returns an emulator. Close ends it. It panics if the scenario makes no sense: Scenario.Validate says so before.
 func New(o Options) *Emulator {
+	if err := o.Scenario.Validate(); err != nil {
+		panic("emulator: scenario: " + err.Error())
+	}
 	e := &Emulator{
-		log: o.Logger, persona: o.Persona, espeak: o.Espeak,
-		cancel: make(map[*session]context.CancelFunc),
+		log: o.Logger, persona: o.Persona, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
+		memory:   memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
+		cancel:   make(map[*session]context.CancelFunc),
+		struck:   make([]int, len(o.Scenario.Faults)),
+		occupied: make(map[*session]bool),
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -94,10 +119,17 @@ func (e *Emulator) Close() {
 	e.sessions.Wait()
 }
 
-// livePath matches the Live API below any prefix; the first group is set for Google's own API and names its version,
-// the last one is set for ephemeral tokens. Vertex has a slash where the Gemini API has a dot.
+// livePath matches the Live API below any prefix: Google's own with its version and perhaps the method for ephemeral
+// tokens, or Vertex's, which has a slash where the other has a dot.
 var livePath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
-	`cloud\.aiplatform\.(?:v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
+	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
+
+// endpoint is which of Google's APIs a client has come to.
+type endpoint struct {
+	version     string
+	vertex      bool
+	constrained bool // for ephemeral tokens
+}
 
 var slashes = regexp.MustCompile(`//+`)
 
@@ -106,7 +138,7 @@ var slashes = regexp.MustCompile(`//+`)
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := slashes.ReplaceAllString(r.URL.Path, "/")
 	if m := livePath.FindStringSubmatch(path); m != nil {
-		e.serveLive(w, r, m[1], m[2] != "")
+		e.serveLive(w, r, endpoint{version: m[1] + m[2], vertex: m[2] != "", constrained: m[3] != ""})
 		return
 	}
 	e.serveREST(w, r, path)
@@ -119,31 +151,44 @@ var upgrader = websocket.Upgrader{
 	CheckOrigin:     func(*http.Request) bool { return true },
 }
 
-func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, version string, constrained bool) {
-	token, refused := e.admit(r, constrained)
-	if refused != nil {
-		refused.write(w)
-		return
-	}
+func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to endpoint) {
 	// The session's end is a matter of the emulator: the request's context ends with the upgrade.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	s := newSession(e, version, token)
+	s := newSession(e, to)
 	if !e.enter(s, cancel) {
-		(&apiError{http.StatusServiceUnavailable, "UNAVAILABLE", "The service is currently unavailable."}).write(w)
+		refusals[http.StatusServiceUnavailable].write(w)
 		return
 	}
 	defer e.leave(s)
+	token, refused := e.admit(r, to)
+	if refused == nil && e.scenario.BusyHTTP && e.busy() {
+		refused = refusals[http.StatusTooManyRequests]
+	}
+	if refused == nil {
+		var dropped bool
+		if refused, dropped = s.handshake(ctx, r); dropped {
+			s.tell(Event{What: Refused, Code: websocket.CloseAbnormalClosure})
+			drop(w)
+			return
+		}
+	}
+	if refused != nil {
+		s.tell(Event{What: Refused, Code: refused.code, Text: refused.message})
+		refused.write(w)
+		return
+	}
+	s.token = token
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return // Upgrade has answered
 	}
 	start := time.Now()
 	err = s.run(ctx, ws)
-	e.log.Info("live session ended", "model", s.setup.model, "duration", time.Since(start), "reason", err)
+	e.log.Info("live session ended", "connection", s.number, "model", s.setup.model, "duration", time.Since(start), "reason", err)
 }
 
-// enter notes a session that begins, unless the emulator is closed.
+// enter numbers a connection that begins, unless the emulator is closed.
 func (e *Emulator) enter(s *session, cancel context.CancelFunc) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,6 +197,8 @@ func (e *Emulator) enter(s *session, cancel context.CancelFunc) bool {
 	}
 	e.sessions.Add(1)
 	e.cancel[s] = cancel
+	e.count++
+	s.number = e.count
 	return true
 }
 
@@ -160,6 +207,34 @@ func (e *Emulator) leave(s *session) {
 	delete(e.cancel, s)
 	e.mu.Unlock()
 	e.sessions.Done()
+}
+
+// busy reports whether there are as many sessions as may be.
+func (e *Emulator) busy() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.full()
+}
+
+func (e *Emulator) full() bool {
+	return e.scenario.MaxSessions > 0 && len(e.occupied) >= e.scenario.MaxSessions
+}
+
+// occupy takes one of the places for sessions, if there is one left. vacate gives it back.
+func (e *Emulator) occupy(s *session) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.full() {
+		return false
+	}
+	e.occupied[s] = true
+	return true
+}
+
+func (e *Emulator) vacate(s *session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.occupied, s)
 }
 
 // trimModel takes "models/" or the path of a Vertex model off a name.

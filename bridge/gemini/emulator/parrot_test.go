@@ -1,6 +1,7 @@
 package emulator_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -155,7 +156,7 @@ func TestNoInterruption(t *testing.T) {
 
 func TestManualActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
+		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`)
 		p.speak(tone(16000, 440, time.Second)) // outside of an activity
 		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
 		p.audio(tone(16000, 1000, time.Second))
@@ -218,14 +219,16 @@ func TestClientContent(t *testing.T) {
 
 func TestHistoryGetsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"model":"gemini-3.1-flash-live-preview","historyConfig":{"initialHistoryInClientContent":true}}`)
-		p.send(content("earlier", true))
-		p.text("/history")
-		if s := p.turn(); !strings.HasPrefix(s.text, "I remember 2 turns. user: earlier") {
-			t.Errorf("says %q", s.text)
+		r := newRaw(t, newPeer(t, silent), livePath, nil)
+		r.write(`{"setup":{"model":"models/gemini-3.1-flash-live-preview","outputAudioTranscription":{},"historyConfig":{"initialHistoryInClientContent":true}}}`)
+		r.write(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"earlier"}]}]}}`)
+		r.write(`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"indeed"}]}],"turnComplete":true}}`)
+		r.write(`{"realtimeInput":{"text":"/history"}}`)
+		if said := r.turn(); !strings.Contains(said, "I remember 3 turns. user: earlier | model: indeed") {
+			t.Errorf("says %s", said)
 		}
-		p.send(content("now", true)) // which this model does not take
-		p.closes(1007, "invalid argument")
+		r.write(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"now"}]}],"turnComplete":true}}`) // which this model does not take
+		r.closes(1007, "invalid argument")
 	})
 }
 
@@ -268,12 +271,16 @@ func TestCommands(t *testing.T) {
 	})
 }
 
-func TestTextModel(t *testing.T) {
+// TestManualActivityNeedsItsCoverage is what gemini-3.x was seen to do without TURN_INCLUDES_ALL_INPUT.
+func TestManualActivityNeedsItsCoverage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`)
-		p.text("hello")
-		if s := p.turn(); len(s.audio) != 0 || !strings.Contains(fmt.Sprint(s.fields), `{"text":"You said: hello"}`) {
-			t.Errorf("%s", s.fields)
+		r := newRaw(t, newPeer(t, silent), livePath, nil)
+		r.write(`{"setup":{"model":"models/gemini-3.8-live","realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}}`)
+		r.write(`{"realtimeInput":{"activityStart":{}}}`)
+		r.write(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"` + base64.StdEncoding.EncodeToString(make([]byte, 32000)) + `"}}}`)
+		r.write(`{"realtimeInput":{"activityEnd":{}}}`)
+		if said := r.turn(); strings.Contains(said, "inlineData") || strings.Contains(said, "interrupted") {
+			t.Errorf("%s", said)
 		}
 	})
 }

@@ -83,7 +83,7 @@ func join(t testing.TB, client *gemini.Client, config string) *peer {
 
 func resume(t testing.TB, client *gemini.Client, config, handle string) *peer {
 	t.Helper()
-	parsed, err := gemini.ParseConfig(json.RawMessage(config), "config")
+	parsed, err := new(gemini.Client).ParseConfig(json.RawMessage(config), "config")
 	if err != nil {
 		t.Fatal(err)
 	}

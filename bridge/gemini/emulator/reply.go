@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini"
 	"voxgate/media"
@@ -38,16 +42,43 @@ func (s *session) command(text string) error {
 	case "/history":
 		var lines []string
 		for _, m := range s.history {
-			lines = append(lines, m.role+": "+m.text)
+			lines = append(lines, m.Role+": "+m.Text)
 		}
 		said := fmt.Sprintf("I remember %d turns. ", len(lines))
 		return s.speak(said, said+strings.Join(lines, " | "), false)
+	case "/goaway", "/stall", "/close", "/drop":
+		return s.byHand(word, rest)
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
 	default:
 		said := "You said: " + text
 		return s.speak(said, said, false)
 	}
+}
+
+// byHand does what a fault does, for people who try.
+func (s *session) byHand(command, rest string) error {
+	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	switch command {
+	case "/drop":
+		return newClosing(websocket.CloseAbnormalClosure, "")
+	case "/close":
+		code, err := strconv.Atoi(word)
+		if err != nil || !validCode(code) {
+			return s.speak("There is no such code.", "There is no such code.", false)
+		}
+		return newClosing(code, strings.TrimSpace(reason))
+	}
+	d, err := time.ParseDuration(word)
+	if err != nil || d <= 0 {
+		d = 5 * time.Second // long enough to look at
+	}
+	if command == "/stall" {
+		s.stall(d, false)
+		return nil
+	}
+	s.agenda.add(d, s.expire)
+	return s.goAway(d)
 }
 
 // askTool calls a declared function, as "NAME {json}" says.

@@ -23,7 +23,7 @@ func (e *Emulator) serveREST(w http.ResponseWriter, r *http.Request, path string
 		(&apiError{http.StatusNotFound, "NOT_FOUND", "Requested entity was not found."}).write(w)
 		return
 	}
-	if _, refused := e.admit(r, false); refused != nil {
+	if _, refused := e.admit(r, endpoint{}); refused != nil {
 		refused.write(w)
 		return
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
-// types, [] repeats, map has names of its own, any is not looked into. Google refuses a message for one unknown name.
+// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration. Google refuses a message
+// for one unknown name or value.
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map
@@ -23,14 +24,14 @@ PrebuiltVoice voiceName:string
 ThinkingConfig includeThoughts:bool thinkingBudget:int thinkingLevel:string
 TranslationConfig targetLanguageCode:string echoTargetLanguage:bool
 Tool functionDeclarations:[]Function googleSearch:any googleSearchRetrieval:any codeExecution:any urlContext:any googleMaps:any enterpriseWebSearch:any
-Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any behavior:string
-Schema type:string format:string title:string description:string nullable:bool enum:[]string items:Schema properties:map[Schema] required:[]string propertyOrdering:[]string anyOf:[]Schema maxItems:int minItems:int maxLength:int minLength:int maxProperties:int minProperties:int maximum:number minimum:number pattern:string default:any example:any
-RealtimeInputConfig automaticActivityDetection:ActivityDetection activityHandling:string turnCoverage:string interimTranscriptTimestampEnabled:bool
-ActivityDetection disabled:bool startOfSpeechSensitivity:string endOfSpeechSensitivity:string prefixPaddingMs:int silenceDurationMs:int
+Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any behavior:Behavior
+Schema type:Type format:string title:string description:string nullable:bool enum:[]string items:Schema properties:map[Schema] required:[]string propertyOrdering:[]string anyOf:[]Schema maxItems:int minItems:int maxLength:int minLength:int maxProperties:int minProperties:int maximum:number minimum:number pattern:string default:any example:any
+RealtimeInputConfig automaticActivityDetection:ActivityDetection activityHandling:ActivityHandling turnCoverage:TurnCoverage interimTranscriptTimestampEnabled:bool
+ActivityDetection disabled:bool startOfSpeechSensitivity:StartSensitivity endOfSpeechSensitivity:EndSensitivity prefixPaddingMs:int silenceDurationMs:int
 SessionResumption handle:string transparent:bool
 Compression triggerTokens:int slidingWindow:SlidingWindow
 SlidingWindow targetTokens:int
-Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:string
+Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:TranscriptionMode
 Proactivity proactiveAudio:bool
 SafetySetting category:string method:string threshold:string
 HistoryConfig initialHistoryInClientContent:bool
@@ -40,11 +41,19 @@ Blob mimeType:string data:bytes displayName:string
 ClientContent turns:[]Content turnComplete:bool
 RealtimeInput audio:Blob video:Blob text:string audioStreamEnd:bool activityStart:Empty activityEnd:Empty mediaChunks:[]Blob
 ToolResponse functionResponses:[]FunctionResponse
-FunctionResponse id:string name:string response:map scheduling:string willContinue:bool parts:any
+FunctionResponse id:string name:string response:map scheduling:Scheduling willContinue:bool parts:any
 ContextUpdate systemInstruction:Content tools:ToolsUpdate
 ToolsUpdate tools:[]Tool
 AuthToken uses:int expireTime:string newSessionExpireTime:string bidiGenerateContentSetup:Setup fieldMask:string
 Empty
+=Type TYPE_UNSPECIFIED STRING NUMBER INTEGER BOOLEAN ARRAY OBJECT NULL
+=Behavior UNSPECIFIED BLOCKING NON_BLOCKING
+=Scheduling SCHEDULING_UNSPECIFIED SILENT WHEN_IDLE INTERRUPT
+=ActivityHandling ACTIVITY_HANDLING_UNSPECIFIED START_OF_ACTIVITY_INTERRUPTS NO_INTERRUPTION
+=TurnCoverage TURN_COVERAGE_UNSPECIFIED TURN_INCLUDES_ONLY_ACTIVITY TURN_INCLUDES_ALL_INPUT TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO
+=StartSensitivity START_SENSITIVITY_UNSPECIFIED START_SENSITIVITY_HIGH START_SENSITIVITY_LOW
+=EndSensitivity END_SENSITIVITY_UNSPECIFIED END_SENSITIVITY_HIGH END_SENSITIVITY_LOW
+=TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
 `
 
 // types is the grammar, read: type, field, type of the field.
@@ -52,12 +61,27 @@ var types = func() map[string]map[string]string {
 	all := make(map[string]map[string]string)
 	for line := range strings.Lines(strings.TrimSpace(grammar)) {
 		words := strings.Fields(line)
+		if strings.HasPrefix(line, "=") {
+			continue
+		}
 		fields := make(map[string]string, len(words)-1)
 		for _, word := range words[1:] {
 			name, kind, _ := strings.Cut(word, ":")
 			fields[name] = kind
 		}
 		all[words[0]] = fields
+	}
+	return all
+}()
+
+// enums is the rest of the grammar: the values of each enumeration.
+var enums = func() map[string][]string {
+	all := make(map[string][]string)
+	for line := range strings.Lines(grammar) {
+		if list, ok := strings.CutPrefix(line, "="); ok {
+			words := strings.Fields(list)
+			all[words[0]] = words[1:]
+		}
 	}
 	return all
 }()
@@ -112,6 +136,12 @@ func fit(value any, kind, path string) (any, error) {
 		return out, nil
 	}
 	ok := false
+	if values, isEnum := enums[kind]; isEnum {
+		if text, isText := value.(string); isText && slices.Contains(values, text) {
+			return value, nil
+		}
+		return wrong()
+	}
 	switch kind {
 	case "string":
 		_, ok = value.(string)

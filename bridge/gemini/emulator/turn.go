@@ -23,7 +23,8 @@ type script struct {
 // step is a piece of a turn, sent so long after its begin.
 type step struct {
 	at      time.Duration
-	content object // of serverContent; nil is an empty message
+	content object        // of serverContent; nil is an empty message
+	voice   time.Duration // that is sent with this step; text counts as the least voice there is
 }
 
 // turn is a script under way.
@@ -31,7 +32,8 @@ type turn struct {
 	*script
 	begun    time.Time
 	next     int
-	complete bool // generationComplete was sent
+	voice    time.Duration // that was sent
+	complete bool          // generationComplete was sent
 }
 
 // ahead is how much faster than played the voice is sent. Google sends a sentence in well under half its duration.
@@ -47,7 +49,7 @@ func (s *session) speech(pcm []int16, text string, extra ...object) *script {
 	sc := &script{audio: time.Duration(len(pcm)) * time.Second / gemini.OutputRate, text: text}
 	if s.setup.text {
 		parts := append([]object{{"text": text}}, extra...)
-		sc.audio, sc.steps = 0, []step{{content: object{"modelTurn": object{"parts": parts}}}}
+		sc.audio, sc.steps = 0, []step{{content: object{"modelTurn": object{"parts": parts}}, voice: 1}}
 		return sc
 	}
 	words := strings.SplitAfter(text, " ")
@@ -56,7 +58,7 @@ func (s *session) speech(pcm []int16, text string, extra ...object) *script {
 		length := chunks[i%len(chunks)]
 		n := min(len(pcm), int(length.Seconds()*gemini.OutputRate))
 		parts := []object{audioPart(pcm[:n])}
-		if i%3 == 2 && n > 480 { // the 3.x models put several parts into one event
+		if i%3 == 2 && n > 480 && !s.setup.profile.onePart { // the 3.x models put several parts into one event
 			parts = []object{audioPart(pcm[:n/2]), audioPart(pcm[n/2 : n])}
 		}
 		if i == 0 {
@@ -65,13 +67,19 @@ func (s *session) speech(pcm []int16, text string, extra ...object) *script {
 		content := object{"modelTurn": object{"parts": parts}}
 		pcm = pcm[n:]
 		sent := sc.audio - time.Duration(len(pcm))*time.Second/gemini.OutputRate
+		at := (sent - time.Duration(n)*time.Second/gemini.OutputRate) / ahead
 		// The transcript keeps step with the voice, and is complete with its last piece.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
 		if upTo > said && s.setup.outputTranscript {
-			content["outputTranscription"] = object{"text": strings.Join(words[said:upTo], "")}
+			transcription := object{"text": strings.Join(words[said:upTo], "")}
 			said = upTo
+			if s.setup.profile.onePart {
+				sc.steps = append(sc.steps, step{at: at, content: object{"outputTranscription": transcription}})
+			} else {
+				content["outputTranscription"] = transcription
+			}
 		}
-		sc.steps = append(sc.steps, step{at: (sent - time.Duration(n)*time.Second/gemini.OutputRate) / ahead, content: content})
+		sc.steps = append(sc.steps, step{at: at, content: content, voice: time.Duration(n) * time.Second / gemini.OutputRate})
 		if i == 1 {
 			sc.steps = append(sc.steps, step{at: sc.steps[len(sc.steps)-1].at}) // Google sends empty messages, too
 		}
@@ -95,6 +103,12 @@ func (s *session) next() error {
 	}
 	s.turn = &turn{script: s.queue[0], begun: time.Now()}
 	s.queue = s.queue[1:]
+	if len(s.turn.steps) > 0 {
+		s.seen[OnAnswer]++
+		if err := s.withhold(); err != nil {
+			return err
+		}
+	}
 	return s.proceed()
 }
 
@@ -115,6 +129,11 @@ func (s *session) proceed() error {
 				return err
 			}
 		} else if err := s.content(content); err != nil {
+			return err
+		}
+		before := t.voice
+		t.voice += t.steps[t.next].voice
+		if err := s.passage(OnAnswer, before, t.voice); err != nil {
 			return err
 		}
 	}
@@ -141,6 +160,7 @@ func (s *session) finish(t *turn) error {
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
+		s.tell(Event{What: Said, Text: t.text})
 	}
 	return s.content(object{"generationComplete": true})
 }
@@ -159,20 +179,30 @@ func (s *session) endTurn() error {
 // turnComplete sends the end of a turn with its usage, in one message.
 func (s *session) turnComplete(spoken time.Duration) error {
 	fields := object{"turnComplete": true}
-	if strings.Contains(s.setup.model, "extended-thinking") {
-		fields["interactionStatus"] = "IDLE" // that model's turns end before it is done
+	if s.setup.profile.saysIdle { // that model's turns end before it is done
+		fields["interactionStatus"] = "IDLE"
+		if len(s.queue) > 0 || len(s.calls) > 0 {
+			fields["interactionStatus"] = "IN_PROGRESS"
+		}
 	}
 	// 25 tokens a second in, 25 out: https://ai.google.dev/gemini-api/docs/tokens.
 	in, out := int(s.input.Seconds()*25)+len(s.history)*8, int(spoken.Seconds()*25)
-	err := s.send(object{"serverContent": fields, "usageMetadata": object{
-		"promptTokenCount": in, "responseTokenCount": out, "totalTokenCount": in + out,
-		"promptTokensDetails":   []object{{"modality": "AUDIO", "tokenCount": in}},
-		"responseTokensDetails": []object{{"modality": "AUDIO", "tokenCount": out}},
-	}})
-	if err != nil || !s.setup.resumption {
-		return err
+	response := "response"
+	if s.endpoint.vertex {
+		response = "candidates"
 	}
-	return s.giveHandle()
+	err := s.send(object{"serverContent": fields, "usageMetadata": object{
+		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
+		"promptTokensDetails":      []object{{"modality": "AUDIO", "tokenCount": in}},
+		response + "TokensDetails": []object{{"modality": "AUDIO", "tokenCount": out}},
+	}})
+	if err == nil {
+		err = s.changed()
+	}
+	if err == nil {
+		err = s.moment(OnTurnComplete)
+	}
+	return err
 }
 
 // interrupt ends the present turn because the user has come in. What waits for its end is still said later.

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,9 +48,12 @@ type clientMessage struct {
 	}
 	RealtimeInput *realtimeInput
 	ToolResponse  *struct{ FunctionResponses []functionResponse }
-	ContextUpdate *struct {
-		Tools *struct{ Tools []wireTool }
-	}
+	ContextUpdate *contextUpdate
+}
+
+type contextUpdate struct {
+	SystemInstruction *content
+	Tools             *struct{ Tools []wireTool }
 }
 
 type realtimeInput struct {
@@ -82,6 +87,19 @@ func (c content) text() string {
 	return strings.Join(texts, " ")
 }
 
+// checkAudio refuses audio in a turn that is not at 16 kHz.
+func (c content) checkAudio() error {
+	for _, p := range c.Parts {
+		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
+			continue
+		}
+		if _, rate, err := p.InlineData.pcm(); err != nil || rate != 16000 {
+			return &closing{closePolicy, notEnabled}
+		}
+	}
+	return nil
+}
+
 type blob struct {
 	MIMEType string `json:"mimeType"`
 	Data     []byte `json:"data"`
@@ -112,8 +130,9 @@ func (b *blob) pcm() ([]int16, int, error) {
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
 // decode reads a message after the setup. Audio, which is nearly all of what comes, takes a short way when it is
-// written as Google's SDKs write it.
-func decode(data []byte) (*clientMessage, error) {
+// written as Google's SDKs write it. A message of another protocol, as session.update of OpenAI's that Mastra sends, is no
+// error: its names are returned instead.
+func decode(data []byte) (m *clientMessage, foreign []string, err error) {
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
 			RealtimeInput struct {
@@ -123,24 +142,41 @@ func decode(data []byte) (*clientMessage, error) {
 		dec := json.NewDecoder(bytes.NewReader(data))
 		dec.DisallowUnknownFields()
 		if dec.Decode(&m) == nil && !dec.More() {
-			return &clientMessage{RealtimeInput: &realtimeInput{Audio: m.RealtimeInput.Audio}}, nil
+			return &clientMessage{RealtimeInput: &realtimeInput{Audio: m.RealtimeInput.Audio}}, nil, nil
 		}
+	}
+	if foreign := foreignNames(data); foreign != nil {
+		return nil, foreign, nil
 	}
 	tree, err := check(data, "Message", "")
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, nil, invalid("%v", err)
 	}
 	if _, ok := tree["setup"]; ok {
-		return nil, invalid("Setup message must be the first and only the first message.")
+		return nil, nil, invalid("Setup message must be the first and only the first message.")
 	}
 	if len(tree) != 1 {
-		return nil, invalid("Request contains an invalid argument: exactly one message type must be set.")
+		return nil, nil, invalid("Request contains an invalid argument: exactly one message type must be set.")
 	}
-	var m clientMessage
-	if err := remarshal(tree, &m); err != nil {
-		return nil, invalid("Request contains an invalid argument.")
+	m = new(clientMessage)
+	if err := remarshal(tree, m); err != nil {
+		return nil, nil, newClosing(closeInvalid, "")
 	}
-	return &m, nil
+	return m, nil, nil
+}
+
+// foreignNames returns the names in a message that has none of ours, else nil.
+func foreignNames(data []byte) []string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
+		return nil
+	}
+	for name := range fields {
+		if types["Message"][camelPath(name)] != "" {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(fields))
 }
 
 // decodeSetup reads the first message and returns the fields of its setup.

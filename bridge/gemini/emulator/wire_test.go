@@ -63,14 +63,20 @@ func TestPaths(t *testing.T) {
 		{livePath + "Constrained", false}, // without a token
 		{"/ws/else", false},
 	} {
-		ws, err := connect(t, base+c.path, nil)
+		var header http.Header
+		model := "models/gemini-3.8-live"
+		if strings.Contains(c.path, "aiplatform") {
+			header = http.Header{"Authorization": {"Bearer token"}}
+			model = "projects/p/locations/l/publishers/google/" + model
+		}
+		ws, err := connect(t, base+c.path, header)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.path, err)
 		}
 		if err != nil {
 			continue
 		}
-		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live"}}`)); err != nil {
+		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"`+model+`"}}`)); err != nil {
 			t.Error(err)
 		}
 		kind, data, err := ws.ReadMessage()
@@ -86,6 +92,8 @@ func TestKeys(t *testing.T) {
 		query, header, value, want string
 	}{
 		{"", "X-Goog-Api-Key", "any", ""},
+		{"", "Authorization", "Bearer invalid", "401 "},
+		{"", "Authorization", "Bearer expired-1", "UNAUTHENTICATED"},
 		{"?key=any", "", "", ""},
 		{"", "", "", ""},
 		{"", "Authorization", "Bearer any", ""},
@@ -144,7 +152,10 @@ func TestStrict(t *testing.T) {
 		{[]string{setup, `{"setup":{},"realtimeInput":{}}`}, 1007, "Setup"},
 		{[]string{setup, `{"toolResponse":{},"realtimeInput":{}}`}, 1007, "exactly one"},
 		{[]string{setup, `{}`}, 1007, "exactly one"},
-		{[]string{setup, `{"session.update":{}}`}, 1007, `Unknown name "session.update": Cannot find field.`},
+		{[]string{setup, `{"realtimeInput":{},"type":"x"}`}, 1007, `Unknown name "type": Cannot find field.`},
+		{[]string{setup, `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{}]}]}}}`}, 1007, `'context_update.tools.tools[0].function_declarations[0]'`},
+		{[]string{setup, `{"contextUpdate":{"tools":[]}}`}, 1007, `Invalid value at 'context_update.tools'`},
+		{[]string{setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAAA"}}]}]}}`}, 1008, "not implemented, or supported"},
 		{[]string{setup, `{"realtimeInput":{"audio":{"data":"AAAA","mimeType":"audio/pcm;rate=16000","x":1}}}`}, 1007, `Unknown name "x" at 'realtime_input.audio'`},
 		{[]string{setup, `{"realtimeInput":{"audio":{"data":"????","mimeType":"audio/pcm"}}}`}, 1007, `Invalid value at 'realtime_input.audio.data'`},
 		{[]string{setup, `{"realtimeInput":{"audio":{"data":"AAAA","mimeType":"audio/opus"}}}`}, 1007, `Unsupported MIME type`},

@@ -1,0 +1,439 @@
+package emulator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// witness collects what an emulator tells.
+type witness struct {
+	mu     sync.Mutex
+	events []emulator.Event
+}
+
+func (w *witness) observe(ev emulator.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, ev)
+}
+
+// of returns the events of a kind.
+func (w *witness) of(what emulator.What) []emulator.Event {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []emulator.Event
+	for _, ev := range w.events {
+		if ev.What == what {
+			list = append(list, ev)
+		}
+	}
+	return list
+}
+
+// newScene starts an emulator with a scenario and a witness.
+func newScene(t testing.TB, sc emulator.Scenario) (*gemini.Client, *witness) {
+	t.Helper()
+	w := new(witness)
+	return newPeer(t, emulator.Options{Espeak: emulator.NoVoice, Scenario: sc, Observe: w.observe}), w
+}
+
+// with is a scenario of faults.
+func with(faults ...emulator.Fault) emulator.Scenario { return emulator.Scenario{Faults: faults} }
+
+const toolSetup = `{"tools":[{"functionDeclarations":[{"name":"f"}]}]}`
+
+// moments brings a session to each moment.
+var moments = map[emulator.Moment]func(p *peer){
+	emulator.OnReady:        func(*peer) {},
+	emulator.OnAudio:        func(p *peer) { p.audio(make([]int16, 320)) },
+	emulator.OnSpeechStart:  func(p *peer) { p.audio(tone(16000, 440, time.Second)) },
+	emulator.OnSpeechEnd:    func(p *peer) { p.speak(tone(16000, 440, time.Second)) },
+	emulator.OnText:         func(p *peer) { p.text("hello") },
+	emulator.OnAnswer:       func(p *peer) { p.text("hello") },
+	emulator.OnTurnComplete: func(p *peer) { p.text("hello") },
+	emulator.OnToolCall:     func(p *peer) { p.text("/tool f") },
+	emulator.OnToolResponse: func(p *peer) { p.text("/tool f"); p.respond("nobody's", `{"a":1}`, "") },
+	emulator.OnContextUpdate: func(p *peer) {
+		p.send(gemini.ClientMessage{ContextUpdate: &gemini.ContextUpdate{Tools: json.RawMessage(`{}`)}})
+	},
+	emulator.OnGoAway: func(*peer) { time.Sleep(2 * time.Minute) },
+	emulator.OnAge:    func(*peer) { time.Sleep(2 * time.Minute) },
+}
+
+// TestFaultsAtEveryMoment ends a session in each way at each moment.
+func TestFaultsAtEveryMoment(t *testing.T) {
+	ends := map[string]struct {
+		do     emulator.Fault
+		code   int
+		reason string
+	}{
+		"normal":      {emulator.Fault{Close: 1000}, 1000, ""},
+		"no frame":    {emulator.Fault{Drop: true}, 1006, ""},
+		"half":        {emulator.Fault{DropMidFrame: true}, 1006, ""},
+		"1006":        {emulator.Fault{Close: 1006}, 1006, ""},
+		"invalid":     {emulator.Fault{Close: 1007}, 1007, "Request contains an invalid argument."},
+		"aborted":     {emulator.Fault{Close: 1008}, 1008, "The operation was aborted"},
+		"not enabled": {emulator.Fault{Close: 1008, Reason: "Operation is not implemented, or supported, or enabled."}, 1008, "Operation is not"},
+		"internal":    {emulator.Fault{Close: 1011}, 1011, "Internal error encountered."},
+		"unavailable": {emulator.Fault{Close: 1011, Reason: "The service is currently unavailable."}, 1011, "The service is"},
+	}
+	for moment, reach := range moments {
+		for name, end := range ends {
+			t.Run(fmt.Sprintf("%s/%s", moment, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fault := end.do
+					fault.On = moment
+					sc := with(fault)
+					sc.ConnectionAge, sc.GoAwayLead = 2*time.Minute, time.Minute
+					client, w := newScene(t, sc)
+					p := join(t, client, toolSetup)
+					p.t = deafTB{t} // what is sent after the end fails
+					reach(p)
+					p.t = t
+					p.closes(end.code, end.reason)
+					closed := w.of(emulator.Closed)
+					if len(closed) != 1 || closed[0].Code != end.code || len(w.of(emulator.Faulted)) != 1 {
+						t.Errorf("closed %+v", closed)
+					}
+				})
+			})
+		}
+	}
+}
+
+// deafTB is a test that does not mind.
+type deafTB struct{ testing.TB }
+
+func (deafTB) Fatal(...any) {}
+
+func TestFaultsBeforeTheSession(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault emulator.Fault
+		want  string
+		after time.Duration
+	}{
+		{"401", emulator.Fault{On: emulator.OnHandshake, HTTP: 401}, "HTTP 401 Unauthorized", 0},
+		{"403", emulator.Fault{On: emulator.OnHandshake, HTTP: 403}, "HTTP 403", 0},
+		{"429", emulator.Fault{On: emulator.OnHandshake, HTTP: 429}, "RESOURCE_EXHAUSTED", 0},
+		{"503 late", emulator.Fault{On: emulator.OnHandshake, HTTP: 503, After: 2 * time.Second}, "HTTP 503", 2 * time.Second},
+		{"dropped", emulator.Fault{On: emulator.OnHandshake, Drop: true}, "EOF", 0},
+		{"no upgrade", emulator.Fault{On: emulator.OnHandshake, Stall: emulator.Forever}, "deadline exceeded", 10 * time.Second},
+		{"no setupComplete", emulator.Fault{On: emulator.OnSetup, Stall: emulator.Forever}, "deadline exceeded", 10 * time.Second},
+		{"deaf", emulator.Fault{On: emulator.OnSetup, Stall: emulator.Forever, Deaf: true}, "deadline exceeded", 10 * time.Second},
+		{"close", emulator.Fault{On: emulator.OnSetup, Close: 1011}, "1011: Internal error", 0},
+		{"drop", emulator.Fault{On: emulator.OnSetup, DropMidFrame: true}, "1006", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.fault.Times = 1
+				client, _ := newScene(t, with(c.fault))
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := client.Dial(ctx, gemini.Setup{})
+				if err == nil || !strings.Contains(err.Error(), c.want) || time.Since(start) != c.after {
+					t.Errorf("%v after %v, want %q after %v", err, time.Since(start), c.want, c.after)
+				}
+				join(t, client, `{}`) // it struck once
+			})
+		})
+	}
+}
+
+// TestWhichConnection strikes where it is told to, and nowhere else.
+func TestWhichConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, w := newScene(t, with(
+			emulator.Fault{On: emulator.OnAnswer, Connections: []int{2}, Nth: 2, After: 300 * time.Millisecond, Close: 1011},
+		))
+		for n := 1; n <= 3; n++ {
+			p := join(t, client, `{}`)
+			p.text("one")
+			p.turn()
+			p.text("a longer text to be spoken")
+			if n == 2 {
+				heard := time.Duration(0)
+				for m := range p.in {
+					heard += duration(len(m.audio), 24000)
+				}
+				p.closes(1011, "Internal error")
+				if heard < 300*time.Millisecond || heard > 600*time.Millisecond {
+					t.Errorf("%v of voice before the end", heard)
+				}
+			} else {
+				p.turn()
+			}
+			_ = p.conn.Close()
+		}
+		if faults := w.of(emulator.Faulted); len(faults) != 1 || faults[0].Connection != 2 {
+			t.Errorf("%+v", faults)
+		}
+	})
+}
+
+// TestAudioMoment counts the audio and not the time.
+func TestAudioMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnAudio, After: 500 * time.Millisecond, Send: `{"error":{"code":1,"message":"half a second"}}`}))
+		p := join(t, client, `{}`)
+		p.audio(make([]int16, 16000*48/100))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for len(p.in) > 0 {
+			<-p.in
+		}
+		p.audio(make([]int16, 16000*6/100))
+		for range p.in {
+			t.Error("a message")
+		}
+		if told, ok := errors.AsType[*gemini.ServerError](p.err); !ok || told.Message != "half a second" {
+			t.Errorf("%v", p.err)
+		}
+	})
+}
+
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnAnswer, After: 300 * time.Millisecond, Times: 1, Stall: 8 * time.Second}))
+		p := join(t, client, `{}`)
+		p.text("a text that is long enough to be spoken for a second and more")
+		s := p.turn()
+		if s.complete.Sub(s.first) < 8*time.Second || duration(len(s.audio), 24000) < time.Second || !s.generated {
+			t.Errorf("%v of voice after %v", duration(len(s.audio), 24000), s.complete.Sub(s.first))
+		}
+		p.text("/stall 3s")
+		start := time.Now()
+		p.text("hello")
+		if s := p.turn(); s.text != "You said: hello" || s.first.Sub(start) < 3*time.Second {
+			t.Errorf("says %q after %v", s.text, s.first.Sub(start))
+		}
+	})
+}
+
+// TestDeafForAWhile hears late what was said meanwhile.
+func TestDeafForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, w := newScene(t, with(emulator.Fault{On: emulator.OnText, Nth: 1, Stall: 3 * time.Second, Deaf: true}))
+		p := join(t, client, `{}`)
+		start := time.Now()
+		p.text("one")
+		p.text("two")
+		if s := p.turn(); s.complete.Sub(start) < 3*time.Second {
+			t.Errorf("says %q after %v", s.text, s.complete.Sub(start))
+		}
+		if s := p.turn(); s.text != "You said: two" || len(w.of(emulator.Typed)) != 2 {
+			t.Errorf("says %q", s.text)
+		}
+	})
+}
+
+// TestFaultOnResume strikes a handle and not a fresh session.
+func TestFaultOnResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnResume, Times: 1, Close: 1008, Reason: "Requested entity was not found."}))
+		p := join(t, client, `{}`)
+		handle := p.handle()
+		_ = p.conn.Close()
+		refused(t, client, handle, 1008, "Requested entity")
+		resume(t, client, `{}`, handle)
+	})
+}
+
+// TestStallForever leaves a socket that is open, answers pings, and says nothing.
+func TestStallForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc := with(emulator.Fault{On: emulator.OnText, Stall: emulator.Forever})
+		sc.ConnectionAge = time.Minute
+		client, w := newScene(t, sc)
+		ws := newRaw(t, client, livePath, nil).ws
+		pongs := 0
+		ws.SetPongHandler(func(string) error { pongs++; return nil })
+		for _, text := range []string{`{"setup":{"model":"models/gemini-3.8-live"}}`, `{"realtimeInput":{"text":"x"}}`} {
+			if err := ws.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var reader sync.WaitGroup
+		messages := 0
+		reader.Go(func() {
+			for {
+				if _, _, err := ws.ReadMessage(); err != nil {
+					return
+				}
+				messages++
+			}
+		})
+		for range 10 {
+			time.Sleep(time.Minute)
+			if err := ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if pongs != 10 || messages != 1 || len(w.of(emulator.Closed)) != 0 {
+			t.Errorf("%d pongs, %d messages, %+v", pongs, messages, w.of(emulator.Closed))
+		}
+		_ = ws.Close()
+		reader.Wait()
+	})
+}
+
+// TestDeaf does not read, and the session does not count as open.
+func TestDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnSpeechStart, Connections: []int{1}, Stall: emulator.Forever, Deaf: true}))
+		p := join(t, client, `{}`)
+		handle := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
+		p.audio(tone(16000, 440, 60*time.Millisecond)) // which is enough
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for err := error(nil); err == nil; {
+			if err = p.conn.SendAudio(ctx, make([]int16, 320), 16000); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		}
+		q := resume(t, client, `{}`, handle)
+		q.text("hello")
+		q.turn()
+	})
+}
+
+func TestSlowPongs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{SlowPongs: 20 * time.Second})
+		ws := newRaw(t, client, livePath, nil).ws
+		came := make(chan time.Time, 2)
+		ws.SetPongHandler(func(data string) error {
+			if data == "hello" {
+				came <- time.Now()
+			}
+			return nil
+		})
+		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live"}}`)); err != nil {
+			t.Fatal(err)
+		}
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for err := error(nil); err == nil; {
+				_, _, err = ws.ReadMessage()
+			}
+		})
+		start := time.Now()
+		if err := ws.WriteControl(websocket.PingMessage, []byte("hello"), start.Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if late := (<-came).Sub(start); late != 20*time.Second {
+			t.Errorf("a pong after %v", late)
+		}
+		_ = ws.Close()
+		reader.Wait()
+	})
+}
+
+// TestDistortions has our client live with all of them at once, and looks at what is on the wire.
+func TestDistortions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{UnknownFields: true, Int64Strings: true, EmptyMessages: true})
+		p := join(t, client, toolSetup)
+		p.text("hello")
+		s := p.turn()
+		if s.text != "You said: hello" || s.empty < 2 || !strings.Contains(string(s.usage), `"totalTokenCount":"`) {
+			t.Errorf("says %q, %d empty messages, usage %s", s.text, s.empty, s.usage)
+		}
+		if all := fmt.Sprint(s.fields); !strings.Contains(all, "fieldOfTheFuture") {
+			t.Errorf("nothing unknown in %s", all)
+		}
+		if call := p.call(`/tool f {"n": 7}`); string(call.Args) != `{"n":7}` {
+			t.Errorf("the arguments became %s", call.Args)
+		}
+	})
+}
+
+func TestTypedFaults(t *testing.T) {
+	for text, want := range map[string]struct {
+		code   int
+		reason string
+		after  time.Duration
+	}{
+		"/drop":                    {1006, "", 0},
+		"/close 1011 out of seeds": {1011, "out of seeds", 0},
+		"/close 1007":              {1007, "Request contains an invalid argument.", 0},
+		"/goaway 7s":               {1008, "The operation was aborted", 7 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _ := newScene(t, emulator.Scenario{})
+			p := join(t, client, `{}`)
+			start := time.Now()
+			p.text(text)
+			goAway := time.Duration(0)
+			for m := range p.in {
+				if m.GoAway != nil {
+					goAway = *m.GoAway
+				}
+			}
+			if took := time.Since(start); took != want.after || want.after > 0 && goAway.Round(time.Second) != want.after {
+				t.Errorf("%s: after %v, goAway %v", text, took, goAway)
+			}
+			p.closes(want.code, want.reason)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := join(t, newPeer(t, silent), `{}`)
+		p.text("/close 42")
+		if s := p.turn(); s.text != "There is no such code." {
+			t.Errorf("says %q", s.text)
+		}
+	})
+}
+
+// TestCloseEndsEverything leaves no goroutine behind, wherever a session is: TestMain looks.
+func TestCloseEndsEverything(t *testing.T) {
+	for _, fault := range []emulator.Fault{
+		{On: emulator.OnHandshake, Stall: emulator.Forever},
+		{On: emulator.OnHandshake, After: time.Hour, HTTP: 401},
+		{On: emulator.OnSetup, Stall: emulator.Forever, Deaf: true},
+		{On: emulator.OnReady, Stall: time.Hour},
+		{On: emulator.OnReady, After: time.Hour, Drop: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+			e := emulator.New(emulator.Options{Scenario: with(fault)})
+			server := &http.Server{Handler: e}
+			var running sync.WaitGroup
+			running.Go(func() { _ = server.Serve(p) })
+			client := &gemini.Client{BaseURL: "http://gemini.test", NetDial: p.dial}
+			ctx, cancel := context.WithCancel(t.Context())
+			running.Go(func() {
+				if conn, err := client.Dial(ctx, gemini.Setup{}); err == nil {
+					_ = conn.Close()
+				}
+			})
+			synctest.Wait()
+			start := time.Now()
+			e.Close()
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			cancel()
+			_ = server.Close()
+			running.Wait()
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package emulator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// firstHandle is when the handle for resumption comes after setupComplete, measured on gemini-3.8-live.
+	firstHandle = 100 * time.Millisecond
+
+	// audioLimit and videoLimit are how long a session lasts that does not compress its context:
+	// https://ai.google.dev/gemini-api/docs/live-session.
+	audioLimit = 15 * time.Minute
+	videoLimit = 2 * time.Minute
+
+	// handleTTL is how long a handle is good: https://ai.google.dev/gemini-api/docs/live-session.
+	handleTTL = 2 * time.Hour
+
+	// onItsWay is how long a resumed session waits for its last connection to end: a client that closed it and dials at
+	// once has done nothing wrong, and its close may still be on its way through a busy machine.
+	onItsWay = 200 * time.Millisecond
+)
+
+// resume continues the session of a handle.
+func (s *session) resume(ctx context.Context, handle string) error {
+	sc := &s.e.scenario
+	saved, ok := s.e.memory.find(handle)
+	switch {
+	case !ok && sc.BadHandleCode == closeInvalid:
+		return &closing{closeInvalid, "Invalid session handle"}
+	case !ok:
+		return &closing{closePolicy, notFound}
+	case saved.model != s.setup.model:
+		return invalid("Request contains an invalid argument.") // the model cannot change
+	}
+	late := time.NewTimer(onItsWay)
+	defer late.Stop()
+	for {
+		busy := s.e.memory.enter(saved.conversation, s, sc.ResumeWhileOpen)
+		if busy == nil {
+			break
+		}
+		select {
+		case <-busy:
+		case <-late.C:
+			return newClosing(closeInternal, "")
+		case <-ctx.Done():
+			return goingAway()
+		}
+	}
+	s.conversation, s.history = saved.conversation, saved.history
+	s.asked = time.Now() // who resumes with an open call may not know yet that it waits
+	if !sc.ForgetCalls {
+		for id, c := range saved.calls {
+			s.calls[id] = c
+		}
+	}
+	return nil
+}
+
+// live begins what lasts as long as the connection: its age, the limit of its session, and handles.
+func (s *session) live() {
+	sc := &s.e.scenario
+	used, spoken := s.e.memory.takeUp(s.conversation)
+	if spoken != nil {
+		s.vad, s.manual, s.talking, s.rate = spoken.vad, spoken.manual, spoken.talking, spoken.rate
+	}
+	if age := sc.ConnectionAge; age > 0 && age != Forever {
+		if sc.GoAwayLead > 0 {
+			lead := min(sc.GoAwayLead, age)
+			s.agenda.add(age-lead, func() error { return s.goAway(lead) })
+		}
+		s.agenda.add(age, s.expire)
+	}
+	if limit := sc.SessionLimit; !s.setup.compresses && limit != Forever {
+		if limit == 0 {
+			limit = audioLimit
+		}
+		s.agenda.add(max(0, limit-used), s.outlive)
+	}
+	// gemini-3.8-live gives the first handle whether it was asked for one or not.
+	if s.handles() == handlesPrompt {
+		s.agenda.add(firstHandle, s.giveHandle)
+	}
+}
+
+// goAway announces the end of the connection. Google's durations have fractions.
+func (s *session) goAway(left time.Duration) error {
+	if err := s.send(object{"goAway": object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
+		return err
+	}
+	return s.moment(OnGoAway)
+}
+
+// expire ends the connection because of its age. A server that hangs does not do that either.
+func (s *session) expire() error {
+	if err := s.moment(OnAge); err != nil {
+		return err
+	}
+	switch s.stalled {
+	case 0:
+		code := s.e.scenario.CloseCode
+		if code == 0 {
+			code = closePolicy
+		}
+		return newClosing(code, s.e.scenario.CloseReason)
+	case Forever:
+		return nil
+	default:
+		s.agenda.add(time.Until(s.stallEnd), s.expire)
+		return nil
+	}
+}
+
+// outlive ends the session for good.
+func (s *session) outlive() error {
+	s.e.memory.finish(s.conversation)
+	return &closing{closeInternal, deadlineExpired}
+}
+
+// sees notes that the session has pictures, which shortens it.
+func (s *session) sees() {
+	if !s.video && !s.setup.compresses && s.e.scenario.SessionLimit == 0 {
+		s.agenda.add(videoLimit, s.outlive)
+	}
+	s.video = true
+}
+
+// depart takes the session off the books, before its client can learn of its end: it may dial again at once.
+func (s *session) depart() {
+	if s.departed {
+		return
+	}
+	s.departed = true
+	s.e.vacate(s)
+	if s.conversation == nil {
+		return
+	}
+	var kept *speech
+	if s.talking || s.vad != nil && s.vad.speaking {
+		s.unended, s.unendedRate = s.manual, s.rate
+		if !s.talking {
+			s.unended, s.unendedRate = s.vad.heard, s.vad.rate
+		}
+		if s.e.scenario.RememberSpeech {
+			s.unended = slices.Clone(s.unended) // the next connection goes on with the original
+			kept = &speech{s.vad, s.manual, s.talking, s.rate}
+		}
+	}
+	s.e.memory.leave(s.conversation, s, kept)
+}
+
+// seconds writes a duration as proto3 JSON does.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

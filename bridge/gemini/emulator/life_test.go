@@ -1,0 +1,444 @@
+package emulator_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+)
+
+// handle waits for the next handle.
+func (p *peer) handle() string {
+	p.t.Helper()
+	return p.until(func(m *message) bool { return m.Resumption != nil && m.Resumption.Resumable }).Resumption.Handle
+}
+
+// refused checks that a dial fails with a close.
+func refused(t *testing.T, client *gemini.Client, handle string, code int, reason string) {
+	t.Helper()
+	conn, err := client.Dial(t.Context(), gemini.Setup{Handle: handle})
+	if err == nil {
+		_ = conn.Close()
+		t.Errorf("accepted, want %d %s", code, reason)
+		return
+	}
+	if closed, ok := errors.AsType[*gemini.CloseError](err); !ok || closed.Code != code || !strings.Contains(closed.Reason, reason) {
+		t.Errorf("%v, want %d %s", err, code, reason)
+	}
+}
+
+func TestConnectionAge(t *testing.T) {
+	const age = 10 * time.Minute
+	for _, c := range []struct {
+		sc     emulator.Scenario
+		lead   time.Duration
+		code   int
+		reason string
+	}{
+		{emulator.Scenario{ConnectionAge: age, GoAwayLead: time.Minute}, time.Minute, 1008, "The operation was aborted"},
+		{emulator.Scenario{ConnectionAge: age}, 0, 1008, "The operation was aborted"},
+		{emulator.Scenario{ConnectionAge: age, CloseCode: 1006}, 0, 1006, ""},
+		{emulator.Scenario{ConnectionAge: age, CloseCode: 1000}, 0, 1000, ""},
+		{
+			emulator.Scenario{ConnectionAge: age, GoAwayLead: 50 * time.Second, CloseCode: 1011, CloseReason: "Deadline expired before operation could complete."},
+			50 * time.Second, 1011, "Deadline expired",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _ := newScene(t, c.sc)
+			start := time.Now()
+			p := join(t, client, `{}`)
+			told := time.Time{}
+			for m := range p.in {
+				if m.GoAway != nil {
+					told = m.at
+					if left := *m.GoAway; left > c.lead || left < c.lead-time.Second {
+						t.Errorf("goAway says %v", left)
+					}
+				}
+			}
+			if lived := time.Since(start); lived != age {
+				t.Errorf("lived %v", lived)
+			}
+			if (c.lead > 0) != !told.IsZero() || c.lead > 0 && told.Sub(start) != age-c.lead {
+				t.Errorf("told after %v", told.Sub(start))
+			}
+			p.closes(c.code, c.reason)
+		})
+	}
+}
+
+// TestSilentAfterGoAway is the server that announces its end and then hangs.
+func TestSilentAfterGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc := with(emulator.Fault{On: emulator.OnGoAway, Stall: emulator.Forever})
+		sc.ConnectionAge, sc.GoAwayLead = time.Minute, 10*time.Second
+		client, w := newScene(t, sc)
+		p := join(t, client, `{}`)
+		p.handle()
+		time.Sleep(50 * time.Second)
+		p.until(func(m *message) bool { return m.GoAway != nil })
+		time.Sleep(time.Hour)
+		if len(w.of(emulator.Closed)) != 0 || len(p.in) != 0 {
+			t.Error("not silent")
+		}
+	})
+}
+
+func TestHandleTTL(t *testing.T) {
+	for ttl, set := range map[time.Duration]emulator.Scenario{
+		2 * time.Hour: {SessionLimit: emulator.Forever},
+		time.Minute:   {SessionLimit: emulator.Forever, HandleTTL: time.Minute, BadHandleCode: 1007},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _ := newScene(t, set)
+			p := join(t, client, `{}`)
+			handle := p.handle()
+			time.Sleep(5 * time.Hour) // it ages from the end of the last connection on
+			_ = p.conn.Close()
+			time.Sleep(ttl - time.Second)
+			q := resume(t, client, `{}`, handle)
+			_ = q.conn.Close()
+			time.Sleep(ttl - time.Second)
+			q = resume(t, client, `{}`, handle)
+			_ = q.conn.Close()
+			time.Sleep(ttl + time.Second)
+			if ttl == time.Minute {
+				refused(t, client, handle, 1007, "Invalid session handle")
+			} else {
+				refused(t, client, handle, 1008, "BidiGenerateContent session not found")
+			}
+		})
+	}
+}
+
+func TestResumeWhileOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{})
+		p := join(t, client, `{}`)
+		handle := p.handle()
+		refused(t, client, handle, 1011, "Internal error")
+		p.text("hello")
+		p.turn() // the old connection lives
+		_ = p.conn.Close()
+		resume(t, client, `{}`, handle)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{ResumeWhileOpen: true})
+		p := join(t, client, `{}`)
+		resume(t, client, `{}`, p.handle())
+	})
+}
+
+// TestResumeAfterEachEnd resumes at once, however the last connection ended.
+func TestResumeAfterEachEnd(t *testing.T) {
+	for _, code := range []int{1000, 1006, 1008, 1011} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _ := newScene(t, emulator.Scenario{})
+			p := join(t, client, `{}`)
+			p.text("my name is Ada")
+			p.turn()
+			handle := p.handle()
+			p.text(fmt.Sprintf("/close %d", code))
+			for range p.in {
+				continue
+			}
+			q := resume(t, client, `{}`, handle)
+			q.text("/history")
+			if s := q.turn(); !strings.Contains(s.text, "my name is Ada") || strings.Contains(s.text, "/close") {
+				t.Errorf("says %q", s.text)
+			}
+		})
+	}
+}
+
+// TestOldHandle stands for the session as it was when the handle was given.
+func TestOldHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, w := newScene(t, emulator.Scenario{})
+		p := join(t, client, `{}`)
+		empty := p.handle()
+		p.text("one")
+		p.turn()
+		one := p.handle()
+		p.text("two")
+		p.turn()
+		_ = p.conn.Close()
+		_ = resume(t, client, `{}`, one).conn.Close()
+		_ = resume(t, client, `{}`, empty).conn.Close()
+		opened := w.of(emulator.Opened)
+		if len(opened) != 3 || opened[0].Resumed || !opened[1].Resumed {
+			t.Fatalf("%+v", opened)
+		}
+		if got := fmt.Sprint(opened[1].History); got != "[{user one} {model You said: one}]" || len(opened[2].History) != 0 {
+			t.Errorf("%v, %v", got, opened[2].History)
+		}
+	})
+}
+
+func TestMaxSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{MaxSessions: 2})
+		join(t, client, `{}`)
+		p := join(t, client, `{}`)
+		handle := p.handle()
+		refused(t, client, "", 1011, "RESOURCE_EXHAUSTED: You exceeded your current quota")
+		_ = p.conn.Close()
+		resume(t, client, `{}`, handle)
+		refused(t, client, "", 1011, "You exceeded")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		client, w := newScene(t, emulator.Scenario{MaxSessions: 1, BusyHTTP: true})
+		join(t, client, `{}`)
+		_, err := client.Dial(t.Context(), gemini.Setup{})
+		if refused, ok := errors.AsType[*gemini.HandshakeError](err); !ok || refused.Status != 429 {
+			t.Errorf("%v", err)
+		}
+		if events := w.of(emulator.Refused); len(events) != 1 || events[0].Code != 429 {
+			t.Errorf("%+v", events)
+		}
+	})
+}
+
+// picture is what a camera sends.
+var picture = gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &gemini.Blob{MIMEType: "image/jpeg", Data: []byte{1}}}}
+
+const uncompressed = `{"voxgate":{"contextCompression":false}}` // our client compresses by itself
+
+func TestSessionLimit(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		sc           emulator.Scenario
+		video        bool
+		want         time.Duration // 0: none
+	}{
+		{"audio", uncompressed, emulator.Scenario{}, false, 15 * time.Minute},
+		{"video", uncompressed, emulator.Scenario{}, true, 2 * time.Minute},
+		{"compressed", `{}`, emulator.Scenario{}, true, 0},
+		{"none", uncompressed, emulator.Scenario{SessionLimit: emulator.Forever}, true, 0},
+		{"own", uncompressed, emulator.Scenario{SessionLimit: time.Minute}, true, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, _ := newScene(t, c.sc)
+				p := join(t, client, c.config)
+				start := time.Now()
+				if c.video {
+					p.send(picture)
+					time.Sleep(time.Second)
+					p.send(picture)
+				}
+				if c.want == 0 {
+					time.Sleep(24 * time.Hour)
+					p.text("hello")
+					p.turn()
+					return
+				}
+				p.closes(1011, "Deadline expired")
+				if lived := time.Since(start); lived != c.want {
+					t.Errorf("lived %v", lived)
+				}
+			})
+		})
+	}
+}
+
+// TestSessionLimitSurvivesResumption adds the connections up, and there is no session after it.
+func TestSessionLimitSurvivesResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newScene(t, emulator.Scenario{})
+		p := join(t, client, uncompressed)
+		handle := p.handle()
+		time.Sleep(10 * time.Minute)
+		_ = p.conn.Close()
+		time.Sleep(time.Hour)
+		p = resume(t, client, uncompressed, handle)
+		start := time.Now()
+		p.closes(1011, "Deadline expired")
+		if lived := time.Since(start).Round(time.Second); lived != 5*time.Minute {
+			t.Errorf("lived %v more", lived)
+		}
+		refused(t, client, handle, 1008, "not found")
+	})
+}
+
+const oldModel = `{"model":"gemini-2.5-flash-native-audio-preview-12-2025","tools":[{"functionDeclarations":[{"name":"f"}]}]}`
+
+// resumptions returns what the updates of a turn and of what led to it say, up to a quiet second.
+func (p *peer) resumptions() string {
+	p.t.Helper()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	var said []string
+	for len(p.in) > 0 {
+		m := <-p.in
+		switch {
+		case m.Resumption != nil && m.Resumption.Resumable && m.Resumption.Handle != "":
+			said = append(said, "handle")
+		case m.Resumption != nil && !m.Resumption.Resumable && m.Resumption.Handle == "":
+			said = append(said, "none")
+		case m.ToolCalls != nil:
+			said = append(said, "call")
+		case m.Content != nil && m.Content.TurnComplete:
+			said = append(said, "complete")
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+func TestWhenHandlesAreGiven(t *testing.T) {
+	const young = `{"tools":[{"functionDeclarations":[{"name":"f","behavior":"BLOCKING"}]}]}`
+	for _, c := range []struct{ name, config, handles, start, turn, call string }{
+		{"2.5", oldModel, "", "", "none complete handle", "none call"},
+		{"3.8", young, "", "handle", "complete handle", "call handle"},
+		{"3.8, unasked", `{"voxgate":{"enableResumption":false}}`, "", "handle", "complete", "complete"},
+		{"3.8, withheld", young, "withheld", "", "none complete handle", "none call"},
+		{"never", young, "never", "", "complete", "call"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, _ := newScene(t, emulator.Scenario{Handles: c.handles})
+				p := join(t, client, c.config)
+				if got := p.resumptions(); got != c.start {
+					t.Errorf("at first: %s", got)
+				}
+				p.text("hello")
+				if got := p.resumptions(); got != c.turn {
+					t.Errorf("in a turn: %s", got)
+				}
+				p.text("/tool f")
+				if got := p.resumptions(); got != c.call {
+					t.Errorf("with a call: %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestCallsAcrossConnections answers a call on another connection than it came on.
+func TestCallsAcrossConnections(t *testing.T) {
+	const config = `{"tools":[{"functionDeclarations":[{"name":"wait","behavior":"BLOCKING"},{"name":"go"}]}]}`
+	for _, c := range []struct {
+		name, function string
+		forget, old    bool
+		want           bool // the answer is taken
+	}{
+		{"blocking", "wait", false, false, true},
+		{"non-blocking", "go", false, false, true},
+		{"forgotten", "wait", true, false, false},
+		{"the handle is older", "wait", false, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, w := newScene(t, emulator.Scenario{ForgetCalls: c.forget})
+				p := join(t, client, config)
+				before := p.handle()
+				call := p.call("/tool " + c.function)
+				handle := p.handle()
+				if c.old {
+					handle = before
+				}
+				_ = p.conn.Close()
+				q := resume(t, client, config, handle)
+				q.respond(call.ID, `{"output":"sunny"}`, "")
+				if !c.want {
+					q.text("hello")
+				}
+				said := q.turn().text
+				if s := w.of(emulator.Answered); len(s) != 1 || s[0].Ignored == c.want || s[0].ID != call.ID || s[0].Text != `{"output":"sunny"}` {
+					t.Errorf("%+v", s)
+				}
+				if strings.Contains(said, "sunny") != c.want {
+					t.Errorf("says %q", said)
+				}
+			})
+		})
+	}
+}
+
+// TestSpeechAcrossConnections cuts a word in two.
+func TestSpeechAcrossConnections(t *testing.T) {
+	for _, remember := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			client, w := newScene(t, emulator.Scenario{RememberSpeech: remember})
+			p := join(t, client, `{}`)
+			handle := p.handle()
+			p.audio(tone(16000, 440, time.Second))
+			synctest.Wait()
+			_ = p.conn.Close()
+			q := resume(t, client, `{}`, handle)
+			q.audio(tone(16000, 880, time.Second))
+			q.audio(make([]int16, 16000))
+			q.turn()
+			lost := w.of(emulator.Closed)[0]
+			if media.ToneLevel(lost.PCM, lost.Rate, 440) < 0.5 {
+				t.Error("the closed connection does not tell what it heard")
+			}
+			heard := w.of(emulator.Heard)
+			if len(heard) != 1 || heard[0].Connection != 2 {
+				t.Fatalf("%d turns", len(heard))
+			}
+			first := media.ToneLevel(heard[0].PCM[:8000], heard[0].Rate, 440) > 0.5
+			if first != remember || media.ToneLevel(heard[0].PCM[len(heard[0].PCM)-8000:], heard[0].Rate, 880) < 0.5 {
+				t.Errorf("remember %v: %d samples, the first half %v", remember, len(heard[0].PCM), first)
+			}
+		})
+	}
+}
+
+// TestObserve is what a test of the bridge can learn of a conversation.
+func TestObserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, w := newScene(t, emulator.Scenario{})
+		p := join(t, client, `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
+		speech := tone(16000, 440, time.Second)
+		p.speak(speech)
+		p.turn()
+		p.send(content("the sky is green", false))
+		p.send(content("hello", true))
+		p.turn()
+		p.send(gemini.ClientMessage{ContextUpdate: &gemini.ContextUpdate{
+			SystemInstruction: []byte(`{"parts":[{"text":"Be long."}]}`), Tools: []byte(`{"tools":[{"functionDeclarations":[{"name":"g"}]}]}`),
+		}})
+		call := p.call("/tool g {}")
+		p.respond(call.ID, `{"output":1}`, "")
+		p.turn()
+		p.turn()
+		_ = p.conn.Close()
+		opened := w.of(emulator.Opened)[0]
+		if opened.Text != "Be brief." || fmt.Sprint(opened.Tools) != "[f]" || opened.Connection != 1 || opened.Resumed {
+			t.Errorf("%+v", opened)
+		}
+		heard := w.of(emulator.Heard)
+		if len(heard) != 1 || duration(len(heard[0].PCM), heard[0].Rate) < time.Second || duration(len(heard[0].PCM), heard[0].Rate) > 1500*time.Millisecond {
+			t.Errorf("heard %d turns", len(heard))
+		}
+		if s := w.of(emulator.Appended); len(s) != 1 || fmt.Sprint(s[0].History) != "[{user the sky is green}]" {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Typed); len(s) != 2 || s[0].Text != "hello" {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Updated); len(s) != 1 || s[0].Text != "Be long." || fmt.Sprint(s[0].Tools) != "[g]" {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Called); len(s) != 1 || s[0].Name != "g" || s[0].ID != call.ID {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Answered); len(s) != 1 || s[0].Ignored || s[0].Text != `{"output":1}` {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Said); len(s) != 3 || !strings.HasPrefix(s[0].Text, "You said: ") {
+			t.Errorf("%+v", s)
+		}
+		if s := w.of(emulator.Closed); len(s) != 1 || s[0].Code != 1000 || s[0].PCM != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}

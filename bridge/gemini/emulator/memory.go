@@ -1,0 +1,172 @@
+package emulator
+
+import (
+	"crypto/rand"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
+// session of this package is one connection of it.
+type conversation struct {
+	// Guarded by the memory's mu.
+	conn  *session      // carries it, nil between connections
+	gone  chan struct{} // is closed when conn leaves
+	ended time.Time     // when the last connection did
+	used  time.Duration // by connections that have ended
+	over  bool          // at its limit
+
+	speech *speech // under way when the connection ended, if Scenario.RememberSpeech
+}
+
+// speech is what was heard of a speech that has not ended.
+type speech struct {
+	vad     *vad
+	manual  []int16
+	talking bool
+	rate    int
+}
+
+// saved is what a handle stands for: a session as it was when the handle was given.
+type saved struct {
+	*conversation
+	model   string
+	history []Turn
+	calls   map[string]*call // that were open
+}
+
+// memory holds the sessions that handles were given for.
+type memory struct {
+	ttl time.Duration
+
+	mu      sync.Mutex
+	handles map[string]saved
+	order   []string
+}
+
+// maxHandles bounds the memory of a long-running emulator.
+const maxHandles = 4096
+
+func (m *memory) save(s saved) string {
+	handle := rand.Text()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.handles == nil {
+		m.handles = make(map[string]saved)
+	}
+	if len(m.order) >= maxHandles {
+		delete(m.handles, m.order[0])
+		m.order = m.order[1:]
+	}
+	m.handles[handle] = s
+	m.order = append(m.order, handle)
+	return handle
+}
+
+// find returns what a handle stands for, unless it is too old or its session has reached its limit.
+func (m *memory) find(handle string) (saved, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.handles[handle]
+	if !ok || s.over || s.conn == nil && time.Since(s.ended) > m.ttl {
+		return saved{}, false
+	}
+	return s, true
+}
+
+// enter makes s the connection of c. If there is another one and not force, it returns a channel that is closed when that
+// one leaves.
+func (m *memory) enter(c *conversation, s *session, force bool) (busy <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.conn != nil && !force {
+		return c.gone
+	}
+	c.conn, c.gone = s, make(chan struct{})
+	return nil
+}
+
+// leave ends what enter has begun, and keeps the speech for the next connection.
+func (m *memory) leave(c *conversation, s *session, spoken *speech) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.conn != s {
+		return // another one has taken over
+	}
+	c.conn, c.ended, c.speech = nil, time.Now(), spoken
+	c.used += time.Since(s.born)
+	close(c.gone)
+}
+
+// takeUp returns how long a conversation has lasted on earlier connections, and the speech that they have left.
+func (m *memory) takeUp(c *conversation) (time.Duration, *speech) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	spoken := c.speech
+	c.speech = nil
+	return c.used, spoken
+}
+
+// finish makes all handles of a conversation worthless.
+func (m *memory) finish(c *conversation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.over = true
+}
+
+// Values of Scenario.Handles.
+const (
+	handlesPrompt   = "prompt"
+	handlesWithheld = "withheld"
+	handlesNever    = "never"
+)
+
+// handles says when this session gets handles.
+func (s *session) handles() string {
+	switch given := s.e.scenario.Handles; {
+	case given != "":
+		return given
+	case s.setup.profile.withholds:
+		return handlesWithheld
+	}
+	return handlesPrompt
+}
+
+// giveHandle sends a handle for the session as it is now.
+func (s *session) giveHandle() error {
+	fields := object{"newHandle": s.e.memory.save(saved{
+		s.conversation, s.setup.model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls),
+	}), "resumable": true}
+	if s.setup.transparent {
+		fields["lastConsumedClientMessageIndex"] = strconv.Itoa(s.consumed) // proto3 JSON writes int64 so
+	}
+	return s.send(object{"sessionResumptionUpdate": fields})
+}
+
+// changed gives a handle after a change of the session, if the client wants one and it is time.
+func (s *session) changed() error {
+	if !s.setup.resumption || s.handles() == handlesNever || s.handles() == handlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+		return nil
+	}
+	return s.giveHandle()
+}
+
+// withhold tells that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
+// and so is an empty handle.
+func (s *session) withhold() error {
+	if !s.setup.resumption || s.handles() != handlesWithheld {
+		return nil
+	}
+	return s.send(object{"sessionResumptionUpdate": object{}})
+}
+
+// remember adds a turn to the history.
+func (s *session) remember(role, text string) {
+	const most = 200 // turns; nothing but /history and tests read them
+	if len(s.history) >= most {
+		s.history = s.history[1:]
+	}
+	s.history = append(s.history[:len(s.history):len(s.history)], Turn{role, text})
+}

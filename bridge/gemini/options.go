@@ -1,0 +1,280 @@
+package gemini
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Options are the session options of a config's `voxgate` object.
+type Options struct {
+	// Resumption is true unless enableResumption is false: no handle is asked for, and the caller is not waited for.
+	Resumption bool
+
+	// MaxDuration ends the conversation; 0 means no limit.
+	MaxDuration time.Duration
+
+	// Manual is set if the client marks speech itself by activityStart and activityEnd.
+	Manual bool
+
+	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
+	PreRoll time.Duration
+}
+
+const (
+	// defaultPreRoll covers the time from the first sound of a word to the press of a button or the finding of a
+	// client's own detector.
+	defaultPreRoll = 300 * time.Millisecond
+
+	// maxPause bounds prefixPaddingMs and silenceDurationMs: nobody pauses longer within a turn, and what waits before
+	// an activityStart is kept in memory.
+	maxPause = 10_000 // ms
+)
+
+// options reads the `voxgate` object. What it says about activity detection goes into realtimeInputConfig, unless Google's
+// own field is there already.
+func (p *parser) options(fields map[string]any) error {
+	p.Options.Resumption, p.compression = true, true
+	own := fields["voxgate"]
+	delete(fields, "voxgate")
+	if own == nil {
+		return nil
+	}
+	o, err := p.object(own, p.path+".voxgate")
+	if err != nil {
+		return err
+	}
+	resumption, err := o.boolean("enableResumption")
+	if err != nil {
+		return err
+	}
+	p.Options.Resumption = resumption == nil || *resumption
+	compression, err := o.boolean("contextCompression")
+	if err != nil {
+		return err
+	}
+	p.compression = compression == nil || *compression
+	if p.Options.MaxDuration, err = o.duration("maxDuration"); err != nil {
+		return err
+	}
+	if err := p.vad(o, fields); err != nil {
+		return err
+	}
+	if err := p.interrupts(o, fields); err != nil {
+		return err
+	}
+	o.rest()
+	return nil
+}
+
+// vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
+func (p *parser) vad(o *ownObject, fields map[string]any) error {
+	v, err := o.object("vad")
+	if err != nil || v == nil {
+		return err
+	}
+	enabled, err := v.boolean("enabled")
+	if err != nil {
+		return err
+	}
+	sensitivity, err := v.number("sensitivity", 0, 1)
+	if err != nil {
+		return err
+	}
+	silence, err := v.number("silenceDurationMs", 0, maxPause)
+	if err != nil {
+		return err
+	}
+	padding, err := v.number("prefixPaddingMs", 0, maxPause)
+	if err != nil {
+		return err
+	}
+	v.rest()
+	google := overlay{p, fields, []string{"realtimeInputConfig", "automaticActivityDetection"}}
+	if enabled != nil {
+		google.set("disabled", !*enabled, v.path+".enabled")
+	}
+	if sensitivity != nil {
+		level := "LOW"
+		if *sensitivity >= 0.5 { // Google has two levels
+			level = "HIGH"
+		}
+		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.path+".sensitivity")
+		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.path+".sensitivity")
+	}
+	if silence != nil {
+		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.path+".silenceDurationMs")
+	}
+	if padding != nil {
+		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.path+".prefixPaddingMs")
+	}
+	return nil
+}
+
+// interrupts reads interrupts {enabled, allowUserInterruption}.
+func (p *parser) interrupts(o *ownObject, fields map[string]any) error {
+	i, err := o.object("interrupts")
+	if err != nil || i == nil {
+		return err
+	}
+	google := overlay{p, fields, []string{"realtimeInputConfig"}}
+	for _, name := range []string{"enabled", "allowUserInterruption"} {
+		may, err := i.boolean(name)
+		if err != nil {
+			return err
+		}
+		if may != nil && !*may {
+			google.set("activityHandling", "NO_INTERRUPTION", i.path+"."+name)
+		}
+	}
+	i.rest()
+	return nil
+}
+
+// activity notes who marks speech in a setup.
+func (p *parser) activity(setup map[string]any) error {
+	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
+	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
+		ms, err := milliseconds(detection[name])
+		if err != nil {
+			return &FieldError{
+				Field: p.path + ".realtimeInputConfig.automaticActivityDetection." + name, Problem: fmt.Sprintf("must be from 0 to %d", maxPause),
+			}
+		}
+		if name == "prefixPaddingMs" && ms != nil {
+			p.Options.PreRoll = *ms
+		}
+	}
+	if detection["disabled"] != true {
+		p.Options.PreRoll = 0
+		return nil
+	}
+	p.Options.Manual = true
+	if detection["prefixPaddingMs"] == nil {
+		p.Options.PreRoll = defaultPreRoll
+	}
+	return nil
+}
+
+func milliseconds(value any) (*time.Duration, error) {
+	number, ok := value.(json.Number)
+	if !ok {
+		return nil, nil
+	}
+	n, err := number.Int64()
+	if err != nil || n < 0 || n > maxPause {
+		return nil, errOutOfRange
+	}
+	d := time.Duration(n) * time.Millisecond
+	return &d, nil
+}
+
+// overlay sets fields of an object of Google's that the client may have filled itself. The object is made when it is
+// needed.
+type overlay struct {
+	p      *parser
+	fields map[string]any // of the whole config
+	names  []string       // the way from there
+}
+
+// set sets a field, unless the client said something else there.
+func (o overlay) set(name string, value any, from string) {
+	fields, path := o.fields, o.p.path
+	for _, n := range o.names {
+		path += "." + n
+		object, ok := fields[n].(map[string]any)
+		if !ok && fields[n] != nil {
+			return // fit complains
+		}
+		object = camelKeys(object)
+		fields[n] = object
+		fields = object
+	}
+	switch given := fields[name]; {
+	case given == nil:
+		fields[name] = value
+	case fmt.Sprint(given) != fmt.Sprint(value):
+		o.p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
+	}
+}
+
+// ownObject reads an object of our own strictly: what was not asked for by the end is unknown.
+type ownObject struct {
+	p      *parser
+	path   string
+	fields map[string]any
+}
+
+func (p *parser) object(value any, path string) (*ownObject, error) {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, &FieldError{Field: path, Problem: "must be an object"}
+	}
+	return &ownObject{p: p, path: path, fields: camelKeys(fields)}, nil
+}
+
+// take returns a field and forgets it.
+func (o *ownObject) take(name string) any {
+	value := o.fields[name]
+	delete(o.fields, name)
+	return value
+}
+
+func (o *ownObject) wrong(name, problem string) error {
+	return &FieldError{Field: o.path + "." + name, Problem: problem}
+}
+
+func (o *ownObject) object(name string) (*ownObject, error) {
+	value := o.take(name)
+	if value == nil {
+		return nil, nil
+	}
+	return o.p.object(value, o.path+"."+name)
+}
+
+func (o *ownObject) boolean(name string) (*bool, error) {
+	switch value := o.take(name).(type) {
+	case nil:
+		return nil, nil
+	case bool:
+		return &value, nil
+	}
+	return nil, o.wrong(name, "must be true or false")
+}
+
+func (o *ownObject) number(name string, low, high float64) (*float64, error) {
+	value := o.take(name)
+	if value == nil {
+		return nil, nil
+	}
+	if number, ok := value.(json.Number); ok {
+		if f, err := number.Float64(); err == nil && f >= low && f <= high {
+			return &f, nil
+		}
+	}
+	return nil, o.wrong(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+}
+
+func (o *ownObject) duration(name string) (time.Duration, error) {
+	value := o.take(name)
+	if value == nil {
+		return 0, nil
+	}
+	if text, ok := value.(string); ok {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d, nil
+		}
+	}
+	return 0, o.wrong(name, `must be a duration, as "30m" or "2h"`)
+}
+
+// rest warns of the fields that nobody asked for.
+func (o *ownObject) rest() {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		if o.fields[name] != nil {
+			o.p.warnf("%s.%s was dropped: there is no such option.", o.path, name)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package gemini
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"strings"
+)
+
+// Profile is what a model can do in an open session; bridge acts on it.
+type Profile struct {
+	// Name is the row of the table.
+	Name string
+
+	// ContextUpdate tells whether system instruction and tools can change in place.
+	ContextUpdate bool
+
+	// Seeds tells whether a fresh session can be told of an earlier conversation.
+	Seeds bool
+
+	// Appends tells whether turns can be added in mid-session without asking for an answer.
+	Appends bool
+
+	// Schedules tells whether a tool's answer may carry Scheduling; the others close the session for it.
+	Schedules bool
+
+	// Proactive models may hear speech and decide not to answer it.
+	Proactive bool
+
+	// Slow models think for many seconds before they answer, and are at rest at interactionStatus IDLE, not at
+	// turnComplete.
+	Slow bool
+}
+
+// Blocks tells whether the model waits for the answer to a call of this function, and closes the session when it hears
+// audio before.
+func (c Config) Blocks(function string) bool {
+	if c.row == nil {
+		return false
+	}
+	switch c.row.calls {
+	case callsSync:
+		return true
+	case callsWaiting:
+		return c.behavior[function] != "NON_BLOCKING"
+	case callsOn:
+		return c.behavior[function] == "BLOCKING"
+	case callsAsync, callsNothing:
+	}
+	return false
+}
+
+// Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.
+//
+// A model that takes no clientContent then gets images as video frames and after them the text as realtime text. It may
+// answer an incomplete turn, since realtime text has no such mark, and parts of other kinds are left out.
+func (c Config) Typed(parts json.RawMessage, complete bool) []ClientMessage {
+	if c.row == nil || c.Profile.Appends || !c.Profile.Seeds {
+		content := &ClientContent{TurnComplete: complete}
+		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
+			content.Turns = []Content{{Role: "user", Parts: parts}}
+		} else if !complete {
+			return nil
+		}
+		return []ClientMessage{{ClientContent: content}}
+	}
+	var list []map[string]any
+	if json.Unmarshal(parts, &list) != nil {
+		return nil
+	}
+	var messages []ClientMessage
+	var text []string
+	for _, part := range list {
+		part = camelKeys(part)
+		if said, ok := part["text"].(string); ok && said != "" {
+			text = append(text, said)
+		}
+		if data, ok := part["inlineData"].(map[string]any); ok {
+			if frame := imageBlob(camelKeys(data)); frame != nil {
+				messages = append(messages, ClientMessage{RealtimeInput: &RealtimeInput{Video: frame}})
+			}
+		}
+	}
+	if len(text) > 0 {
+		messages = append(messages, ClientMessage{RealtimeInput: &RealtimeInput{Text: strings.Join(text, "\n")}})
+	}
+	return messages
+}
+
+func emptyArray(trimmed []byte) bool {
+	return trimmed[0] == '[' && len(bytes.TrimSpace(trimmed[1:])) == 1
+}
+
+// imageBlob returns the image in an inlineData object, or nil.
+func imageBlob(data map[string]any) *Blob {
+	mime, _ := data["mimeType"].(string)
+	encoded, _ := data["data"].(string)
+	if !strings.HasPrefix(strings.ToLower(mime), "image/") {
+		return nil
+	}
+	var blob Blob
+	// encoding/json knows base64.
+	if json.Unmarshal(mustMarshal(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
+		return nil
+	}
+	return &blob
+}
+
+// InPlace returns the message that changes an open session of c into one of next. It is false if that needs a new
+// connection; nil and true if nothing has to be said. The caller goes on with next either way: what is ours alone, as
+// Options.MaxDuration, may differ.
+//
+// A system instruction can be replaced and not be taken away: a contextUpdate changes only the fields it has
+// (https://ai.google.dev/api/live, LiveClientContextUpdate).
+func (c Config) InPlace(next Config) (*ContextUpdate, bool) {
+	var err error
+	if c, err = c.orDefault(); err != nil {
+		return nil, false
+	}
+	if next, err = next.orDefault(); err != nil {
+		return nil, false
+	}
+	if c.Model != next.Model || c.version != next.version || c.row != next.row || c.Options.Resumption != next.Options.Resumption {
+		return nil, false
+	}
+	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
+	instruction, update := differs(was, will, "systemInstruction"), &ContextUpdate{}
+	tools := differs(was, will, "tools")
+	delete(was, "systemInstruction")
+	delete(will, "systemInstruction")
+	delete(was, "tools")
+	delete(will, "tools")
+	switch {
+	case !bytes.Equal(mustMarshal(was), mustMarshal(will)):
+		return nil, false
+	case !instruction && !tools:
+		return nil, true
+	case !c.Profile.ContextUpdate:
+		return nil, false
+	}
+	if instruction {
+		if next.setup["systemInstruction"] == nil {
+			return nil, false
+		}
+		update.SystemInstruction = mustMarshal(next.setup["systemInstruction"])
+	}
+	if tools {
+		update.Tools = json.RawMessage(`{}`)
+		if next.setup["tools"] != nil {
+			update.Tools = mustMarshal(map[string]any{"tools": next.setup["tools"]})
+		}
+	}
+	return update, true
+}
+
+func differs(a, b map[string]any, name string) bool {
+	return !bytes.Equal(mustMarshal(a[name]), mustMarshal(b[name]))
+}

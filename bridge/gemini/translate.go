@@ -1,0 +1,273 @@
+package gemini
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+var errOutOfRange = errors.New("out of range")
+
+// notLive are fields of generationConfig that the Live API does not take: https://ai.google.dev/api/live.
+var notLive = []string{
+	"audioTimestamp", "audioTranscriptionConfig", "enableEnhancedCivicAnswers", "logprobs", "modelSelectionConfig",
+	"responseFormat", "responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig",
+	"stopSequences",
+}
+
+// limits are the ranges of numbers; outside of them the session is closed.
+var limits = []struct {
+	name     string
+	min, max float64
+	whole    bool
+}{
+	{name: "temperature", min: 0, max: 2},
+	{name: "topP", min: 0, max: 1},
+	{name: "topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire, though a float in the SDK
+	{name: "maxOutputTokens", min: 1, max: 1 << 30, whole: true},
+	{name: "candidateCount", min: 1, max: 1, whole: true}, // a conversation has one line
+	{name: "presencePenalty", min: -2, max: 2},
+	{name: "frequencyPenalty", min: -2, max: 2},
+}
+
+// generation drops and checks fields of generationConfig.
+func (p *parser) generation(g map[string]any) error {
+	path := p.path + ".generationConfig."
+	for _, name := range notLive {
+		if _, given := g[name]; given {
+			delete(g, name)
+			p.warnf("%s%s was dropped: the Live API does not have it.", path, name)
+		}
+	}
+	for _, limit := range limits {
+		number, ok := g[limit.name].(json.Number)
+		if !ok {
+			continue
+		}
+		f, err := number.Float64()
+		if err != nil || f < limit.min || f > limit.max {
+			return &FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
+		}
+		if limit.whole && f != float64(int64(f)) {
+			return &FieldError{Field: path + limit.name, Problem: "must be a whole number"}
+		}
+	}
+	return nil
+}
+
+// oneSided are fields that one backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go
+// and models.go).
+var oneSided = []struct {
+	name string
+	on   backend
+}{
+	{"explicitVadSignal", vertexAI},
+	{"labels", geminiAPI},
+}
+
+// apply takes out, adds and translates what the row of the model says, and chooses the version of the API.
+func (p *parser) apply(setup, generation map[string]any) error {
+	for _, field := range oneSided {
+		if field.on != p.backend {
+			p.drop(setup, field.name, fmt.Sprintf("%s does not have it", p.backend))
+		}
+	}
+	if list, ok := setup["safetySettings"].([]any); ok && p.backend == geminiAPI {
+		for i, s := range list {
+			if setting := s.(map[string]any); setting["method"] != nil {
+				delete(setting, "method")
+				p.warnf("%s.safetySettings[%d].method was dropped: %s does not have it.", p.path, i, p.backend)
+			}
+		}
+	}
+	for _, name := range p.row.refuses {
+		p.drop(setup, name, p.Model+" does not take it")
+	}
+	if !p.row.translates {
+		p.drop(setup, "generationConfig.translationConfig", p.Model+" does not translate")
+	}
+	// The SDK does not send it to the Live API either.
+	p.drop(setup, "generationConfig.speechConfig.multiSpeakerVoiceConfig", "the Live API has one voice")
+	if p.row.output&shows == 0 {
+		p.drop(setup, "avatarConfig", p.Model+" has no avatar")
+	}
+	p.instruction(setup)
+	if err := p.thinking(generation); err != nil {
+		return err
+	}
+	p.moods(setup, generation)
+	p.coverage(setup)
+	return nil
+}
+
+// drop takes a field out with a warning, unless it says no to what it is about.
+func (p *parser) drop(setup map[string]any, name, why string) {
+	if value := get(setup, name); take(setup, name) && value != false {
+		p.warnf("%s.%s was dropped: %s.", p.path, name, why)
+	}
+}
+
+// instruction leaves text in the system instruction: "only text should be used in parts"
+// (https://ai.google.dev/api/live#BidiGenerateContentSetup).
+func (p *parser) instruction(setup map[string]any) {
+	content, ok := setup["systemInstruction"].(map[string]any)
+	if !ok {
+		return
+	}
+	list, _ := content["parts"].([]any)
+	var parts []any
+	for i, part := range list {
+		switch text, isText := part.(map[string]any)["text"].(string); {
+		case isText && text != "":
+			parts = append(parts, map[string]any{"text": text})
+		case !isText:
+			p.warnf("%s.systemInstruction.parts[%d] was dropped: an instruction is text.", p.path, i)
+		}
+	}
+	if delete(setup, "systemInstruction"); parts != nil {
+		setup["systemInstruction"] = map[string]any{"parts": parts}
+	}
+}
+
+// moods decides on proactivity and affective dialog, and so on the version of the API.
+func (p *parser) moods(setup, generation map[string]any) {
+	p.version = vertexVersion
+	if p.backend == geminiAPI {
+		p.version = stableVersion
+	}
+	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
+	_, asked := setup["proactivity"]
+	if p.row.moods == moodsAsked {
+		if !proactive { // as absent
+			delete(setup, "proactivity")
+		}
+		if !affective {
+			delete(generation, "enableAffectiveDialog")
+		}
+		if p.Profile.Proactive = proactive; (proactive || affective) && p.backend == geminiAPI {
+			p.version = alphaVersion
+		}
+		return
+	}
+	delete(setup, "proactivity")
+	switch {
+	case p.row.moods == moodsAlways && asked && !proactive:
+		p.warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
+	case p.row.moods == noMoods && proactive:
+		p.warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)
+	}
+	p.drop(setup, "generationConfig.enableAffectiveDialog", p.Model+" does not take it")
+}
+
+const (
+	coverAllInput = "TURN_INCLUDES_ALL_INPUT"
+	coverAllVideo = "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" // what wide models do by default
+)
+
+// coverage decides what is in a turn.
+func (p *parser) coverage(setup map[string]any) {
+	const name = "realtimeInputConfig.turnCoverage"
+	given := get(setup, name)
+	switch {
+	case p.Options.Manual && p.row.wide && (given == nil || given == coverAllVideo):
+		// Their turns would be empty (pydantic-ai, MemberJunction, measured in 2026).
+		setup["realtimeInputConfig"].(map[string]any)["turnCoverage"] = coverAllInput
+		if given != nil {
+			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
+		}
+	case given == coverAllVideo && p.backend == vertexAI: // closes there, even where it is the default (MemberJunction)
+		p.drop(setup, name, "Vertex AI closes the session for it")
+	}
+	if input, ok := setup["realtimeInputConfig"].(map[string]any); ok && len(input) == 0 {
+		delete(setup, "realtimeInputConfig")
+	}
+}
+
+// compress lets the server forget the oldest turns, unless the client does not want that: without it a session ends after
+// 15 minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
+func (p *parser) compress(setup map[string]any) error {
+	const name = "contextWindowCompression"
+	compression, given := setup[name].(map[string]any)
+	switch {
+	case !given && (!p.compression || p.row.calls == callsNothing): // what listens only has no turns
+		return nil
+	case !given:
+		compression = make(map[string]any)
+		setup[name] = compression
+	case !p.compression:
+		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
+	}
+	window, _ := compression["slidingWindow"].(map[string]any)
+	if window == nil { // the only mechanism there is
+		window = make(map[string]any)
+		compression["slidingWindow"] = window
+	}
+	trigger, err := positive(compression["triggerTokens"])
+	if err != nil {
+		return &FieldError{Field: p.path + "." + name + ".triggerTokens", Problem: "must be above 0"}
+	}
+	target, err := positive(window["targetTokens"])
+	if err != nil || trigger != 0 && target >= trigger {
+		return &FieldError{Field: p.path + "." + name + ".slidingWindow.targetTokens", Problem: "must be above 0 and below triggerTokens"}
+	}
+	return nil
+}
+
+// positive reads a 64-bit integer as fit has left it, a string. Absent is 0.
+func positive(value any) (int64, error) {
+	text, ok := value.(string)
+	if !ok {
+		return 0, nil
+	}
+	n, err := json.Number(text).Int64()
+	if err != nil || n <= 0 {
+		return 0, errOutOfRange
+	}
+	return n, nil
+}
+
+// parent returns the object that holds the field with a dotted name, and the name's last word.
+func parent(tree map[string]any, name string) (map[string]any, string) {
+	for {
+		first, rest, deeper := strings.Cut(name, ".")
+		if !deeper {
+			return tree, name
+		}
+		tree, _ = tree[first].(map[string]any)
+		name = rest
+	}
+}
+
+func get(tree map[string]any, name string) any {
+	tree, name = parent(tree, name)
+	return tree[name]
+}
+
+func take(tree map[string]any, name string) bool {
+	tree, name = parent(tree, name)
+	_, found := tree[name]
+	delete(tree, name)
+	return found
+}
+
+// searchTool is the one tool besides functions that current live models have; maps, code execution, URL context and the
+// rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+const searchTool = "googleSearch"
+
+// allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
+func (p *parser) allowed(tool map[string]any, at string) bool {
+	has := []string{"functionDeclarations", searchTool}
+	if p.row.calls == callsNothing {
+		has = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(tool)) {
+		if !slices.Contains(has, name) {
+			delete(tool, name)
+			p.warnf("%s.%s was dropped: %s does not have it.", at, name, p.Model)
+		}
+	}
+	return len(tool) > 0
+}

@@ -1,0 +1,428 @@
+package gemini_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/oauth2"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+)
+
+const vertexPath = "/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGenerateContent"
+
+// adc makes Application Default Credentials: a service account whose tokens come from h. It returns what must never be
+// printed.
+func adc(t *testing.T, h http.HandlerFunc) (private string) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
+	server := httptest.NewServer(h)
+	t.Cleanup(func() {
+		server.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	})
+	file, err := json.Marshal(map[string]string{
+		"type": "service_account", "project_id": "other-project", "private_key_id": "1", "private_key": private,
+		"client_email": "robot@example.test", "client_id": "1", "token_uri": server.URL,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "account.json")
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", name)
+	return private
+}
+
+// TestVertexWithDefaultCredentials dials the emulator with a token that a service account was given.
+func TestVertexWithDefaultCredentials(t *testing.T) {
+	var fetched atomic.Int32
+	adc(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("assertion") == "" {
+			t.Errorf("asked with %v", r.Form)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token":"ya29.token-%d","token_type":"Bearer","expires_in":3600}`, fetched.Add(1))
+	})
+	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	var paths []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.URL.Path)
+		if got := r.Header.Get("Authorization"); got != "Bearer ya29.token-1" || r.Header.Get("X-Goog-Api-Key") != "" {
+			t.Errorf("%s with %q", r.URL.Path, got)
+		}
+		e.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.Close(); e.Close() })
+	client := &gemini.Client{APIKey: testKey, BaseURL: server.URL + "/prefix", Vertex: &gemini.Vertex{Project: "a-project"}}
+	for range 2 {
+		dial(t, client)
+	}
+	if err := client.Check(t.Context(), "gemini-3.8-live"); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	if n := fetched.Load(); n != 1 {
+		t.Errorf("%d tokens were fetched", n)
+	}
+	if want := "/prefix/v1beta1/publishers/google/models/gemini-3.8-live"; len(paths) != 3 || paths[0] != "/prefix"+vertexPath || paths[2] != want {
+		t.Errorf("paths %q", paths)
+	}
+}
+
+func TestVertexWithoutCredentials(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer      http.HandlerFunc
+		credentials bool // it is them who are wrong
+	}{
+		"refused": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"error":"invalid_grant","error_description":"Invalid JWT Signature.","echo":%q}`, r.FormValue("assertion"))
+		}, true},
+		"no token": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{}`)
+		}, true},
+		"broken": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oh no", http.StatusServiceUnavailable) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var assertion string
+			private := adc(t, func(w http.ResponseWriter, r *http.Request) {
+				assertion = r.FormValue("assertion")
+				c.answer(w, r)
+			})
+			client := &gemini.Client{BaseURL: "http://nowhere.test", Vertex: &gemini.Vertex{Project: "p"}}
+			_, err := client.Dial(t.Context(), gemini.Setup{})
+			if err == nil || errors.Is(err, gemini.ErrCredentials) != c.credentials {
+				t.Fatalf("%v", err)
+			}
+			if text := err.Error(); strings.Contains(text, assertion) || strings.Contains(text, private[40:80]) {
+				t.Errorf("too much is told: %s", text)
+			}
+			if err := client.Check(t.Context(), ""); errors.Is(err, gemini.ErrCredentials) != c.credentials {
+				t.Errorf("check: %v", err)
+			}
+		})
+	}
+	for _, c := range []struct {
+		name, file  string
+		credentials bool
+	}{
+		{"no file", "", true},
+		{"not JSON", "planted", true},
+		{"a key that is none", `{"type":"service_account","client_email":"a@b","private_key":"planted","token_uri":"http://127.0.0.1:1"}`, true},
+		{"nobody there", `{"type":"authorized_user","client_id":"a","client_secret":"planted","refresh_token":"planted","token_uri":"http://127.0.0.1:1"}`, false},
+	} {
+		name := filepath.Join(t.TempDir(), "account.json")
+		if c.file != "" {
+			if err := os.WriteFile(name, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", name)
+		_, err := (&gemini.Client{Vertex: &gemini.Vertex{Project: "p"}}).Dial(t.Context(), gemini.Setup{})
+		if err == nil || errors.Is(err, gemini.ErrCredentials) != c.credentials || strings.Contains(err.Error(), "planted") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestWhoWeAreMustBeKnown(t *testing.T) {
+	refuse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer refuse.Close()
+	for _, c := range []struct {
+		name   string
+		client *gemini.Client
+		want   error
+		says   string
+	}{
+		{"no key", &gemini.Client{}, gemini.ErrNoKey, "key"},
+		{"no key, refused", &gemini.Client{BaseURL: refuse.URL}, gemini.ErrNoKey, "HTTP 403"},
+		{"no project", &gemini.Client{Vertex: &gemini.Vertex{}}, gemini.ErrNoProject, "project"},
+		{"no project elsewhere", &gemini.Client{BaseURL: refuse.URL, Vertex: &gemini.Vertex{Location: "us"}}, gemini.ErrNoProject, "project"},
+		{"a path as project", &gemini.Client{Vertex: &gemini.Vertex{Project: "a/../b"}}, nil, "project"},
+		{"a host as location", &gemini.Client{Vertex: &gemini.Vertex{Project: "p", Location: "evil.test/"}}, nil, "location"},
+	} {
+		_, err := c.client.Dial(t.Context(), gemini.Setup{})
+		if err == nil || !strings.Contains(err.Error(), c.says) || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.name != "no key, refused" {
+			if err := c.client.Check(t.Context(), ""); err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: check: %v", c.name, err)
+			}
+		}
+	}
+	keyed := &gemini.Client{APIKey: testKey, BaseURL: refuse.URL}
+	if _, err := keyed.Dial(t.Context(), gemini.Setup{}); err == nil || errors.Is(err, gemini.ErrNoKey) {
+		t.Errorf("with a key: %v", err)
+	}
+}
+
+// vertexOn returns a client whose tokens are token-1, token-2 … from then on, and how many were fetched.
+func vertexOn(client *gemini.Client, live time.Duration) *atomic.Int32 {
+	var fetched atomic.Int32
+	client.Vertex = &gemini.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*oauth2.Token, error) {
+		return &oauth2.Token{AccessToken: fmt.Sprintf("token-%d", fetched.Add(1)), Expiry: time.Now().Add(live)}, nil
+	}}
+	return &fetched
+}
+
+// bouncer answers upgrades with 401 unless they carry the token, and counts them.
+func bouncer(t testing.TB, token *atomic.Value, tries *atomic.Int32) http.Handler {
+	inner := live(untilGone).handler(t)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tries.Add(1)
+		if r.Header.Get("Authorization") != "Bearer "+token.Load().(string) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, "not with "+r.Header.Get("Authorization"))
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+func TestARefusedTokenIsReplacedOnce(t *testing.T) {
+	var token atomic.Value
+	var tries atomic.Int32
+	token.Store("token-1")
+	client := tcpClient(t, bouncer(t, &token, &tries))
+	fetched := vertexOn(client, time.Hour)
+	dial(t, client)
+	token.Store("token-2") // the first was withdrawn
+	dial(t, client)
+	if fetched.Load() != 2 || tries.Load() != 3 {
+		t.Errorf("%d tokens, %d dials", fetched.Load(), tries.Load())
+	}
+	token.Store("another")
+	_, err := client.Dial(t.Context(), gemini.Setup{})
+	wantStatus(t, err, http.StatusUnauthorized)
+	if strings.Contains(err.Error(), "token-") {
+		t.Errorf("the token is in %v", err)
+	}
+	if fetched.Load() != 3 || tries.Load() != 5 {
+		t.Errorf("%d tokens, %d dials", fetched.Load(), tries.Load())
+	}
+	token.Store("token-4")
+	dial(t, client)
+}
+
+// TestTokensAreRenewedAhead lets the hours pass in a bubble.
+func TestTokensAreRenewedAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var token atomic.Value
+		var tries atomic.Int32
+		token.Store("token-1")
+		client := pipeClient(t, bouncer(t, &token, &tries))
+		fetched := vertexOn(client, time.Hour)
+		use := func(now string, want int32) {
+			t.Helper()
+			token.Store(now)
+			dial(t, client)
+			synctest.Wait()
+			if got := fetched.Load(); got != want {
+				t.Errorf("after %v: %d tokens were fetched, want %d", time.Since(start), got, want)
+			}
+		}
+		use("token-1", 1)
+		time.Sleep(50*time.Minute - time.Second)
+		use("token-1", 1)
+		time.Sleep(2 * time.Second)
+		use("token-1", 2) // still good, and the next one is fetched
+		use("token-2", 2)
+		time.Sleep(59*time.Minute + 55*time.Second)
+		use("token-3", 3) // too late for the old one
+		if tries.Load() != 5 {
+			t.Errorf("%d dials", tries.Load())
+		}
+	})
+}
+
+var start = time.Now()
+
+// TestOneFetchForAll has many callers come while a token is fetched, and some of them leave.
+func TestOneFetchForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := pipeClient(t, live(untilGone).handler(t))
+		var fetched, ended atomic.Int32
+		client.Vertex = &gemini.Vertex{Project: "p", Fetch: func(ctx context.Context) (*oauth2.Token, error) {
+			fetched.Add(1)
+			select {
+			case <-time.After(3 * time.Second):
+				return &oauth2.Token{AccessToken: "t"}, nil
+			case <-ctx.Done():
+				ended.Add(1)
+				return nil, ctx.Err()
+			}
+		}}
+		try := func(n int, patience time.Duration) (failed int) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var all sync.WaitGroup
+			var bad atomic.Int32
+			for range n {
+				all.Go(func() {
+					conn, err := client.Dial(ctx, gemini.Setup{})
+					if err != nil {
+						if !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%v", err)
+						}
+						bad.Add(1)
+						return
+					}
+					_ = conn.Close()
+				})
+			}
+			all.Wait()
+			return int(bad.Load())
+		}
+		if failed := try(5, time.Second); failed != 5 {
+			t.Errorf("%d of 5 failed", failed)
+		}
+		synctest.Wait()
+		if fetched.Load() != 1 || ended.Load() != 1 {
+			t.Errorf("%d fetches, %d given up", fetched.Load(), ended.Load())
+		}
+		var waits sync.WaitGroup
+		waits.Go(func() { try(5, time.Second) }) // leave the others to it
+		if failed := try(5, 5*time.Second); failed != 0 {
+			t.Errorf("%d of 5 failed", failed)
+		}
+		waits.Wait()
+		if fetched.Load() != 2 || ended.Load() != 1 {
+			t.Errorf("%d fetches, %d given up", fetched.Load(), ended.Load())
+		}
+	})
+}
+
+func TestTheTokenServerThatNeverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		client := &gemini.Client{Vertex: &gemini.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+			<-release // deaf to its context
+			return nil, errors.New("too late")
+		}}}
+		begin := time.Now()
+		_, err := client.Dial(t.Context(), gemini.Setup{})
+		if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		close(release)
+	})
+}
+
+// TestEphemeralToken dials the emulator with a token that it has minted.
+func TestEphemeralToken(t *testing.T) {
+	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	var paths []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.URL.Path)
+		e.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.Close(); e.Close() })
+	resp, err := http.Post(server.URL+"/v1alpha/auth_tokens", "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var minted struct{ Name string }
+	if err := json.NewDecoder(resp.Body).Decode(&minted); err != nil || !strings.HasPrefix(minted.Name, "auth_tokens/") {
+		t.Fatalf("%v %+v", err, minted)
+	}
+	resp.Body.Close()
+	client := &gemini.Client{APIKey: gemini.Secret(minted.Name), BaseURL: server.URL}
+	dial(t, client)
+	if want := "/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContentConstrained"; paths[1] != want {
+		t.Errorf("path %s", paths[1])
+	}
+	if err := client.Check(t.Context(), ""); err != nil || len(paths) != 2 {
+		t.Errorf("check: %v, %q", err, paths)
+	}
+	if _, err := client.Dial(t.Context(), gemini.Setup{}); err == nil || strings.Contains(err.Error(), minted.Name) {
+		t.Errorf("a second session: %v", err)
+	}
+}
+
+// TestSetupMessage looks at what is sent first, and at the history behind it.
+func TestSetupMessage(t *testing.T) {
+	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	const turns = `"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]}]`
+	for _, c := range []struct {
+		name, model, config string
+		vertex              bool
+		setup               gemini.Setup
+		first               []string // pieces; "!" before one that is not there
+		second              string
+	}{
+		{name: "fresh", model: "gemini-3.8-live", first: []string{`"sessionResumption":{}`, `!historyConfig`, `"model":"models/gemini-3.8-live"`}},
+		{name: "resumed", model: "gemini-3.8-live", setup: gemini.Setup{Handle: "h", History: history}, first: []string{`"sessionResumption":{"handle":"h"}`, `!historyConfig`}},
+		{name: "no resumption", model: "gemini-3.8-live", config: `"voxgate":{"enableResumption":false}`, first: []string{`!sessionResumption`}},
+		{name: "history", model: "gemini-3.8-live", setup: gemini.Setup{History: history}, first: []string{`!historyConfig`}, second: `{"clientContent":{` + turns + `}}`},
+		{
+			name: "history on 3.1", model: "gemini-3.1-flash-live-preview", setup: gemini.Setup{History: history},
+			first: []string{`"historyConfig":{"initialHistoryInClientContent":true}`}, second: `{"clientContent":{` + turns + `,"turnComplete":true}}`,
+		},
+		{name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", setup: gemini.Setup{Handle: "h", History: history}, first: []string{`!historyConfig`}},
+		{name: "no history on 3.1", model: "gemini-3.1-flash-live-preview", first: []string{`!historyConfig`}},
+		{name: "a model without", model: "gemini-3.5-live-translate-preview", setup: gemini.Setup{History: history}, first: []string{`!historyConfig`}},
+		{name: "Vertex", vertex: true, model: "gemini-3.8-live", first: []string{`"model":"projects/a-project/locations/europe-west4/publishers/google/models/gemini-3.8-live"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := make(chan string, 2)
+			server := tcpClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
+				defer close(got)
+				for {
+					_, data, err := ws.ReadMessage()
+					if err != nil {
+						return
+					}
+					got <- string(data)
+					_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"setupComplete":{}}`))
+				}
+			}).handler(t))
+			client := door(c.vertex)
+			client.BaseURL = server.BaseURL
+			c.setup.Config = parse(t, client, named(c.model, `{`+c.config+`}`))
+			conn, err := client.Dial(t.Context(), c.setup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			first := <-got
+			for _, piece := range c.first {
+				if absent, not := strings.CutPrefix(piece, "!"); strings.Contains(first, absent) == not {
+					t.Errorf("the setup is %s, want %s", first, piece)
+				}
+			}
+			if second := <-got; second != c.second {
+				t.Errorf("then comes %s, want %s", second, c.second)
+			}
+		})
+	}
+}

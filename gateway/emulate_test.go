@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge/gemini/emulator"
+)
+
+func TestEmulateFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "scenario.json")
+	if err := os.WriteFile(file, []byte(`{"connectionAge":"10m","goAwayLead":"60s","slowPongs":"20s","faults":[{"on":"answer","drop":true}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := emulator.Fault{On: emulator.OnAnswer, Drop: true}
+	second := emulator.Fault{On: emulator.OnHandshake, HTTP: 429, Times: 1}
+	for _, c := range []struct {
+		args string
+		want emulator.Scenario
+	}{
+		{"", emulator.Scenario{}},
+		{"--connection-age 2m --max-sessions 3", emulator.Scenario{ConnectionAge: 2 * time.Minute, MaxSessions: 3}},
+		{
+			"--goaway-lead 5s --scenario " + file,
+			emulator.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: 5 * time.Second, SlowPongs: 20 * time.Second, Faults: []emulator.Fault{first}},
+		},
+		{
+			`--scenario {"maxSessions":1,"faults":[{"on":"answer","drop":true}]} --fault {"on":"handshake","http":429,"times":1}`,
+			emulator.Scenario{MaxSessions: 1, Faults: []emulator.Fault{first, second}},
+		},
+	} {
+		addr, o, err := parseEmulate(strings.Fields(c.args), io.Discard)
+		if err != nil || addr != "127.0.0.1:3002" || !reflect.DeepEqual(o.Scenario, c.want) {
+			t.Errorf("%s: %+v, %v", c.args, o.Scenario, err)
+		}
+	}
+}
+
+func TestEmulateMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"--scenario /nowhere":              "scenario: open /nowhere",
+		`--scenario {"conectionAge":"1m"}`: `has no field "conectionAge"`,
+		`--fault {"on":"lunch"}`:           `on "lunch" must be one of`,
+		"--goaway-lead 5s":                 "goAwayLead needs a connectionAge",
+		"--connection-age -5s":             "must not be negative",
+		"--persona owl":                    "neither parrot nor beep",
+		"--addr 0.0.0.0:1":                 "not a loopback address",
+	} {
+		if _, _, err := parseEmulate(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestEmulateHelp wants every moment in the help, which is where people look.
+func TestEmulateHelp(t *testing.T) {
+	var help bytes.Buffer
+	if _, _, err := parseEmulate([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	_, err := emulator.ParseFault([]byte(`{"on":"lunch","drop":true}`))
+	list := err.Error()[strings.Index(err.Error(), "[")+1:]
+	for moment := range strings.FieldsSeq(strings.TrimSuffix(list, "]")) {
+		if !strings.Contains(help.String(), moment) {
+			t.Errorf("the help lacks %s", moment)
+		}
+	}
+}
