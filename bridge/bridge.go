@@ -8,6 +8,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"voxgate/bridge/gemini"
 	"voxgate/tools"
@@ -45,6 +46,7 @@ type (
 		ResumeToken     string // empty if the conversation is not resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
+		Received        []string // after a resume: the ids that [Session.Arrived] was given, the newest 256
 	}
 	// SetupFailed answers an [UpdateConfig] that was refused; the old configuration goes on.
 	SetupFailed struct{ Err *Error }
@@ -62,9 +64,36 @@ type (
 	ToolCall struct{ Calls []tools.Call }
 	// ToolCallCancellation says that nobody wants the answers to these calls any more.
 	ToolCallCancellation struct{ IDs []string }
-	// Log is a message for the client's developer. Level is info, warn or error.
-	Log struct{ Level, Message string }
+	// Log is a message for the client's developer. Level is info, warn or error. Details, if there are any, are for
+	// programs.
+	Log struct {
+		Level, Message string
+		Details        map[string]any
+	}
+	// StateChange says where the conversation stands: one of the State constants. Message, if there is one, is a
+	// sentence for the person who waits.
+	StateChange struct {
+		State   State
+		Message string
+	}
+	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
+	UserSpeaking struct{ Speaking bool }
+	// Usage counts tokens after each turn: of the turn, and of the conversation so far.
+	Usage struct{ Turn, Total gemini.Usage }
+	// Failure is something that went wrong while the conversation goes on.
+	Failure struct{ Err *Error }
+	// History answers [GetContext] and [ClearContext].
+	History struct{ Entries []Entry }
 )
+
+// Entry is what one side said in one turn.
+type Entry struct {
+	Role    string // "user" or "assistant"
+	Content string
+	Time    time.Time     // when it began
+	Played  time.Duration // of the voice, for an assistant's turn: less than it all when it was interrupted
+	Cut     bool          // it was interrupted; Content is what was heard of it
+}
 
 func (SetupComplete) event()        {}
 func (SetupFailed) event()          {}
@@ -76,6 +105,11 @@ func (TurnComplete) event()         {}
 func (ToolCall) event()             {}
 func (ToolCallCancellation) event() {}
 func (Log) event()                  {}
+func (StateChange) event()          {}
+func (UserSpeaking) event()         {}
+func (Usage) event()                {}
+func (Failure) event()              {}
+func (History) event()              {}
 
 // Command is what a caller asks of the session: one of the types below.
 type Command interface{ command() }
@@ -97,6 +131,10 @@ type (
 	}
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
 	UpdateConfig struct{ Config json.RawMessage }
+	// GetContext asks for the [History].
+	GetContext struct{}
+	// ClearContext forgets the history and goes on in a fresh session; answered by an empty [History] when that is there.
+	ClearContext struct{}
 	// Goodbye ends the conversation; it is not parked.
 	Goodbye struct{}
 )
@@ -113,4 +151,6 @@ func (Text) command()         {}
 func (Activity) command()     {}
 func (ToolResponse) command() {}
 func (UpdateConfig) command() {}
+func (GetContext) command()   {}
+func (ClearContext) command() {}
 func (Goodbye) command()      {}

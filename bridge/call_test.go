@@ -50,7 +50,7 @@ func (c *caller) respond(id, name, response string) {
 func (c *caller) late(id, name string) {
 	c.r.t.Helper()
 	err := c.session.Do(bridge.ToolResponse{ID: id, Name: name, Response: json.RawMessage(`{"x":1}`)})
-	if err == nil || bridge.AsError(err).Code != bridge.CodeOutOfOrder {
+	if err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
 		c.r.t.Errorf("the answer to %q was taken: %v", id+name, err)
 	}
 }
@@ -72,7 +72,7 @@ func TestParallelCalls(t *testing.T) {
 		c.late("a", "")
 		c.late("", "time")
 		c.late("nobody", "weather")
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		l.answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
 		c.tells("SetupComplete ToolCall(a b c)")
 	})
@@ -108,7 +108,7 @@ func TestUndeclaredCall(t *testing.T) {
 		_, c, l := weather(t)
 		l.calls("a weather", "b rm")
 		l.answered(`b rm {"error":"there is no tool \"rm\" here"}`)
-		c.tells("SetupComplete Log ToolCall(a)")
+		c.tells("SetupComplete Failure ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")
 	})
@@ -135,7 +135,7 @@ func TestCallTimesOut(t *testing.T) {
 		l.answered()
 		time.Sleep(time.Second)
 		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
-		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a)")
+		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure")
 		c.late("a", "")
 		time.Sleep(time.Minute)
 		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 )
 
 // Code is an error's kind, for programs.
@@ -15,15 +17,40 @@ type Code string
 
 // The codes of every error that reaches a caller.
 const (
-	CodeBadMessage  Code = "bad_message"  // a message that cannot be read; Field names where
-	CodeOutOfOrder  Code = "out_of_order" // a message that makes no sense now
-	CodeBadConfig   Code = "bad_config"   // a LiveConfig field that cannot be served
-	CodeBadOffer    Code = "bad_offer"    // an SDP offer or a candidate that cannot be used
-	CodePeerFailed  Code = "peer_failed"  // WebRTC did not connect or was lost
-	CodeRefused     Code = "refused"      // Gemini refused the key or the set-up
-	CodeBusy        Code = "busy"         // no room here, or the quota is used up
-	CodeUnreachable Code = "unreachable"  // Gemini cannot be reached
-	CodeInternal    Code = "internal"     // our fault
+	// What the client did.
+	CodeBadMessage          Code = "bad_message"                  // a message that cannot be read; Field names where
+	CodeInvalidAudioFormat  Code = "invalid_audio_format"         // audio that cannot be read or has a rate that is not served
+	CodeNotConnected        Code = "not_connected"                // a message before CONNECT_GEMINI
+	CodeInvalidState        Code = "invalid_state"                // a message that makes no sense now
+	CodeBadConfig           Code = "bad_config"                   // a LiveConfig field that cannot be served
+	CodeConfigUpdateFailed  Code = "session_config_update_failed" // a change of the configuration was refused; the old one goes on
+	CodeBadOffer            Code = "bad_offer"                    // an SDP offer or a candidate that cannot be used
+	CodePeerFailed          Code = "peer_failed"                  // WebRTC did not connect or was lost
+	CodeStreamLimitExceeded Code = "stream_limit_exceeded"        // too much waits already: messages, marks, calls
+
+	// What Gemini or the way there did.
+	CodeAPIKeyMissing            Code = "api_key_missing"            // no key is set, and Gemini wants one
+	CodeProjectIDMissing         Code = "project_id_missing"         // Vertex AI needs a project
+	CodeAuthenticationFailed     Code = "authentication_failed"      // Gemini refused the key or the token
+	CodeConnectionFailed         Code = "connection_failed"          // Gemini cannot be reached
+	CodeConnectionNotEstablished Code = "connection_not_established" // Gemini was reached and did not accept the set-up in time
+	CodeRefused                  Code = "refused"                    // Gemini refused the set-up or a message, and says why
+	CodeBusy                     Code = "busy"                       // no room here, or the quota is used up
+	CodeWebSocketError           Code = "websocket_error"            // the link was lost and could not be renewed
+	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini has forgotten the session; a fresh one goes on
+
+	// What went wrong on the way while the conversation goes on.
+	CodeAudioStream     Code = "audio_stream_error"     // speech was lost: nobody took it for too long
+	CodeAudioProcessing Code = "audio_processing_error" // the model's audio cannot be played
+	CodeSpeakerStream   Code = "speaker_stream_error"   // the voice was lost: more came than can wait
+	CodeToolExecution   Code = "tool_execution_error"   // a tool did not answer in time
+	CodeToolNotFound    Code = "tool_not_found"         // the model called a function that is not declared
+
+	// Never raised: the Live API promises no transcript for what was said, so none is late or has failed.
+	CodeTranscriptionTimeout Code = "transcription_timeout"
+	CodeTranscriptionFailed  Code = "transcription_failed"
+
+	CodeUnknown Code = "unknown_error" // our fault
 )
 
 // Error is an error for a caller: Code for programs, Message for people, Err for the log. Field and Status are set where
@@ -33,6 +60,7 @@ type Error struct {
 	Message string
 	Field   string
 	Status  int
+	Retry   time.Duration // when to come back, for CodeBusy; 0: not known
 	Err     error
 }
 
@@ -53,93 +81,97 @@ var (
 	ErrShutdown = errors.New("the gateway is shutting down")
 )
 
-// AsError gives err the form that callers are told. Unknown errors become internal: only the log has their text.
+// Limit is the end of a conversation that has had its share. It is a sentence for the person.
+type Limit string
+
+func (l Limit) Error() string { return string(l) }
+
+// The limits of a conversation.
+const (
+	ErrTimeLimit  Limit = "This conversation has reached its time limit."
+	ErrTokenLimit Limit = "This conversation has used up its tokens."
+)
+
+// AsError gives err the form that callers are told. Unknown errors become unknown_error: only the log has their text.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	if e := (*gemini.FieldError)(nil); errors.As(err, &e) {
+	if e := (*setup.FieldError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeBadConfig, Message: e.Error(), Field: e.Field, Status: http.StatusBadRequest}
 	}
-	if e := (*gemini.HandshakeError)(nil); errors.As(err, &e) {
-		return handshakeRefused(e)
+	if errors.Is(err, gemini.ErrNoProject) {
+		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
-	if e := (*gemini.CloseError)(nil); errors.As(err, &e) {
-		return linkClosed(e)
+	if e := refusal(nil); errors.As(err, &e) {
+		told := refused(e)
+		if errors.Is(err, gemini.ErrNoKey) {
+			told.Code, told.Message = CodeAPIKeyMissing, noKeyMessage
+		}
+		return told
 	}
-	if e := (*gemini.ServerError)(nil); errors.As(err, &e) {
-		return serverError(e)
+	if errors.Is(err, gemini.ErrNoKey) {
+		return &Error{Code: CodeAPIKeyMissing, Message: noKeyMessage, Err: err}
+	}
+	if errors.Is(err, gemini.ErrCredentials) {
+		return &Error{Code: CodeAuthenticationFailed, Message: "Google does not accept the gateway's credentials.", Err: err}
 	}
 	if errors.Is(err, errOver) { // said just as it ended
-		return &Error{Code: CodeOutOfOrder, Message: "The conversation has ended.", Err: err}
+		return &Error{Code: CodeInvalidState, Message: "The conversation has ended.", Err: err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Code: CodeUnreachable, Message: "Gemini did not answer in time.", Err: err}
+		return &Error{Code: CodeConnectionNotEstablished, Message: "Gemini did not answer in time.", Err: err}
 	}
-	return &Error{Code: CodeInternal, Message: "Something went wrong in the gateway.", Err: err}
+	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
 }
 
-// dialFailure is AsError for what went wrong between us and Gemini: what is nothing else is the network.
-func dialFailure(err error) *Error {
-	e := AsError(err)
-	if e.Code == CodeInternal {
-		return &Error{Code: CodeUnreachable, Message: "Gemini cannot be reached from the gateway.", Err: err}
+// refusal is what Gemini says with a status or a close code.
+type refusal interface {
+	error
+	Cause() gemini.Cause
+}
+
+const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."
+
+const quotaMessage = "Google's quota for this key is used up."
+
+func refused(err refusal) *Error {
+	e := &Error{Err: err}
+	reason := ""
+	switch err := err.(type) {
+	case *gemini.HandshakeError:
+		e.Status, reason = err.Status, err.Body
+	case *gemini.CloseError:
+		e.Status, reason = err.Code, err.Reason
+	case *gemini.ServerError:
+		e.Status, reason = err.Code, err.Message
+	}
+	switch err.Cause() {
+	case gemini.Quota:
+		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, quotaPause
+	case gemini.Auth:
+		e.Code, e.Message = CodeAuthenticationFailed, "Gemini does not accept the gateway's key or token."
+	case gemini.Fatal, gemini.StaleHandle:
+		e.Code, e.Message = CodeRefused, "Gemini refused the conversation: "+reason
+	default:
+		e.Code, e.Message = CodeConnectionFailed, "Gemini is not available right now."
 	}
 	return e
 }
 
-func handshakeRefused(e *gemini.HandshakeError) *Error {
-	switch {
-	case e.Status == http.StatusTooManyRequests:
-		return &Error{Code: CodeBusy, Message: "Google's quota for this key is used up. Try again later.", Status: e.Status, Err: e}
-	case e.Status >= 400 && e.Status < 500:
-		return &Error{Code: CodeRefused, Message: "Gemini refused the connection; the API key may be wrong.", Status: e.Status, Err: e}
+// dialFailure is AsError for what went wrong between us and Gemini: what is nothing else is the network. used tells
+// whether there was a link before.
+func dialFailure(err error, used bool) *Error {
+	e := AsError(err)
+	if e.Code == CodeUnknown {
+		e = &Error{Code: CodeConnectionFailed, Message: "Gemini cannot be reached from the gateway.", Err: err}
 	}
-	return &Error{Code: CodeUnreachable, Message: "Gemini is not available right now.", Status: e.Status, Err: e}
-}
-
-func serverError(e *gemini.ServerError) *Error {
-	switch {
-	case e.Code == http.StatusTooManyRequests || e.Status == "RESOURCE_EXHAUSTED":
-		return &Error{Code: CodeBusy, Message: "Google's quota for this key is used up. Try again later.", Status: e.Code, Err: e}
-	case e.Code >= 500:
-		return &Error{Code: CodeUnreachable, Message: "Gemini is not available right now.", Status: e.Code, Err: e}
+	if used && (e.Code == CodeConnectionFailed || e.Code == CodeConnectionNotEstablished) {
+		e.Code, e.Message = CodeWebSocketError, "The connection to Gemini was lost and could not be renewed."
 	}
-	return &Error{Code: CodeRefused, Message: "Gemini reported an error: " + e.Error(), Status: e.Code, Err: e}
+	return e
 }
 
-func linkClosed(e *gemini.CloseError) *Error {
-	switch {
-	case strings.Contains(e.Reason, "RESOURCE_EXHAUSTED") || strings.Contains(strings.ToLower(e.Reason), "quota"):
-		return &Error{Code: CodeBusy, Message: "Google's quota for this key is used up. Try again later.", Status: e.Code, Err: e}
-	case fatal(e):
-		return &Error{Code: CodeRefused, Message: "Gemini refused the conversation: " + e.Reason, Status: e.Code, Err: e}
-	}
-	return &Error{Code: CodeUnreachable, Message: "The connection to Gemini was lost.", Status: e.Code, Err: e}
-}
-
-// WebSocket close codes with a meaning here (RFC 6455 section 7.4.1) and the reasons Google gives with them: an invalid
-// argument closes with 1007, an unknown model with 1008, and both will do so again for the same set-up.
-const (
-	closeInvalidPayload  = 1007
-	closePolicyViolation = 1008
-)
-
-// fatal tells whether dialling again with the same set-up must fail the same way.
-func fatal(e *gemini.CloseError) bool {
-	switch e.Code {
-	case closeInvalidPayload:
-		return !staleHandle(e)
-	case closePolicyViolation:
-		reason := strings.ToLower(e.Reason)
-		return !strings.Contains(reason, "aborted") && !staleHandle(e)
-	}
-	return false
-}
-
-// staleHandle tells whether Gemini no longer knows the resumption handle: a fresh session is still possible.
-func staleHandle(e *gemini.CloseError) bool {
-	reason := strings.ToLower(e.Reason)
-	return strings.Contains(reason, "session not found") || strings.Contains(reason, "invalid session handle") ||
-		strings.Contains(reason, "requested entity was not found")
-}
+// closeInvalidPayload is the first of the close codes by which Gemini ends a session for a reason of its own (RFC 6455
+// section 7.4.1): 1007, 1008, 1011. Those below it, and 1006, are the network's.
+const closeInvalidPayload = 1007

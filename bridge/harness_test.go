@@ -182,6 +182,7 @@ type setup struct {
 	Model             string
 	SessionResumption struct{ Handle string }
 	SystemInstruction struct{ Parts []struct{ Text string } }
+	GenerationConfig  struct{ Temperature json.Number }
 }
 
 // link is the upstream's end of a connection.
@@ -242,7 +243,8 @@ func (l *link) parse(data []byte) input {
 		ClientContent *struct {
 			Turns []struct{ Parts []struct{ Text string } }
 		}
-		ToolResponse *struct{ FunctionResponses []response }
+		ToolResponse  *struct{ FunctionResponses []response }
+		ContextUpdate json.RawMessage
 	}
 	in := input{at: time.Now()}
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -251,7 +253,15 @@ func (l *link) parse(data []byte) input {
 	}
 	switch r := m.RealtimeInput; {
 	case m.ClientContent != nil:
-		in.what, in.text = "typed", m.ClientContent.Turns[0].Parts[0].Text
+		in.what = "typed"
+		for i, turn := range m.ClientContent.Turns {
+			if i > 0 {
+				in.text += "+"
+			}
+			in.text += turn.Parts[0].Text
+		}
+	case m.ContextUpdate != nil:
+		in.what, in.text = "update", string(m.ContextUpdate)
 	case m.ToolResponse != nil:
 		in.what, in.tools = "tool", m.ToolResponse.FunctionResponses
 	case r == nil:
@@ -416,23 +426,31 @@ type rig struct {
 	wg    sync.WaitGroup
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, change ...func(*bridge.Options)) *rig {
 	r := &rig{t: t, up: newUpstream(t)}
-	r.serve(r.up.dial)
+	r.serve(r.up.dial, change...)
 	return r
 }
 
-func (r *rig) serve(dial func(context.Context, string, string) (net.Conn, error)) {
+// serve starts the host. The options can be changed before.
+func (r *rig) serve(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
 	r.start, r.log = time.Now(), &logs{}
-	r.host = bridge.NewHost(bridge.Options{
+	o := bridge.Options{
 		Client:  &gemini.Client{BaseURL: "http://gemini.test", NetDial: dial},
 		Backend: "emulator", Park: time.Minute, Logger: slog.New(slog.NewJSONHandler(r.log, nil)),
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r.host = bridge.NewHost(o)
 	r.t.Cleanup(func() {
 		if err := r.host.Shutdown(context.Background()); err != nil {
 			r.t.Error(err)
 		}
 		r.wg.Wait()
+		if bad := r.log.find("impossible step"); len(bad) > 0 {
+			r.t.Errorf("%v", bad)
+		}
 	})
 }
 
@@ -581,7 +599,7 @@ func (c *caller) forget() {
 	c.diary = nil
 }
 
-// story is the diary in short: events by name and voices as tag*frames. Content is left out.
+// story is the diary in short: events by name and voices as tag*frames. What comes all the time is left out.
 func (c *caller) story() string {
 	var words []string
 	var tag int16
@@ -603,7 +621,7 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Content:
+		case bridge.Content, bridge.StateChange, bridge.UserSpeaking, bridge.Usage:
 			continue
 		case bridge.ToolCall:
 			var ids []string
@@ -654,6 +672,10 @@ func last[E bridge.Event](c *caller) E {
 func (c *caller) warned(text string) {
 	c.r.t.Helper()
 	logs, _ := find[bridge.Log](c)
+	failures, _ := find[bridge.Failure](c)
+	for _, f := range failures {
+		logs = append(logs, bridge.Log{Message: f.Err.Message})
+	}
 	for _, l := range logs {
 		if strings.Contains(l.Message, text) {
 			return

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/media"
 )
 
@@ -19,7 +20,11 @@ type Options struct {
 	Client  *gemini.Client
 	Backend string        // what answers: gemini, vertex or emulator; clients are told
 	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0: not at all
-	Logger  *slog.Logger
+	// Stall is how long the model may be silent where an answer is due; 0: for ever.
+	Stall time.Duration
+	// MaxTokens ends a conversation that has used so many; 0: no limit.
+	MaxTokens int
+	Logger    *slog.Logger
 }
 
 // Host is every conversation of this process.
@@ -28,6 +33,7 @@ type Host struct {
 	ticker  *media.Ticker
 	wg      sync.WaitGroup // session loops
 	closing sync.Once
+	breaker breaker
 
 	mu       sync.Mutex
 	closed   bool
@@ -57,11 +63,14 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	config, err := h.options.Client.ParseConfig(o.Config, "initialConfig")
+	config, err := setup.Parse(o.Config, "initialConfig", h.options.Client.Vertex)
 	if err != nil {
 		return AsError(err)
 	}
-	s, err := h.open(config, o.Resumable && h.options.Park > 0)
+	if retry, ok := h.breaker.admit(); !ok {
+		return &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+	}
+	s, err := h.open(config, o.Resumable && h.options.Park > 0 && config.Options.Resumption)
 	if err != nil {
 		return err
 	}
@@ -69,7 +78,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 }
 
 // open starts a session.
-func (h *Host) open(config gemini.Config, resumable bool) (*Session, error) {
+func (h *Host) open(config setup.Config, resumable bool) (*Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {

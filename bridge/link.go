@@ -4,62 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 )
 
-const (
-	// maxStrikes is how many dials in a row may fail before the conversation is given up.
-	maxStrikes = 3
-
-	// firstBackoff is the longest pause before the second dial; each further one doubles it.
-	firstBackoff = 250 * time.Millisecond
-
-	// calm is how long a link must live before the failures before it are forgiven; a session that dies at once each
-	// time would otherwise be dialled for ever.
-	calm = 10 * time.Second
-
-	// spare is how long before Gemini's deadline a link is replaced at the latest.
-	spare = 5 * time.Second
-)
-
-type linkState int
-
-const (
-	linkDown linkState = iota // nobody needs it now
-	linkDialing
-	linkLive
-	linkWaiting // for the backoff
-)
+// lastWords is how long the reason of a close frame is waited for when sending has failed: a round trip.
+const lastWords = 250 * time.Millisecond
 
 // link is the connection to the model, one epoch at a time. Owned by the loop.
 type link struct {
-	state   linkState
-	epoch   int // counts dials; whatever comes from an older one is void
-	dials   int
-	strikes int
-	setUp   bool // SETUP_COMPLETE was told once
-	leaving bool // Gemini has said goAway: to be replaced at the next quiet moment
-	token   string
-	handle  string
-	handles int // how many handles came so far
+	epoch   int          // counts dials; whatever comes from an older one is void
+	conn    *gemini.Conn // nil while there is none
+	busy    bool         // a dial is under way or waits for its turn
+	setUp   bool         // SETUP_COMPLETE was told once
 	since   time.Time
 	cancel  context.CancelFunc // of the dial, or of the reader and writer
-	conn    *gemini.Conn
-	running sync.WaitGroup // dial, reader, writer
+	running sync.WaitGroup     // dial, reader, writer
+
+	failures                 // in a row
+	dials, resumed, reseeded int
+}
+
+// handle is the newest one by which the session can go on, and what the session behind it knows.
+type handle struct {
+	text string
+	tick int // when it came
+	turn int // the last turn it knows
 }
 
 // dialled is the outcome of a dial.
 type dialled struct {
-	epoch  int
-	config gemini.Config
-	handle string
-	update bool // config is a new one
-	conn   *gemini.Conn
-	err    error
+	epoch    int
+	upgraded bool // only half of it: the connection is open, the set-up under way
+	config   setup.Config
+	handle   string
+	history  []gemini.Content
+	update   bool // config is a new one
+	conn     *gemini.Conn
+	err      error
 }
 
 // heard is what the link's reader or writer has to say. The reader waits for done, because the audio in message is
@@ -75,8 +60,7 @@ type heard struct {
 // old one is open.
 func (l *link) stop() {
 	l.epoch++
-	l.state = linkDown
-	l.leaving = false
+	l.busy = false
 	if l.cancel != nil {
 		l.cancel()
 		l.cancel = nil
@@ -88,123 +72,183 @@ func (l *link) stop() {
 	l.running.Wait()
 }
 
-// resumption keeps the newest handle.
-func (l *link) resumption(r *gemini.Resumption) {
-	if r.Resumable && r.Handle != "" {
-		l.handle = r.Handle
-		l.handles++
+// down is the state without a link: with a handle the next one resumes, without it begins anew.
+func (s *Session) down() State {
+	if s.handle.text == "" || s.clearing > 0 {
+		return StateReseeding
 	}
+	return StateResuming
 }
 
 // dial starts a dial with the configuration wanted next. The old link must have been stopped.
 func (s *Session) dial(parent context.Context) {
 	s.refuse()
-	ctx, cancel := context.WithCancel(parent)
 	l := &s.link
+	ctx, cancel := context.WithCancel(parent)
 	l.epoch++
 	l.dials++
-	l.state = linkDialing
+	l.busy = true
 	l.cancel = cancel
-	d := dialled{epoch: l.epoch, config: s.config, handle: l.handle}
+	d := dialled{epoch: l.epoch, config: s.config, handle: s.handle.text}
 	if len(s.updates) > 0 {
 		d.config, d.update = s.updates[0].config, true
 	}
-	if d.config.Model != s.config.Model {
+	if d.config.Model != s.config.Model || s.clearing > 0 {
 		d.handle = "" // the model cannot change on a resume
+	}
+	if d.handle == "" && s.clearing == 0 && l.step < stepBare {
+		before := s.unanswered()
+		if l.deaths >= maxDeaths {
+			before = s.question() // it may be what they died of
+		}
+		d.history = s.history.between(0, before)
+	}
+	switch {
+	case !l.setUp || s.state == StateParked:
+	case d.handle == "":
+		s.enter(StateReseeding)
+	default:
+		s.enter(StateResuming)
+	}
+	opening := d.config.Setup(d.handle, d.history)
+	if !l.setUp {
+		opening.Upgraded = func() { s.posted(ctx, dialled{epoch: d.epoch, upgraded: true}) }
 	}
 	l.running.Go(func() {
 		defer cancel()
-		d.conn, d.err = s.host.options.Client.Dial(ctx, gemini.Setup{Config: d.config, Handle: d.handle})
-		select {
-		case s.dials <- d:
-		case <-ctx.Done():
-			if d.conn != nil {
-				d.conn.Close()
-			}
+		d.conn, d.err = s.host.options.Client.Dial(ctx, opening)
+		if !s.posted(ctx, d) && d.conn != nil {
+			d.conn.Close()
 		}
 	})
 }
 
-// redial replaces the link by a new one with the newest handle. What is said meanwhile waits in the uplink.
-func (s *Session) redial(ctx context.Context) {
-	s.unlink()
-	s.dial(ctx)
+func (s *Session) posted(ctx context.Context, d dialled) bool {
+	select {
+	case s.dials <- d:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// unanswered is the number of the first turn whose question is still to be answered: it is said again, not told of.
+func (s *Session) unanswered() int {
+	if s.up.unanswered() {
+		return s.question()
+	}
+	return s.question() + 1
 }
 
 // unlink closes the link and forgets what only it knew. The end of a turn that was under way will not come.
 func (s *Session) unlink() {
-	if s.link.state == linkLive && time.Since(s.link.since) >= calm {
-		s.link.strikes = 0
+	if s.link.conn != nil && time.Since(s.link.since) >= calm {
+		s.link.failures = failures{}
 	}
 	s.link.stop()
-	if s.turn.open && !s.turn.cut {
-		s.completeTurn()
+	s.drain = drain{}
+	s.clock.clear(alarmAge, alarmDrain, alarmFresh, alarmStall, alarmRetry)
+	if s.turn.open {
+		if !s.turn.cut {
+			s.completeTurn(true)
+		}
+		s.nextTurn()
 	}
 	s.turn = turn{}
+	if s.watch.what == forMore { // it will not come
+		s.watch.what, s.watch.stage = forNothing, 0
+	}
 	s.orphanCalls()
 }
 
 func (s *Session) onDialled(ctx context.Context, d dialled) {
-	if d.epoch != s.link.epoch {
+	switch {
+	case d.epoch != s.link.epoch:
 		if d.conn != nil {
 			d.conn.Close()
 		}
-		return
-	}
-	if d.err != nil {
-		s.onDialFailed(ctx, d)
-		return
-	}
-	l := &s.link
-	l.state, l.conn, l.since = linkLive, d.conn, time.Now()
-	if d.handle == "" {
-		l.handle = ""
-		s.orphanCalls()
-	}
-	s.startLink(ctx, d.conn) // writes at once
-	switch {
-	case d.config.Model != s.config.Model:
-		s.warn("The model has changed, so the conversation begins anew.")
-	case d.handle == "" && l.setUp:
-		s.warn("The conversation could not be resumed at Gemini; it goes on without its memory.")
-	}
-	s.config = d.config
-	switch {
-	case d.update:
-		s.updates = s.updates[1:]
-		s.notify(s.setupComplete(false))
-	case !l.setUp:
-		l.setUp = true
-		if s.resumable {
-			l.token = s.host.newToken(s, "")
-		}
-		s.notify(s.setupComplete(false))
+	case d.upgraded:
+		s.enter(StateSetup)
+	case d.err != nil:
+		s.link.busy = false
+		s.onDialFailed(d)
 	default:
-		s.log.Info("link resumed", "dials", l.dials)
+		s.host.breaker.close()
+		s.onLinked(ctx, d)
 	}
-	s.update(ctx)
 }
 
-// onDialFailed decides between giving up, going back to the old configuration, and trying again.
-func (s *Session) onDialFailed(ctx context.Context, d dialled) {
+// onLinked begins to use a new link.
+func (s *Session) onLinked(ctx context.Context, d dialled) {
 	l := &s.link
-	l.state = linkDown
-	if !l.setUp {
-		s.end(dialFailure(d.err))
-		return
+	first, fresh := !l.setUp, d.handle == ""
+	l.busy, l.conn, l.since, l.setUp = false, d.conn, time.Now(), true
+	if s.watch.stage == 0 {
+		s.waited()
 	}
-	var closed *gemini.CloseError
+	if s.state != StateParked {
+		s.enter(StateLive)
+	}
+	if fresh {
+		s.handle, s.base = handle{}, d.config
+		s.meter.NewSession()
+		s.orphanCalls()
+	}
 	switch {
-	case d.handle != "" && errors.As(d.err, &closed) && staleHandle(closed):
-		l.handle = "" // Gemini no longer knows this conversation
+	case first:
+	case fresh:
+		l.reseeded++
+		s.log.Info("session begun anew", "told_turns", len(d.history), "dials", l.dials)
+		if d.config.Model != s.config.Model {
+			s.warn("The model has changed, so a fresh session goes on; it was told what was said so far.")
+		} else if s.clearing == 0 {
+			s.fail(CodeResumptionFailed, "The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
+		}
+	default:
+		l.resumed++
+		s.log.Info("link resumed", "dials", l.dials)
+	}
+	s.adopt(d.config)
+	s.catchUp(fresh)
+	s.startLink(ctx, d.conn) // writes at once
+	s.clock.set(alarmAge, maxAge)
+	switch {
 	case d.update:
 		s.updates = s.updates[1:]
-		s.notify(SetupFailed{dialFailure(d.err)})
-	default:
-		s.strike(d.err)
+		s.notify(s.setupComplete(false))
+	case first:
+		if s.resumable {
+			s.token = s.host.newToken(s, "")
+		}
+		s.notify(s.setupComplete(false))
 	}
-	if s.ended == nil {
-		s.retry(ctx)
+	for ; s.clearing > 0; s.clearing-- {
+		s.notify(History{[]Entry{}})
+	}
+	s.update()
+}
+
+// catchUp tells a new link what its session does not know yet: turns since the handle, answers of tools, and what was
+// said and not answered.
+func (s *Session) catchUp(fresh bool) {
+	if !fresh && s.config.Profile.Appends {
+		if missed := s.history.between(s.handle.turn, s.unanswered()); len(missed) > 0 {
+			s.up.first(gemini.ClientMessage{ClientContent: &gemini.ClientContent{Turns: missed}})
+			s.log.Info("told what the handle does not know", "turns", len(missed))
+		}
+	}
+	if change, ok := s.base.InPlace(s.config); !fresh && ok && change != nil {
+		s.up.first(gemini.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
+	}
+	s.repeatAnswers()
+	s.gate()
+	again := s.up.rewind()
+	if again > 0 {
+		s.log.Info("said again", "speech", again.Round(time.Millisecond))
+	}
+	if s.watch.what != forNothing {
+		s.watch.heard = false
+		s.await(s.patience() + again/replaySpeed)
 	}
 }
 
@@ -220,56 +264,8 @@ func (s *Session) onHeard(ctx context.Context, h heard) {
 		s.onMessage(ctx, h.message)
 		return
 	}
-	s.log.Warn("link lost", "err", h.err, "age", time.Since(s.link.since).Round(time.Millisecond))
-	s.unlink()
-	s.strike(h.err)
-	if s.ended == nil && !s.parked { // else dialled when somebody is back
-		s.retry(ctx)
-	}
-}
-
-// strike counts a failure of the link and ends the session when it is one too many, or one that must repeat itself.
-func (s *Session) strike(err error) {
-	s.link.strikes++
-	failure := dialFailure(err)
-	if s.link.strikes > maxStrikes || failure.Code == CodeRefused || failure.Code == CodeBusy || failure.Code == CodeBadConfig {
-		s.end(failure)
-	}
-}
-
-// retry dials again, after a pause that grows with the failures.
-func (s *Session) retry(ctx context.Context) {
-	pause := time.Duration(0)
-	if s.link.strikes > 1 {
-		pause = rand.N(firstBackoff << (s.link.strikes - 2))
-	}
-	s.link.state = linkWaiting
-	epoch := s.link.epoch
-	s.after(ctx, pause, func() {
-		if s.link.epoch == epoch && s.link.state == linkWaiting {
-			s.dial(ctx)
-		}
-	})
-}
-
-// onGoAway prepares for the end that Gemini has announced: the link is replaced when nobody speaks, or just before it
-// is cut. The timer is the loop's own, because a server may fall silent after goAway.
-func (s *Session) onGoAway(ctx context.Context, left time.Duration) {
-	s.log.Info("gemini will close the link", "in", left)
-	s.link.leaving = true
-	epoch := s.link.epoch
-	s.after(ctx, max(0, left-spare), func() {
-		if s.link.epoch == epoch && s.link.leaving {
-			s.redial(ctx)
-		}
-	})
-}
-
-// quiet tells whether the link can be replaced without cutting anything off.
-func (s *Session) quiet() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.turn.open && len(s.calls) == 0
+	s.log.Warn("link lost", "err", h.err, "state", s.state, "age", time.Since(s.link.since).Round(time.Millisecond))
+	s.onLost(h.err)
 }
 
 // startLink starts the reader and the writer of a new link.
@@ -279,8 +275,15 @@ func (s *Session) startLink(parent context.Context, conn *gemini.Conn) {
 	epoch := s.link.epoch
 	s.link.running.Go(func() { s.read(ctx, epoch, conn) })
 	s.link.running.Go(func() {
-		if err := s.write(ctx, conn); err != nil {
+		err := s.write(ctx, conn)
+		if err == nil {
+			return
+		}
+		// A server that closes says why, which the reader may not have read yet, and which decides what follows.
+		select {
+		case <-time.After(lastWords):
 			s.report(ctx, heard{epoch: epoch, err: fmt.Errorf("send: %w", err)})
+		case <-ctx.Done(): // the reader has reported
 		}
 	})
 }
@@ -320,26 +323,31 @@ func (s *Session) read(ctx context.Context, epoch int, conn *gemini.Conn) {
 
 // write sends what waits in the uplink. It is the only writer of conn.
 func (s *Session) write(ctx context.Context, conn *gemini.Conn) error {
+	early := time.NewTimer(time.Hour)
+	defer early.Stop()
 	for {
-		message, audio, ok := s.up.next()
-		switch {
-		case !ok:
+		it, wait, ok := s.up.next()
+		if !ok {
+			early.Stop()
+			if wait > 0 {
+				early.Reset(wait)
+			}
 			select {
 			case <-s.up.ready:
+			case <-early.C:
 			case <-ctx.Done():
 				return nil
 			}
-		case message != nil:
-			if err := conn.Send(ctx, message.ClientMessage); err != nil {
-				s.up.unsent(*message)
-				return err
-			}
-		default:
-			if err := conn.SendAudio(ctx, audio.pcm, audio.rate); err != nil {
-				s.up.unsentAudio(audio)
-				return err
-			}
-			s.up.recycle(audio)
+			continue
+		}
+		var err error
+		if it.message != nil {
+			err = conn.Send(ctx, *it.message)
+		} else {
+			err = conn.SendAudio(ctx, it.pcm, it.rate)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

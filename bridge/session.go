@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/media"
 	"voxgate/tools"
 )
@@ -19,9 +22,14 @@ import (
 // errOver is what a newcomer gets whose conversation ended while it was coming.
 var errOver = errors.New("the conversation has ended")
 
-// idleLink is how long a parked conversation keeps its link to the model. A reloaded page is back sooner; longer, and an
-// abandoned session costs money.
-const idleLink = 5 * time.Second
+const (
+	// idleLink is how long a parked conversation keeps its link to the model. A reloaded page is back sooner; longer, and
+	// an abandoned session costs money.
+	idleLink = 5 * time.Second
+
+	// farewellTime is how long the model may go on with an answer when the conversation has reached a limit.
+	farewellTime = 15 * time.Second
+)
 
 // Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
 type Session struct {
@@ -32,13 +40,15 @@ type Session struct {
 	resumable bool
 	playout   *media.Playout
 	up        *uplink
+	history   *history
+	inbox     *inbox
 	commands  chan Command
 	arrivals  chan *carriage
 	departs   chan *carriage
 	dials     chan dialled
 	heard     chan heard
 	results   chan result
-	due       chan func()   // timers
+	poked     chan struct{} // has a token when the voice may have been played to its end
 	over      chan struct{} // closed when the loop has ended; err says why
 	err       error
 
@@ -52,14 +62,34 @@ type Session struct {
 	calls    map[string]*openCall // tool calls without an answer
 
 	// Owned by the loop.
-	config  gemini.Config
-	updates []update // wanted next, in order
-	link    link
-	turn    turn
-	ended   error
-	parked  bool               // nobody carries the conversation
-	unpark  context.CancelFunc // stops the timers of parking
-	running sync.WaitGroup     // tool calls and timers
+	started  time.Time
+	state    State
+	clock    *alarms
+	config   setup.Config
+	base     setup.Config // what the model's session was set up with
+	updates  []update     // wanted next, in order
+	trial    *trial       // a change in place that Gemini may still refuse
+	clearing int          // CLEAR_CONTEXTs to be answered when a fresh session is there
+	link     link
+	handle   handle
+	drain    drain
+	turn     turn
+	number   int // of the turn that is spoken, or comes next
+	ticks    int // counts what happens, so that one can tell which of two things came first
+	dirty    int // the tick of the newest thing that a handle should know
+	answers  []answered
+	stopped  []string // calls that were cancelled while nobody was there to be told
+	speaking bool     // the person does
+	speeches int      // of the person so far
+	lossTold bool     // the client knows that some speech was lost
+	watch    watch
+	gap      gap
+	meter    gemini.Meter
+	usage    bool // there was some in this turn
+	token    string
+	farewell error // the conversation ends with this when the answer has been heard
+	ended    error
+	running  sync.WaitGroup // tool calls
 }
 
 // carriage is one caller's time with the session.
@@ -72,32 +102,17 @@ type carriage struct {
 	parked chan struct{} // closed when the conversation goes on without the caller
 }
 
-// turn is where the model's turn stands.
-type turn struct {
-	open       bool // the model has begun to answer, turnComplete has not come
-	told       bool // Speaking is on its way
-	generating bool // the model has begun to answer, generationComplete has not come
-	stale      bool // the rest of this generation was cut off here, before the model knew
-	cut        bool // the client was told Interrupted; the end of this turn is no news
-}
-
-// update is an [UpdateConfig] without an answer.
-type update struct {
-	config  gemini.Config
-	refused *Error
-}
-
-// maxUpdates bounds the updates that wait for a link.
-const maxUpdates = 16
-
-func newSession(h *Host, config gemini.Config, resumable bool) *Session {
+func newSession(h *Host, config setup.Config, resumable bool) *Session {
 	id := rand.Text()[:10]
+	up := newUplink()
+	up.configure(config.Options.Manual, config.Options.PreRoll)
 	return &Session{
 		id: id, host: h, log: h.options.Logger.With("call", id), resumable: resumable,
-		playout: media.NewPlayout(h.ticker, gemini.OutputRate), up: newUplink(),
+		playout: media.NewPlayout(h.ticker, gemini.OutputRate), up: up, history: &history{}, inbox: &inbox{},
 		commands: make(chan Command, 16), arrivals: make(chan *carriage), departs: make(chan *carriage),
-		dials: make(chan dialled), heard: make(chan heard), results: make(chan result), due: make(chan func()),
-		over: make(chan struct{}), calls: map[string]*openCall{}, config: config,
+		dials: make(chan dialled), heard: make(chan heard), results: make(chan result), poked: make(chan struct{}, 1),
+		over: make(chan struct{}), calls: map[string]*openCall{},
+		state: StateDialing, clock: newAlarms(), config: config, number: 1,
 	}
 }
 
@@ -123,18 +138,17 @@ func (s *Session) Attach(out media.Output) { s.playout.Attach(out) }
 // Hold keeps the voice (its newest 10 s) instead of playing it, until it is let go.
 func (s *Session) Hold(on bool) { s.playout.Hold(on) }
 
+// Arrived notes that the client's message of this id has arrived, and reports false if it had before: it is not to be
+// acted on again.
+func (s *Session) Arrived(id string) bool { return s.inbox.add(id) }
+
 // Do has a command carried out, in order with the others. An error means that it was not accepted.
 func (s *Session) Do(c Command) error {
 	switch c := c.(type) {
 	case ToolResponse:
 		return s.answer(c)
 	case Activity: // not through the loop: it must not lose its place among the audio
-		if !s.up.mark(gemini.RealtimeInput{
-			ActivityStart: c == ActivityStart, ActivityEnd: c == ActivityEnd, AudioStreamEnd: c == AudioStreamEnd,
-		}) {
-			return &Error{Code: CodeBusy, Message: "Too many marks wait for Gemini; this one was dropped."}
-		}
-		return nil
+		return s.up.mark(c)
 	case Message: // what cannot be encoded would fail on every link
 		if !json.Valid(c.Parts) || !bytes.HasPrefix(bytes.TrimSpace(c.Parts), []byte("[")) {
 			return &Error{Code: CodeBadMessage, Message: "The parts of a message must be an array."}
@@ -165,6 +179,11 @@ func (s *Session) notify(e Event) {
 
 // warn tells the client's developer.
 func (s *Session) warn(message string) { s.notify(Log{Level: "warn", Message: message}) }
+
+// fail tells the client of something that went wrong while the conversation goes on.
+func (s *Session) fail(code Code, message string) {
+	s.notify(Failure{&Error{Code: code, Message: message}})
+}
 
 // carry lets c carry the conversation until it leaves, is replaced, or the conversation ends. token is the one it came
 // with, empty for the caller that opened the session.
@@ -217,9 +236,10 @@ func (s *Session) carry(ctx context.Context, c Caller, token string) error {
 // loop owns the session from its first dial to its end.
 func (s *Session) loop(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
-	started := time.Now()
+	s.started = time.Now()
 	s.log.Info("conversation started", "model", s.config.Model, "resumable", s.resumable)
 	s.playout.Hold(true)
+	s.adopt(s.config)
 	for s.ended == nil {
 		select {
 		case <-ctx.Done():
@@ -236,19 +256,59 @@ func (s *Session) loop(parent context.Context) {
 			s.onCommand(ctx, c)
 		case r := <-s.results:
 			s.onResult(r)
-		case f := <-s.due:
-			f()
+		case <-s.up.turned:
+			s.onSpeech()
+		case <-s.poked:
+			s.onPlayed()
+		case <-s.clock.timer.C:
+			for a, ok := s.clock.due(); ok && s.ended == nil; a, ok = s.clock.due() {
+				s.onAlarm(ctx, a)
+			}
+		}
+		if s.ended == nil {
+			s.settle(ctx)
 		}
 	}
+	s.clock.timer.Stop()
 	cancel()
 	s.link.stop()
+	s.enter(StateEnded)
 	s.running.Wait()
 	s.playout.Close()
-	s.finish(started)
+	s.finish()
+}
+
+func (s *Session) onAlarm(ctx context.Context, a alarm) {
+	switch a {
+	case alarmRetry:
+		s.dial(ctx)
+	case alarmAge:
+		s.drain.want(s, "age", ageSpare)
+	case alarmDrain, alarmFresh:
+		s.replace(ctx)
+	case alarmTrial:
+		s.accepted()
+	case alarmStall:
+		s.onStall(ctx)
+	case alarmStale:
+		s.up.answered()
+	case alarmMic:
+		s.listen()
+	case alarmGap:
+		s.onGap()
+	case alarmIdleLink:
+		s.unlink()
+	case alarmPark:
+		s.end(ErrLeft)
+	case alarmLimit:
+		s.bid(ErrTimeLimit)
+	case alarmFarewell:
+		s.end(s.farewell)
+	}
 }
 
 // finish tells everybody that the session is over.
-func (s *Session) finish(started time.Time) {
+func (s *Session) finish() {
 	s.err = s.ended
 	s.mu.Lock()
 	current := s.carriage
@@ -263,10 +323,14 @@ func (s *Session) finish(started time.Time) {
 	if current != nil {
 		current.cancel(s.err)
 	}
-	voice := s.playout.Stats()
-	s.log.Info("conversation ended", "reason", s.err, "duration", time.Since(started).Round(time.Millisecond),
-		"chunks_up", s.up.frames.Load(), "chunks_dropped", s.up.dropped.Load(),
-		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes, "dials", s.link.dials)
+	voice, total := s.playout.Stats(), s.meter.Total()
+	s.log.Info("conversation ended", "reason", s.err, "duration", time.Since(s.started).Round(time.Millisecond),
+		"chunks_up", s.up.frames.Load(), "chunks_dropped", s.up.dropped.Load(), "speech_dropped", s.up.lost.Load(), "chunks_gated", s.up.gated.Load(),
+		"chunks_replayed", s.up.replayed.Load(),
+		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
+		"turns", s.number-1, "tokens_in", total.Prompt, "tokens_out", total.Response, "tokens", total.Total,
+		"dials", s.link.dials, "resumed", s.link.resumed, "reseeded", s.link.reseeded,
+		"stalls", s.watch.counts, "longest_gap", s.gap.longest.Round(time.Millisecond))
 }
 
 // end ends the session for a reason; the first one counts.
@@ -276,19 +340,31 @@ func (s *Session) end(reason error) {
 	}
 }
 
-// after has f run by the loop in a while. It cannot be called back, so f looks whether it is still wanted.
-func (s *Session) after(ctx context.Context, d time.Duration, f func()) {
-	s.running.Go(func() {
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case s.due <- f:
-		case <-ctx.Done():
-		}
-	})
+// adopt puts a configuration in force.
+func (s *Session) adopt(c setup.Config) {
+	s.config = c
+	s.up.configure(c.Options.Manual, c.Options.PreRoll)
+	s.clock.clear(alarmLimit)
+	if c.Options.MaxDuration > 0 {
+		s.clock.set(alarmLimit, c.Options.MaxDuration-time.Since(s.started))
+	}
+}
+
+// bid ends the session for a reason, but lets the model finish what it says.
+func (s *Session) bid(reason error) {
+	if s.farewell != nil {
+		return
+	}
+	s.farewell = reason
+	s.clock.set(alarmFarewell, farewellTime)
+	s.onPlayed()
+}
+
+// onPlayed ends a session that only waits for the end of an answer.
+func (s *Session) onPlayed() {
+	if s.farewell != nil && !s.turn.open && s.playout.Queued() == 0 {
+		s.end(s.farewell)
+	}
 }
 
 // onArrival seats a caller: it is told where things stand and gets what it missed.
@@ -297,25 +373,41 @@ func (s *Session) onArrival(ctx context.Context, c *carriage) {
 	s.mu.Lock()
 	s.listener = c.caller
 	s.mu.Unlock()
-	if s.parked {
-		s.parked = false
-		s.unpark()
-	}
+	s.clock.clear(alarmIdleLink, alarmPark)
 	if c.token == "" { // SETUP_COMPLETE follows when the dial is done
 		for _, w := range s.config.Warnings {
 			s.warn(w)
 		}
 	} else {
 		s.log.Info("caller is back")
-		s.link.token = s.host.newToken(s, c.token)
+		s.token = s.host.newToken(s, c.token)
 		s.notify(s.setupComplete(true))
 		if s.playout.Queued() > 0 { // nobody was told, or one that is gone
 			s.notify(Speaking{})
 		}
+		if len(s.stopped) > 0 {
+			s.notify(ToolCallCancellation{s.stopped})
+			s.stopped = nil
+		}
 		s.repeatCalls()
 	}
-	if s.link.state == linkDown {
-		s.dial(ctx)
+	switch {
+	case s.link.conn != nil && s.state == StateParked:
+		s.enter(StateLive)
+		s.update()
+		if s.watch.what != forNothing {
+			s.await(s.patience())
+		}
+	case s.link.conn != nil:
+		s.notify(StateChange{State: s.state, Message: s.gap.message(s.state)})
+	case s.state == StateParked:
+		s.enter(s.down())
+		s.wait()
+		fallthrough
+	default:
+		if !s.link.busy {
+			s.dial(ctx)
+		}
 	}
 }
 
@@ -339,19 +431,16 @@ func (s *Session) onDeparture(ctx context.Context, c *carriage) {
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
+	s.cutVoice() // who comes back does not want to hear what was said to nobody
+	s.enter(StateParked)
 	close(c.parked)
-	s.parked = true
-	ctx, s.unpark = context.WithCancel(ctx)
-	s.after(ctx, idleLink, func() {
-		if ctx.Err() == nil {
-			s.unlink()
-		}
-	})
-	s.after(ctx, s.host.options.Park, func() {
-		if ctx.Err() == nil {
-			s.end(ErrLeft)
-		}
-	})
+	s.waited()
+	if s.clock.isSet(alarmRetry) {
+		s.link.busy = false
+	}
+	s.clock.clear(alarmStall, alarmRetry, alarmDrain, alarmFresh)
+	s.clock.set(alarmIdleLink, idleLink)
+	s.clock.set(alarmPark, s.host.options.Park)
 }
 
 func (s *Session) onCommand(ctx context.Context, c Command) {
@@ -360,204 +449,130 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 	case Goodbye:
 		s.end(ErrGoodbye)
 	case Message:
-		if c.TurnComplete {
-			s.interrupt()
-		}
-		ok = s.up.send(gemini.ClientMessage{ClientContent: &gemini.ClientContent{
-			Turns: []gemini.Content{{Role: "user", Parts: c.Parts}}, TurnComplete: c.TurnComplete,
-		}})
+		ok = s.sendTyped(c)
 	case Text:
+		s.history.line(s.question(), c.Text)
 		ok = s.up.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: c.Text}})
+		s.expect(forText)
 	case UpdateConfig:
-		s.onUpdate(ctx, c)
+		s.onUpdate(c)
+	case GetContext:
+		s.notify(History{s.history.list()})
+	case ClearContext:
+		s.onClear(ctx)
 	default:
 		s.log.Error("unknown command", "type", fmt.Sprintf("%T", c))
 	}
 	if !ok {
-		s.warn("Too many messages wait for Gemini; this one was dropped.")
+		s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; this one was dropped.")
 	}
 }
 
-// onUpdate has the next configuration dialled. A refused one leaves the one in force.
-func (s *Session) onUpdate(ctx context.Context, c UpdateConfig) {
-	config, err := s.host.options.Client.ParseConfig(c.Config, "payload")
-	u := update{config: config}
-	switch {
-	case err != nil:
-		u = update{refused: AsError(err)}
-	case len(s.updates) >= maxUpdates:
-		u = update{refused: &Error{Code: CodeBusy, Message: "Too many changes of the configuration wait for Gemini."}}
+// sendTyped sends a typed turn in the form that the model takes.
+func (s *Session) sendTyped(m Message) bool {
+	if m.TurnComplete {
+		s.interrupt()
+		s.expect(forText)
 	}
-	for _, w := range config.Warnings {
-		s.warn(w)
+	s.history.line(s.question(), textOf(m.Parts))
+	for _, message := range s.config.Typed(m.Parts, m.TurnComplete) {
+		if !s.up.send(message) {
+			return false
+		}
 	}
-	s.updates = append(s.updates, u)
-	if s.link.state == linkLive {
-		s.update(ctx)
+	return true
+}
+
+// textOf is the text of a typed turn, and where its pictures are.
+func textOf(parts json.RawMessage) string {
+	var list []struct {
+		Text       string
+		InlineData *struct{ MIMEType string }
+	}
+	if json.Unmarshal(parts, &list) != nil {
+		return ""
+	}
+	var texts []string
+	for _, p := range list {
+		switch {
+		case p.Text != "":
+			texts = append(texts, p.Text)
+		case p.InlineData != nil:
+			texts = append(texts, "("+p.InlineData.MIMEType+")")
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// onSpeech acts on the begin and the end of the person's speech.
+func (s *Session) onSpeech() {
+	if !s.lossTold && s.up.lost.Load() > 0 {
+		s.lossTold = true
+		s.fail(CodeAudioStream, "Some of what was said is lost: Gemini could not be reached for more than ten seconds.")
+	}
+	speaking, speeches, voiced := s.up.speech()
+	if speeches != s.speeches { // a client that sends in bursts may have ended it already
+		s.speeches = speeches
+		if !s.speaking {
+			s.speaking = true
+			s.notify(UserSpeaking{true})
+		}
+		s.turn.spokenOver = s.turn.open
+		s.listen()
+	}
+	if !speaking && s.speaking {
+		s.speaking = false
+		s.notify(UserSpeaking{false})
+		s.clock.clear(alarmMic)
+		if voiced >= leastQuestion {
+			s.expect(forSpeech)
+		}
 	}
 }
 
-// update goes on with the updates that wait.
-func (s *Session) update(ctx context.Context) {
-	s.refuse()
-	if len(s.updates) > 0 {
-		s.redial(ctx)
+// listen looks whether the microphone still sends while the person speaks.
+func (s *Session) listen() {
+	if s.speaking && !s.up.stopped() {
+		s.clock.set(alarmMic, micPause/2)
 	}
-}
-
-// refuse answers the updates that were refused and are next in order.
-func (s *Session) refuse() {
-	for len(s.updates) > 0 && s.updates[0].refused != nil {
-		s.notify(SetupFailed{s.updates[0].refused})
-		s.updates = s.updates[1:]
-	}
-}
-
-// interrupt cuts the voice off before the model knows: typed text shall be answered, not waited for.
-func (s *Session) interrupt() {
-	if s.playout.Queued() == 0 && !(s.turn.told && s.turn.generating) {
-		return
-	}
-	s.playout.Flush()
-	s.turn.stale = s.turn.generating
-	s.turn.cut = s.turn.open
-	s.turn.told = false
-	s.notify(Interrupted{})
 }
 
 func (s *Session) setupComplete(resumed bool) SetupComplete {
-	return SetupComplete{
-		SessionID: s.id, Model: s.config.Model, Resumed: resumed, ResumeToken: s.link.token,
+	c := SetupComplete{
+		SessionID: s.id, Model: s.config.Model, Resumed: resumed, ResumeToken: s.token,
 		Backend: s.host.options.Backend, EffectiveConfig: s.config.Effective(),
 	}
+	if resumed {
+		c.Received = s.inbox.list()
+	}
+	return c
 }
 
-// onMessage passes on everything that one message of the model holds.
-func (s *Session) onMessage(ctx context.Context, m *gemini.ServerMessage) {
-	if c := m.Content; c != nil {
-		s.onContent(c)
-	} else if m.Usage != nil {
-		s.notify(Content{wrapField("usageMetadata", m.Usage)})
-	}
-	if m.VoiceActivity != nil {
-		s.notify(Content{wrapField("voiceActivity", m.VoiceActivity)})
-	}
-	if len(m.Extra) > 0 {
-		if b, err := json.Marshal(m.Extra); err == nil {
-			s.notify(Content{b})
-		}
-	}
-	if len(m.ToolCalls) > 0 {
-		s.onToolCalls(ctx, m.ToolCalls)
-	}
-	if len(m.Cancelled) > 0 {
-		s.cancelCalls(m.Cancelled)
-	}
-	if r := m.Resumption; r != nil {
-		s.link.resumption(r)
-	}
-	if m.GoAway != nil {
-		s.onGoAway(ctx, *m.GoAway)
-	}
-	if s.link.leaving && s.quiet() {
-		s.redial(ctx)
-	}
+// maxInbox is how many ids of messages are remembered.
+const maxInbox = 256
+
+// inbox remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.
+type inbox struct {
+	mu  sync.Mutex
+	ids []string
 }
 
-// onContent plays what the model says and passes on the rest. An interruption comes before whatever is in the same
-// message: its audio belongs to the answer that was cut off.
-func (s *Session) onContent(c *gemini.ServerContent) {
-	if c.Interrupted {
-		if !s.turn.cut {
-			s.playout.Flush()
-			s.notify(Interrupted{})
-		}
-		s.turn = turn{open: true, stale: true, cut: true} // turnComplete follows
+// add reports whether the id is new.
+func (i *inbox) add(id string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if slices.Contains(i.ids, id) {
+		return false
 	}
-	if fields := s.fields(c); fields != nil {
-		s.notify(Content{fields})
+	if len(i.ids) == maxInbox {
+		i.ids = slices.Delete(i.ids, 0, 1)
 	}
-	if (len(c.Audio) > 0 || bytes.Contains(c.Fields, modelTurn)) && !s.turn.stale {
-		s.turn.open, s.turn.generating, s.turn.cut = true, true, false
-	}
-	if len(c.Audio) > 0 && !s.turn.stale && !s.config.TextOnly {
-		s.speak(c)
-	}
-	if c.Grounding != nil {
-		s.notify(Grounding{c.Grounding})
-	}
-	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
-		s.turn.generating, s.turn.stale = false, false
-	}
-	if c.TurnComplete {
-		if !s.turn.cut {
-			s.completeTurn()
-		}
-		s.turn = turn{}
-	}
+	i.ids = append(i.ids, id)
+	return true
 }
 
-// modelTurn is in the fields of a message with text, a thought or a picture of the model.
-var modelTurn = []byte(`"modelTurn":`)
-
-// completeTurn has the client told when all that was said is played.
-func (s *Session) completeTurn() {
-	s.playout.Mark(func(heard bool) {
-		if heard {
-			s.notify(TurnComplete{})
-		}
-	})
-}
-
-// speak hands audio to the playout clock.
-func (s *Session) speak(c *gemini.ServerContent) {
-	first := !s.turn.told
-	s.turn.told = true
-	if c.AudioRate != gemini.OutputRate {
-		if first {
-			s.warn(fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, gemini.OutputRate))
-		}
-		return
-	}
-	if first {
-		s.playout.Mark(func(heard bool) {
-			if heard {
-				s.notify(Speaking{})
-			}
-		})
-	}
-	if err := s.playout.WritePCM(c.Audio); err != nil {
-		s.log.Warn("voice dropped", "err", err)
-	}
-}
-
-// fields is what the client gets of c. A client that asked a speaking model for text reads the transcript as its answer.
-func (s *Session) fields(c *gemini.ServerContent) json.RawMessage {
-	if !s.config.TextOnly || c.OutputTranscription == "" {
-		return c.Fields
-	}
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(c.Fields, &fields); err != nil {
-		return c.Fields
-	}
-	text, err := json.Marshal(c.OutputTranscription)
-	if err != nil {
-		return c.Fields
-	}
-	delete(fields, "outputTranscription") // or who joins both reads it twice
-	fields["modelTurn"] = json.RawMessage(`{"role":"model","parts":[{"text":` + string(text) + `}]}`)
-	b, err := json.Marshal(fields)
-	if err != nil {
-		return c.Fields
-	}
-	return b
-}
-
-// wrapField puts a field that Gemini sends beside serverContent into one, where clients look.
-func wrapField(name string, value json.RawMessage) json.RawMessage {
-	b, err := json.Marshal(map[string]json.RawMessage{name: value})
-	if err != nil {
-		return json.RawMessage(`{}`)
-	}
-	return b
+func (i *inbox) list() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.ids)
 }

@@ -1,11 +1,15 @@
 package bridge_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/oauth2"
+
 	"voxgate/bridge"
+	"voxgate/bridge/gemini"
 )
 
 func TestTurn(t *testing.T) {
@@ -214,10 +218,17 @@ func TestTypedTextIntoSilence(t *testing.T) {
 func TestTextOnly(t *testing.T) {
 	for name, config := range map[string]string{
 		"a model with a voice": `{"generationConfig":{"responseModalities":["TEXT"]}}`,
+		"a model that writes":  `{"model":"gemini-live-2.5-flash","generationConfig":{"responseModalities":["TEXT"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := newRig(t)
+				r := newRig(t, func(o *bridge.Options) {
+					if strings.Contains(name, "writes") { // which only Vertex AI has
+						o.Client.Vertex = &gemini.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+							return &oauth2.Token{AccessToken: "t", Expiry: time.Now().Add(time.Hour)}, nil
+						}}
+					}
+				})
 				c, l := r.connect(bridge.Open{Config: []byte(config)})
 				if strings.Contains(name, "voice") {
 					l.content(`%s,"outputTranscription":{"text":"good "}`, voice(7, time.Second))
@@ -323,7 +334,7 @@ func TestAudioOfAnotherRate(t *testing.T) {
 		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
 		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
-		c.tells("SetupComplete Log")
+		c.tells("SetupComplete Failure")
 		c.warned("48000 Hz")
 	})
 }

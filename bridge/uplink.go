@@ -10,48 +10,78 @@ import (
 	"voxgate/media"
 )
 
-// chunk is how much audio travels in one message: 20 ms, the least that Google's best practices recommend (20-40 ms).
-const chunk = media.FrameDuration
+const (
+	// chunk is how much audio travels in one message: 20 ms, the least that Google's best practices recommend (20-40 ms).
+	chunk = media.FrameDuration
 
-// maxQueued bounds the audio that waits for a link. Ten seconds hold what a person says while the model is being
-// dialled; after that the oldest is dropped and counted.
-const maxQueued = 10 * time.Second
+	// maxQueued bounds the audio that waits for a link. Ten seconds hold what a person says while the model is being
+	// dialled; after that the oldest is dropped and counted.
+	maxQueued = 10 * time.Second
 
-// maxUrgent bounds the messages that wait for a link. A client that types a hundred turns into a dead link has enough.
-// Answers to tool calls have as much room again: they must not be crowded out, since a model waits for them.
-const maxUrgent = 100
+	// maxUrgent bounds the messages that wait for a link. A client that types a hundred turns into a dead link has
+	// enough. Answers to tool calls have as much room again: they must not be crowded out, since a model waits for them.
+	maxUrgent = 100
 
-// maxMarks bounds the marks that wait among the audio.
-const maxMarks = 100
+	// maxMarks bounds the marks that wait among the audio.
+	maxMarks = 100
 
-// uplink is what waits to go to the model. The microphone and the loop put in, the link's writer takes out; it outlives
-// links, so nothing said during a reconnect is lost. All methods are safe from any goroutine.
+	// replaySpeed is how much faster than spoken a turn is said again. Gemini's sense of time is its input, and twice is
+	// what was seen to be understood; all at once is not speech any more.
+	replaySpeed = 2
+)
+
+// uplink is what goes to the model, and what went there since it last answered. The microphone and the loop put in, the
+// link's writer takes out; it outlives links, so nothing said during a reconnect is lost. All methods are safe from any
+// goroutine.
 type uplink struct {
-	ready   chan struct{} // has a token when there may be something to take
-	frames  atomic.Uint64 // chunks taken
-	dropped atomic.Uint64 // chunks lost to maxQueued
+	ready  chan struct{} // has a token when there may be something to take
+	turned chan struct{} // has a token when speech may have begun or ended, or was lost
+
+	frames   atomic.Uint64 // chunks sent
+	dropped  atomic.Uint64 // chunks lost to maxQueued
+	lost     atomic.Uint64 // those of them that were speech
+	gated    atomic.Uint64 // chunks dropped because the model would close the session for them
+	replayed atomic.Uint64 // chunks sent again
 
 	mu     sync.Mutex
-	urgent []urgent     // goes ahead of the audio
-	frame  *gemini.Blob // the newest picture; older ones are worthless
-	queue  []item       // audio, and the marks that keep their place in it; taken from head on
+	urgent []item // goes ahead of the audio
+	frame  *item  // the newest picture; older ones are worthless
+	queue  []item // audio, and the marks that keep their place in it; taken from head on
 	head   int
-	queued time.Duration // of the audio in queue
+	queued time.Duration // of the audio in queue that was never sent
 	marks  int           // in queue
-	free   [][]int16     // buffers of sent chunks, used again
+	shut   bool          // the gate is: audio waits if it is a replay, and is dropped if not
+	ear    ear
+	ring   ring
+	free   [][]int16 // buffers of sent chunks, used again
+	flight []int16   // the one that the link's writer has in hand
+	stray  bool      // and that nobody else needs
+
+	replay int       // items at the head of queue that are sent again
+	paced  bool      // until the queue is empty, audio goes at replaySpeed
+	due    time.Time // when the next of it may go
 }
 
-// urgent is a message that goes ahead of the audio.
-type urgent struct {
-	gemini.ClientMessage
-	handles int // of an answer: link.handles when its call came
-}
-
-// item is a chunk of audio, or a mark among the audio.
+// item is one thing to send: a chunk of audio, or a message.
 type item struct {
-	rate int
-	pcm  []int16
-	mark *gemini.RealtimeInput
+	rate    int
+	pcm     []int16
+	at      time.Time // of audio: when it was said
+	keep    bool      // audio of a speech, or of the silence around it
+	message *gemini.ClientMessage
+	told    bool // the message wants no answer, though it has the form of one that does
+	call    int  // of an answer to a tool call: when the call came
+}
+
+// typed tells whether it is a turn in words, which wants an answer as speech does.
+func (i item) typed() bool {
+	return i.message != nil && !i.told && (i.message.ClientContent != nil || i.message.RealtimeInput != nil && i.message.RealtimeInput.Text != "")
+}
+
+// mark tells whether it keeps its place among the audio.
+func (i item) mark() bool {
+	in := i.message
+	return in != nil && in.RealtimeInput != nil && (in.RealtimeInput.ActivityStart || in.RealtimeInput.ActivityEnd || in.RealtimeInput.AudioStreamEnd)
 }
 
 func (i item) duration() time.Duration {
@@ -61,30 +91,56 @@ func (i item) duration() time.Duration {
 	return time.Duration(len(i.pcm)) * time.Second / time.Duration(i.rate)
 }
 
-func newUplink() *uplink { return &uplink{ready: make(chan struct{}, 1)} }
+func newUplink() *uplink {
+	return &uplink{ready: make(chan struct{}, 1), turned: make(chan struct{}, 1), ear: newEar()}
+}
 
-func (u *uplink) wake() {
+func signal(c chan struct{}) {
 	select {
-	case u.ready <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// configure says who marks where speech begins and ends, and how much of the audio before a mark belongs to it.
+func (u *uplink) configure(manual bool, preRoll time.Duration) {
+	u.mu.Lock()
+	u.ear.manual, u.ear.preRoll = manual, preRoll
+	u.mu.Unlock()
 }
 
 // audio queues a copy of pcm.
 func (u *uplink) audio(pcm []int16, rate int) {
 	u.mu.Lock()
-	var buf []int16
-	if n := len(u.free); n > 0 {
-		buf, u.free = u.free[n-1][:0], u.free[:n-1]
+	defer u.mu.Unlock()
+	if u.shut {
+		u.gated.Add(1)
+		u.ear.last = time.Now()
+		return
 	}
-	it := item{rate: rate, pcm: append(buf, pcm...)}
+	it := item{rate: rate, pcm: append(u.buffer(), pcm...), at: time.Now()}
+	began, ended := u.ear.hear(pcm, rate)
+	it.keep = u.ear.speaking || time.Since(u.ear.since) <= trail
+	if began {
+		u.ring.open = true
+		for i, left := len(u.queue)-1, lead; i >= u.head && left > 0; i-- { // the begin of the first word
+			u.queue[i].keep = true
+			left -= u.queue[i].duration()
+		}
+	}
+	if began || ended {
+		signal(u.turned)
+	}
+	if u.ear.manual && !u.ear.speaking { // what is said outside of an activity is not for the model
+		u.drop(u.ear.keep(it)...)
+		return
+	}
 	u.put(it)
 	u.queued += it.duration()
 	for u.queued > maxQueued {
 		u.dropOldest()
 	}
-	u.mu.Unlock()
-	u.wake()
+	signal(u.ready)
 }
 
 // put appends to the queue. Needs mu.
@@ -96,168 +152,270 @@ func (u *uplink) put(it item) {
 	u.queue = append(u.queue, it)
 }
 
-// dropOldest removes the oldest audio; the marks stay. Needs mu.
-func (u *uplink) dropOldest() {
-	for i := u.head; i < len(u.queue); i++ {
-		if it := u.queue[i]; it.mark == nil {
-			u.queue = slices.Delete(u.queue, i, i+1)
-			u.queued -= it.duration()
-			u.dropped.Add(1)
-			return
+// buffer returns an empty buffer, used if there is one. Needs mu.
+func (u *uplink) buffer() []int16 {
+	n := len(u.free)
+	if n == 0 {
+		return nil
+	}
+	buf := u.free[n-1][:0]
+	u.free = u.free[:n-1]
+	return buf
+}
+
+// drop keeps the buffers of items that are not needed any more. Needs mu.
+func (u *uplink) drop(items ...item) {
+	for _, it := range items {
+		switch {
+		case it.pcm == nil:
+		case u.flight != nil && &it.pcm[0] == &u.flight[0]:
+			u.stray = true
+		case len(u.free) < 8:
+			u.free = append(u.free, it.pcm)
 		}
 	}
 }
 
-// mark queues in among the audio, so that what was said before it is heard before it. It reports false when too many
-// wait already.
-func (u *uplink) mark(in gemini.RealtimeInput) bool {
-	u.mu.Lock()
-	ok := u.marks < maxMarks
-	if ok {
-		u.put(item{mark: &in})
-		u.marks++
+// dropOldest removes the oldest audio that was never sent: silence if there is some, else speech. The marks stay. Needs mu.
+func (u *uplink) dropOldest() {
+	oldest := -1
+	for i := u.head + u.replay; i < len(u.queue); i++ {
+		if it := u.queue[i]; it.pcm != nil && (oldest < 0 || !it.keep) {
+			oldest = i
+			if !it.keep {
+				break
+			}
+		}
 	}
-	u.mu.Unlock()
-	u.wake()
-	return ok
+	if oldest < 0 {
+		return
+	}
+	it := u.queue[oldest]
+	u.queue = slices.Delete(u.queue, oldest, oldest+1)
+	u.queued -= it.duration()
+	u.drop(it)
+	u.dropped.Add(1)
+	if it.keep && u.lost.Add(1) == 1 {
+		signal(u.turned) // the loop shall say so
+	}
+}
+
+// mark queues in among the audio, so that what was said before it is heard before it. It refuses what the model would
+// close the session for, and what is one too many.
+func (u *uplink) mark(a Activity) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.ear.manual && a == AudioStreamEnd:
+		return &Error{Code: CodeInvalidState, Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd."}
+	case !u.ear.manual && a != AudioStreamEnd:
+		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd have no meaning while Gemini finds out who speaks; " +
+			"initialConfig.voxgate.vad.enabled must be false for them."}
+	case u.marks >= maxMarks:
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks wait for Gemini; this one was dropped."}
+	}
+	u.marks++
+	u.put(item{message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{
+		ActivityStart: a == ActivityStart, ActivityEnd: a == ActivityEnd, AudioStreamEnd: a == AudioStreamEnd,
+	}}})
+	if a == ActivityStart {
+		u.ring.open = true
+		for _, it := range u.ear.begin() {
+			it.keep = true
+			u.put(it)
+			u.queued += it.duration()
+		}
+	} else {
+		u.ear.end()
+	}
+	signal(u.turned)
+	signal(u.ready)
+	return nil
 }
 
 // send queues m ahead of the audio. It reports false when too much waits already.
 func (u *uplink) send(m gemini.ClientMessage) bool {
-	return u.enqueue(urgent{ClientMessage: m}, maxUrgent)
+	return u.enqueue(item{message: &m}, maxUrgent)
 }
 
-// respond queues the answer to a call that came when so many handles had come.
-func (u *uplink) respond(r gemini.FunctionResponse, handles int) bool {
+// first queues m ahead of everything.
+func (u *uplink) first(m gemini.ClientMessage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.urgent = slices.Insert(u.urgent, 0, item{message: &m, told: true})
+	signal(u.ready)
+}
+
+// respond queues the answer to a tool call that came at a time of the loop's count.
+func (u *uplink) respond(r gemini.FunctionResponse, call int) bool {
 	answer := &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{r}}
-	return u.enqueue(urgent{ClientMessage: gemini.ClientMessage{ToolResponse: answer}, handles: handles}, 2*maxUrgent)
+	return u.enqueue(item{message: &gemini.ClientMessage{ToolResponse: answer}, call: call}, 2*maxUrgent)
 }
 
-func (u *uplink) enqueue(m urgent, limit int) bool {
+func (u *uplink) enqueue(it item, limit int) bool {
 	u.mu.Lock()
-	ok := len(u.urgent) < limit
-	if ok {
-		u.urgent = append(u.urgent, m)
+	defer u.mu.Unlock()
+	if len(u.urgent) >= limit {
+		return false
 	}
-	u.mu.Unlock()
-	u.wake()
-	return ok
+	u.urgent = append(u.urgent, it)
+	signal(u.ready)
+	return true
 }
 
-// forget drops the answers to calls that stale says nobody waits for any more.
-func (u *uplink) forget(stale func(handles int) bool) {
+// forget drops waiting answers to calls, all but those that wanted says the model still waits for.
+func (u *uplink) forget(wanted func(call int) bool) {
 	u.mu.Lock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(m urgent) bool { return m.ToolResponse != nil && stale(m.handles) })
-	u.mu.Unlock()
+	defer u.mu.Unlock()
+	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.message.ToolResponse != nil && !wanted(it.call) })
 }
 
 // picture replaces the waiting picture.
 func (u *uplink) picture(b gemini.Blob) {
 	u.mu.Lock()
-	u.frame = &b
+	u.frame = &item{message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &b}}}
 	u.mu.Unlock()
-	u.wake()
+	signal(u.ready)
 }
 
-// next takes the next thing to send: a message or a chunk of audio. ok is false when nothing waits.
-func (u *uplink) next() (m *urgent, it item, ok bool) {
+// gate shuts or opens the way for audio. While a synchronous tool runs, some models close the session for it.
+func (u *uplink) gate(shut bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.shut = shut
+	if shut && u.ear.end() {
+		signal(u.turned)
+	}
+	signal(u.ready)
+}
+
+// next takes the next thing to send. ok is false when nothing may be sent; then wait says when, if it is only too early.
+// What is taken counts as said: if its link dies it is said again, as long as it has no answer. The audio is valid until
+// next is called again.
+func (u *uplink) next() (it item, wait time.Duration, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if sent := u.flight; sent != nil {
+		u.flight = nil
+		if u.stray {
+			u.drop(item{pcm: sent})
+		}
+	}
+	it, wait, ok = u.take()
+	if it.pcm != nil {
+		u.frames.Add(1)
+		u.flight, u.stray = it.pcm, false
+	}
+	if it.pcm != nil || it.typed() || it.mark() {
+		u.drop(u.ring.add(it, &u.ear)...)
+	}
+	return it, wait, ok
+}
+
+// take takes what is next in order. Needs mu.
+func (u *uplink) take() (it item, wait time.Duration, ok bool) {
 	if len(u.urgent) > 0 {
-		m := u.urgent[0]
-		u.urgent[0] = urgent{}
+		it = u.urgent[0]
+		u.urgent[0] = item{}
 		u.urgent = u.urgent[1:]
-		return &m, item{}, true
+		return it, 0, true
 	}
 	if u.frame != nil {
-		b := u.frame
-		u.frame = nil
-		return realtime(gemini.RealtimeInput{Video: b}), item{}, true
+		it, u.frame = *u.frame, nil
+		return it, 0, true
 	}
 	if u.head == len(u.queue) {
-		return nil, item{}, false
+		u.paced = false
+		return item{}, 0, false
+	}
+	if u.shut {
+		return item{}, 0, false
 	}
 	it = u.queue[u.head]
+	if u.paced && it.pcm != nil {
+		now := time.Now()
+		if u.due.After(now) {
+			return item{}, u.due.Sub(now), false
+		}
+		u.due = now.Add(it.duration() / replaySpeed)
+	}
 	u.queue[u.head] = item{}
 	u.head++
 	if u.head == len(u.queue) {
 		u.queue, u.head = u.queue[:0], 0
 	}
-	u.queued -= it.duration()
-	if it.mark != nil {
-		u.marks--
-		return realtime(*it.mark), item{}, true
-	}
-	return nil, it, true
-}
-
-func realtime(in gemini.RealtimeInput) *urgent {
-	return &urgent{ClientMessage: gemini.ClientMessage{RealtimeInput: &in}}
-}
-
-// recycle gives a sent chunk's buffer back.
-func (u *uplink) recycle(it item) {
-	u.frames.Add(1)
-	u.mu.Lock()
-	if len(u.free) < 4 {
-		u.free = append(u.free, it.pcm)
-	}
-	u.mu.Unlock()
-}
-
-// unsent puts m back at the front: the link died under it, the next one shall carry it.
-func (u *uplink) unsent(m urgent) {
-	u.mu.Lock()
-	u.urgent = slices.Insert(u.urgent, 0, m)
-	u.mu.Unlock()
-	u.wake()
-}
-
-// unsentAudio does the same for a chunk.
-func (u *uplink) unsentAudio(it item) {
-	u.mu.Lock()
-	u.queue = slices.Insert(u.queue, u.head, it)
-	u.queued += it.duration()
-	u.mu.Unlock()
-	u.wake()
-}
-
-// Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 ms. One goroutine
-// at a time.
-type Microphone struct {
-	up   *uplink
-	rate int
-	part []int16 // less than a chunk, waits for more
-}
-
-// Rate is the sample rate in Hz that the microphone was opened with.
-func (m *Microphone) Rate() int { return m.rate }
-
-// WritePCM takes mono audio of any length; it never blocks and does not keep pcm.
-func (m *Microphone) WritePCM(pcm []int16) error {
-	size := m.rate * int(chunk/time.Millisecond) / 1000
-	if len(m.part) > 0 {
-		n := min(size-len(m.part), len(pcm))
-		m.part = append(m.part, pcm[:n]...)
-		pcm = pcm[n:]
-		if len(m.part) < size {
-			return nil
+	switch {
+	case u.replay > 0:
+		u.replay--
+		if it.pcm != nil {
+			u.replayed.Add(1)
 		}
-		m.up.audio(m.part, m.rate)
-		m.part = m.part[:0]
+	case it.pcm != nil:
+		u.queued -= it.duration()
+	default:
+		u.marks--
 	}
-	for len(pcm) >= size {
-		m.up.audio(pcm[:size], m.rate)
-		pcm = pcm[size:]
-	}
-	m.part = append(m.part, pcm...)
-	return nil
+	return it, 0, true
 }
 
-// Flush sends what is left of the last chunk: the microphone pauses, and the last syllable must not wait in here.
-func (m *Microphone) Flush() {
-	if len(m.part) > 0 {
-		m.up.audio(m.part, m.rate)
-		m.part = m.part[:0]
+// rewind puts what was said and not answered before everything that waits: the link it went by is gone. It returns how
+// much speech that is.
+func (u *uplink) rewind() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	again, speech := u.ring.take()
+	if len(again) == 0 {
+		return 0
 	}
+	u.queue = append(again, u.queue[u.head:]...)
+	u.head = 0
+	u.replay += len(again)
+	u.paced = true
+	u.due = time.Time{}
+	signal(u.ready)
+	return speech
+}
+
+// answered forgets what was said: the model has begun to answer it, or never will. What is being said now stays.
+func (u *uplink) answered() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.drop(u.ring.answered(&u.ear)...)
+}
+
+// acted notes that the model has acted on what was said so far, by calling a tool.
+func (u *uplink) acted() {
+	u.mu.Lock()
+	u.ring.known = len(u.ring.items)
+	u.mu.Unlock()
+}
+
+// known forgets what the model has acted on: the newest handle knows it.
+func (u *uplink) known() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.drop(u.ring.forget(&u.ear)...)
+}
+
+// unanswered tells whether something was said that the model has not answered, or waits to be sent.
+func (u *uplink) unanswered() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ring.open || u.replay > 0 || slices.ContainsFunc(u.urgent, item.typed)
+}
+
+// speech tells whether the person speaks now, how many speeches there were so far, and how much of the last was voiced.
+func (u *uplink) speech() (speaking bool, speeches int, voiced time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ear.speaking, u.ear.speeches, u.ear.voiced()
+}
+
+// stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is its
+// input: without audio it would wait for the end of the sentence for ever.
+func (u *uplink) stopped() bool {
+	u.mu.Lock()
+	silent := u.ear.speaking && !u.ear.manual && time.Since(u.ear.last) >= micPause
+	u.mu.Unlock()
+	return silent && u.mark(AudioStreamEnd) == nil
 }

@@ -58,7 +58,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, rtc.Close()) }()
-	host := bridge.NewHost(bridge.Options{Client: client, Backend: backend, Park: s.park, Logger: log})
+	host := bridge.NewHost(bridge.Options{Client: client, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Logger: log})
 	door := signaling.NewServer(signaling.Options{
 		Host: host, RTC: rtc, Page: web.Files, ICEServers: s.iceServers, Origins: s.origins, Hosts: s.hosts,
 		OpusDecoder: s.opusDecoder, Logger: log,

@@ -28,6 +28,8 @@ type settings struct {
 	hosts       []string
 	insecure    bool
 	park        time.Duration
+	stall       time.Duration
+	maxTokens   int
 	opusDecoder media.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
@@ -56,6 +58,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
 	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
+	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
+	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.Func("opus-decoder", "libopus or pion; empty: chosen by what arrives", func(v string) (err error) {
 		s.opusDecoder, err = media.ParseDecoderChoice(v)
 		return err
@@ -191,6 +195,12 @@ func (s *settings) check() error {
 	}
 	if s.park < 0 {
 		return errors.New("park: a duration cannot be negative")
+	}
+	if s.stall < 0 || s.stall > 0 && s.stall < time.Second {
+		return fmt.Errorf("stall: %v is less than a second, which is no silence", s.stall)
+	}
+	if s.maxTokens < 0 {
+		return errors.New("max-session-tokens: a number of tokens cannot be negative")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func env(pairs ...string) func(string) string {
 }
 
 func TestSettings(t *testing.T) {
-	defaults := settings{addr: "127.0.0.1:3001", park: time.Minute}
+	defaults := settings{addr: "127.0.0.1:3001", park: time.Minute, stall: 6 * time.Second}
 	with := func(change func(*settings)) settings {
 		s := defaults
 		change(&s)
@@ -36,6 +36,7 @@ func TestSettings(t *testing.T) {
 		"lists":         {nil, env("VOXGATE_ORIGINS", "https://a, https://b,", "VOXGATE_HOSTS", "v.example"), with(func(s *settings) { s.origins, s.hosts = []string{"https://a", "https://b"}, []string{"v.example"} })},
 		"insecure":      {[]string{"--insecure"}, env("VOXGATE_ADDR", "0.0.0.0:3001"), with(func(s *settings) { s.addr, s.insecure = "0.0.0.0:3001", true })},
 		"insecure by 1": {nil, env("VOXGATE_ADDR", ":3001", "VOXGATE_INSECURE", "1"), with(func(s *settings) { s.addr, s.insecure = ":3001", true })},
+		"limits":        {[]string{"-stall", "0", "-max-session-tokens", "9"}, env(), with(func(s *settings) { s.stall, s.maxTokens = 0, 9 })},
 		"key":           {nil, env("GEMINI_API_KEY", "a", "GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "a" })},
 		"key, old name": {nil, env("GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "b" })},
 		"Vertex AI": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "True", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_CLOUD_LOCATION", "us", "GOOGLE_VERTEX_BASE_URL", "ws://v", "GOOGLE_GEMINI_BASE_URL", "ws://g"), with(func(s *settings) {

@@ -23,8 +23,9 @@ var arrows = map[string][]string{
 	"gateway/bench":          {"media"},
 	"signaling":              {"bridge", "media"},
 	"signaling/*":            {"signaling", "bridge", "media"},
-	"bridge":                 {"media", "tools", "bridge/gemini"},
+	"bridge":                 {"media", "tools", "bridge/gemini", "bridge/gemini/setup"},
 	"bridge/gemini":          {},
+	"bridge/gemini/setup":    {"bridge/gemini"},
 	"bridge/gemini/emulator": {"media", "bridge/gemini"},
 	"media":                  {},
 	"tools":                  {},
@@ -38,7 +39,8 @@ var owners = map[string][]string{
 	"github.com/pion/opus":         {"media"},
 	"gopkg.in/hraban/opus.v2":      {"media"},
 	"github.com/zaf/resample":      {"media"},
-	"google.golang.org/genai":      {"bridge/gemini"},
+	"google.golang.org/genai":      {"bridge/gemini", "bridge/gemini/setup"},
+	"golang.org/x/oauth2":          {"bridge/gemini"},
 	"github.com/gorilla/websocket": {"signaling", "bridge/gemini", "bridge/gemini/emulator", "gateway/bench"},
 }
 

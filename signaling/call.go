@@ -24,9 +24,10 @@ type call struct {
 	done   chan struct{} // closed when nothing is taken from posts any more
 
 	// Guarded by mu.
-	mu     sync.Mutex
-	setups []way // where the next SETUP_COMPLETE goes, in order
-	setUp  bool  // the first one was told
+	mu       sync.Mutex
+	setups   []way // where the next SETUP_COMPLETE goes, in order
+	setUp    bool  // the first one was told
+	contexts []way // where the next CONTEXT goes, in order
 
 	// Owned by the loop: first run and open, then Serve, then farewell; all one goroutine.
 	log        *slog.Logger
@@ -221,7 +222,7 @@ func (c *call) keep(e envelope) error {
 		return c.onCandidate(e)
 	}
 	return &bridge.Error{
-		Code: bridge.CodeOutOfOrder, Field: "type", Message: fmt.Sprintf("%s came before CONNECT_GEMINI, which must be first.", clip(e.Type)),
+		Code: bridge.CodeNotConnected, Field: "type", Message: fmt.Sprintf("%s came before CONNECT_GEMINI, which must be first.", clip(e.Type)),
 	}
 }
 
@@ -259,6 +260,7 @@ func (c *call) hush() {
 // farewell tells the client why it is over, and returns the close code for the socket.
 func (c *call) farewell(err error) (code int, reason string) {
 	end := func(w way, reason string) { c.out.put(w, typeDisconnected, marshal(disconnectedPayload{reason})) }
+	var limit bridge.Limit
 	switch {
 	case errors.Is(err, errNoRequest):
 		return closePolicy, err.Error()
@@ -273,6 +275,9 @@ func (c *call) farewell(err error) (code int, reason string) {
 	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		end(channel, "The gateway is shutting down.")
 		return closeGoingAway, ""
+	case errors.As(err, &limit):
+		end(channel, limit.Error())
+		return closeNormal, ""
 	case errors.Is(err, errSlow):
 		return closeTryLater, err.Error()
 	}

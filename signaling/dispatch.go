@@ -29,6 +29,9 @@ func (c *call) onMessage(w way, raw []byte) {
 }
 
 func (c *call) dispatch(w way, e envelope) error {
+	if e.ID != nil && !c.session.Arrived(*e.ID) {
+		return nil // sent again by a client that could not know
+	}
 	switch e.Type {
 	case typeMessage:
 		var p messagePayload
@@ -48,10 +51,11 @@ func (c *call) dispatch(w way, e envelope) error {
 		if len(e.Payload) == 0 {
 			return badField("payload", "is missing")
 		}
-		c.mu.Lock()
-		c.setups = append(c.setups, w)
-		c.mu.Unlock()
-		return c.session.Do(bridge.UpdateConfig{Config: e.Payload})
+		return c.ask(&c.setups, w, bridge.UpdateConfig{Config: e.Payload})
+	case typeGetContext:
+		return c.ask(&c.contexts, w, bridge.GetContext{})
+	case typeClearContext:
+		return c.ask(&c.contexts, w, bridge.ClearContext{})
 	case typeDisconnect:
 		c.goodbyeWay = w
 		return c.session.Do(bridge.Goodbye{})
@@ -65,11 +69,34 @@ func (c *call) dispatch(w way, e envelope) error {
 		return c.onCandidate(e)
 	case typeConnect:
 		return &bridge.Error{
-			Code: bridge.CodeOutOfOrder, Field: "type",
+			Code: bridge.CodeInvalidState, Field: "type",
 			Message: "CONNECT_GEMINI came a second time; UPDATE_CONFIG changes the configuration of this conversation.",
 		}
 	}
 	return badField("type", fmt.Sprintf("%q is not a message of this protocol", clip(e.Type)))
+}
+
+// maxAsked bounds the answers of one kind that a client may wait for at once.
+const maxAsked = 64
+
+// ask gives the session a command that is answered by an event, and keeps where the answer goes: see answerWay.
+func (c *call) ask(ways *[]way, w way, command bridge.Command) error {
+	c.mu.Lock()
+	full := len(*ways) >= maxAsked
+	if !full {
+		*ways = append(*ways, w) // before the answer can come
+	}
+	c.mu.Unlock()
+	if full {
+		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are owed already.", maxAsked)}
+	}
+	err := c.session.Do(command)
+	if err != nil { // there will be no answer
+		c.mu.Lock()
+		*ways = (*ways)[:max(0, len(*ways)-1)]
+		c.mu.Unlock()
+	}
+	return err
 }
 
 // onRealtimeInput passes on audio, a picture, text, or a mark.
@@ -135,7 +162,7 @@ func (c *call) onRealtimeInput(e envelope) error {
 func (c *call) onAudio(b blob) error {
 	pcm, rate, err := b.pcm("payload.audio")
 	if err != nil {
-		return err
+		return badAudio(err)
 	}
 	if c.peer != nil && c.peer.connected && c.peer.microphone.Load() != nil {
 		if !c.warnedTwo {
@@ -153,10 +180,17 @@ func (c *call) onAudio(b blob) error {
 			c.mic.Flush()
 		}
 		if c.mic, err = c.session.Mic(rate); err != nil {
-			return badField("payload.audio.mimeType", err.Error())
+			return badAudio(badField("payload.audio.mimeType", err.Error()))
 		}
 	}
 	return c.mic.WritePCM(pcm)
+}
+
+// badAudio says of an error in a message that it is the audio that cannot be used.
+func badAudio(err error) error {
+	e := *bridge.AsError(err)
+	e.Code = bridge.CodeInvalidAudioFormat
+	return &e
 }
 
 func (c *call) onToolResponse(e envelope) error {

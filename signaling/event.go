@@ -3,6 +3,9 @@ package signaling
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"voxgate/bridge"
@@ -17,6 +20,7 @@ type setupPayload struct {
 	ResumeToken     string          `json:"resumeToken,omitempty"`
 	Backend         string          `json:"backend,omitempty"`
 	EffectiveConfig json.RawMessage `json:"effectiveConfig,omitempty"`
+	Received        []string        `json:"received,omitzero"`
 	Error           *setupError     `json:"error,omitempty"`
 }
 
@@ -32,8 +36,9 @@ type errorPayload struct {
 }
 
 type errorDetails struct {
-	Code  bridge.Code `json:"code"`
-	Field string      `json:"field,omitempty"`
+	Code       bridge.Code `json:"code"`
+	Field      string      `json:"field,omitempty"`
+	RetryAfter int         `json:"retryAfter,omitempty"` // seconds
 }
 
 type disconnectedPayload struct {
@@ -41,8 +46,38 @@ type disconnectedPayload struct {
 }
 
 type logPayload struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
+	Type    string         `json:"type"`
+	Message string         `json:"message"`
+	Details map[string]any `json:"details,omitempty"`
+}
+
+type statePayload struct {
+	State   bridge.State `json:"state"`
+	Message string       `json:"message,omitempty"`
+}
+
+// usagePayload is a gemini.Usage in the words of the protocol.
+type usagePayload struct {
+	Prompt     int            `json:"inputTokens"`
+	Response   int            `json:"outputTokens"`
+	Total      int            `json:"totalTokens"`
+	Cached     int            `json:"cachedTokens,omitempty"`
+	ToolUse    int            `json:"toolUseTokens,omitempty"`
+	Thoughts   int            `json:"thoughtsTokens,omitempty"`
+	PromptBy   map[string]int `json:"input,omitempty"`
+	ResponseBy map[string]int `json:"output,omitempty"`
+}
+
+type contextPayload struct {
+	Entries []contextEntry `json:"entries"`
+}
+
+type contextEntry struct {
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Timestamp int64  `json:"timestamp"` // milliseconds since the epoch
+	PlayedMs  int64  `json:"playedMs,omitempty"`
+	Cut       bool   `json:"cut,omitempty"`
 }
 
 type speakingPayload struct {
@@ -70,24 +105,35 @@ type cancellationPayload struct {
 }
 
 func errorPayloadOf(e *bridge.Error) errorPayload {
-	return errorPayload{Message: e.Message, Details: &errorDetails{Code: e.Code, Field: e.Field}}
+	return errorPayload{Message: e.Message, Details: errorDetailsOf(e)}
+}
+
+func errorDetailsOf(e *bridge.Error) *errorDetails {
+	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds()))}
 }
 
 // setupRefused is SETUP_COMPLETE for a set-up that failed.
 func setupRefused(e *bridge.Error) setupPayload {
-	return setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: &errorDetails{Code: e.Code, Field: e.Field}}}
+	return setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}}
 }
 
 // Notify implements [bridge.Caller].
 func (c *call) Notify(e bridge.Event) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
-		c.out.put(c.nextSetup(true), typeSetupComplete, marshal(setupPayload{
+		p := setupPayload{
 			Success: true, SessionID: e.SessionID, Model: e.Model, Resumed: &e.Resumed, ResumeToken: e.ResumeToken,
 			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig,
-		}))
+		}
+		if e.Resumed {
+			p.Received = append([]string{}, e.Received...) // told even if there are none
+		}
+		c.mu.Lock()
+		c.setUp = true
+		c.mu.Unlock()
+		c.out.put(c.answerWay(&c.setups), typeSetupComplete, marshal(p))
 	case bridge.SetupFailed:
-		w := c.nextSetup(false)
+		w := c.answerWay(&c.setups)
 		c.out.put(w, typeSetupComplete, marshal(setupRefused(e.Err)))
 		c.reply(w, e.Err)
 	case bridge.Content:
@@ -109,20 +155,54 @@ func (c *call) Notify(e bridge.Event) {
 		p.ToolCallCancellation.IDs = e.IDs
 		c.out.put(events, typeToolCancellation, marshal(p))
 	case bridge.Log:
-		c.out.put(events, typeLog, marshal(logPayload{Type: e.Level, Message: e.Message}))
+		c.out.put(events, typeLog, marshal(logPayload{Type: e.Level, Message: e.Message, Details: e.Details}))
+	case bridge.StateChange:
+		if e.State != bridge.StateEnded { // GEMINI_DISCONNECTED says that, and why
+			c.out.put(events, typeState, marshal(statePayload{e.State, e.Message}))
+		}
+	case bridge.UserSpeaking:
+		c.out.put(events, typeUserSpeaking, marshal(speakingPayload{e.Speaking}))
+	case bridge.Usage:
+		c.out.put(events, typeLog, marshal(usageLog(e)))
+	case bridge.Failure:
+		c.reply(events, e.Err)
+	case bridge.History:
+		p := contextPayload{Entries: make([]contextEntry, len(e.Entries))}
+		for i, entry := range e.Entries {
+			p.Entries[i] = contextEntry{entry.Role, entry.Content, entry.Time.UnixMilli(), entry.Played.Milliseconds(), entry.Cut}
+		}
+		c.out.put(c.answerWay(&c.contexts), typeContext, marshal(p))
 	}
 }
 
-// nextSetup says where the next SETUP_COMPLETE goes: back to where its request came from.
-func (c *call) nextSetup(success bool) way {
+// usageLog tells of the tokens used, in words and in numbers.
+func usageLog(u bridge.Usage) logPayload {
+	return logPayload{
+		Type:    "info",
+		Message: fmt.Sprintf("This turn took %s tokens, the conversation %s.", thousands(u.Turn.Total), thousands(u.Total.Total)),
+		Details: map[string]any{"usage": map[string]usagePayload{"turn": usagePayload(u.Turn), "total": usagePayload(u.Total)}},
+	}
+}
+
+// thousands writes a number for people: 3,400.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// answerWay takes from ways where the next answer goes: back to where its request came from. What nobody on this
+// connection asked for is an event.
+func (c *call) answerWay(ways *[]way) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.setUp = c.setUp || success
-	if len(c.setups) == 0 {
+	if len(*ways) == 0 {
 		return events
 	}
-	w := c.setups[0]
-	c.setups = c.setups[1:]
+	w := (*ways)[0]
+	*ways = (*ways)[1:]
 	return w
 }
 

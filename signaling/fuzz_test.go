@@ -12,6 +12,7 @@ func FuzzMessage(f *testing.F) {
 		`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=8000","data":"AAA="}}}`,
 		`{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"image/jpeg","data":"AAAA"}]}}`,
 		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"name":"f","response":1}}]}}}`,
+		`{"type":"GET_CONTEXT","id":"7"}`,
 		`{"type":"PIECE","payload":{"id":"1","index":0,"count":1,"data":"{}"}}`,
 	} {
 		f.Add([]byte(seed))
@@ -20,6 +21,9 @@ func FuzzMessage(f *testing.F) {
 		e, err := parseEnvelope(raw)
 		if err != nil {
 			return
+		}
+		if e.ID != nil && (*e.ID == "" || len(*e.ID) > maxID) {
+			t.Errorf("id %q", *e.ID)
 		}
 		var (
 			connect connectPayload

@@ -20,6 +20,8 @@ const (
 	typeRealtimeInput = "SEND_REALTIME_INPUT"
 	typeToolResponse  = "SEND_TOOL_RESPONSE"
 	typeUpdateConfig  = "UPDATE_CONFIG"
+	typeGetContext    = "GET_CONTEXT"
+	typeClearContext  = "CLEAR_CONTEXT"
 	typeDisconnect    = "DISCONNECT_GEMINI"
 	typeOffer         = "WEBRTC_OFFER"
 	typeCandidate     = "WEBRTC_ICE_CANDIDATE" // both ways
@@ -41,6 +43,9 @@ const (
 	typeAnswer           = "WEBRTC_ANSWER"
 	typeLog              = "LOG_MESSAGE"
 	typeSpeaking         = "ASSISTANT_SPEAKING"
+	typeUserSpeaking     = "USER_SPEAKING"
+	typeState            = "SESSION_STATE"
+	typeContext          = "CONTEXT"
 	typeGrounding        = "groundingMetadata"
 )
 
@@ -60,11 +65,14 @@ const (
 	maxSDP = 32 << 10
 	// maxCandidate bounds one candidate line, which has about 120 bytes.
 	maxCandidate = 1 << 10
+	// maxID bounds the id of a message, in bytes: room for a UUID and a word before it. The bridge keeps some hundreds.
+	maxID = 128
 )
 
 // envelope is the form of every message.
 type envelope struct {
 	Type    string          `json:"type"`
+	ID      *string         `json:"id"` // nil: the client does not care whether it is acted on twice
 	Payload json.RawMessage `json:"payload"`
 }
 
@@ -76,6 +84,9 @@ func parseEnvelope(raw []byte) (envelope, error) {
 	}
 	if e.Type == "" {
 		return e, badField("type", "is missing")
+	}
+	if e.ID != nil && (*e.ID == "" || len(*e.ID) > maxID) {
+		return e, badField("id", fmt.Sprintf("has %d bytes; 1 to %d are served", len(*e.ID), maxID))
 	}
 	limit := maxControl
 	switch e.Type {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"voxgate/bridge"
 )
 
 // way is how a message travels.
@@ -256,7 +258,10 @@ func (p puzzles) add(e envelope) ([]byte, error) {
 	z := p[piece.ID]
 	if z == nil {
 		if len(p) >= maxPuzzles {
-			return nil, badField("payload.id", "is one message in pieces too many")
+			return nil, &bridge.Error{
+				Code: bridge.CodeStreamLimitExceeded, Field: "payload.id",
+				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxPuzzles),
+			}
 		}
 		z = &puzzle{}
 		p[piece.ID] = z

@@ -680,6 +680,15 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 	if m := c.expect("SETUP_COMPLETE"); m.way != "channel" {
 		t.Errorf("the answer to UPDATE_CONFIG went by %s", m.way)
 	}
+	for _, ask := range []struct {
+		send func(kind, payload string)
+		way  string
+	}{{p.send, "channel"}, {c.send, "socket"}} {
+		ask.send("GET_CONTEXT", "")
+		if m := c.expect("CONTEXT"); m.way != ask.way || !strings.Contains(string(m.Payload), "London") {
+			t.Errorf("asked by %s, got by %s: %v", ask.way, m.way, m)
+		}
+	}
 	for _, m := range c.all()[at:] {
 		if m.Seq > 0 && m.way != "channel" {
 			t.Errorf("event by %s: %v", m.way, m)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"type is a number", `{"type":7}`, "bad_message", "type"},
 		{"unknown type", `{"type":"SING"}`, "bad_message", "type"},
 		{"server type", `{"type":"TURN_COMPLETE"}`, "bad_message", "type"},
-		{"second connect", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "out_of_order", "type"},
+		{"second connect", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "invalid_state", "type"},
 		{"message without payload", `{"type":"SEND_MESSAGE"}`, "bad_message", "payload"},
 		{"message without parts", `{"type":"SEND_MESSAGE","payload":{}}`, "bad_message", "payload.parts"},
 		{"parts no array", `{"type":"SEND_MESSAGE","payload":{"parts":"hi"}}`, "bad_message", "payload.parts"},
@@ -47,13 +48,13 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"empty input", `{"type":"SEND_REALTIME_INPUT","payload":{}}`, "bad_message", "payload"},
 		{"input without payload", `{"type":"SEND_REALTIME_INPUT"}`, "bad_message", "payload"},
 		{"audio a string", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":"x"}}`, "bad_message", "payload.audio"},
-		{"audio without type", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"data":"AAAA"}}}`, "bad_message", "payload.audio.mimeType"},
-		{"audio without data", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm"}}}`, "bad_message", "payload.audio.data"},
-		{"audio not base64", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"*"}}}`, "bad_message", "payload.audio.data"},
-		{"half a sample", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"` + odd + `"}}}`, "bad_message", "payload.audio.data"},
-		{"audio in MP3", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/mpeg","data":"AAAA"}}}`, "bad_message", "payload.audio.mimeType"},
-		{"a rate too high", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=96000","data":"AAAAAA=="}}}`, "bad_message", "payload.audio.mimeType"},
-		{"a rate in words", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=fast","data":"AAAAAA=="}}}`, "bad_message", "payload.audio.mimeType"},
+		{"audio without type", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"data":"AAAA"}}}`, "invalid_audio_format", "payload.audio.mimeType"},
+		{"audio without data", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm"}}}`, "invalid_audio_format", "payload.audio.data"},
+		{"audio not base64", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"*"}}}`, "invalid_audio_format", "payload.audio.data"},
+		{"half a sample", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"` + odd + `"}}}`, "invalid_audio_format", "payload.audio.data"},
+		{"audio in MP3", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/mpeg","data":"AAAA"}}}`, "invalid_audio_format", "payload.audio.mimeType"},
+		{"a rate too high", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=96000","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
+		{"a rate in words", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=fast","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"video in GIF", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/gif","data":"AAAA"}}}`, "bad_message", "payload.video.mimeType"},
 		{"text a number in input", `{"type":"SEND_REALTIME_INPUT","payload":{"text":5}}`, "bad_message", "payload.text"},
 		{"empty chunks", `{"type":"SEND_REALTIME_INPUT","payload":{"chunks":[]}}`, "bad_message", "payload.chunks"},
@@ -62,7 +63,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
 		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
 		{"response without response", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
-		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "out_of_order", ""},
+		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "invalid_state", ""},
 		{"update without payload", `{"type":"UPDATE_CONFIG"}`, "bad_message", "payload"},
 		{"offer without sdp", `{"type":"WEBRTC_OFFER","payload":{}}`, "bad_offer", "payload.sdp"},
 		{"offer of noise", `{"type":"WEBRTC_OFFER","payload":{"sdp":"hello"}}`, "bad_offer", "payload.sdp"},
@@ -73,6 +74,10 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"piece without id", `{"type":"PIECE","payload":{"index":0,"count":2,"data":"x"}}`, "bad_message", "payload.id"},
 		{"piece out of order", `{"type":"PIECE","payload":{"id":"a","index":1,"count":2,"data":"x"}}`, "bad_message", "payload.index"},
 		{"piece of nothing", `{"type":"PIECE","payload":{"id":"a","index":0,"count":0,"data":"x"}}`, "bad_message", "payload.count"},
+		{"id a number", `{"type":"GET_CONTEXT","id":7}`, "bad_message", "id"},
+		{"id an object", `{"type":"SEND_MESSAGE","id":{},"payload":{"parts":[{"text":"a"}]}}`, "bad_message", "id"},
+		{"empty id", `{"type":"SEND_MESSAGE","id":"","payload":{"parts":[{"text":"a"}]}}`, "bad_message", "id"},
+		{"long id", `{"type":"GET_CONTEXT","id":"` + strings.Repeat("x", 129) + `"}`, "bad_message", "id"},
 		{"control message too long", `{"type":"UPDATE_CONFIG","payload":"` + strings.Repeat("x", 1<<20) + `"}`, "bad_message", "payload"},
 		{"video too long", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + strings.Repeat("A", 12<<20) + `"}}}`, "bad_message", "payload"},
 	}
@@ -99,7 +104,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	c := dial(t, newGateway(t).url)
 	for _, kind := range []string{"SEND_MESSAGE", "SEND_REALTIME_INPUT", "SEND_TOOL_RESPONSE", "UPDATE_CONFIG", "DISCONNECT_GEMINI", "NONSENSE"} {
 		c.send(kind, `{}`)
-		c.expectError("out_of_order", "type")
+		c.expectError("not_connected", "type")
 	}
 	c.raw(websocket.TextMessage, []byte(`{`))
 	c.expectError("bad_message", "")
@@ -112,6 +117,20 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 		t.Errorf("GEMINI_CONNECTED has %+v, %v", connected, err)
 	}
 	c.expect("SETUP_COMPLETE")
+	stillWorks(t, c)
+}
+
+// maxPuzzles of messages in pieces may be incomplete at once.
+func TestTooManyMessagesInPieces(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	for i := range 5 {
+		c.send("PIECE", fmt.Sprintf(`{"id":"%d","index":0,"count":2,"data":"x"}`, i))
+	}
+	c.expectError("stream_limit_exceeded", "payload.id")
+	if n := c.count("GEMINI_ERROR"); n != 1 {
+		t.Errorf("%d errors", n)
+	}
 	stillWorks(t, c)
 }
 
@@ -151,6 +170,11 @@ func TestRefusedSetUp(t *testing.T) {
 	t.Parallel()
 	refusedKey := func(_ *signaling.Options, o *bridge.Options) { o.Client.APIKey = "invalid" }
 	noNetwork := func(_ *signaling.Options, o *bridge.Options) { o.Client.NetDial = brokenDialer }
+	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "RESOURCE_EXHAUSTED", http.StatusTooManyRequests)
+	}))
+	t.Cleanup(full.Close)
+	noQuota := func(_ *signaling.Options, o *bridge.Options) { o.Client.BaseURL = full.URL }
 	ok := func(*signaling.Options, *bridge.Options) {}
 	for _, test := range []struct {
 		name, config, code, field string
@@ -158,8 +182,9 @@ func TestRefusedSetUp(t *testing.T) {
 	}{
 		{"wrong type", `{"generationConfig":{"topK":"many"}}`, "bad_config", "initialConfig.generationConfig.topK", ok},
 		{"no object", `7`, "bad_config", "initialConfig", ok},
-		{"refused key", `{}`, "refused", "", refusedKey},
-		{"no network", `{}`, "unreachable", "", noNetwork},
+		{"refused key", `{}`, "authentication_failed", "", refusedKey},
+		{"no network", `{}`, "connection_failed", "", noNetwork},
+		{"no quota", `{}`, "busy", "", noQuota},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,7 +194,10 @@ func TestRefusedSetUp(t *testing.T) {
 				Success *bool
 				Error   struct {
 					Message string
-					Details struct{ Code, Field string }
+					Details struct {
+						Code, Field string
+						RetryAfter  int
+					}
 				}
 			}
 			if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
@@ -177,6 +205,9 @@ func TestRefusedSetUp(t *testing.T) {
 			}
 			if p.Success == nil || *p.Success || p.Error.Message == "" || p.Error.Details.Code != test.code || p.Error.Details.Field != test.field {
 				t.Errorf("SETUP_COMPLETE has %+v", p)
+			}
+			if (p.Error.Details.RetryAfter > 0) != (test.code == "busy") {
+				t.Errorf("%s: retryAfter is %d", test.code, p.Error.Details.RetryAfter)
 			}
 			c.expectError(test.code, test.field)
 			c.expect("GEMINI_DISCONNECTED")
@@ -328,7 +359,7 @@ func TestToolCall(t *testing.T) {
 			c.expectTranscript("15C")
 			c.expect("TURN_COMPLETE")
 			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id)) // a second answer is one too many
-			c.expectError("out_of_order", "")
+			c.expectError("invalid_state", "")
 			stillWorks(t, c)
 		})
 	}
@@ -348,13 +379,13 @@ func TestToolCallCancellation(t *testing.T) {
 	c := connect(t, newGateway(t), strings.Replace(weatherTool, `"name"`, `"behavior":"BLOCKING","name"`, 1))
 	c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
 	id, _ := c.expectCall("get_weather")
-	c.say(sentence(440, time.Second, 16000), 16000) // talks over it
+	c.send("SEND_MESSAGE", typed("never mind"))
 	m := c.expect("TOOL_CALL_CANCELLATION")
 	if !strings.Contains(string(m.Payload), id) {
 		t.Errorf("%v does not name %s", m, id)
 	}
 	c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"a":1}}]}}`, id))
-	c.expectError("out_of_order", "")
+	c.expectError("invalid_state", "")
 }
 
 func TestGroundingComesTwice(t *testing.T) {
@@ -485,7 +516,7 @@ func TestUpdateConfig(t *testing.T) {
 	if m := c.expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), `"success":false`) {
 		t.Errorf("after a bad UPDATE_CONFIG: %v", m)
 	}
-	c.expectError("bad_config", "payload.generationConfig.temperature")
+	c.expectError("session_config_update_failed", "payload.generationConfig.temperature")
 	stillWorks(t, c)
 }
 
@@ -496,6 +527,17 @@ func TestGoodbye(t *testing.T) {
 	c.expect("GEMINI_DISCONNECTED")
 	if code := c.closeCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("closed with %d", code)
+	}
+}
+
+func TestALimitIsNoFailure(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{"voxgate":{"maxDuration":"1s"}}`)
+	if m := c.expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
+		t.Errorf("told %v", m)
+	}
+	if code, n := c.closeCode(), c.count("GEMINI_ERROR"); code != websocket.CloseNormalClosure || n != 0 {
+		t.Errorf("closed with %d after %d errors", code, n)
 	}
 }
 

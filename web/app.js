@@ -26,12 +26,14 @@ const tools = {
 const FAILED = {
   no_gateway: 'The gateway cannot be reached. Check your connection, then press the button.',
   timeout: 'Gemini did not answer in time. Press the button to try again.',
-  unreachable: 'Gemini cannot be reached just now. Try again in a minute.',
+  connection_failed: 'Gemini cannot be reached just now. Try again in a minute.',
+  connection_not_established: 'Gemini did not answer in time. Press the button to try again.',
+  websocket_error: 'The connection to Gemini was lost. Press the button to start anew.',
   busy: 'Gemini is busy, or its quota is used up. Try again in a minute.',
   lost: 'The connection was lost. Press the button to start anew.',
   peer_failed: 'WebRTC could not connect from here. Press the button to try again.',
   replaced: 'This conversation goes on in another window.',
-  internal: 'Something went wrong at the gateway. Press the button to start anew.',
+  unknown_error: 'Something went wrong at the gateway. Press the button to start anew.',
 };
 
 /** @type {Record<string, string>} */
@@ -54,18 +56,26 @@ let session;
 let attempt;
 /** @type {LiveError|undefined} why the last session ended */
 let ended;
+/** The tokens of the conversation so far. */
+let tokens = 0;
 
 /** @param {boolean} [mic] */
 async function start(mic = true) {
   if (attempt) return;
   const mine = (attempt = new AbortController());
   ended = undefined;
+  tokens = 0;
   render();
   try {
     const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? 'auto');
     const opened = await connect({ tools, mic, transport, signal: mine.signal });
     session = opened;
     opened.on('state', () => session === opened && render());
+    opened.on('link', () => session === opened && render());
+    opened.on('usage', ({ total }) => {
+      tokens = total.totalTokens;
+      render();
+    });
     opened.on('turn', showTurn);
     opened.on('tool', showTool);
     opened.on('grounding', showGrounding);
@@ -76,7 +86,7 @@ async function start(mic = true) {
     requestAnimationFrame(() => showLevel(opened));
     render();
   } catch (e) {
-    over(mine, e instanceof LiveError ? e : new LiveError('internal', String(e)));
+    over(mine, e instanceof LiveError ? e : new LiveError('unknown_error', String(e)));
   }
 }
 
@@ -99,10 +109,12 @@ function stop() {
 function sentence() {
   if (!attempt) {
     if (!ended || ended.code === 'closed' || ended.code === 'aborted') return READY;
+    if (ended.code === 'busy' && ended.retryAfter) return `Gemini is busy. Try again in ${ended.retryAfter} s.`;
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
   if (!session || session.state === 'connecting') return 'Connecting…';
   if (session.state === 'reconnecting') return 'Reconnecting, your conversation is kept.';
+  if (session.link.message) return session.link.message; // it makes the person wait
   if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
   if (session.state === 'speaking') return 'Gemini is speaking...';
   return NO_MIC[session.mic] ?? 'Gemini is listening...';
@@ -120,7 +132,8 @@ function render() {
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   const carrier = session?.transport;
-  $('detail').textContent = carrier ? (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket') : '';
+  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), tokens && `${tokens.toLocaleString('en')} tokens`];
+  $('detail').textContent = session ? details.filter(Boolean).join(' · ') : '';
 }
 
 /**
@@ -150,7 +163,8 @@ function showBackend(backend) {
 
 /** @param {LiveError} error */
 function showError(error) {
-  if (error.code !== 'peer_failed') note(error.message); // with that one the voice goes on over the socket
+  if (error.code === 'peer_failed') return; // the voice goes on over the socket
+  note(error.code === 'session_resumption_failed' ? 'Some of the conversation may be lost.' : error.message);
 }
 
 // --- the transcript

@@ -9,6 +9,8 @@ declare const CLIENT_MESSAGES: readonly [
   'SEND_REALTIME_INPUT',
   'SEND_TOOL_RESPONSE',
   'UPDATE_CONFIG',
+  'GET_CONTEXT',
+  'CLEAR_CONTEXT',
   'DISCONNECT_GEMINI',
   'WEBRTC_OFFER',
   'WEBRTC_ICE_CANDIDATE',
@@ -26,6 +28,9 @@ declare const SERVER_MESSAGES: readonly [
   'INTERRUPTED',
   'TURN_COMPLETE',
   'ASSISTANT_SPEAKING',
+  'USER_SPEAKING',
+  'SESSION_STATE',
+  'CONTEXT',
   'AUDIO_CHUNK',
   'groundingMetadata',
   'LOG_MESSAGE',
@@ -36,6 +41,13 @@ declare const SERVER_MESSAGES: readonly [
 
 export type ClientType = (typeof CLIENT_MESSAGES)[number];
 export type ServerType = (typeof SERVER_MESSAGES)[number];
+
+/** `payload` is the shape of its type, below. A message of the same id is acted on once. */
+export interface ClientMessage {
+  type: ClientType;
+  id?: string;
+  payload?: any;
+}
 
 /** `payload` is the shape of its type, below. */
 export interface ServerMessage {
@@ -118,16 +130,57 @@ export interface SetupComplete {
   resumeToken?: string;
   backend: 'gemini' | 'vertex' | 'emulator';
   effectiveConfig: LiveConfig;
+  /** After a resume: the ids of messages that have arrived, the newest 256. */
+  received?: string[];
 }
 
 export interface SetupRefused {
   success: false;
-  error: { code?: string | number; message: string; details?: any };
+  error: GeminiError & { code?: number };
 }
 
 export interface GeminiError {
   message: string;
-  details?: { code: string; field?: string };
+  /** `retryAfter` is in seconds. */
+  details?: { code: string; field?: string; retryAfter?: number };
+}
+
+export interface SessionState {
+  state: 'dialing' | 'setup' | 'live' | 'tool' | 'draining' | 'resuming' | 'reseeding';
+  /** A sentence for the person who waits. */
+  message?: string;
+}
+
+export interface Context {
+  entries: ContextEntry[];
+}
+
+export interface ContextEntry {
+  role: 'user' | 'assistant';
+  content: string;
+  /** When it began, in milliseconds since 1970. */
+  timestamp: number;
+  playedMs?: number;
+  cut?: boolean;
+}
+
+/** Tokens. `input` and `output` split by modality: AUDIO, TEXT, IMAGE, VIDEO. */
+export interface Tokens {
+  inputTokens: number;
+  outputTokens: number;
+  totalTokens: number;
+  cachedTokens?: number;
+  toolUseTokens?: number;
+  thoughtsTokens?: number;
+  input?: Record<string, number>;
+  output?: Record<string, number>;
+}
+
+export interface Usage {
+  /** Of the turn that has ended. */
+  turn: Tokens;
+  /** Of the conversation so far. */
+  total: Tokens;
 }
 
 export interface ServerContent {
@@ -137,6 +190,7 @@ export interface ServerContent {
   turnComplete?: boolean;
   interrupted?: boolean;
   usageMetadata?: object;
+  voiceActivity?: object;
   groundingMetadata?: object;
 }
 
@@ -154,5 +208,5 @@ export interface FunctionCall {
 export interface LogMessage {
   type: 'info' | 'warn' | 'error';
   message: string;
-  details?: any;
+  details?: { usage?: Usage; [more: string]: any };
 }

@@ -1,5 +1,5 @@
 // What voxgate.js takes and tells. Types only: nothing of this is served.
-import type { LiveConfig, LogMessage } from './messages.d.ts';
+import type { LiveConfig, LogMessage, SessionState, Usage } from './messages.d.ts';
 import type { LiveError } from './voxgate.js';
 
 export type State = 'connecting' | 'listening' | 'speaking' | 'reconnecting' | 'closed';
@@ -57,8 +57,12 @@ export interface ToolCall {
 export interface Events {
   /** Something of state, mic, transport or blocked has changed. */
   state: { state: State; mic: Mic };
+  /** `session.link`, where the conversation stands with Gemini, has changed. */
+  link: SessionState;
   turn: Turn;
   tool: ToolCall;
+  /** Tokens, after each turn. */
+  usage: Usage;
   /** What Google Search was asked for an answer. */
   grounding: any;
   log: LogMessage;

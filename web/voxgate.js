@@ -14,9 +14,15 @@
 import { Voice } from './audio.js';
 
 /**
- * @import { ClientType, ConnectGemini, FunctionCall, LiveConfig, Piece, ServerContent, ServerMessage, SetupComplete
- * } from './messages.d.ts'
+ * @import { ClientMessage, ClientType, ConnectGemini, ContextEntry, FunctionCall, LiveConfig, Piece, ServerContent,
+ *   ServerMessage, SessionState, SetupComplete } from './messages.d.ts'
  * @import { Events, Mic, Options, State, Tool, ToolCall, Transport, Turn } from './types.d.ts'
+ */
+
+/**
+ * A message that is kept, because it waits for a connection, may not have arrived, or is owed an answer.
+ * @typedef {ClientMessage & {sentAt?: number, answered?: boolean, resolve?: (entries: ContextEntry[]) => void,
+ *   reject?: (error: LiveError) => void}} Kept
  */
 
 const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
@@ -29,9 +35,16 @@ const GAP = 300; // how long an event waits for one sent before it on the other 
 const SOCKET_QUEUE = 64 * 1024; // more unsent audio than this is dropped: late speech is worth less than new speech
 const SOCKET_STALL = 6_000; // a queue that stays full as long as this is a dead connection
 const PIECE = 16 * 1024;
+const KEPT = 64; // messages; the gateway knows the newest 256 that arrived
+const SETTLED = 10_000; // a message has arrived if the gateway was heard as long as this after it was sent
+
+/** What may be over when the gateway is asked again. */
+const PASSING = [
+  'lost', 'no_gateway', 'timeout', 'busy', 'connection_failed', 'connection_not_established', 'websocket_error', 'unknown_error',
+];
 
 /**
- * `code` is one of PROTOCOL.md's (`refused`, `busy`, `unreachable` …) or one of ours: `no_gateway`, `timeout`,
+ * `code` is one of PROTOCOL.md's (`refused`, `busy`, `connection_failed` …) or one of ours: `no_gateway`, `timeout`,
  * `lost`, `ended`, `replaced`, `closed`, `aborted`, `playback_failed`, `not_resumed`.
  */
 export class LiveError extends Error {
@@ -40,10 +53,12 @@ export class LiveError extends Error {
   /**
    * @param {string} code for programs
    * @param {string} message for people
+   * @param {number} [retryAfter] seconds, where it is known when to come back
    */
-  constructor(code, message) {
+  constructor(code, message, retryAfter) {
     super(message);
     this.code = code;
+    this.retryAfter = retryAfter;
   }
 }
 
@@ -72,7 +87,9 @@ export class Session {
   /** @type {Turn|undefined} */ #heard; // what the person is saying, or has said to the open answer
   /** @type {Turn|undefined} */ #answer;
   /** @type {Map<string, {call: ToolCall, abort: AbortController}>} */ #calls = new Map();
-  /** @type {{type: ClientType, payload: any}[]} */ #unsent = []; // typed while reconnecting
+  /** @type {Kept[]} */ #kept = []; // in the order in which they were meant
+  #messages = 0;
+  /** @type {SessionState} */ #link = { state: 'dialing' };
   #muted = false;
   #turnOver = false; // TURN_COMPLETE came while the end of the answer is still being played
   #hide = () => this.close();
@@ -121,6 +138,11 @@ export class Session {
     return this.#setup;
   }
 
+  /** Where the conversation stands between the gateway and Gemini; `message` is for the person who waits. */
+  get link() {
+    return this.#link;
+  }
+
   /** Loudness of both sides now, 0 to 1; for a meter that asks at every frame. */
   get level() {
     const { mic, model } = this.#voice.level;
@@ -151,13 +173,49 @@ export class Session {
   }
 
   /**
-   * Any message of the protocol. While reconnecting it waits.
+   * Any message of the protocol. While reconnecting it waits. What was typed, tools' answers and changes of the
+   * configuration arrive exactly once.
    * @param {ClientType} type
    * @param {any} [payload]
    */
   post(type, payload) {
-    if (this.#state === 'closed') return;
-    if (!this.#connection?.send(type, payload) && this.#unsent.length < 32) this.#unsent.push({ type, payload });
+    const once = ['SEND_MESSAGE', 'SEND_TOOL_RESPONSE', 'UPDATE_CONFIG'].includes(type) || payload?.text !== undefined;
+    this.#post({ type, payload, id: once ? `m${++this.#messages}` : undefined });
+  }
+
+  /** @param {Kept} message */
+  #post(message) {
+    if (this.#state === 'closed') return message.reject?.(aborted());
+    if (this.#connection?.opened && this.#connection.send(message)) message.sentAt = performance.now();
+    if (message.sentAt && !message.id && !message.resolve) return; // nothing is lost with it
+    this.#kept.push(message);
+    if (this.#kept.length > KEPT) this.#kept.shift()?.reject?.(lost());
+  }
+
+  /** Sends again what may not have arrived, and then what waited. The gateway ignores what it knows. */
+  #postAgain() {
+    for (const message of this.#kept.splice(0)) this.#post(message);
+  }
+
+  /**
+   * What was said so far.
+   * @returns {Promise<ContextEntry[]>}
+   */
+  context() {
+    return this.#ask('GET_CONTEXT');
+  }
+
+  /** Has the model forget what was said so far. */
+  async clearContext() {
+    await this.#ask('CLEAR_CONTEXT');
+  }
+
+  /**
+   * @param {ClientType} type
+   * @returns {Promise<ContextEntry[]>}
+   */
+  #ask(type) {
+    return new Promise((resolve, reject) => this.#post({ type, resolve, reject }));
   }
 
   /**
@@ -208,14 +266,18 @@ export class Session {
       },
       onMessage: (m) => this.#connection === connection && this.#receive(m),
       onCarrier: () => this.#connection === connection && this.#set(this.#state),
+      onWayLost: () => this.#connection === connection && this.#postAgain(),
       onLost: (e) => this.#connection === connection && this.#lost(e),
     });
     this.#connection = connection;
     const setup = await connection.open();
     if (this.#state === 'closed') throw aborted();
     this.#setup = setup;
+    if (this.#link.state === 'dialing' || this.#link.state === 'setup') this.#link = { state: 'live' };
     this.#set('listening');
-    for (const { type, payload } of this.#unsent.splice(0)) this.post(type, payload);
+    const { resumed, received = [] } = setup;
+    this.#kept = this.#kept.filter((m) => (resumed ? !received.includes(m.id ?? '') : worthAsking(m)));
+    this.#postAgain();
     return setup;
   }
 
@@ -223,6 +285,8 @@ export class Session {
   async #lost(error) {
     if (error.code !== 'lost' || !this.#setup?.resumeToken) return this.#end(error);
     this.#connection = undefined;
+    this.#link = { state: 'dialing' };
+    for (const m of this.#kept) m.sentAt = undefined; // it may have been sent to nobody
     this.#voice.flush();
     this.#finish(true);
     this.#set('reconnecting');
@@ -239,8 +303,8 @@ export class Session {
       } catch (e) {
         if (this.#ended.signal.aborted) return;
         const why = asLiveError(e);
-        const passing = ['lost', 'no_gateway', 'timeout', 'busy', 'unreachable', 'internal'].includes(why.code);
-        if (!passing || Date.now() > until) return this.#end(passing ? error : why);
+        const next = Date.now() + 1_000 * (why.retryAfter ?? 0);
+        if (!PASSING.includes(why.code) || next > until) return this.#end(why.code === 'no_gateway' ? error : why);
       }
     }
   }
@@ -261,6 +325,7 @@ export class Session {
     this.#options.signal?.removeEventListener('abort', this.#abort);
     this.#ended.abort();
     this.#connection?.end(why);
+    for (const m of this.#kept.splice(0)) m.reject?.(why);
     this.#dropCalls();
     this.#voice.close();
     this.#mic = 'off';
@@ -296,11 +361,14 @@ export class Session {
 
   /** @param {ServerMessage} message */
   #receive({ type, payload }) {
+    const settled = performance.now() - SETTLED;
+    this.#kept = this.#kept.filter((m) => m.resolve || !m.sentAt || m.sentAt > settled);
     switch (type) {
       case 'CONTENT_MESSAGE':
         return this.#content(payload.serverContent);
       case 'ASSISTANT_SPEAKING':
         this.#turnOver = false;
+        this.#answering();
         return this.#set('speaking');
       case 'AUDIO_CHUNK':
         return void this.#voice.play(payload.data);
@@ -320,12 +388,19 @@ export class Session {
       case 'groundingMetadata':
         return this.#emit('grounding', payload.groundingMetadata);
       case 'LOG_MESSAGE':
+        if (payload.details?.usage) this.#emit('usage', payload.details.usage);
         return this.#emit('log', payload);
+      case 'SESSION_STATE':
+        return this.#emit('link', (this.#link = payload));
+      case 'CONTEXT': {
+        const asked = this.#kept.findIndex((m) => m.resolve && m.sentAt);
+        if (asked >= 0) this.#kept.splice(asked, 1)[0]?.resolve?.(payload.entries);
+        return;
+      }
       case 'GEMINI_ERROR':
-        return this.#emit('error', new LiveError(payload.details?.code ?? 'internal', payload.message));
-      case 'SETUP_COMPLETE': // to an UPDATE_CONFIG
+        return this.#emit('error', errorOf(payload));
+      case 'SETUP_COMPLETE': // to an UPDATE_CONFIG; a refusal comes as GEMINI_ERROR, too
         if (payload.success) this.#setup = { ...this.#setup, ...payload };
-        else this.#emit('error', new LiveError('bad_config', payload.error.message));
     }
   }
 
@@ -339,7 +414,13 @@ export class Session {
     const answer = written + (content.outputTranscription?.text ?? '');
     if (!answer) return;
     this.#heardOut();
+    if (!this.#answer) this.#answering();
     this.#answer = this.#grow(this.#answer ?? this.#newTurn('model'), answer);
+  }
+
+  /** The model has begun to answer what was sent so far. */
+  #answering() {
+    for (const m of this.#kept) m.answered ||= Boolean(m.sentAt);
   }
 
   #heardOut() {
@@ -415,8 +496,8 @@ export class Session {
 
   /** @param {ToolCall} call */
   #respond({ id, name, response }) {
-    // Not kept while reconnecting: the gateway asks again.
-    this.#connection?.send('SEND_TOOL_RESPONSE', { toolResponse: { functionResponses: [{ id, name, response }] } });
+    const payload = { toolResponse: { functionResponses: [{ id, name, response }] } };
+    this.#post({ type: 'SEND_TOOL_RESPONSE', payload, id: `tool ${id}`.slice(0, 128) }); // the same if asked again
   }
 
   /** @param {string[]} [ids] all if absent */
@@ -457,6 +538,7 @@ export class Session {
  */
 class Connection {
   /** @type {'webrtc'|'websocket'|undefined} what carries the voice */ carrier;
+  opened = false;
   #o;
   /** @type {WebSocket} */ #socket;
   /** @type {RTCPeerConnection|undefined} */ #pc;
@@ -467,8 +549,7 @@ class Connection {
   #candidates = 0;
   #restarted = false;
   /** @type {SetupComplete|undefined} */ #setup;
-  /** @type {LiveError|undefined} */ #why; // a GEMINI_ERROR that ends the conversation; the goodbye follows
-  #opened = false;
+  /** @type {ServerMessage|undefined} */ #fault; // a GEMINI_ERROR, until it is known whether the goodbye follows
   #ended = false;
   /** @type {(setup: SetupComplete) => void} */ #resolve = () => {};
   /** @type {(error: LiveError) => void} */ #reject = () => {};
@@ -481,7 +562,8 @@ class Connection {
 
   /**
    * @param {{url: URL, transport: Transport, voice: Voice, hello: ConnectGemini,
-   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onLost: (e: LiveError) => void}} o
+   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onWayLost: () => void,
+   *   onLost: (e: LiveError) => void}} o
    */
   constructor(o) {
     this.#o = o;
@@ -491,7 +573,7 @@ class Connection {
   /** @returns {Promise<SetupComplete>} when the model is there and the voice has a way */
   open() {
     const socket = this.#socket;
-    socket.onopen = () => this.send('CONNECT_GEMINI', this.#o.hello);
+    socket.onopen = () => this.#say('CONNECT_GEMINI', this.#o.hello);
     socket.onmessage = ({ data }) => this.#read(data);
     socket.onclose = ({ code }) => this.#socketClosed(code);
     const silent = () => this.end(new LiveError('no_gateway', 'The gateway does not answer.'));
@@ -504,8 +586,8 @@ class Connection {
   }
 
   #maybeOpen() {
-    if (this.#opened || !this.#setup || !this.carrier) return;
-    this.#opened = true;
+    if (this.opened || !this.#setup || !this.carrier) return;
+    this.opened = true;
     this.#resolve(this.#setup);
   }
 
@@ -522,7 +604,7 @@ class Connection {
     this.#socket.onclose = null;
     if (!keepSocket) this.#socket.close(1000);
     this.#reject(error);
-    if (this.#opened) this.#o.onLost(error);
+    if (this.opened) this.#o.onLost(error);
   }
 
   /**
@@ -531,7 +613,7 @@ class Connection {
    */
   async goodbye(why) {
     const [socket, pc, channel] = [this.#socket, this.#pc, this.#channel];
-    const told = this.send('DISCONNECT_GEMINI');
+    const told = this.#say('DISCONNECT_GEMINI');
     this.#pc = undefined;
     this.end(why, told);
     if (told) {
@@ -550,14 +632,21 @@ class Connection {
   // --- the two ways
 
   /**
-   * What is said goes over the channel while it is open; signalling stays with the socket.
    * @param {ClientType} type
    * @param {any} [payload]
+   */
+  #say(type, payload) {
+    return this.send({ type, payload });
+  }
+
+  /**
+   * What is said goes over the channel while it is open; signalling stays with the socket.
+   * @param {ClientMessage} message
    * @returns {boolean} false: there is no way
    */
-  send(type, payload) {
+  send({ type, id, payload }) {
     if (this.#ended) return false;
-    const text = JSON.stringify(payload === undefined ? { type } : { type, payload });
+    const text = JSON.stringify({ type, id, payload });
     const socket = this.#socket.readyState === WebSocket.OPEN ? this.#socket : undefined;
     const channel = this.#channel?.readyState === 'open' ? this.#channel : undefined;
     const signalling = type.startsWith('WEBRTC_') || type.endsWith('_GEMINI');
@@ -634,6 +723,7 @@ class Connection {
   /** @param {ServerMessage} message */
   #receive(message) {
     const { type, payload } = message;
+    if (type !== 'GEMINI_DISCONNECTED') this.#tellFault();
     switch (type) {
       case 'GEMINI_CONNECTED':
         this.#after('gateway', 0);
@@ -643,7 +733,7 @@ class Connection {
         if (this.#setup) return this.#o.onMessage(message);
         this.#after('setup', 0);
         if (!payload.success) {
-          return this.end(new LiveError(payload.error.details?.code ?? 'refused', payload.error.message));
+          return this.end(errorOf(payload.error));
         }
         this.#setup = payload;
         return this.#maybeOpen();
@@ -657,28 +747,35 @@ class Connection {
       }
       case 'GEMINI_ERROR': {
         const code = payload.details?.code;
-        if (['refused', 'busy', 'unreachable', 'internal'].includes(code)) {
-          this.#why = new LiveError(code, payload.message);
-          return;
-        }
         if (code === 'bad_offer' || code === 'peer_failed') this.#fallBack();
-        return this.#o.onMessage(message);
+        this.#fault = message;
+        return this.#after('fault', GAP, () => this.#tellFault());
       }
       case 'GEMINI_DISCONNECTED': {
         const { reason = 'The conversation has ended.' } = payload ?? {};
-        return this.end(this.#why ?? new LiveError(reason === 'replaced' ? reason : 'ended', reason));
+        if (this.#fault && this.#fault.payload.message === reason) return this.end(errorOf(this.#fault.payload));
+        this.#tellFault();
+        return this.end(new LiveError(reason === 'replaced' ? reason : 'ended', reason));
       }
       default:
         this.#o.onMessage(message);
     }
   }
 
+  #tellFault() {
+    const fault = this.#fault;
+    this.#fault = undefined;
+    this.#after('fault', 0);
+    if (fault) this.#o.onMessage(fault);
+  }
+
   /** @param {number} code */
   #socketClosed(code) {
     this.#after('gateway', 0);
-    if (this.#why) return this.end(this.#why);
+    if (this.#fault && code === 1011) return this.end(errorOf(this.#fault.payload));
+    this.#tellFault();
     if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new LiveError('ended', 'The conversation has ended.'));
-    if (!this.#opened) return this.end(new LiveError('no_gateway', 'The gateway cannot be reached.'));
+    if (!this.opened) return this.end(new LiveError('no_gateway', 'The gateway cannot be reached.'));
     this.#check();
   }
 
@@ -687,7 +784,10 @@ class Connection {
     if (this.#socket.readyState <= WebSocket.OPEN) return;
     if (this.#channel?.readyState === 'open') {
       const state = this.#pc?.connectionState;
-      if (state === 'connected') return this.#after('peer', 0);
+      if (state === 'connected') {
+        this.#after('peer', 0);
+        return this.#o.onWayLost();
+      }
       if (state === 'disconnected') return this.#after('peer', PEER_PAUSE, () => this.end(lost()));
     }
     this.end(lost());
@@ -715,12 +815,12 @@ class Connection {
     pc.onnegotiationneeded = () =>
       this.#negotiate(async () => {
         await pc.setLocalDescription();
-        this.send('WEBRTC_OFFER', { sdp: pc.localDescription?.sdp });
+        this.#say('WEBRTC_OFFER', { sdp: pc.localDescription?.sdp });
       });
     pc.onicecandidate = ({ candidate: c }) => {
       if (c?.candidate) this.#candidates++;
       const { candidate = null, sdpMid = null, sdpMLineIndex = null } = c?.toJSON() ?? {};
-      this.send('WEBRTC_ICE_CANDIDATE', { candidate, sdpMid, sdpMLineIndex });
+      this.#say('WEBRTC_ICE_CANDIDATE', { candidate, sdpMid, sdpMLineIndex });
     };
     pc.onicegatheringstatechange = () => {
       if (pc.iceGatheringState === 'complete' && !this.#candidates) this.#fallBack();
@@ -765,11 +865,13 @@ class Connection {
 
   #fallBack() {
     if (this.#ended || this.carrier === 'websocket') return;
+    const { opened } = this;
     if (this.#o.transport === 'webrtc') return this.end(new LiveError('peer_failed', 'WebRTC did not connect.'));
     this.#closePeer();
     // A chunk of audio takes the voice to the socket; silence does, when there is no microphone to send from.
     this.#sendAudio(new Int16Array(320), 16_000);
     this.#carry('websocket');
+    if (opened) this.#o.onWayLost();
   }
 
   #closePeer() {
@@ -810,7 +912,7 @@ class Connection {
     }
     this.#unstalled = now;
     const data = btoa(String.fromCharCode(...new Uint8Array(pcm.buffer)));
-    this.send('SEND_REALTIME_INPUT', { audio: { mimeType: `audio/pcm;rate=${rate}`, data } });
+    this.#say('SEND_REALTIME_INPUT', { audio: { mimeType: `audio/pcm;rate=${rate}`, data } });
   }
 
   /**
@@ -848,7 +950,17 @@ function withTools(config, tools) {
   return { ...config, tools: [...(config['tools'] ?? []), { functionDeclarations }] };
 }
 
+/**
+ * What of a lost conversation goes to the one that had to be begun anew: what was said and has no answer yet. Tools'
+ * answers belong to the old one.
+ * @param {Kept} m
+ */
+const worthAsking = ({ type, answered, resolve }) => resolve || (!answered && type !== 'SEND_TOOL_RESPONSE');
+
+/** @param {import('./messages.d.ts').GeminiError} error */
+const errorOf = ({ message, details }) => new LiveError(details?.code ?? 'unknown_error', message, details?.retryAfter);
+
 /** @param {unknown} e */
 function asLiveError(e) {
-  return e instanceof LiveError ? e : new LiveError('internal', String(e));
+  return e instanceof LiveError ? e : new LiveError('unknown_error', String(e));
 }

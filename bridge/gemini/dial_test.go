@@ -61,6 +61,89 @@ func TestDialSendsKeyPathAndSetup(t *testing.T) {
 	}
 }
 
+// TestSetupMessage looks at what is sent first, and at the history behind it.
+func TestSetupMessage(t *testing.T) {
+	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	const turns = `"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]}]`
+	object := func(fields string) json.RawMessage {
+		return json.RawMessage(`{"model":"models/gemini-9",` + fields + `}`)
+	}
+	for _, c := range []struct {
+		name   string
+		vertex bool
+		setup  gemini.Setup
+		path   string // the end of it
+		first  string
+		second string
+	}{
+		{name: "nothing", first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
+		{name: "null", setup: gemini.Setup{Object: json.RawMessage(`null`)}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
+		{name: "as it came", setup: gemini.Setup{Object: object(`"a":{"b":"<é>","c":1.50}`)}, first: `{"setup":{"a":{"b":"<é>","c":1.50},"model":"models/gemini-9"}}`},
+		{name: "tuned", setup: gemini.Setup{Object: json.RawMessage(`{"model":"tunedModels/x"}`)}, first: `{"setup":{"model":"tunedModels/x"}}`},
+		{name: "fresh", setup: gemini.Setup{Resumable: true}, path: "v1beta.GenerativeService.BidiGenerateContent", first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{}}}`},
+		{name: "alpha", setup: gemini.Setup{Alpha: true}, path: "v1alpha.GenerativeService.BidiGenerateContent", first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
+		{name: "resumed", setup: gemini.Setup{Handle: "<h>"}, first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{"handle":"<h>"}}}`},
+		{name: "history", setup: gemini.Setup{History: history}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`, second: `{"clientContent":{` + turns + `}}`},
+		{
+			name: "announced history", setup: gemini.Setup{History: history, Announced: true},
+			first:  `{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"model":"models/gemini-3.8-live"}}`,
+			second: `{"clientContent":{` + turns + `,"turnComplete":true}}`,
+		},
+		{name: "none to announce", setup: gemini.Setup{Announced: true}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
+		{
+			name: "Vertex", vertex: true, setup: gemini.Setup{Object: object(`"a":1`), Alpha: true}, path: "v1beta1.LlmBidiService/BidiGenerateContent",
+			first: `{"setup":{"a":1,"model":"projects/a-project/locations/us/publishers/google/models/gemini-9"}}`,
+		},
+		{
+			name: "tuned on Vertex", vertex: true, setup: gemini.Setup{Object: json.RawMessage(`{"model":"projects/a-project/locations/us/endpoints/7"}`)},
+			first: `{"setup":{"model":"projects/a-project/locations/us/endpoints/7"}}`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := make(chan string, 2)
+			var path string
+			inner := script(func(_ testing.TB, ws *websocket.Conn) {
+				defer close(got)
+				for {
+					_, data, err := ws.ReadMessage()
+					if err != nil {
+						return
+					}
+					got <- string(data)
+					_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"setupComplete":{}}`))
+				}
+			}).handler(t)
+			client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				path = r.URL.Path
+				inner.ServeHTTP(w, r)
+			}))
+			if c.vertex {
+				vertexOn(client, time.Hour)
+			}
+			conn, err := client.Dial(t.Context(), c.setup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			if first := <-got; first != c.first {
+				t.Errorf("the setup is %s\nwant %s", first, c.first)
+			}
+			if second := <-got; second != c.second {
+				t.Errorf("then comes %s\nwant %s", second, c.second)
+			}
+			if !strings.HasSuffix(path, c.path) {
+				t.Errorf("path %s", path)
+			}
+		})
+	}
+	for _, wrong := range []string{`[]`, `{"model":7}`, `{`, ``} {
+		client := &gemini.Client{BaseURL: "http://nowhere.test"}
+		if _, err := client.Dial(t.Context(), gemini.Setup{Object: json.RawMessage(wrong)}); err == nil || !strings.Contains(err.Error(), "the setup is not") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 func TestNoKeyNoHeader(t *testing.T) {
 	t.Setenv("GEMINI_API_KEY", "from-the-environment")
 	client := tcpClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +165,8 @@ func TestBaseURLRefused(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", base, err)
 		}
-		if _, err := client.REST(t.Context()); err == nil {
-			t.Errorf("%s: REST takes it", base)
+		if err := client.Check(t.Context(), ""); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: check: %v", base, err)
 		}
 	}
 }

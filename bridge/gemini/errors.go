@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Errors of Dial, Check and REST about who we are.
+// Errors of Dial and Check about who we are.
 var (
 	// ErrNoKey is in the error if Google wants a key and there is none.
 	ErrNoKey = errors.New("no API key is set")
@@ -18,15 +18,6 @@ var (
 	// ErrCredentials is in the error if Google Cloud's credentials were not found or not accepted.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
-
-// FieldError says which field of a client's config cannot be used, and why. Both parts are for the client.
-type FieldError struct {
-	Field   string // path from the name given to ParseConfig, as "initialConfig.generationConfig.topK"
-	Problem string // continues the field's name, as "must be a number"
-}
-
-// Error implements error.
-func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
 // HandshakeError is an HTTP answer that stands where the upgrade, or a REST answer, was wanted.
 type HandshakeError struct {
@@ -90,3 +81,6 @@ func oneLine(text string, limit int) string {
 	}
 	return text
 }
+
+// bodyText is the text of an error's body for people: one line, short, without the secret.
+func bodyText(body string, secret Secret) string { return oneLine(secret.hide(body), 300) }

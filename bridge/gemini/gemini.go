@@ -1,15 +1,16 @@
-// Package gemini speaks the wire of Google's Gemini Live API: it dials, sends and receives, and turns a client's
-// session config into the setup message of the model it names. It decides nothing about a conversation.
+// Package gemini is the wire of Google's Gemini Live API: it opens connections, on the Gemini API or on Vertex AI, sends,
+// receives, and says what an end means for the next dial. What a connection is set up with is decided elsewhere (package
+// setup), and so is what is said on it (package bridge).
 //
-// Google's Go SDK serves here for the types of the setup and for REST. Its Live client does not: it ignores contexts,
-// sets no deadlines, drops fields it does not know, and spends 38 allocations on 20 ms of audio.
+// Google's Go SDK serves here for REST alone. Its Live client does not do: it ignores contexts, sets no deadlines, drops
+// fields it does not know, and spends 38 allocations on 20 ms of audio.
 //
 // The wire is described at https://ai.google.dev/api/live.
 package gemini
 
 import "time"
 
-// DefaultModel is used when a client names no model, or one that Google has shut down.
+// DefaultModel is the model of those who name none.
 // See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
 const DefaultModel = "gemini-3.8-live"
 
@@ -21,12 +22,11 @@ const (
 	// googleURL is where the Gemini API lives.
 	googleURL = "https://generativelanguage.googleapis.com"
 
-	// stableVersion carries every field but the ones of alphaVersion.
+	// stableVersion carries every field but those that Setup.Alpha is about.
 	stableVersion = "v1beta"
 
-	// alphaVersion is needed by setups with proactivity or affective dialog: the other versions close such a
-	// session with 1007 `Unknown name "proactivity" at 'setup'`. It is also the one version on which all of Google's
-	// SDKs and pages agree for ephemeral tokens; the Go SDK refuses to use them on another.
+	// alphaVersion has those, and is the one version on which all of Google's SDKs and pages agree for ephemeral tokens;
+	// the Go SDK refuses to use them on another.
 	alphaVersion = "v1alpha"
 
 	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that has the

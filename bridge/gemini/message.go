@@ -13,7 +13,7 @@ type ClientMessage struct {
 	ContextUpdate *ContextUpdate `json:"contextUpdate,omitempty"`
 }
 
-// ContextUpdate changes an open session: only models whose profile says so take it. A nil field stays as it is; tools
+// ContextUpdate changes an open session. Not every model takes it. A nil field stays as it is; tools
 // `{}` takes all tools away.
 type ContextUpdate struct {
 	SystemInstruction json.RawMessage `json:"systemInstruction,omitempty"`
@@ -32,11 +32,11 @@ type Content struct {
 	Parts json.RawMessage `json:"parts"`
 }
 
-// RealtimeInput is input without turns: the server finds out when the user has finished. Set one field.
-// Audio is better sent by Conn.SendAudio.
+// RealtimeInput is input without turns: the server finds out when the user has finished. Set one field. Audio is sent by
+// Conn.SendAudio.
 type RealtimeInput struct {
 	Text           string
-	Audio, Video   *Blob
+	Video          *Blob
 	AudioStreamEnd bool // the microphone pauses; only with automatic activity detection
 	ActivityStart  bool // the user begins; only with automatic activity detection disabled
 	ActivityEnd    bool
@@ -46,12 +46,11 @@ type RealtimeInput struct {
 func (r RealtimeInput) MarshalJSON() ([]byte, error) {
 	wire := struct {
 		Text           string    `json:"text,omitempty"`
-		Audio          *Blob     `json:"audio,omitempty"`
 		Video          *Blob     `json:"video,omitempty"`
 		AudioStreamEnd bool      `json:"audioStreamEnd,omitempty"`
 		ActivityStart  *struct{} `json:"activityStart,omitempty"`
 		ActivityEnd    *struct{} `json:"activityEnd,omitempty"`
-	}{Text: r.Text, Audio: r.Audio, Video: r.Video, AudioStreamEnd: r.AudioStreamEnd}
+	}{Text: r.Text, Video: r.Video, AudioStreamEnd: r.AudioStreamEnd}
 	if r.ActivityStart {
 		wire.ActivityStart = &struct{}{}
 	}
@@ -80,11 +79,8 @@ type FunctionResponse struct {
 	Response json.RawMessage `json:"response"`
 
 	// Scheduling says when a NON_BLOCKING answer may be spoken about: SILENT, WHEN_IDLE (the server's default) or
-	// INTERRUPT. Models whose Profile.Schedules is false close the session with 1007 when it is set.
+	// INTERRUPT. Some models close the session with 1007 when it is set.
 	Scheduling string `json:"scheduling,omitempty"`
-
-	// WillContinue announces further responses to the same call. Vertex AI does not have it.
-	WillContinue bool `json:"willContinue,omitempty"`
 }
 
 // encode returns the message as the wire wants it.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,14 +82,6 @@ func (v *Vertex) url() string {
 	default:
 		return "https://" + l + "-aiplatform.googleapis.com"
 	}
-}
-
-// fullName is the model as Vertex AI's setup wants it.
-func (v *Vertex) fullName(model string) string {
-	if strings.Contains(model, "/") {
-		return model
-	}
-	return "projects/" + v.Project + "/locations/" + v.location() + "/publishers/google/models/" + model
 }
 
 // Format implements fmt.Formatter: fmt would look into the cache.

@@ -20,7 +20,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"golang.org/x/oauth2"
 
 	"voxgate/bridge/gemini"
@@ -366,63 +365,5 @@ func TestEphemeralToken(t *testing.T) {
 	}
 	if _, err := client.Dial(t.Context(), gemini.Setup{}); err == nil || strings.Contains(err.Error(), minted.Name) {
 		t.Errorf("a second session: %v", err)
-	}
-}
-
-// TestSetupMessage looks at what is sent first, and at the history behind it.
-func TestSetupMessage(t *testing.T) {
-	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
-	const turns = `"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]}]`
-	for _, c := range []struct {
-		name, model, config string
-		vertex              bool
-		setup               gemini.Setup
-		first               []string // pieces; "!" before one that is not there
-		second              string
-	}{
-		{name: "fresh", model: "gemini-3.8-live", first: []string{`"sessionResumption":{}`, `!historyConfig`, `"model":"models/gemini-3.8-live"`}},
-		{name: "resumed", model: "gemini-3.8-live", setup: gemini.Setup{Handle: "h", History: history}, first: []string{`"sessionResumption":{"handle":"h"}`, `!historyConfig`}},
-		{name: "no resumption", model: "gemini-3.8-live", config: `"voxgate":{"enableResumption":false}`, first: []string{`!sessionResumption`}},
-		{name: "history", model: "gemini-3.8-live", setup: gemini.Setup{History: history}, first: []string{`!historyConfig`}, second: `{"clientContent":{` + turns + `}}`},
-		{
-			name: "history on 3.1", model: "gemini-3.1-flash-live-preview", setup: gemini.Setup{History: history},
-			first: []string{`"historyConfig":{"initialHistoryInClientContent":true}`}, second: `{"clientContent":{` + turns + `,"turnComplete":true}}`,
-		},
-		{name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", setup: gemini.Setup{Handle: "h", History: history}, first: []string{`!historyConfig`}},
-		{name: "no history on 3.1", model: "gemini-3.1-flash-live-preview", first: []string{`!historyConfig`}},
-		{name: "a model without", model: "gemini-3.5-live-translate-preview", setup: gemini.Setup{History: history}, first: []string{`!historyConfig`}},
-		{name: "Vertex", vertex: true, model: "gemini-3.8-live", first: []string{`"model":"projects/a-project/locations/europe-west4/publishers/google/models/gemini-3.8-live"`}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got := make(chan string, 2)
-			server := tcpClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
-				defer close(got)
-				for {
-					_, data, err := ws.ReadMessage()
-					if err != nil {
-						return
-					}
-					got <- string(data)
-					_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"setupComplete":{}}`))
-				}
-			}).handler(t))
-			client := door(c.vertex)
-			client.BaseURL = server.BaseURL
-			c.setup.Config = parse(t, client, named(c.model, `{`+c.config+`}`))
-			conn, err := client.Dial(t.Context(), c.setup)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = conn.Close()
-			first := <-got
-			for _, piece := range c.first {
-				if absent, not := strings.CutPrefix(piece, "!"); strings.Contains(first, absent) == not {
-					t.Errorf("the setup is %s, want %s", first, piece)
-				}
-			}
-			if second := <-got; second != c.second {
-				t.Errorf("then comes %s, want %s", second, c.second)
-			}
-		})
 	}
 }

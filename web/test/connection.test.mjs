@@ -91,6 +91,60 @@ describe('lost connections', () => {
     await hears(page, { sound: 0.3, after: lost });
   });
 
+  for (const arrives of [true, false]) {
+    const name = `what was typed just as all was lost is answered once (it ${arrives ? 'had' : 'had not'} arrived)`;
+    talk(name, { query: '?transport=websocket' }, async (page) => {
+      await start(page);
+      await says(page, 'Gemini is listening...');
+      await type(page, 'before');
+      await gets(page, 'TURN_COMPLETE');
+      const lost = await now(page);
+      await page.evaluate((arrives) => {
+        const [socket] = sockets;
+        const { send } = socket;
+        socket.send = function (text) {
+          if (!text.includes('"SEND_MESSAGE"')) return;
+          if (arrives) send.call(this, text);
+          this.close();
+        };
+      }, arrives);
+      await type(page, 'at the last moment');
+      await type(page, 'while nobody hears');
+      const { payload } = await gets(page, 'SETUP_COMPLETE', { after: lost });
+      assert.equal(payload.resumed, true);
+      assert.equal(payload.received.length, arrives ? 2 : 1);
+      await page.waitForFunction(() => document.querySelector('#log').textContent.includes('You said: while nobody hears'));
+      const said = await page.evaluate(async () => {
+        const [socket] = sockets.slice(-1);
+        const told = new Promise((resolve) => {
+          socket.addEventListener('message', ({ data }) => data.includes('"CONTEXT"') && resolve(JSON.parse(data)));
+        });
+        socket.send('{"type":"GET_CONTEXT"}');
+        return (await told).payload.entries.filter((e) => e.role === 'user').flatMap((e) => e.content.trim().split('\n'));
+      });
+      assert.deepEqual(said, ['before', 'at the last moment', 'while nobody hears']);
+      assert.equal(await page.locator('.turn.user').count(), 3);
+    });
+  }
+
+  talk('what was lost with the WebSocket goes by the channel', {}, async (page) => {
+    const text = await page.evaluate(async () => {
+      const { connect } = await import('./voxgate.js');
+      let take;
+      const called = new Promise((resolve) => (take = resolve));
+      const tools = { take: { description: 'takes a long text', run: ({ text }) => (take(text), 'thanks') } };
+      const session = await connect({ mic: false, tools });
+      if (channel.readyState !== 'open') await new Promise((resolve) => channel.addEventListener('open', resolve));
+      sockets[0].send = () => {}; // a dying connection takes it and loses it
+      session.send(`/tool take ${JSON.stringify({ text: 'long '.repeat(60_000) })}`);
+      sockets[0].close();
+      const text = await called;
+      await session.close();
+      return text;
+    });
+    assert.equal(text.length, 300_000);
+  });
+
   talk('long messages go in pieces without a WebSocket, both ways', {}, async (page) => {
     const { heard, pieces } = await page.evaluate(async () => {
       const { connect } = await import('./voxgate.js');

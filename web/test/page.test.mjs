@@ -21,7 +21,8 @@ look('is small and asks nobody else', {}, async (page) => {
     const names = ['.', 'style.css', 'app.js', 'voxgate.js', 'audio.js', 'capture-worklet.js', 'playback-worklet.js'];
     return Promise.all(names.map(async (n) => (await (await fetch(n, { cache: 'reload' })).arrayBuffer()).byteLength));
   });
-  assert.ok(sizes.reduce((a, b) => a + b) < 60_000, String(sizes));
+  // 60,000 until it had to send again what was lost on the way, and to show waits and tokens; unpacked, with comments.
+  assert.ok(sizes.reduce((a, b) => a + b) < 66_000, String(sizes));
 });
 
 look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {

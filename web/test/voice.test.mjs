@@ -47,6 +47,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       await says(page, 'Gemini is listening...');
       assert.equal(await page.textContent('#log .turn.user span'), 'Hello there');
       assert.equal(await page.textContent('#log .turn.model span'), 'You said: Hello there');
+      await page.waitForFunction(() => /^Web(RTC|Socket) · \d+ tokens$/.test(document.querySelector('#detail').textContent));
     });
   });
 }

@@ -15,6 +15,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/setup"
 )
 
 // silent is an emulator without espeak-ng, so that a test does not depend on what is installed.
@@ -83,11 +84,11 @@ func join(t testing.TB, client *gemini.Client, config string) *peer {
 
 func resume(t testing.TB, client *gemini.Client, config, handle string) *peer {
 	t.Helper()
-	parsed, err := new(gemini.Client).ParseConfig(json.RawMessage(config), "config")
+	parsed, err := setup.Parse(json.RawMessage(config), "config", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := client.Dial(t.Context(), gemini.Setup{Config: parsed, Handle: handle})
+	conn, err := client.Dial(t.Context(), parsed.Setup(handle, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package gemini
+package setup
 
 import (
 	"encoding/json"
@@ -137,8 +137,8 @@ func (p *parser) interrupts(o *ownObject, fields map[string]any) error {
 func (p *parser) activity(setup map[string]any) error {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
-		ms, err := milliseconds(detection[name])
-		if err != nil {
+		ms, ok := milliseconds(detection[name])
+		if !ok {
 			return &FieldError{
 				Field: p.path + ".realtimeInputConfig.automaticActivityDetection." + name, Problem: fmt.Sprintf("must be from 0 to %d", maxPause),
 			}
@@ -158,17 +158,15 @@ func (p *parser) activity(setup map[string]any) error {
 	return nil
 }
 
-func milliseconds(value any) (*time.Duration, error) {
+// milliseconds reads a number, nil if there is none. It is false if the number is out of range.
+func milliseconds(value any) (*time.Duration, bool) {
 	number, ok := value.(json.Number)
 	if !ok {
-		return nil, nil
+		return nil, true
 	}
 	n, err := number.Int64()
-	if err != nil || n < 0 || n > maxPause {
-		return nil, errOutOfRange
-	}
 	d := time.Duration(n) * time.Millisecond
-	return &d, nil
+	return &d, err == nil && n >= 0 && n <= maxPause
 }
 
 // overlay sets fields of an object of Google's that the client may have filled itself. The object is made when it is

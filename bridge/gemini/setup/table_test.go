@@ -1,19 +1,12 @@
-package gemini_test
+package setup_test
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/oauth2"
-
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/setup"
 )
 
 // conversational are the rows of the table for models one can talk with, by a name that is in them.
@@ -28,22 +21,6 @@ var conversational = []struct {
 	{"3.8-live-extended-thinking", "gemini-3.8-live-extended-thinking", false},
 	{"3.8-live", "gemini-3.8-live", false},
 	{"3.8-live-vertex", "gemini-3.8-live", true},
-}
-
-// door returns a client of one of the two backends; it need not exist.
-func door(vertex bool) *gemini.Client {
-	if !vertex {
-		return &gemini.Client{APIKey: testKey}
-	}
-	return &gemini.Client{Vertex: &gemini.Vertex{
-		Project: "a-project", Location: "europe-west4",
-		Fetch: func(context.Context) (*oauth2.Token, error) { return &oauth2.Token{AccessToken: "a-token"}, nil },
-	}}
-}
-
-// named returns a config for a model.
-func named(model, config string) json.RawMessage {
-	return json.RawMessage(strings.Replace(strings.Replace(config, "{", `{"model":"`+model+`",`, 1), ",}", "}", 1))
 }
 
 // variants are configs as clients send them, with what some model or other closes the session for.
@@ -94,7 +71,7 @@ func TestNothingTranslatedIsRefused(t *testing.T) {
 		client := door(m.vertex)
 		client.BaseURL = server.URL
 		for _, variant := range variants {
-			config, err := client.ParseConfig(named(m.model, variant), "c")
+			config, err := setup.Parse(named(m.model, variant), "c", client.Vertex)
 			if err != nil {
 				t.Errorf("%s: %s: %v", m.row, variant, err)
 				continue
@@ -102,13 +79,13 @@ func TestNothingTranslatedIsRefused(t *testing.T) {
 			if config.Profile.Name != m.row {
 				t.Fatalf("%s is in the row %s", m.model, config.Profile.Name)
 			}
-			conn, err := client.Dial(t.Context(), gemini.Setup{Config: config})
+			conn, err := client.Dial(t.Context(), config.Setup("", nil))
 			if err != nil {
 				t.Errorf("%s: %s became %s: %v", m.row, variant, config.Effective(), err)
 				continue
 			}
 			_ = conn.Close()
-			again, err := client.ParseConfig(config.Effective(), "c")
+			again, err := setup.Parse(config.Effective(), "c", client.Vertex)
 			if err != nil || len(again.Warnings) > 0 {
 				t.Errorf("%s: %s needs another translation: %v %v", m.row, config.Effective(), again.Warnings, err)
 			}
@@ -234,7 +211,7 @@ func TestRows(t *testing.T) {
 			if strings.HasPrefix(r.row, "3.5") {
 				model = "gemini-" + r.row
 			}
-			config, err := client.ParseConfig(named(model, r.in), "c")
+			config, err := setup.Parse(named(model, r.in), "c", client.Vertex)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,243 +225,5 @@ func TestRows(t *testing.T) {
 				t.Errorf("warnings %q", config.Warnings)
 			}
 		})
-	}
-}
-
-// field returns the JSON of a field by its dotted name, "" if it is absent.
-func field(t *testing.T, tree json.RawMessage, name string) string {
-	t.Helper()
-	for part := range strings.SplitSeq(name, ".") {
-		var fields map[string]json.RawMessage
-		if len(tree) == 0 {
-			return ""
-		}
-		if err := json.Unmarshal(tree, &fields); err != nil {
-			t.Fatal(err)
-		}
-		tree = fields[part]
-	}
-	return string(tree)
-}
-
-func TestModelNames(t *testing.T) {
-	for _, c := range []struct {
-		asked  string
-		vertex bool
-		want   string // "": refused
-		warns  string
-	}{
-		{"", false, gemini.DefaultModel, ""},
-		{"", true, gemini.DefaultModel, ""},
-		{"models/gemini-3.8-live", true, "gemini-3.8-live", ""},
-		{"publishers/google/models/gemini-3.8-live", true, "gemini-3.8-live", ""},
-		{"projects/p/locations/l/publishers/google/models/gemini-3.8-live", false, "gemini-3.8-live", ""},
-		{"gemini-2.0-flash-live-001", true, gemini.DefaultModel, "shut down"},
-		{"gemini-2.0-flash-exp", false, gemini.DefaultModel, "shut down"},
-		{"gemini-live-2.5-flash-preview", true, gemini.DefaultModel, "shut down"},
-		{"gemini-live-2.5-flash-preview-native-audio-09-2025", true, "gemini-live-2.5-flash-preview-native-audio-09-2025", ""},
-		{"gemini-live-2.5-flash-preview-native-audio-09-2025", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
-		{"gemini-live-2.5-flash-native-audio", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
-		{"gemini-2.5-flash-native-audio-latest", true, "gemini-live-2.5-flash-native-audio", "is called"},
-		{"gemini-2.5-flash-native-audio-latest", false, "gemini-2.5-flash-native-audio-latest", ""},
-		{"gemini-live-2.5-flash", false, "", ""},
-		{"gemini-3.1-flash-live-preview", true, "", ""},
-		{"gemini-3.8-live-extended-thinking", true, "", ""},
-		{"gemini-3.5-transcribe-live", true, "gemini-3.5-transcribe-live-preview", "is called"},
-		{"gemini-3.5-transcribe-live-preview", false, "gemini-3.5-transcribe-live", "is called"},
-		{"gemini-9-live", false, "gemini-9-live", ""},
-		{"gemini-9-live", true, "gemini-9-live", ""},
-		{"tunedModels/mine", false, "tunedModels/mine", ""},
-		{"projects/a-project/locations/l/endpoints/7", true, "projects/a-project/locations/l/endpoints/7", ""},
-		{"projects/another/locations/l/endpoints/7", true, "", ""},
-		{"projects/a-project/locations/l/endpoints/7", false, "", ""},
-	} {
-		config, err := door(c.vertex).ParseConfig(named(c.asked, `{}`), "c")
-		if c.want == "" {
-			if wrong, ok := errors.AsType[*gemini.FieldError](err); !ok || wrong.Field != "c.model" {
-				t.Errorf("%s on Vertex %v: %v, want an error", c.asked, c.vertex, err)
-			}
-			continue
-		}
-		if err != nil || config.Model != c.want || !strings.Contains(strings.Join(config.Warnings, " "), c.warns) || (c.warns == "") != (config.Warnings == nil) {
-			t.Errorf("%s on Vertex %v: %s %q %v", c.asked, c.vertex, config.Model, config.Warnings, err)
-		}
-	}
-}
-
-func TestProfiles(t *testing.T) {
-	for _, c := range []struct {
-		model  string
-		vertex bool
-		want   gemini.Profile
-	}{
-		{"gemini-2.5-flash-native-audio-latest", false, gemini.Profile{Name: "2.5-native-audio", Seeds: true, Appends: true, Schedules: true}},
-		{"gemini-live-2.5-flash-native-audio", true, gemini.Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true}},
-		{"gemini-3.1-flash-live-preview", false, gemini.Profile{Name: "3.1-flash-live", Seeds: true}},
-		{"gemini-3.8-live", false, gemini.Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true}},
-		{"gemini-3.8-live", true, gemini.Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true}},
-		{"gemini-3.8-live-extended-thinking", false, gemini.Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true}},
-		{"gemini-9", false, gemini.Profile{Name: "unknown", Seeds: true, Appends: true}},
-	} {
-		config := parse(t, door(c.vertex), named(c.model, `{}`))
-		if config.Profile != c.want {
-			t.Errorf("%s: %+v, want %+v", c.model, config.Profile, c.want)
-		}
-		asked := parse(t, door(c.vertex), named(c.model, `{"proactivity":{"proactiveAudio":true}}`))
-		if want := c.want.Proactive || strings.HasPrefix(c.want.Name, "2.5") || c.want.Name == "unknown"; asked.Profile.Proactive != want {
-			t.Errorf("%s: Proactive is %v when asked for", c.model, asked.Profile.Proactive)
-		}
-	}
-}
-
-func parse(t testing.TB, client *gemini.Client, raw json.RawMessage) gemini.Config {
-	t.Helper()
-	config, err := client.ParseConfig(raw, "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
-}
-
-func TestBlocks(t *testing.T) {
-	const functions = `{"tools":[{"functionDeclarations":[{"name":"waits","behavior":"BLOCKING"},{"name":"runs","behavior":"NON_BLOCKING"},{"name":"plain"}]}]}`
-	for _, c := range []struct {
-		model  string
-		vertex bool
-		want   []string
-	}{
-		{"gemini-2.5-flash-native-audio-latest", false, []string{"waits", "plain", "other"}},
-		{"gemini-live-2.5-flash-native-audio", true, []string{"waits", "runs", "plain", "other"}},
-		{"gemini-3.1-flash-live-preview", false, []string{"waits", "runs", "plain", "other"}},
-		{"gemini-3.8-live", false, []string{"waits"}},
-		{"gemini-3.8-live-extended-thinking", false, nil},
-		{"gemini-9", false, []string{"waits"}},
-	} {
-		config := parse(t, door(c.vertex), named(c.model, functions))
-		var got []string
-		for _, name := range []string{"waits", "runs", "plain", "other"} {
-			if config.Blocks(name) {
-				got = append(got, name)
-			}
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s waits for %q, want %q", c.model, got, c.want)
-		}
-	}
-	if (gemini.Config{}).Blocks("f") {
-		t.Error("the default model waits")
-	}
-}
-
-func TestTyped(t *testing.T) {
-	const pixel = "/9j/" // begins as a JPEG does
-	for _, c := range []struct {
-		name, model, parts string
-		complete           bool
-		want               []string
-	}{
-		{"turn", "gemini-3.8-live", `[{"text":"Hi"}]`, true, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}],"turnComplete":true}}`}},
-		{"incomplete", "gemini-2.5-flash-native-audio-latest", `[{"text":"Hi"}]`, false, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`}},
-		{"only the end", "gemini-3.8-live", ` [ ] `, true, []string{`{"clientContent":{"turnComplete":true}}`}},
-		{"nothing", "gemini-3.8-live", `[]`, false, nil},
-		{"null", "gemini-3.8-live", `null`, false, nil},
-		{"text on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"Hi"},{"text":"there"}]`, true, []string{`{"realtimeInput":{"text":"Hi\nthere"}}`}},
-		{
-			"picture on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`, false,
-			[]string{`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"` + pixel + `"}}}`, `{"realtimeInput":{"text":"What is this?"}}`},
-		},
-		{"nothing on 3.1", "gemini-3.1-flash-live-preview", `[{"inlineData":{"mimeType":"image/png","data":"%"}},{"text":""}]`, true, nil},
-		{"no parts on 3.1", "gemini-3.1-flash-live-preview", `7`, true, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			for _, m := range parse(t, door(false), named(c.model, `{}`)).Typed(json.RawMessage(c.parts), c.complete) {
-				got = append(got, encode(t, m))
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
-// TestTypedIsAnswered types to every model of the emulator, after it has been told a history.
-func TestTypedIsAnswered(t *testing.T) {
-	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
-	server := httptest.NewServer(e)
-	t.Cleanup(func() { server.Close(); e.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for _, m := range conversational {
-		client := door(m.vertex)
-		client.BaseURL = server.URL
-		config := parse(t, client, named(m.model, `{}`))
-		conn, err := client.Dial(ctx, gemini.Setup{Config: config, History: []gemini.Content{
-			{Role: "user", Parts: json.RawMessage(`[{"text":"My name is Ada."}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"Hello Ada."}]`)},
-		}})
-		if err != nil {
-			t.Errorf("%s: %v", m.row, err)
-			continue
-		}
-		for _, message := range config.Typed(json.RawMessage(`[{"text":"/history"}]`), true) {
-			if err := conn.Send(ctx, message); err != nil {
-				t.Errorf("%s: %v", m.row, err)
-			}
-		}
-		said := ""
-		for !strings.Contains(said, "Ada") {
-			got, err := conn.Recv(ctx)
-			if err != nil {
-				t.Errorf("%s said %q: %v", m.row, said, err)
-				break
-			}
-			if got.Content != nil {
-				said += got.Content.OutputTranscription
-			}
-		}
-		_ = conn.Close()
-	}
-}
-
-func TestInPlace(t *testing.T) {
-	const (
-		live  = "gemini-3.8-live"
-		plain = `{"systemInstruction":"A","tools":[{"googleSearch":{}}]}`
-	)
-	for _, c := range []struct {
-		name, model, from, to string
-		vertex                bool
-		want                  string // "": a new connection
-	}{
-		{"equal", live, plain, plain, false, `null`},
-		{"equal in other words", live, `{"systemInstruction":"A"}`, `{"system_instruction":{"parts":[{"text":"A"}]},"voxgate":{"maxDuration":"1h"},"x":1}`, false, `null`},
-		{"equal on an old model", "gemini-3.1-flash-live-preview", plain, plain, false, `null`},
-		{"instruction", live, plain, `{"systemInstruction":"B","tools":[{"googleSearch":{}}]}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
-		{"first instruction", live, `{}`, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
-		{"no instruction any more", live, plain, `{"tools":[{"googleSearch":{}}]}`, false, ""},
-		{"tools", live, plain, `{"systemInstruction":"A","tools":[{"functionDeclarations":[{"name":"f"}]}]}`, false, `{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}`},
-		{"no tools any more", live, plain, `{"systemInstruction":"A"}`, false, `{"tools":{}}`},
-		{"both", live, plain, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]},"tools":{}}`},
-		{"on Vertex", live, plain, `{"systemInstruction":"A"}`, true, `{"tools":{}}`},
-		{"extended thinking", "gemini-3.8-live-extended-thinking", plain, `{"systemInstruction":"A"}`, false, `{"tools":{}}`},
-		{"a model that cannot", "gemini-3.1-flash-live-preview", plain, `{"systemInstruction":"A"}`, false, ""},
-		{"an unknown model", "gemini-9", plain, `{"systemInstruction":"A"}`, false, ""},
-		{"voice", live, plain, `{"systemInstruction":"A","tools":[{"googleSearch":{}}],"generationConfig":{"temperature":1}}`, false, ""},
-		{"both and voice", live, plain, `{"generationConfig":{"temperature":1}}`, false, ""},
-		{"resumption", live, plain, `{"systemInstruction":"A","tools":[{"googleSearch":{}}],"voxgate":{"enableResumption":false}}`, false, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			client := door(c.vertex)
-			update, ok := parse(t, client, named(c.model, c.from)).InPlace(parse(t, client, named(c.model, c.to)))
-			if ok != (c.want != "") || ok && encode(t, update) != c.want {
-				t.Errorf("%s, %v", encode(t, update), ok)
-			}
-		})
-	}
-	if _, ok := parse(t, door(false), named(live, `{}`)).InPlace(parse(t, door(false), named("gemini-9", `{}`))); ok {
-		t.Error("another model in place")
-	}
-	if update, ok := (gemini.Config{}).InPlace(parse(t, door(false), nil)); update != nil || !ok {
-		t.Error("the zero config is not the default one")
 	}
 }

@@ -1,19 +1,22 @@
-package gemini_test
+package setup_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 )
 
 // standard is what every setup has unless the client says otherwise.
 const standard = `"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
 
-func TestParseConfig(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		name, in, want string
 		warnings       []string // each a piece of one, in order
@@ -83,7 +86,7 @@ func TestParseConfig(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config, err := new(gemini.Client).ParseConfig(json.RawMessage(c.in), "initialConfig")
+			config, err := setup.Parse(json.RawMessage(c.in), "initialConfig", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +109,7 @@ func TestParseConfig(t *testing.T) {
 				t.Errorf("functions %q", config.FunctionNames)
 			}
 			// What was made of a config needs no further change.
-			again, err := new(gemini.Client).ParseConfig(config.Effective(), "again")
+			again, err := setup.Parse(config.Effective(), "again", nil)
 			if err != nil || !json.Valid(config.Effective()) {
 				t.Fatal(err)
 			}
@@ -117,7 +120,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-func TestParseConfigErrors(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ in, field, problem string }{
 		{`{`, "c", "not valid JSON"},
 		{`[]`, "c", "must be an object"},
@@ -144,8 +147,8 @@ func TestParseConfigErrors(t *testing.T) {
 		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":7}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x", "must be an object"},
 		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
 	} {
-		_, err := new(gemini.Client).ParseConfig(json.RawMessage(c.in), "c")
-		wrong, ok := errors.AsType[*gemini.FieldError](err)
+		_, err := setup.Parse(json.RawMessage(c.in), "c", nil)
+		wrong, ok := errors.AsType[*setup.FieldError](err)
 		if !ok || wrong.Field != c.field || !strings.Contains(wrong.Problem, c.problem) {
 			t.Errorf("%s: %v, want %s %s", c.in, err, c.field, c.problem)
 		}
@@ -161,13 +164,46 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := new(gemini.Client).ParseConfig(raw, "c")
+	config, err := setup.Parse(raw, "c", nil)
 	if err != nil || len(config.Warnings) > 40 {
 		t.Errorf("%d warnings, %v", len(config.Warnings), err)
 	}
 }
 
-func FuzzParseConfig(f *testing.F) {
+func TestSetup(t *testing.T) {
+	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	for _, c := range []struct {
+		name, model, config string
+		handle              string
+		history             []gemini.Content
+		want                gemini.Setup // but for Object
+	}{
+		{name: "fresh", model: "gemini-3.8-live", want: gemini.Setup{Resumable: true}},
+		{name: "resumed", model: "gemini-3.8-live", handle: "h", history: history, want: gemini.Setup{Resumable: true, Handle: "h"}},
+		{name: "no resumption", model: "gemini-3.8-live", config: `"voxgate":{"enableResumption":false}`, want: gemini.Setup{}},
+		{name: "history", model: "gemini-3.8-live", history: history, want: gemini.Setup{Resumable: true, History: history}},
+		{name: "history on 3.1", model: "gemini-3.1-flash-live-preview", history: history, want: gemini.Setup{Resumable: true, History: history, Announced: true}},
+		{name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", handle: "h", history: history, want: gemini.Setup{Resumable: true, Handle: "h"}},
+		{name: "a model without", model: "gemini-3.5-live-translate-preview", history: history, want: gemini.Setup{Resumable: true}},
+		{name: "proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":true}`, want: gemini.Setup{Resumable: true, Alpha: true}},
+		{name: "affective", model: "gemini-2.5-flash-native-audio-latest", config: `"generationConfig":{"enableAffectiveDialog":true}`, want: gemini.Setup{Resumable: true, Alpha: true}},
+		{name: "not proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":false}`, want: gemini.Setup{Resumable: true}},
+		{name: "proactive anyway", model: "gemini-3.8-live", config: `"proactivity":{"proactiveAudio":true}`, want: gemini.Setup{Resumable: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := parse(t, door(false), named(c.model, `{`+c.config+`}`))
+			got := config.Setup(c.handle, c.history)
+			if field(t, got.Object, "model") != `"models/`+c.model+`"` || !bytes.Equal(got.Object, config.Effective()) {
+				t.Errorf("the setup is %s", got.Object)
+			}
+			if got.Object = nil; !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`))
 	f.Add([]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`))
 	f.Add([]byte(`{"avatarConfig":{"x":1},"labels":{"a":null},"system_instruction":"x","generationConfig":{"thinkingConfig":null}}`))
@@ -178,14 +214,14 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, client := range []*gemini.Client{door(false), door(true)} {
-			config, err := client.ParseConfig(raw, "c")
+			config, err := setup.Parse(raw, "c", client.Vertex)
 			if err != nil {
-				if _, ok := errors.AsType[*gemini.FieldError](err); !ok {
+				if _, ok := errors.AsType[*setup.FieldError](err); !ok {
 					t.Fatalf("%T", err)
 				}
 				continue
 			}
-			again, err := client.ParseConfig(config.Effective(), "c")
+			again, err := setup.Parse(config.Effective(), "c", client.Vertex)
 			if err != nil {
 				t.Fatalf("%s is refused: %v", config.Effective(), err)
 			}

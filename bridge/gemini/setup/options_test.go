@@ -1,4 +1,4 @@
-package gemini_test
+package setup_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
 )
 
 func TestOptions(t *testing.T) {
@@ -17,58 +17,58 @@ func TestOptions(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, in    string
-		want        gemini.Options
+		want        setup.Options
 		field, sent string
 		warns       []string
 	}{
-		{name: "none", in: `{}`, want: gemini.Options{Resumption: true}, field: "realtimeInputConfig"},
-		{name: "null", in: `{"voxgate":{"vad":null,"maxDuration":null}}`, want: gemini.Options{Resumption: true}, field: "realtimeInputConfig"},
-		{name: "nothing said", in: `{"voxgate":{"vad":{},"interrupts":{"enabled":true}}}`, want: gemini.Options{Resumption: true}, field: "realtimeInputConfig"},
-		{name: "no resumption", in: `{"voxgate":{"enable_resumption":false}}`, want: gemini.Options{}},
-		{name: "duration", in: `{"voxgate":{"maxDuration":"24h"}}`, want: gemini.Options{Resumption: true, MaxDuration: 24 * time.Hour}},
-		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: gemini.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`},
-		{name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: gemini.Options{Resumption: true}, field: "contextWindowCompression"},
+		{name: "none", in: `{}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
+		{name: "null", in: `{"voxgate":{"vad":null,"maxDuration":null}}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
+		{name: "nothing said", in: `{"voxgate":{"vad":{},"interrupts":{"enabled":true}}}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
+		{name: "no resumption", in: `{"voxgate":{"enable_resumption":false}}`, want: setup.Options{}},
+		{name: "duration", in: `{"voxgate":{"maxDuration":"24h"}}`, want: setup.Options{Resumption: true, MaxDuration: 24 * time.Hour}},
+		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`},
+		{name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression"},
 		{
 			name: "compression off and on", in: `{"voxgate":{"contextCompression":false},"contextWindowCompression":{"triggerTokens":9}}`,
-			want: gemini.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{},"triggerTokens":"9"}`,
+			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{},"triggerTokens":"9"}`,
 			warns: []string{"contextCompression was dropped"},
 		},
 		{
 			name: "sensitive", in: `{"voxgate":{"vad":{"enabled":true,"sensitivity":0.5,"silenceDurationMs":700,"prefixPaddingMs":20}}}`,
-			want: gemini.Options{Resumption: true}, field: activity,
+			want: setup.Options{Resumption: true}, field: activity,
 			sent: `{"disabled":false,"endOfSpeechSensitivity":"END_SENSITIVITY_HIGH","prefixPaddingMs":20,"silenceDurationMs":700,"startOfSpeechSensitivity":"START_SENSITIVITY_HIGH"}`,
 		},
 		{
 			name: "less sensitive", in: `{"voxgate":{"vad":{"sensitivity":0.49}}}`,
-			want: gemini.Options{Resumption: true}, field: activity,
+			want: setup.Options{Resumption: true}, field: activity,
 			sent: `{"endOfSpeechSensitivity":"END_SENSITIVITY_LOW","startOfSpeechSensitivity":"START_SENSITIVITY_LOW"}`,
 		},
 		{
 			name: "manual", in: `{"voxgate":{"vad":{"enabled":false}}}`,
-			want: gemini.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true}`,
+			want: setup.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true}`,
 		},
 		{
 			name: "manual with padding", in: `{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":0}}}`,
-			want: gemini.Options{Resumption: true, Manual: true}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":0}`,
+			want: setup.Options{Resumption: true, Manual: true}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":0}`,
 		},
 		{
 			name: "manual, Google's way", in: `{"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"prefix_padding_ms":"120"}}}`,
-			want: gemini.Options{Resumption: true, Manual: true, PreRoll: 120 * time.Millisecond}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":120}`,
+			want: setup.Options{Resumption: true, Manual: true, PreRoll: 120 * time.Millisecond}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":120}`,
 		},
 		{
 			name: "Google's own wins", in: `{"voxgate":{"vad":{"enabled":true,"silenceDurationMs":5},"interrupts":{"enabled":false}},"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"silence_duration_ms":7},"activityHandling":"START_OF_ACTIVITY_INTERRUPTS"}}`,
-			want: gemini.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true,"silenceDurationMs":7}`,
+			want: setup.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true,"silenceDurationMs":7}`,
 			warns: []string{"vad.enabled was dropped", "vad.silenceDurationMs was dropped", "interrupts.enabled was dropped"},
 		},
 		{
 			name: "said twice alike", in: `{"voxgate":{"vad":{"silenceDurationMs":7}},"realtimeInputConfig":{"automaticActivityDetection":{"silenceDurationMs":7}}}`,
-			want: gemini.Options{Resumption: true}, field: activity, sent: `{"silenceDurationMs":7}`,
+			want: setup.Options{Resumption: true}, field: activity, sent: `{"silenceDurationMs":7}`,
 		},
-		{name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: gemini.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
-		{name: "not by the user", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":false}}}`, want: gemini.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
-		{name: "interruption", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":true}}}`, want: gemini.Options{Resumption: true}, field: handling},
+		{name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
+		{name: "not by the user", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":false}}}`, want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
+		{name: "interruption", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":true}}}`, want: setup.Options{Resumption: true}, field: handling},
 		{
-			name: "unknown", in: `{"voxgate":{"canvas":1,"vad":{"mode":2},"interrupts":{"x":3}}}`, want: gemini.Options{Resumption: true},
+			name: "unknown", in: `{"voxgate":{"canvas":1,"vad":{"mode":2},"interrupts":{"x":3}}}`, want: setup.Options{Resumption: true},
 			warns: []string{"voxgate.vad.mode was dropped", "voxgate.interrupts.x was dropped", "voxgate.canvas was dropped"}, field: "voxgate",
 		},
 	} {
@@ -118,8 +118,8 @@ func TestOptionErrors(t *testing.T) {
 		{`{"contextWindowCompression":{"triggerTokens":5,"slidingWindow":{"targetTokens":5}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"date"}}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x.type"},
 	} {
-		_, err := door(false).ParseConfig(json.RawMessage(c.in), "c")
-		if wrong, ok := errors.AsType[*gemini.FieldError](err); !ok || wrong.Field != c.field {
+		_, err := setup.Parse(json.RawMessage(c.in), "c", door(false).Vertex)
+		if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != c.field {
 			t.Errorf("%s: %v, want %s", c.in, err, c.field)
 		}
 	}

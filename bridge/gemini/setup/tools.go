@@ -1,4 +1,4 @@
-package gemini
+package setup
 
 import (
 	"fmt"
@@ -84,135 +84,6 @@ func (p *parser) function(f map[string]any, at string) map[string]any {
 	return f
 }
 
-func emptyObject(v any) bool {
-	m, ok := v.(map[string]any)
-	return v == nil || ok && len(m) == 0
-}
-
-// maxSchemaDepth is a bound for hostile schemas; the API's own is lower.
-const maxSchemaDepth = 64
-
-// schema rewrites JSON Schema as the OpenAPI subset of the API: types in capitals, one type with nullable for a list of
-// types, enum for const, anyOf for oneOf. What has no equal is dropped with a warning, here or by fit.
-func (p *parser) schema(s map[string]any, at string, depth int) map[string]any {
-	if depth > maxSchemaDepth {
-		p.warnf("%s was dropped: it is nested too deeply.", at)
-		return map[string]any{"type": "STRING"}
-	}
-	s = camelKeys(s)
-	for _, name := range []string{"$schema", "$id", "$comment", "additionalProperties", "$defs", "definitions"} {
-		delete(s, name) // they constrain nothing the model would say; not worth a warning
-	}
-	if _, ref := s["$ref"]; ref {
-		delete(s, "$ref")
-		s["type"] = "OBJECT"
-		p.warnf("%s.$ref was dropped: the Live API does not follow references.", at)
-	}
-	p.schemaType(s, at)
-	if constant, ok := s["const"].(string); ok && s["enum"] == nil {
-		s["enum"] = []any{constant}
-		delete(s, "const")
-	}
-	if of, ok := s["oneOf"]; ok && s["anyOf"] == nil {
-		s["anyOf"] = of
-		delete(s, "oneOf")
-	}
-	if format, ok := s["format"].(string); ok && s["type"] == "STRING" && format != "enum" && format != "date-time" {
-		delete(s, "format")
-		p.warnf("%s.format was dropped: the API knows only enum and date-time for strings.", at)
-	}
-	p.schemaEnum(s, at)
-	if items, ok := s["items"].(map[string]any); ok {
-		s["items"] = p.schema(items, at+".items", depth+1)
-	} else if s["type"] == "ARRAY" && s["items"] == nil { // "items: missing field." is Google's answer
-		s["items"] = map[string]any{"type": "STRING"}
-		p.warnf("%s.items became a STRING: an array must say what is in it.", at)
-	}
-	if properties, ok := s["properties"].(map[string]any); ok {
-		out := make(map[string]any, len(properties))
-		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			v := properties[name]
-			if property, ok := v.(map[string]any); ok {
-				v = p.schema(property, at+".properties."+name, depth+1)
-			}
-			out[name] = v
-		}
-		s["properties"] = out
-	}
-	p.schemaRequired(s, at)
-	if list, ok := s["anyOf"].([]any); ok {
-		list = slices.Clone(list)
-		for i, v := range list {
-			if option, ok := v.(map[string]any); ok {
-				list[i] = p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i), depth+1)
-			}
-		}
-		s["anyOf"] = list
-	}
-	return s
-}
-
-// schemaEnum drops an enumeration of anything but strings, and empty strings from one of strings.
-func (p *parser) schemaEnum(s map[string]any, at string) {
-	list, ok := s["enum"].([]any)
-	if !ok {
-		return
-	}
-	isString := func(v any) bool { _, is := v.(string); return is }
-	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
-		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
-		delete(s, "enum")
-		p.warnf("%s.enum was dropped: only strings can be enumerated.", at)
-		return
-	}
-	s["type"] = "STRING"
-	s["enum"] = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil || v == "" })
-}
-
-// schemaRequired drops from required what is no property: Google refuses the schema for it.
-func (p *parser) schemaRequired(s map[string]any, at string) {
-	list, ok := s["required"].([]any)
-	if !ok {
-		return
-	}
-	properties, _ := s["properties"].(map[string]any)
-	known := make([]any, 0, len(list))
-	for i, v := range list {
-		name, isName := v.(string)
-		if _, is := properties[name]; isName && !is {
-			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
-			continue
-		}
-		known = append(known, v)
-	}
-	if s["required"] = known; len(known) == 0 {
-		delete(s, "required")
-	}
-}
-
-// schemaType makes a type one word in capitals.
-func (p *parser) schemaType(s map[string]any, at string) {
-	switch t := s["type"].(type) {
-	case string:
-		s["type"] = strings.ToUpper(t)
-	case []any:
-		var names []string
-		for _, v := range t {
-			if name, ok := v.(string); ok && strings.EqualFold(name, "null") {
-				s["nullable"] = true
-			} else if ok {
-				names = append(names, strings.ToUpper(name))
-			}
-		}
-		if len(names) == 0 {
-			names = []string{"STRING"}
-		}
-		if s["type"] = names[0]; len(names) > 1 {
-			p.warnf("%s.type became %s: the API takes one type.", at, names[0])
-		}
-	}
-}
-
 // declarations checks the functions of a fitted setup, notes their names, takes out what the model does not have, and gives
 // functions a tool of their own: search and functions in one tool end the session with 1011.
 func (p *parser) declarations(setup map[string]any) error {
@@ -277,4 +148,23 @@ func (p *parser) declaration(function map[string]any, at string) error {
 		p.warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, p.backend, p.Model, only)
 	}
 	return nil
+}
+
+// searchTool is the one tool besides functions that current live models have; maps, code execution, URL context and the
+// rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+const searchTool = "googleSearch"
+
+// allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
+func (p *parser) allowed(tool map[string]any, at string) bool {
+	has := []string{"functionDeclarations", searchTool}
+	if p.row.calls == callsNothing {
+		has = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(tool)) {
+		if !slices.Contains(has, name) {
+			delete(tool, name)
+			p.warnf("%s.%s was dropped: %s does not have it.", at, name, p.Model)
+		}
+	}
+	return len(tool) > 0
 }

@@ -1,6 +1,4 @@
-package gemini
-
-import "strings"
+package setup
 
 // backend is one of Google's two doors to the Live API, or both.
 type backend int
@@ -70,7 +68,7 @@ type row struct {
 	// twin is the same model's name on the other backend; without one it is refused there.
 	twin string
 
-	// retired models are shut down; DefaultModel takes their place.
+	// retired models are shut down; gemini.DefaultModel takes their place.
 	retired bool
 
 	output   output
@@ -119,7 +117,7 @@ var models = []row{
 
 	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
 	{
-		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true, Schedules: true},
+		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, twin: "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
@@ -143,13 +141,13 @@ var models = []row{
 	},
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{
-		Profile: Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true},
+		Profile: Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true},
 		prefix:  "gemini-3.8-live", on: geminiAPI,
 		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
 	// The avatar is Vertex's alone; contextUpdate is described in its start-manage-session.
 	{
-		Profile: Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Schedules: true},
+		Profile: Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true},
 		prefix:  "gemini-3.8-live", on: vertexAI,
 		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
@@ -170,50 +168,4 @@ var models = []row{
 		Profile: Profile{Name: "unknown", Seeds: true, Appends: true},
 		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
 	},
-}
-
-// transcribeLive has one name on each backend, and one is the other's beginning.
-const transcribeLive = "gemini-3.5-transcribe-live"
-
-// rowOf returns the row of a model on a backend and the name it has there, which is another one if the model was shut
-// down or is called otherwise there. The name is "" if that backend does not have the model.
-func rowOf(model string, on backend) (*row, string) {
-	switch {
-	case on == vertexAI && model == transcribeLive:
-		return rowOf(transcribeLive+"-preview", on)
-	case on == geminiAPI && model == transcribeLive+"-preview":
-		return rowOf(transcribeLive, on)
-	}
-	var other *row
-	for i := range models {
-		r := &models[i]
-		switch {
-		case !strings.HasPrefix(model, r.prefix):
-		case r.on&on == 0:
-			if other == nil {
-				other = r
-			}
-		case other != nil && len(other.prefix) > len(r.prefix):
-			// The name belongs to a model of the other backend, of which this row has only the beginning.
-			if other.twin == "" {
-				return other, ""
-			}
-			return rowOf(other.twin, on)
-		case r.retired:
-			return rowOf(DefaultModel, on)
-		default:
-			return r, model
-		}
-	}
-	return nil, "" // not reached: the last row takes all
-}
-
-// isRetired tells whether the model was shut down.
-func isRetired(model string) bool {
-	for i := range models {
-		if strings.HasPrefix(model, models[i].prefix) {
-			return models[i].retired
-		}
-	}
-	return false
 }

@@ -1,10 +1,12 @@
-package gemini
+package setup
 
 import (
 	"bytes"
 	"encoding/json"
 	"maps"
 	"strings"
+
+	"voxgate/bridge/gemini"
 )
 
 // Profile is what a model can do in an open session; bridge acts on it.
@@ -21,9 +23,6 @@ type Profile struct {
 	// Appends tells whether turns can be added in mid-session without asking for an answer.
 	Appends bool
 
-	// Schedules tells whether a tool's answer may carry Scheduling; the others close the session for it.
-	Schedules bool
-
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 
@@ -35,9 +34,6 @@ type Profile struct {
 // Blocks tells whether the model waits for the answer to a call of this function, and closes the session when it hears
 // audio before.
 func (c Config) Blocks(function string) bool {
-	if c.row == nil {
-		return false
-	}
 	switch c.row.calls {
 	case callsSync:
 		return true
@@ -54,21 +50,21 @@ func (c Config) Blocks(function string) bool {
 //
 // A model that takes no clientContent then gets images as video frames and after them the text as realtime text. It may
 // answer an incomplete turn, since realtime text has no such mark, and parts of other kinds are left out.
-func (c Config) Typed(parts json.RawMessage, complete bool) []ClientMessage {
-	if c.row == nil || c.Profile.Appends || !c.Profile.Seeds {
-		content := &ClientContent{TurnComplete: complete}
+func (c Config) Typed(parts json.RawMessage, complete bool) []gemini.ClientMessage {
+	if c.Profile.Appends || !c.Profile.Seeds {
+		content := &gemini.ClientContent{TurnComplete: complete}
 		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
-			content.Turns = []Content{{Role: "user", Parts: parts}}
+			content.Turns = []gemini.Content{{Role: "user", Parts: parts}}
 		} else if !complete {
 			return nil
 		}
-		return []ClientMessage{{ClientContent: content}}
+		return []gemini.ClientMessage{{ClientContent: content}}
 	}
 	var list []map[string]any
 	if json.Unmarshal(parts, &list) != nil {
 		return nil
 	}
-	var messages []ClientMessage
+	var messages []gemini.ClientMessage
 	var text []string
 	for _, part := range list {
 		part = camelKeys(part)
@@ -77,12 +73,12 @@ func (c Config) Typed(parts json.RawMessage, complete bool) []ClientMessage {
 		}
 		if data, ok := part["inlineData"].(map[string]any); ok {
 			if frame := imageBlob(camelKeys(data)); frame != nil {
-				messages = append(messages, ClientMessage{RealtimeInput: &RealtimeInput{Video: frame}})
+				messages = append(messages, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: frame}})
 			}
 		}
 	}
 	if len(text) > 0 {
-		messages = append(messages, ClientMessage{RealtimeInput: &RealtimeInput{Text: strings.Join(text, "\n")}})
+		messages = append(messages, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: strings.Join(text, "\n")}})
 	}
 	return messages
 }
@@ -92,13 +88,13 @@ func emptyArray(trimmed []byte) bool {
 }
 
 // imageBlob returns the image in an inlineData object, or nil.
-func imageBlob(data map[string]any) *Blob {
+func imageBlob(data map[string]any) *gemini.Blob {
 	mime, _ := data["mimeType"].(string)
 	encoded, _ := data["data"].(string)
 	if !strings.HasPrefix(strings.ToLower(mime), "image/") {
 		return nil
 	}
-	var blob Blob
+	var blob gemini.Blob
 	// encoding/json knows base64.
 	if json.Unmarshal(mustMarshal(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
 		return nil
@@ -112,19 +108,12 @@ func imageBlob(data map[string]any) *Blob {
 //
 // A system instruction can be replaced and not be taken away: a contextUpdate changes only the fields it has
 // (https://ai.google.dev/api/live, LiveClientContextUpdate).
-func (c Config) InPlace(next Config) (*ContextUpdate, bool) {
-	var err error
-	if c, err = c.orDefault(); err != nil {
-		return nil, false
-	}
-	if next, err = next.orDefault(); err != nil {
-		return nil, false
-	}
-	if c.Model != next.Model || c.version != next.version || c.row != next.row || c.Options.Resumption != next.Options.Resumption {
+func (c Config) InPlace(next Config) (*gemini.ContextUpdate, bool) {
+	if c.Options.Resumption != next.Options.Resumption {
 		return nil, false
 	}
 	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
-	instruction, update := differs(was, will, "systemInstruction"), &ContextUpdate{}
+	instruction, update := differs(was, will, "systemInstruction"), &gemini.ContextUpdate{}
 	tools := differs(was, will, "tools")
 	delete(was, "systemInstruction")
 	delete(will, "systemInstruction")

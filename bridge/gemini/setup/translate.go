@@ -1,62 +1,9 @@
-package gemini
+package setup
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 )
-
-var errOutOfRange = errors.New("out of range")
-
-// notLive are fields of generationConfig that the Live API does not take: https://ai.google.dev/api/live.
-var notLive = []string{
-	"audioTimestamp", "audioTranscriptionConfig", "enableEnhancedCivicAnswers", "logprobs", "modelSelectionConfig",
-	"responseFormat", "responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig",
-	"stopSequences",
-}
-
-// limits are the ranges of numbers; outside of them the session is closed.
-var limits = []struct {
-	name     string
-	min, max float64
-	whole    bool
-}{
-	{name: "temperature", min: 0, max: 2},
-	{name: "topP", min: 0, max: 1},
-	{name: "topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire, though a float in the SDK
-	{name: "maxOutputTokens", min: 1, max: 1 << 30, whole: true},
-	{name: "candidateCount", min: 1, max: 1, whole: true}, // a conversation has one line
-	{name: "presencePenalty", min: -2, max: 2},
-	{name: "frequencyPenalty", min: -2, max: 2},
-}
-
-// generation drops and checks fields of generationConfig.
-func (p *parser) generation(g map[string]any) error {
-	path := p.path + ".generationConfig."
-	for _, name := range notLive {
-		if _, given := g[name]; given {
-			delete(g, name)
-			p.warnf("%s%s was dropped: the Live API does not have it.", path, name)
-		}
-	}
-	for _, limit := range limits {
-		number, ok := g[limit.name].(json.Number)
-		if !ok {
-			continue
-		}
-		f, err := number.Float64()
-		if err != nil || f < limit.min || f > limit.max {
-			return &FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
-		}
-		if limit.whole && f != float64(int64(f)) {
-			return &FieldError{Field: path + limit.name, Problem: "must be a whole number"}
-		}
-	}
-	return nil
-}
 
 // oneSided are fields that one backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go
 // and models.go).
@@ -68,7 +15,7 @@ var oneSided = []struct {
 	{"labels", geminiAPI},
 }
 
-// apply takes out, adds and translates what the row of the model says, and chooses the version of the API.
+// apply takes out, adds and translates what the row of the model says.
 func (p *parser) apply(setup, generation map[string]any) error {
 	for _, field := range oneSided {
 		if field.on != p.backend {
@@ -132,12 +79,9 @@ func (p *parser) instruction(setup map[string]any) {
 	}
 }
 
-// moods decides on proactivity and affective dialog, and so on the version of the API.
+// moods decides on proactivity and affective dialog, and so on the version of the API: the Gemini API's others close a
+// session with them with 1007 `Unknown name "proactivity" at 'setup'`.
 func (p *parser) moods(setup, generation map[string]any) {
-	p.version = vertexVersion
-	if p.backend == geminiAPI {
-		p.version = stableVersion
-	}
 	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
 	_, asked := setup["proactivity"]
 	if p.row.moods == moodsAsked {
@@ -147,9 +91,7 @@ func (p *parser) moods(setup, generation map[string]any) {
 		if !affective {
 			delete(generation, "enableAffectiveDialog")
 		}
-		if p.Profile.Proactive = proactive; (proactive || affective) && p.backend == geminiAPI {
-			p.version = alphaVersion
-		}
+		p.Profile.Proactive, p.alpha = proactive, proactive || affective
 		return
 	}
 	delete(setup, "proactivity")
@@ -205,69 +147,23 @@ func (p *parser) compress(setup map[string]any) error {
 		window = make(map[string]any)
 		compression["slidingWindow"] = window
 	}
-	trigger, err := positive(compression["triggerTokens"])
-	if err != nil {
+	trigger, ok := positive(compression["triggerTokens"])
+	if !ok {
 		return &FieldError{Field: p.path + "." + name + ".triggerTokens", Problem: "must be above 0"}
 	}
-	target, err := positive(window["targetTokens"])
-	if err != nil || trigger != 0 && target >= trigger {
+	target, ok := positive(window["targetTokens"])
+	if !ok || trigger != 0 && target >= trigger {
 		return &FieldError{Field: p.path + "." + name + ".slidingWindow.targetTokens", Problem: "must be above 0 and below triggerTokens"}
 	}
 	return nil
 }
 
-// positive reads a 64-bit integer as fit has left it, a string. Absent is 0.
-func positive(value any) (int64, error) {
+// positive reads a 64-bit integer as fit has left it, a string. Absent is 0. It is false if the number is not above 0.
+func positive(value any) (int64, bool) {
 	text, ok := value.(string)
 	if !ok {
-		return 0, nil
+		return 0, true
 	}
 	n, err := json.Number(text).Int64()
-	if err != nil || n <= 0 {
-		return 0, errOutOfRange
-	}
-	return n, nil
-}
-
-// parent returns the object that holds the field with a dotted name, and the name's last word.
-func parent(tree map[string]any, name string) (map[string]any, string) {
-	for {
-		first, rest, deeper := strings.Cut(name, ".")
-		if !deeper {
-			return tree, name
-		}
-		tree, _ = tree[first].(map[string]any)
-		name = rest
-	}
-}
-
-func get(tree map[string]any, name string) any {
-	tree, name = parent(tree, name)
-	return tree[name]
-}
-
-func take(tree map[string]any, name string) bool {
-	tree, name = parent(tree, name)
-	_, found := tree[name]
-	delete(tree, name)
-	return found
-}
-
-// searchTool is the one tool besides functions that current live models have; maps, code execution, URL context and the
-// rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
-const searchTool = "googleSearch"
-
-// allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
-func (p *parser) allowed(tool map[string]any, at string) bool {
-	has := []string{"functionDeclarations", searchTool}
-	if p.row.calls == callsNothing {
-		has = nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(tool)) {
-		if !slices.Contains(has, name) {
-			delete(tool, name)
-			p.warnf("%s.%s was dropped: %s does not have it.", at, name, p.Model)
-		}
-	}
-	return len(tool) > 0
+	return n, err == nil && n > 0
 }

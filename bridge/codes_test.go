@@ -1,0 +1,185 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini"
+)
+
+// elsewhere are the codes that only front doors raise, and those that nobody does.
+var elsewhere = map[bridge.Code]string{
+	bridge.CodeInvalidAudioFormat:   "signaling: audio that cannot be read",
+	bridge.CodeNotConnected:         "signaling: a message before CONNECT_GEMINI",
+	bridge.CodeBadOffer:             "signaling: SDP",
+	bridge.CodePeerFailed:           "signaling: WebRTC",
+	bridge.CodeTranscriptionTimeout: "never: the Live API promises no transcript",
+	bridge.CodeTranscriptionFailed:  "never: the Live API promises no transcript",
+}
+
+// Each code happens, or it is on the list above.
+func TestEveryCodeHappens(t *testing.T) {
+	refusedBy := func(code int, reason string) func(*testing.T, *rig) *bridge.Error {
+		return func(t *testing.T, r *rig) *bridge.Error {
+			c := r.join(bridge.Open{})
+			r.up.next().end(code, reason)
+			return c.gone()
+		}
+	}
+	status := func(status int, o bridge.Open) func(*testing.T, *rig) *bridge.Error {
+		return func(t *testing.T, r *rig) *bridge.Error {
+			r.up.set(status, nil)
+			return r.join(o).gone()
+		}
+	}
+	keyed := func(o *bridge.Options) { o.Client.APIKey = "wrong" }
+	happens := map[bridge.Code]struct {
+		change func(*bridge.Options)
+		how    func(*testing.T, *rig) *bridge.Error
+	}{
+		bridge.CodeBadMessage: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, _ := r.plain()
+			return bridge.AsError(c.session.Do(bridge.Message{Parts: json.RawMessage(`7`)}))
+		}},
+		bridge.CodeInvalidState: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, _ := r.plain()
+			return bridge.AsError(c.session.Do(bridge.ActivityStart))
+		}},
+		bridge.CodeBadConfig: {nil, func(t *testing.T, r *rig) *bridge.Error { return r.join(bridge.Open{Config: []byte(`[]`)}).gone() }},
+		bridge.CodeConfigUpdateFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, _ := r.plain()
+			c.update(`[]`)
+			return last[bridge.SetupFailed](c).Err
+		}},
+		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c := r.join(bridge.Open{})
+			r.up.next()
+			<-c.seated
+			for range 101 {
+				c.do(bridge.Text{Text: "again"})
+			}
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeAPIKeyMissing:        {nil, status(403, bridge.Open{})},
+		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &gemini.Vertex{} }, status(0, bridge.Open{})},
+		bridge.CodeAuthenticationFailed: {keyed, status(401, bridge.Open{})},
+		bridge.CodeConnectionFailed:     {nil, status(503, bridge.Open{})},
+		bridge.CodeConnectionNotEstablished: {func(o *bridge.Options) {
+			o.Client.NetDial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		}, status(0, bridge.Open{})},
+		bridge.CodeRefused: {nil, refusedBy(1007, "Request contains an invalid argument.")},
+		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
+		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			r.up.set(0, errors.New("no route"))
+			l.cut()
+			return c.gone()
+		}},
+		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			l.cut()
+			r.up.next().accept()
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			l.handle("h")
+			r.up.set(0, errors.New("no route"))
+			l.cut()
+			for range 11 {
+				c.speak(loud(time.Second))
+				time.Sleep(time.Second)
+			}
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			l.say(7, 125*time.Second)
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeToolExecution: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+			l.calls("a weather")
+			time.Sleep(31 * time.Second)
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			c, l := r.plain()
+			l.calls("a weather")
+			return last[bridge.Failure](c).Err
+		}},
+		bridge.CodeUnknown: {nil, func(t *testing.T, r *rig) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},
+	}
+	for _, code := range codes(t) {
+		test, ok := happens[code]
+		if _, other := elsewhere[code]; ok == other {
+			t.Errorf("%s is on both lists or on none", code)
+		}
+		if !ok {
+			continue
+		}
+		t.Run(string(code), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				change := test.change
+				if change == nil {
+					change = func(*bridge.Options) {}
+				}
+				e := test.how(t, newRig(t, change))
+				if e == nil || e.Code != code || !strings.HasSuffix(e.Message, ".") && e.Field == "" {
+					t.Errorf("%+v", e)
+				}
+			})
+		})
+	}
+}
+
+// gone is the error that ended Host.Serve.
+func (c *caller) gone() *bridge.Error {
+	c.r.t.Helper()
+	select {
+	case <-c.over:
+	case <-time.After(time.Hour):
+		c.r.t.Fatal("Serve does not end")
+	}
+	return bridge.AsError(c.err)
+}
+
+// codes reads the list from the source.
+func codes(t *testing.T) (all []bridge.Code) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "Code") && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
+				text, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, bridge.Code(text))
+			}
+		}
+		return true
+	})
+	if len(all) < 26 {
+		t.Fatalf("only %d codes were found", len(all))
+	}
+	return all
+}

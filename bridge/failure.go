@@ -1,0 +1,192 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"voxgate/bridge/gemini"
+)
+
+const (
+	// firstBackoff is the longest pause before the second dial; each further one doubles it, up to lastBackoff.
+	firstBackoff = 250 * time.Millisecond
+	lastBackoff  = 4 * time.Second
+
+	// calm is how long a link must live before the failures before it are forgiven; a session that dies at once each time
+	// would otherwise be dialled for ever.
+	calm = 10 * time.Second
+
+	// maxStrikes is how often Gemini may refuse, or let die within the calm, what it is told before it is told less, and
+	// strikeTime how long that takes at least: a handle is refused with 1011 while the server takes the last link for
+	// open, which it does for a while when the network has cut it.
+	maxStrikes = 3
+	strikeTime = 3 * time.Second
+
+	// maxDeaths is how often a session may die right after it was resumed before the handle is blamed: some are poisoned,
+	// and each resume with them dies alike.
+	maxDeaths = 2
+
+	// quotaRetry is the pause before a conversation that has begun is dialled again for want of quota: each try counts.
+	quotaRetry = 5 * time.Second
+
+	// firstDials bounds the dials of a conversation that has not begun: who waits for the first word wants to know.
+	firstDials = 3
+)
+
+// step is what a dial tells Gemini: less after each that was refused.
+type step int
+
+const (
+	stepHandle step = iota // the newest handle, or what was said so far if there is none
+	stepSeeded             // a fresh session, and what was said so far
+	stepBare               // a fresh session
+)
+
+// failures are those since the last calm link.
+type failures struct {
+	row     int       // all of them
+	dials   int       // dials that failed
+	strikes int       // refusals by Gemini and links that died at once, since it was last told less
+	struck  time.Time // when the first of those was
+	deaths  int       // links that Gemini closed at once
+	step    step
+	last    error
+}
+
+func (f *failures) strike() {
+	if f.strikes == 0 {
+		f.struck = time.Now()
+	}
+	f.strikes++
+}
+
+// out tells whether Gemini was told the same often enough.
+func (f *failures) out() bool { return f.strikes >= maxStrikes && time.Since(f.struck) >= strikeTime }
+
+// causeOf says what a failure means for the next dial. reached is false if Gemini never answered.
+func causeOf(err error) (cause gemini.Cause, reached bool) {
+	if e := (interface{ Cause() gemini.Cause })(nil); errors.As(err, &e) {
+		return e.Cause(), true
+	}
+	return gemini.Lost, errors.Is(err, context.DeadlineExceeded)
+}
+
+// onLost acts on the end of a link that was used.
+func (s *Session) onLost(err error) {
+	f := &s.link.failures
+	young := time.Since(s.link.since) < calm
+	cause, _ := causeOf(err)
+	s.unlink() // forgives after a calm time
+	f.last = err
+	if t := s.trial; t != nil && cause == gemini.Fatal { // the change was refused, not the conversation
+		s.rejected(err)
+		cause = gemini.Lost
+	}
+	if cause == gemini.Quota || cause == gemini.Fatal || cause == gemini.Auth {
+		s.giveUp(err)
+		return
+	}
+	if young {
+		f.row++
+		f.strike()
+		if closed := (*gemini.CloseError)(nil); errors.As(err, &closed) && closed.Code >= closeInvalidPayload {
+			f.deaths++ // by Gemini, not by the network
+		}
+		if f.deaths >= maxDeaths || f.out() {
+			s.less()
+		}
+	}
+	s.again(0)
+}
+
+// onDialFailed acts on a dial that failed.
+func (s *Session) onDialFailed(d dialled) {
+	f := &s.link.failures
+	f.row++
+	f.dials++
+	f.last = d.err
+	cause, reached := causeOf(d.err)
+	s.log.Warn("dial failed", "err", d.err, "cause", cause, "state", s.state)
+	switch {
+	case cause == gemini.StaleHandle && d.handle != "":
+		s.forgetHandle()
+	case d.update && cause != gemini.Quota && (cause != gemini.Lost || f.dials >= maxStrikes):
+		s.updates = s.updates[1:] // the old configuration goes on with the handle there is
+		s.notify(SetupFailed{updateFailed(d.err)})
+		f.dials = 0
+	case cause == gemini.Quota && s.link.setUp: // our own last link may still be counted
+		s.host.breaker.open()
+		s.again(quotaRetry)
+		return
+	case cause == gemini.Quota, cause == gemini.Auth:
+		s.giveUp(d.err)
+		return
+	case cause == gemini.Lost:
+		if reached {
+			f.strike()
+		}
+		if f.out() {
+			s.less()
+		}
+	case !s.link.setUp, d.handle == "" && len(d.history) == 0: // it was told the least there is
+		s.giveUp(d.err)
+		return
+	default: // the identical set-up would be refused again
+		s.less()
+	}
+	if !s.link.setUp && f.dials >= firstDials {
+		s.giveUp(d.err)
+	}
+	s.again(0)
+}
+
+// less has the next dial tell Gemini less.
+func (s *Session) less() {
+	f := &s.link.failures
+	f.strikes = 0
+	switch {
+	case f.step < stepSeeded && s.handle.text != "":
+		f.step = stepSeeded
+	case f.step < stepBare:
+		f.step = stepBare
+	default:
+		s.giveUp(f.last)
+	}
+	s.forgetHandle()
+}
+
+// forgetHandle has the next dial begin a fresh session.
+func (s *Session) forgetHandle() {
+	s.handle = handle{}
+	s.orphanCalls()
+}
+
+// giveUp ends the conversation because of a failure between us and Gemini.
+func (s *Session) giveUp(err error) {
+	failure := dialFailure(err, s.link.setUp)
+	if failure.Code == CodeBusy {
+		s.host.breaker.open()
+		failure.Retry = quotaPause
+	}
+	s.end(failure)
+}
+
+// again dials once more, after a pause that grows with the failures and is at least so long.
+func (s *Session) again(pause time.Duration) {
+	if s.ended != nil || s.state == StateParked { // parked: when somebody is back
+		return
+	}
+	if s.link.setUp {
+		s.enter(s.down())
+		s.wait()
+	} else {
+		s.enter(StateDialing)
+	}
+	s.link.busy = true
+	if n := s.link.row - 1; n > 0 {
+		pause = max(pause, rand.N(min(firstBackoff<<min(n-1, 10), lastBackoff))) // full jitter: all conversations lose their links at once
+	}
+	s.clock.set(alarmRetry, pause)
+}

@@ -1,0 +1,421 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// waiting is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
+func (c *caller) waiting() (sound time.Duration, messages []string) {
+	for _, e := range c.entries() {
+		if e.event == nil {
+			sound += 20 * time.Millisecond
+		} else if change, ok := e.event.(bridge.StateChange); ok && change.Message != "" {
+			messages = append(messages, change.Message)
+		}
+	}
+	return sound, messages
+}
+
+// The network to Gemini is gone for a while: what a person hears and sees.
+func TestGap(t *testing.T) {
+	const tone, sentence = 200 * time.Millisecond, 1560 * time.Millisecond // in frames that are not silent in their middle
+	for down, want := range map[time.Duration]struct {
+		tones, sentences int
+		told             bool
+	}{
+		900 * time.Millisecond:  {},
+		1500 * time.Millisecond: {1, 0, true},
+		4 * time.Second:         {2, 0, true},
+		12 * time.Second:        {2 + 3, 1, true},
+		24 * time.Second:        {2 + 9, 1, true},
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.handle("h")
+			c.forget()
+			r.up.set(0, errors.New("no route"))
+			l.cut()
+			time.Sleep(down)
+			synctest.Wait()
+			sound, told := c.waiting()
+			expect := time.Duration(want.tones)*tone + time.Duration(want.sentences)*sentence
+			if (sound-expect).Abs() > 500*time.Millisecond || (len(told) == 1) != want.told || len(told) > 1 {
+				t.Errorf("%v: heard %v, want %v; told %v", down, sound, expect, told)
+			}
+			r.up.set(0, nil)
+			m := r.up.next().accept()
+			time.Sleep(3 * time.Second) // the sentence ends
+			if states, _ := find[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
+				t.Errorf("%v: ends as %v", down, states)
+			}
+			c.works(m)
+		})
+	}
+}
+
+func TestGapThatDoesNotEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		r.up.set(0, errors.New("no route"))
+		begin := r.since()
+		l.cut()
+		e := c.fails(bridge.CodeWebSocketError)
+		if took := r.since() - begin; took < 29*time.Second || took > 31*time.Second || e.Message == "" {
+			t.Errorf("%q after %v", e.Message, took)
+		}
+	})
+}
+
+// Sound of ours does not cover the end of what the model said, and is nothing for people who read.
+func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		l.say(7, 6*time.Second)
+		r.up.set(0, errors.New("no route"))
+		l.cut()
+		time.Sleep(4 * time.Second)
+		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
+			t.Error(got)
+		}
+		reader, k := func() (*caller, *link) {
+			r.up.set(0, nil)
+			r.up.next().accept()
+			return r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+		}()
+		r.up.set(0, errors.New("no route"))
+		k.cut()
+		time.Sleep(8 * time.Second)
+		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
+			t.Errorf("a reader hears %v and is told %v", sound, told)
+		}
+	})
+}
+
+// Quota is no reason to try again: it is told at once, with a time, and new conversations are kept away that long.
+func TestQuota(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		l.end(1011, "RESOURCE_EXHAUSTED")
+		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
+			t.Errorf("%+v", e)
+		}
+		dials := r.up.dialled()
+		time.Sleep(20 * time.Second)
+		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
+			t.Errorf("%+v", e)
+		}
+		if n := r.up.dialled(); n != dials {
+			t.Error("it was dialled")
+		}
+		time.Sleep(10 * time.Second)
+		// One finds out for all.
+		r.up.set(429, nil)
+		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Status != 429 {
+			t.Errorf("%+v", e)
+		}
+		r.join(bridge.Open{}).fails(bridge.CodeBusy)
+		if n := r.up.dialled(); n != dials+1 {
+			t.Errorf("%d dials", n-dials)
+		}
+		r.up.set(0, nil)
+		time.Sleep(30 * time.Second)
+		d, m := r.plain()
+		d.works(m)
+		e, k := r.plain()
+		e.works(k)
+	})
+}
+
+// Google may still count the link that has just ended: a conversation that has begun waits for its turn.
+func TestQuotaOnResume(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		r.up.set(429, nil)
+		l.cut()
+		time.Sleep(12 * time.Second)
+		r.join(bridge.Open{}).fails(bridge.CodeBusy)
+		r.up.set(0, nil)
+		m := r.up.next().dialledFor("", "h").accept()
+		time.Sleep(3 * time.Second)
+		c.works(m)
+		m.handle("h")
+		r.up.set(429, nil)
+		m.cut()
+		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// A fresh session is told what was said, and does not greet again.
+func TestReseed(t *testing.T) {
+	for model, seeds := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
+		bubble(t, func(t *testing.T) {
+			f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
+			r, m := emulated(t, emulator.Scenario{HandleTTL: time.Nanosecond, Faults: []emulator.Fault{f}}, watchful, distant(10*time.Millisecond))
+			c := r.meets(bridge.Open{Config: json.RawMessage(`{"model":"` + model + `"}`)})
+			c.typed("my name is Ada")
+			c.quiet(8 * time.Second)
+			c.says(2*time.Second, 8*time.Second)
+			opened := m.saw(emulator.Opened, emulator.Appended)
+			told := ""
+			for _, e := range opened {
+				if e.Connection == opened[len(opened)-1].Connection && !e.Resumed {
+					for _, h := range e.History {
+						told += h.Role + ": " + h.Text + "|"
+					}
+				}
+			}
+			if seeds != (strings.Contains(told, "user: my name is Ada") && strings.Contains(told, "model: You said: my name is Ada") &&
+				strings.Contains(told, "seconds of speech")) {
+				t.Errorf("%s was told %q", model, told)
+			}
+			if failures, _ := find[bridge.Failure](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
+				t.Errorf("%s: %v", model, failures)
+			}
+			if got := strings.Count(c.kinds(), "Speaking"); got != 2 {
+				t.Errorf("%s: it spoke %d times", model, got)
+			}
+			c.says(time.Second, 4*time.Second)
+			m.heard(2*time.Second, time.Second)
+		})
+	}
+}
+
+// What the handle does not know is told after the resume.
+func TestMissedTurnsAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("old")
+		c.typed("my name is Ada")
+		l.content(`%s,"outputTranscription":{"text":"Hello Ada."}`, voice(7, time.Second))
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		c.typed("how are you")
+		l.cut()
+		m := r.up.next().dialledFor("", "old").accept()
+		if got := m.said(); got != "typed my name is Ada+Hello Ada., typed how are you" {
+			t.Errorf("came %q", got)
+		}
+		m.handle("new")
+		m.cut()
+		if got := r.up.next().dialledFor("", "new").accept().said(); got != "typed how are you" {
+			t.Errorf("came %q", got)
+		}
+	})
+}
+
+func TestContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`"inputTranscription":{"text":"Tell me "}`)
+		l.content(`"inputTranscription":{"text":"a story."}`)
+		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
+			l.content(`%s,"outputTranscription":{"text":%q}`, voice(7, time.Second), word)
+		}
+		time.Sleep(2500 * time.Millisecond)
+		l.content(`"interrupted":true`)
+		l.content(`"inputTranscription":{"text":"Stop."}`)
+		l.content(`"turnComplete":true`)
+		l.content(`%s,"outputTranscription":{"text":"As you wish."}`, voice(7, time.Second))
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		c.typed("thanks")
+		got := c.memory()
+		want := []bridge.Entry{
+			{Role: "user", Content: "Tell me a story."},
+			{Role: "assistant", Content: "Once upon ", Played: 2500 * time.Millisecond, Cut: true},
+			{Role: "user", Content: "Stop."},
+			{Role: "assistant", Content: "As you wish.", Played: time.Second},
+			{Role: "user", Content: "thanks"},
+		}
+		for i := range got {
+			if i > 0 && got[i].Time.Before(got[i-1].Time) {
+				t.Error("not in order of time")
+			}
+			if i < len(want) && (got[i].Played-want[i].Played).Abs() <= 20*time.Millisecond {
+				got[i].Played = want[i].Played
+			}
+			got[i].Time = time.Time{}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("kept\n  %+v\nwant\n  %+v", got, want)
+		}
+	})
+}
+
+func TestContextIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for i := range 150 {
+			l.content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
+		}
+		time.Sleep(time.Second)
+		if got := c.memory(); len(got) != 100 || got[99].Content != "149" {
+			t.Errorf("%d entries, the last %+v", len(got), got[len(got)-1])
+		}
+		for range 5 {
+			l.content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
+		}
+		if got := c.memory(); len(got) != 2 {
+			t.Errorf("%d entries", len(got))
+		}
+		l.content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
+		if got := c.memory(); len(got) != 1 || len([]rune(got[0].Content)) != 200_000 {
+			t.Errorf("%d entries", len(got))
+		}
+	})
+}
+
+func TestClearContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.typed("my name is Ada")
+		l.say(7, 10*time.Second)
+		time.Sleep(time.Second)
+		c.forget()
+		c.do(bridge.ClearContext{})
+		m := r.up.next().dialledFor("", "").accept()
+		c.tells("Interrupted History")
+		if got := c.memory(); len(got) != 0 {
+			t.Errorf("kept %v", got)
+		}
+		if got := m.said(); got != "" {
+			t.Errorf("the fresh session was told %q", got)
+		}
+		c.works(m)
+	})
+}
+
+// A conversation ends at its limits, but not in the middle of a sentence.
+func TestLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		config string
+		tokens int
+		reach  func(*link)
+		want   error
+	}{
+		"time": {`{"voxgate":{"maxDuration":"30s"}}`, 0, func(*link) { time.Sleep(30 * time.Second) }, bridge.ErrTimeLimit},
+		"tokens": {`{}`, 1000, func(l *link) {
+			l.send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
+		}, bridge.ErrTokenLimit},
+	} {
+		for _, talking := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t, func(o *bridge.Options) { o.MaxTokens = test.tokens })
+					c, l := r.connect(bridge.Open{Config: []byte(test.config)})
+					begin := r.since()
+					if talking && name == "time" {
+						time.Sleep(29 * time.Second)
+						l.answer(7, 5*time.Second)
+						begin = r.since() - 25*time.Second
+					} else if talking {
+						l.say(7, 5*time.Second)
+						begin = r.since() + 5*time.Second
+						test.reach(l)
+					} else {
+						test.reach(l)
+					}
+					c.ends(test.want)
+					if took := r.since() - begin; name == "time" && !about(took, 30*time.Second) || name == "tokens" && !about(took, 0) {
+						t.Errorf("talking %v: ended after %v", talking, took)
+					}
+					if talking && c.heard() != 250 {
+						t.Errorf("%d frames of the last answer were heard", c.heard())
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for range 2 {
+			l.send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
+				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
+				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]},"serverContent":{"turnComplete":true}}`)
+		}
+		got, _ := find[bridge.Usage](c)
+		if len(got) != 2 || got[1].Turn.Prompt != 100 || got[1].Turn.PromptBy["AUDIO"] != 90 || got[1].Total.Total != 240 ||
+			got[1].Total.ResponseBy["AUDIO"] != 40 {
+			t.Errorf("%+v", got)
+		}
+		c.leaves()
+		if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["tokens"] != 240.0 {
+			t.Errorf("%v", end)
+		}
+	})
+}
+
+func TestArrived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.connect(resumable)
+		for i := range 300 {
+			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.Arrived(id) {
+				t.Errorf("%s is said to be known", id)
+			}
+		}
+		if c.session.Arrived("zxxxxxxxxxx") {
+			t.Error("the same arrived twice")
+		}
+		c.leaves()
+		if got := last[bridge.SetupComplete](r.back(c.token())).Received; len(got) != 256 {
+			t.Errorf("%d ids", len(got))
+		}
+	})
+}
+
+// Sound is not for a model that waits for a tool and would close the session for it.
+func TestGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))})
+		l.calls("a weather")
+		c.tells("SetupComplete ToolCall(a)")
+		c.speak(loud(time.Second))
+		if n := len(l.pcm()); n > 0 {
+			t.Errorf("%d samples came", n)
+		}
+		c.respond("a", "", `{"x":1}`)
+		c.speak(loud(time.Second))
+		if n := len(l.pcm()); n != 16000 {
+			t.Errorf("%d samples came", n)
+		}
+		l.calls("b weather")
+		c.entries()
+		time.Sleep(10 * time.Second)
+		l.answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
+		c.speak(loud(time.Second))
+		if n := len(l.pcm()); n != 32000 {
+			t.Errorf("%d samples came", n)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package setup
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"voxgate/bridge/gemini"
+)
+
+var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
+
+// model chooses the model.
+func (p *parser) model(fields map[string]any) error {
+	asked := gemini.DefaultModel
+	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
+	switch name := fields["model"].(type) {
+	case nil:
+	case string:
+		if name = shortName(name); name == "" {
+			break
+		}
+		if !modelName.MatchString(name) {
+			return wrong("is not the name of a model")
+		}
+		// A full name is that of a tuned model. With our credentials it could be anybody's who trusts us.
+		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
+			return wrong("is not a model of the gateway's project")
+		}
+		if p.backend == geminiAPI && strings.HasPrefix(name, "projects/") {
+			return wrong("is not a model of the Gemini API")
+		}
+		asked = name
+	default:
+		return wrong("must be a string")
+	}
+	delete(fields, "model")
+	p.row, p.Model = rowOf(asked, p.backend)
+	switch {
+	case p.Model == "":
+		return wrong(fmt.Sprintf("%s is not a model of %s", asked, p.backend))
+	case p.Model == asked:
+	case isRetired(asked):
+		p.warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
+	default:
+		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
+	}
+	p.Profile = p.row.Profile
+	return nil
+}
+
+// published is what stands before the name of a model of Google's in its full name on Vertex AI.
+var published = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
+
+// shortName takes off what each backend puts before the name of a model.
+func shortName(name string) string {
+	name = published.ReplaceAllString(name, "")
+	for strings.HasPrefix(name, "models/") {
+		name = name[len("models/"):]
+	}
+	return name
+}
+
+// fullName is the model as the setup wants it on the Gemini API. Names with a slash, as "tunedModels/x", are full.
+func fullName(model string) string {
+	if strings.Contains(model, "/") {
+		return model
+	}
+	return "models/" + model
+}
+
+// transcribeLive has one name on each backend, and one is the other's beginning.
+const transcribeLive = "gemini-3.5-transcribe-live"
+
+// rowOf returns the row of a model on a backend and the name it has there, which is another one if the model was shut
+// down or is called otherwise there. The name is "" if that backend does not have the model.
+func rowOf(model string, on backend) (row, string) {
+	switch {
+	case on == vertexAI && model == transcribeLive:
+		return rowOf(transcribeLive+"-preview", on)
+	case on == geminiAPI && model == transcribeLive+"-preview":
+		return rowOf(transcribeLive, on)
+	}
+	var other *row
+	for i := range models {
+		r := &models[i]
+		switch {
+		case !strings.HasPrefix(model, r.prefix):
+		case r.on&on == 0:
+			if other == nil {
+				other = r
+			}
+		case other != nil && len(other.prefix) > len(r.prefix):
+			// The name belongs to a model of the other backend, of which this row has only the beginning.
+			if other.twin == "" {
+				return *other, ""
+			}
+			return rowOf(other.twin, on)
+		case r.retired:
+			return rowOf(gemini.DefaultModel, on)
+		default:
+			return *r, model
+		}
+	}
+	return row{}, "" // not reached: the last row takes all
+}
+
+// isRetired tells whether the model was shut down.
+func isRetired(model string) bool {
+	for i := range models {
+		if strings.HasPrefix(model, models[i].prefix) {
+			return models[i].retired
+		}
+	}
+	return false
+}

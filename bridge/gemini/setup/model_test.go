@@ -1,0 +1,55 @@
+package setup_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
+)
+
+func TestModelNames(t *testing.T) {
+	for _, c := range []struct {
+		asked  string
+		vertex bool
+		want   string // "": refused
+		warns  string
+	}{
+		{"", false, gemini.DefaultModel, ""},
+		{"", true, gemini.DefaultModel, ""},
+		{"models/gemini-3.8-live", true, "gemini-3.8-live", ""},
+		{"publishers/google/models/gemini-3.8-live", true, "gemini-3.8-live", ""},
+		{"projects/p/locations/l/publishers/google/models/gemini-3.8-live", false, "gemini-3.8-live", ""},
+		{"gemini-2.0-flash-live-001", true, gemini.DefaultModel, "shut down"},
+		{"gemini-2.0-flash-exp", false, gemini.DefaultModel, "shut down"},
+		{"gemini-live-2.5-flash-preview", true, gemini.DefaultModel, "shut down"},
+		{"gemini-live-2.5-flash-preview-native-audio-09-2025", true, "gemini-live-2.5-flash-preview-native-audio-09-2025", ""},
+		{"gemini-live-2.5-flash-preview-native-audio-09-2025", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
+		{"gemini-live-2.5-flash-native-audio", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
+		{"gemini-2.5-flash-native-audio-latest", true, "gemini-live-2.5-flash-native-audio", "is called"},
+		{"gemini-2.5-flash-native-audio-latest", false, "gemini-2.5-flash-native-audio-latest", ""},
+		{"gemini-live-2.5-flash", false, "", ""},
+		{"gemini-3.1-flash-live-preview", true, "", ""},
+		{"gemini-3.8-live-extended-thinking", true, "", ""},
+		{"gemini-3.5-transcribe-live", true, "gemini-3.5-transcribe-live-preview", "is called"},
+		{"gemini-3.5-transcribe-live-preview", false, "gemini-3.5-transcribe-live", "is called"},
+		{"gemini-9-live", false, "gemini-9-live", ""},
+		{"gemini-9-live", true, "gemini-9-live", ""},
+		{"tunedModels/mine", false, "tunedModels/mine", ""},
+		{"projects/a-project/locations/l/endpoints/7", true, "projects/a-project/locations/l/endpoints/7", ""},
+		{"projects/another/locations/l/endpoints/7", true, "", ""},
+		{"projects/a-project/locations/l/endpoints/7", false, "", ""},
+	} {
+		config, err := setup.Parse(named(c.asked, `{}`), "c", door(c.vertex).Vertex)
+		if c.want == "" {
+			if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != "c.model" {
+				t.Errorf("%s on Vertex %v: %v, want an error", c.asked, c.vertex, err)
+			}
+			continue
+		}
+		if err != nil || config.Model != c.want || !strings.Contains(strings.Join(config.Warnings, " "), c.warns) || (c.warns == "") != (config.Warnings == nil) {
+			t.Errorf("%s on Vertex %v: %s %q %v", c.asked, c.vertex, config.Model, config.Warnings, err)
+		}
+	}
+}

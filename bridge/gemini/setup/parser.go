@@ -1,0 +1,122 @@
+package setup
+
+import (
+	"fmt"
+	"reflect"
+
+	"google.golang.org/genai"
+)
+
+// parser builds a Config.
+type parser struct {
+	Config
+	path    string
+	backend backend
+	project string // on Vertex AI
+
+	compression bool // the context may be compressed
+}
+
+func (p *parser) warnf(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) config(fields map[string]any) error {
+	fields = camelKeys(fields)
+	if err := p.options(fields); err != nil {
+		return err
+	}
+	for _, ours := range []struct{ name, why string }{
+		{"sessionResumption", "the gateway resumes the session itself"},
+		{"historyConfig", "the gateway tells the model the history itself"},
+	} {
+		if fields[ours.name] != nil {
+			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
+		}
+		delete(fields, ours.name)
+	}
+	if err := p.model(fields); err != nil {
+		return err
+	}
+	p.liberal(fields)
+	p.tools(fields)
+	// The SDK's type is the list of all fields of a setup with their types.
+	tree, err := p.fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path)
+	if err != nil {
+		return err
+	}
+	setup := tree.(map[string]any)
+	p.setup = setup
+	setup["model"] = fullName(p.Model)
+	if err := p.activity(setup); err != nil {
+		return err
+	}
+	if err := p.declarations(setup); err != nil {
+		return err
+	}
+	generation, _ := setup["generationConfig"].(map[string]any)
+	if generation == nil {
+		generation = map[string]any{}
+		setup["generationConfig"] = generation
+	}
+	if err := p.generation(generation); err != nil {
+		return err
+	}
+	if err := p.apply(setup, generation); err != nil {
+		return err
+	}
+	if err := p.modalities(setup, generation, fields); err != nil {
+		return err
+	}
+	return p.compress(setup)
+}
+
+// liberal rewrites what clients commonly send in another form than the API has it.
+func (p *parser) liberal(fields map[string]any) {
+	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
+	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
+		switch value, given := fields[name]; {
+		case !given, value == true:
+			fields[name] = map[string]any{}
+		case value == false:
+			fields[name] = nil // as absent for the API
+		}
+	}
+	generation, _ := fields["generationConfig"].(map[string]any)
+	if generation == nil {
+		return
+	}
+	generation = camelKeys(generation)
+	fields["generationConfig"] = generation
+	if one, ok := generation["responseModalities"].(string); ok {
+		generation["responseModalities"] = []any{one}
+	}
+}
+
+// liberalContent makes a Content of the forms that SDKs take for one: a text, a part, a list of these.
+func liberalContent(value any) any {
+	part := func(value any) any {
+		if text, ok := value.(string); ok {
+			return map[string]any{"text": text}
+		}
+		return value
+	}
+	switch v := value.(type) {
+	case string:
+		return map[string]any{"parts": []any{part(v)}}
+	case []any:
+		parts := make([]any, len(v))
+		for i := range v {
+			parts[i] = part(v[i])
+		}
+		return map[string]any{"parts": parts}
+	case map[string]any:
+		if v["text"] != nil && v["parts"] == nil {
+			return map[string]any{"parts": []any{v}}
+		}
+		if list, ok := v["parts"].([]any); ok {
+			return liberalContent(list)
+		}
+	}
+	return value
+}

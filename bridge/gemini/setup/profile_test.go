@@ -1,0 +1,183 @@
+package setup_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/setup"
+)
+
+func TestProfiles(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		vertex bool
+		want   setup.Profile
+	}{
+		{"gemini-2.5-flash-native-audio-latest", false, setup.Profile{Name: "2.5-native-audio", Seeds: true, Appends: true}},
+		{"gemini-live-2.5-flash-native-audio", true, setup.Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true}},
+		{"gemini-3.1-flash-live-preview", false, setup.Profile{Name: "3.1-flash-live", Seeds: true}},
+		{"gemini-3.8-live", false, setup.Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true}},
+		{"gemini-3.8-live", true, setup.Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true}},
+		{"gemini-3.8-live-extended-thinking", false, setup.Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true}},
+		{"gemini-9", false, setup.Profile{Name: "unknown", Seeds: true, Appends: true}},
+	} {
+		config := parse(t, door(c.vertex), named(c.model, `{}`))
+		if config.Profile != c.want {
+			t.Errorf("%s: %+v, want %+v", c.model, config.Profile, c.want)
+		}
+		asked := parse(t, door(c.vertex), named(c.model, `{"proactivity":{"proactiveAudio":true}}`))
+		if want := c.want.Proactive || strings.HasPrefix(c.want.Name, "2.5") || c.want.Name == "unknown"; asked.Profile.Proactive != want {
+			t.Errorf("%s: Proactive is %v when asked for", c.model, asked.Profile.Proactive)
+		}
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	const functions = `{"tools":[{"functionDeclarations":[{"name":"waits","behavior":"BLOCKING"},{"name":"runs","behavior":"NON_BLOCKING"},{"name":"plain"}]}]}`
+	for _, c := range []struct {
+		model  string
+		vertex bool
+		want   []string
+	}{
+		{"gemini-2.5-flash-native-audio-latest", false, []string{"waits", "plain", "other"}},
+		{"gemini-live-2.5-flash-native-audio", true, []string{"waits", "runs", "plain", "other"}},
+		{"gemini-3.1-flash-live-preview", false, []string{"waits", "runs", "plain", "other"}},
+		{"gemini-3.8-live", false, []string{"waits"}},
+		{"gemini-3.8-live-extended-thinking", false, nil},
+		{"gemini-9", false, []string{"waits"}},
+	} {
+		config := parse(t, door(c.vertex), named(c.model, functions))
+		var got []string
+		for _, name := range []string{"waits", "runs", "plain", "other"} {
+			if config.Blocks(name) {
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s waits for %q, want %q", c.model, got, c.want)
+		}
+	}
+	if (setup.Config{}).Blocks("f") {
+		t.Error("the default model waits")
+	}
+}
+
+func TestTyped(t *testing.T) {
+	const pixel = "/9j/" // begins as a JPEG does
+	for _, c := range []struct {
+		name, model, parts string
+		complete           bool
+		want               []string
+	}{
+		{"turn", "gemini-3.8-live", `[{"text":"Hi"}]`, true, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}],"turnComplete":true}}`}},
+		{"incomplete", "gemini-2.5-flash-native-audio-latest", `[{"text":"Hi"}]`, false, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`}},
+		{"only the end", "gemini-3.8-live", ` [ ] `, true, []string{`{"clientContent":{"turnComplete":true}}`}},
+		{"nothing", "gemini-3.8-live", `[]`, false, nil},
+		{"null", "gemini-3.8-live", `null`, false, nil},
+		{"text on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"Hi"},{"text":"there"}]`, true, []string{`{"realtimeInput":{"text":"Hi\nthere"}}`}},
+		{
+			"picture on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`, false,
+			[]string{`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"` + pixel + `"}}}`, `{"realtimeInput":{"text":"What is this?"}}`},
+		},
+		{"nothing on 3.1", "gemini-3.1-flash-live-preview", `[{"inlineData":{"mimeType":"image/png","data":"%"}},{"text":""}]`, true, nil},
+		{"no parts on 3.1", "gemini-3.1-flash-live-preview", `7`, true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, m := range parse(t, door(false), named(c.model, `{}`)).Typed(json.RawMessage(c.parts), c.complete) {
+				got = append(got, encode(t, m))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestTypedIsAnswered types to every model of the emulator, after it has been told a history.
+func TestTypedIsAnswered(t *testing.T) {
+	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	server := httptest.NewServer(e)
+	t.Cleanup(func() { server.Close(); e.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, m := range conversational {
+		client := door(m.vertex)
+		client.BaseURL = server.URL
+		config := parse(t, client, named(m.model, `{}`))
+		conn, err := client.Dial(ctx, config.Setup("", []gemini.Content{
+			{Role: "user", Parts: json.RawMessage(`[{"text":"My name is Ada."}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"Hello Ada."}]`)},
+		}))
+		if err != nil {
+			t.Errorf("%s: %v", m.row, err)
+			continue
+		}
+		for _, message := range config.Typed(json.RawMessage(`[{"text":"/history"}]`), true) {
+			if err := conn.Send(ctx, message); err != nil {
+				t.Errorf("%s: %v", m.row, err)
+			}
+		}
+		said := ""
+		for !strings.Contains(said, "Ada") {
+			got, err := conn.Recv(ctx)
+			if err != nil {
+				t.Errorf("%s said %q: %v", m.row, said, err)
+				break
+			}
+			if got.Content != nil {
+				said += got.Content.OutputTranscription
+			}
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestInPlace(t *testing.T) {
+	const (
+		live  = "gemini-3.8-live"
+		plain = `{"systemInstruction":"A","tools":[{"googleSearch":{}}]}`
+	)
+	for _, c := range []struct {
+		name, model, from, to string
+		vertex                bool
+		want                  string // "": a new connection
+	}{
+		{"equal", live, plain, plain, false, `null`},
+		{"equal in other words", live, `{"systemInstruction":"A"}`, `{"system_instruction":{"parts":[{"text":"A"}]},"voxgate":{"maxDuration":"1h"},"x":1}`, false, `null`},
+		{"equal on an old model", "gemini-3.1-flash-live-preview", plain, plain, false, `null`},
+		{"instruction", live, plain, `{"systemInstruction":"B","tools":[{"googleSearch":{}}]}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
+		{"first instruction", live, `{}`, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
+		{"no instruction any more", live, plain, `{"tools":[{"googleSearch":{}}]}`, false, ""},
+		{"tools", live, plain, `{"systemInstruction":"A","tools":[{"functionDeclarations":[{"name":"f"}]}]}`, false, `{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}`},
+		{"no tools any more", live, plain, `{"systemInstruction":"A"}`, false, `{"tools":{}}`},
+		{"both", live, plain, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]},"tools":{}}`},
+		{"on Vertex", live, plain, `{"systemInstruction":"A"}`, true, `{"tools":{}}`},
+		{"extended thinking", "gemini-3.8-live-extended-thinking", plain, `{"systemInstruction":"A"}`, false, `{"tools":{}}`},
+		{"a model that cannot", "gemini-3.1-flash-live-preview", plain, `{"systemInstruction":"A"}`, false, ""},
+		{"an unknown model", "gemini-9", plain, `{"systemInstruction":"A"}`, false, ""},
+		{"voice", live, plain, `{"systemInstruction":"A","tools":[{"googleSearch":{}}],"generationConfig":{"temperature":1}}`, false, ""},
+		{"both and voice", live, plain, `{"generationConfig":{"temperature":1}}`, false, ""},
+		{"resumption", live, plain, `{"systemInstruction":"A","tools":[{"googleSearch":{}}],"voxgate":{"enableResumption":false}}`, false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := door(c.vertex)
+			update, ok := parse(t, client, named(c.model, c.from)).InPlace(parse(t, client, named(c.model, c.to)))
+			if ok != (c.want != "") || ok && encode(t, update) != c.want {
+				t.Errorf("%s, %v", encode(t, update), ok)
+			}
+		})
+	}
+	if _, ok := parse(t, door(false), named(live, `{}`)).InPlace(parse(t, door(false), named("gemini-9", `{}`))); ok {
+		t.Error("another model in place")
+	}
+	if update, ok := parse(t, door(false), nil).InPlace(parse(t, door(false), json.RawMessage(`{}`))); update != nil || !ok {
+		t.Error("no config is not an empty one")
+	}
+}

@@ -1,0 +1,66 @@
+package setup
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both.
+func camelKeys(fields map[string]any) map[string]any {
+	out := make(map[string]any, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		out[camel(name)] = fields[name]
+	}
+	return out
+}
+
+func camel(name string) string {
+	if !strings.Contains(name, "_") {
+		return name
+	}
+	words := strings.Split(name, "_")
+	for i := 1; i < len(words); i++ {
+		if w := words[i]; w != "" {
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// parent returns the object that holds the field with a dotted name, and the name's last word.
+func parent(tree map[string]any, name string) (map[string]any, string) {
+	for {
+		first, rest, deeper := strings.Cut(name, ".")
+		if !deeper {
+			return tree, name
+		}
+		tree, _ = tree[first].(map[string]any)
+		name = rest
+	}
+}
+
+func get(tree map[string]any, name string) any {
+	tree, name = parent(tree, name)
+	return tree[name]
+}
+
+func take(tree map[string]any, name string) bool {
+	tree, name = parent(tree, name)
+	_, found := tree[name]
+	delete(tree, name)
+	return found
+}
+
+// mustMarshal encodes a tree that came out of a JSON decoder.
+func mustMarshal(tree any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(tree); err != nil {
+		panic("setup: encode a decoded config: " + err.Error())
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,500 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// model is the emulator's side of a conversation: what it was told, and when.
+type model struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	events []emulator.Event
+}
+
+// emulated is a rig with an emulator behind it, on which things go as the scenario says.
+func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)) (*rig, *model) {
+	t.Helper()
+	m := &model{t: t}
+	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Scenario: s, Observe: m.observe})
+	p := newPipes()
+	p.serve(t, e, e.Close)
+	r := &rig{t: t}
+	r.serve(p.dial, change...)
+	return r, m
+}
+
+func watchful(o *bridge.Options) { o.Stall = 6 * time.Second }
+
+// distant is a network on which connecting takes a while.
+func distant(d time.Duration) func(*bridge.Options) {
+	return func(o *bridge.Options) {
+		direct := o.Client.NetDial
+		o.Client.NetDial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(d)
+			return direct(ctx, network, addr)
+		}
+	}
+}
+
+func (m *model) observe(e emulator.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, e)
+}
+
+// saw returns the events of some kinds.
+func (m *model) saw(kinds ...emulator.What) []emulator.Event {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []emulator.Event
+	for _, e := range m.events {
+		if slices.Contains(kinds, e.What) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// heard checks that the model heard these sentences, each once, in order and whole.
+func (m *model) heard(want ...time.Duration) {
+	m.t.Helper()
+	var got []string
+	ok := true
+	for i, e := range m.saw(emulator.Heard) {
+		d := voiced(e.PCM)
+		got = append(got, fmt.Sprintf("%v on link %d", d, e.Connection))
+		ok = ok && i < len(want) && (d-want[i]).Abs() <= 40*time.Millisecond
+	}
+	if !ok || len(got) != len(want) {
+		m.t.Errorf("the model heard %v, want %v", got, want)
+	}
+}
+
+// voiced is how much of 16 kHz audio is loud.
+func voiced(pcm []int16) time.Duration {
+	n := 0
+	for _, s := range pcm {
+		if s > 4000 || s < -4000 {
+			n++
+		}
+	}
+	return time.Duration(n) * time.Second / 16000
+}
+
+// quiet is silence from the microphone, in real time.
+func (c *caller) quiet(d time.Duration) {
+	for range int(d / (20 * time.Millisecond)) {
+		c.speak(make([]int16, 320))
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// says is speech and the silence in which it is answered.
+func (c *caller) says(speech, silence time.Duration) {
+	c.utter(speech)
+	c.quiet(silence)
+}
+
+// ways are those by which a link can end in the middle of a conversation that goes on.
+var ways = map[string]emulator.Fault{
+	"1000":             {Close: 1000},
+	"1001":             {Close: 1001},
+	"1006":             {Drop: true},
+	"in mid-frame":     {DropMidFrame: true},
+	"1008 aborted":     {Close: 1008, Reason: "The operation was aborted"},
+	"1011 internal":    {Close: 1011, Reason: "Internal error encountered."},
+	"1011 unavailable": {Close: 1011, Reason: "The service is currently unavailable."},
+	"1011 deadline":    {Close: 1011, Reason: "Deadline expired before operation could complete."},
+}
+
+// moments are those at which it ends.
+var moments = map[string]struct {
+	on    emulator.Moment
+	nth   int
+	after time.Duration
+}{
+	"idle":             {emulator.OnTurnComplete, 1, 2 * time.Second},
+	"person speaking":  {emulator.OnSpeechStart, 2, 1500 * time.Millisecond},
+	"person has asked": {emulator.OnSpeechEnd, 2, 0},
+	"model speaking":   {emulator.OnAnswer, 2, 800 * time.Millisecond},
+	"tool pending":     {emulator.OnToolCall, 1, time.Second},
+	"tool answered":    {emulator.OnToolResponse, 1, 0},
+}
+
+// Whenever and however the link ends: what the person says arrives once and whole, what is answered is heard once, and each
+// tool runs and is answered once.
+func TestLinkEndsAtEveryMoment(t *testing.T) {
+	for way, fault := range ways {
+		for moment, at := range moments {
+			for _, handles := range []string{"prompt", "withheld"} {
+				t.Run(way+", "+moment+", handles "+handles, func(t *testing.T) {
+					t.Parallel()
+					bubble(t, func(t *testing.T) {
+						f := fault
+						f.On, f.Nth, f.After, f.Times, f.Connections = at.on, at.nth, at.after, 1, []int{1}
+						r, m := emulated(t, emulator.Scenario{Handles: handles, Faults: []emulator.Fault{f}}, watchful)
+						c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather"))})
+						said := []time.Duration{1500 * time.Millisecond, 4 * time.Second}
+						c.says(said[0], 4*time.Second)
+						if !strings.Contains(moment, "tool") {
+							c.says(said[1], 12*time.Second)
+						} else {
+							said = said[:1]
+							c.asks(m, "weather")
+						}
+						said = append(said, time.Second)
+						c.says(said[len(said)-1], 4*time.Second)
+						m.heard(said...)
+						if n := len(m.saw(emulator.Faulted)); n != 1 {
+							t.Fatalf("the link ended %d times", n)
+						}
+						if n := len(m.saw(emulator.Opened)); n != 2 {
+							t.Errorf("%d links", n)
+						}
+						begun, _ := find[bridge.Speaking](c)
+						over, _ := find[bridge.TurnComplete](c)
+						if len(begun) != 3 || len(over) < 3 || len(over) > 3 && !strings.Contains(moment, "tool") { // whose turns end empty
+							t.Errorf("%d answers begun, %d complete: %s", len(begun), len(over), c.kinds())
+						}
+						if n := strings.Count(c.kinds(), "Interrupted"); n > 0 {
+							t.Errorf("interrupted %d times", n)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// asks has the model call a function, runs it when the client is told to, and checks that it ran and was answered once.
+func (c *caller) asks(m *model, name string) {
+	c.r.t.Helper()
+	c.typed("/tool " + name + ` {"city":"Ulm"}`)
+	ran := map[string]bool{}
+	for range 15 * 50 {
+		c.speak(make([]int16, 320))
+		time.Sleep(20 * time.Millisecond)
+		asked, at := find[bridge.ToolCall](c)
+		cancelled, _ := find[bridge.ToolCallCancellation](c)
+		for i, a := range asked {
+			id := a.Calls[0].ID
+			void := slices.ContainsFunc(cancelled, func(e bridge.ToolCallCancellation) bool { return slices.Contains(e.IDs, id) })
+			if !ran[id] && !void && c.r.since()-at[i] >= 3*time.Second {
+				ran[id] = true
+				c.respond(id, name, `{"sun":true}`)
+			}
+		}
+	}
+	if len(ran) != 1 {
+		c.r.t.Errorf("the tool ran %d times", len(ran))
+	}
+	answers := 0
+	for _, e := range m.saw(emulator.Answered) {
+		if !e.Ignored {
+			answers++
+		}
+	}
+	if answers != 1 && !(answers == 2 && len(m.saw(emulator.Faulted)) == 1) {
+		c.r.t.Errorf("the model got %d answers", answers)
+	}
+}
+
+// Half an hour of talk over connections that live ten minutes, in real time and with people who do not wait for a quiet
+// moment: nothing said is lost or said twice, and nobody waits longer for an answer than usual.
+func TestHalfAnHour(t *testing.T) {
+	for name, test := range map[string]struct {
+		scenario emulator.Scenario
+		minutes  time.Duration
+		links    int
+	}{
+		"goAway": {emulator.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, Handles: "withheld"}, 31, 4},
+		// The loop's own clock takes its place.
+		"no goAway": {emulator.Scenario{ConnectionAge: 10 * time.Minute}, 11, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				const dial = 200 * time.Millisecond
+				r, m := emulated(t, test.scenario, watchful, distant(dial))
+				c := r.meets(bridge.Open{})
+				var said []time.Duration
+				var waits []time.Duration
+				for i := 0; r.since() < test.minutes*time.Minute; i++ {
+					c.forget()
+					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of many lengths, so that each can be told
+					said = append(said, speech)
+					end := r.since() + speech
+					c.says(speech, speech+time.Duration(i%7)*100*time.Millisecond)
+					_, at := find[bridge.Speaking](c)
+					if len(at) != 1 || strings.Contains(c.kinds(), "Failure") || strings.Contains(c.kinds(), "Log") {
+						t.Fatalf("turn %d after %v: %s", i, r.since(), c.kinds())
+					}
+					waits = append(waits, at[0]-end)
+				}
+				m.heard(said...)
+				links := m.saw(emulator.Opened)
+				if len(links) != test.links {
+					t.Errorf("%d links", len(links))
+				}
+				for _, l := range links[1:] {
+					if !l.Resumed {
+						t.Error("begun anew")
+					}
+				}
+				slices.Sort(waits)
+				usual, longest := waits[len(waits)/2], waits[len(waits)-1]
+				t.Logf("%d turns, answers after %v, at the longest after %v", len(said), usual, longest)
+				if longest-usual > 300*time.Millisecond+dial {
+					t.Errorf("a rotation adds %v", longest-usual)
+				}
+				if over, _ := find[bridge.StateChange](c); slices.ContainsFunc(over, func(e bridge.StateChange) bool { return e.Message != "" }) {
+					t.Error("the person was told of a gap")
+				}
+			})
+		})
+	}
+}
+
+// memory is the answer to GET_CONTEXT.
+func (c *caller) memory() []bridge.Entry {
+	c.r.t.Helper()
+	c.do(bridge.GetContext{})
+	return last[bridge.History](c).Entries
+}
+
+// What a server closes the link for, it would close the next one for: the conversation ends and says why.
+func TestFatalAtEveryMoment(t *testing.T) {
+	for moment, at := range moments {
+		for code, reason := range map[int]string{1007: "Request contains an invalid argument.", 1008: "Operation is not implemented, or supported, or enabled."} {
+			t.Run(fmt.Sprintf("%d, %s", code, moment), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := emulator.Fault{On: at.on, Nth: at.nth, After: at.after, Close: code, Reason: reason}
+					r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
+					c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather")), Resumable: true})
+					c.says(1500*time.Millisecond, 4*time.Second)
+					if strings.Contains(moment, "tool") {
+						c.typed(`/tool weather {}`)
+						c.quiet(500 * time.Millisecond)
+						if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
+							_ = c.session.Do(bridge.ToolResponse{ID: calls[0].Calls[0].ID, Name: "weather", Response: json.RawMessage(`{"x":1}`)})
+						}
+					} else {
+						c.says(4*time.Second, 4*time.Second)
+					}
+					if e := c.fails(bridge.CodeRefused); e.Status != code || !strings.Contains(e.Message, reason) {
+						t.Errorf("%s: %+v", moment, e)
+					}
+					if n := len(m.saw(emulator.Opened, emulator.Refused)); n != 1 {
+						t.Errorf("%s: %d links", moment, n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The model says nothing: a nudge, another link, another session, and the truth.
+func TestSilentModel(t *testing.T) {
+	for name, test := range map[string]struct {
+		faults []emulator.Fault
+		tried  string
+		within time.Duration // from the end of the speech to the answer
+		links  int
+	}{
+		// The first link sends nothing after the speech; the next one is well.
+		"one link": {[]emulator.Fault{{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: emulator.Forever}}, "nudge resume", 13 * time.Second, 2},
+		// It does not even notice that somebody speaks.
+		"deaf": {[]emulator.Fault{{On: emulator.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: emulator.Forever, Deaf: true}}, "", 12 * time.Second, 2},
+		// The session is broken, whichever link it has.
+		"one session": {[]emulator.Fault{
+			{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: emulator.Forever},
+			{On: emulator.OnReady, Connections: []int{2}, Stall: emulator.Forever},
+		}, "nudge resume fresh", 22 * time.Second, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, m := emulated(t, emulator.Scenario{Faults: test.faults}, watchful)
+				c := r.meets(bridge.Open{})
+				c.says(1500*time.Millisecond, 4*time.Second)
+				c.forget()
+				end := r.since() + 3*time.Second
+				c.says(3*time.Second, 25*time.Second)
+				_, at := find[bridge.Speaking](c)
+				if len(at) != 1 || at[0]-end > test.within {
+					t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.story(), r.log.b.String())
+				}
+				t.Logf("answered %v after the end of the speech", at[0]-end)
+				if got := c.tried(); got != test.tried {
+					t.Errorf("tried %s", got)
+				}
+				if n := len(m.saw(emulator.Opened)); n != test.links {
+					t.Errorf("%d links", n)
+				}
+				heard := m.saw(emulator.Heard)
+				if d := voiced(heard[len(heard)-1].PCM); (d - 3*time.Second).Abs() > 40*time.Millisecond {
+					t.Errorf("%v of 3 s were said again", d)
+				}
+				c.forget()
+				c.says(time.Second, 4*time.Second)
+				if c.kinds() != "Speaking TurnComplete" {
+					t.Errorf("then: %s", c.kinds())
+				}
+			})
+		})
+	}
+}
+
+// tried is what the watchdog has told of.
+func (c *caller) tried() string {
+	var tried []string
+	logs, _ := find[bridge.Log](c)
+	for _, l := range logs {
+		if what, ok := l.Details["stall"].(string); ok {
+			tried = append(tried, what)
+		}
+	}
+	return strings.Join(tried, " ")
+}
+
+// A model that takes noise for noise is left alone after one round.
+func TestNoiseThatIsNoSpeech(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(time.Second)
+		for range 2 {
+			l = r.up.next().accept()
+		}
+		c.quiet(30 * time.Second)
+		if got := c.tried(); got != "nudge resume fresh none" {
+			t.Errorf("tried %s", got)
+		}
+		c.forget()
+		c.utter(time.Second)
+		c.quiet(30 * time.Second)
+		if got := c.tried(); got != "nudge none" {
+			t.Errorf("then tried %s", got)
+		}
+		r.up.idle()
+		c.forget()
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.tells("Speaking 7*50 TurnComplete")
+	})
+}
+
+// The model stops in the middle of its answer.
+func TestAnswerThatStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := emulator.Fault{On: emulator.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: emulator.Forever}
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
+		c := r.meets(bridge.Open{})
+		c.says(1500*time.Millisecond, 4*time.Second)
+		c.forget()
+		c.says(8*time.Second, 12*time.Second)
+		if got := c.kinds(); got != "Speaking Log TurnComplete" || c.tried() != "resume" {
+			t.Errorf("%s, tried %s", got, c.tried())
+		}
+		c.says(time.Second, 4*time.Second)
+		m.heard(1500*time.Millisecond, 8*time.Second, time.Second)
+		entries := c.memory()
+		if e := entries[3]; !e.Cut || e.Played < 1800*time.Millisecond || e.Played > 2500*time.Millisecond {
+			t.Errorf("kept %+v", e)
+		}
+	})
+}
+
+// A microphone that stops in mid-sentence: the model is told, or it would wait for ever.
+func TestMicrophoneThatStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{}, watchful)
+		c := r.meets(bridge.Open{})
+		for range 100 {
+			c.speak(loud(20 * time.Millisecond))
+			time.Sleep(20 * time.Millisecond)
+		}
+		end := r.since()
+		time.Sleep(5 * time.Second)
+		_, at := find[bridge.Speaking](c)
+		if len(at) != 1 || at[0]-end > 2*time.Second {
+			t.Errorf("answered at %v after %v", at, end)
+		}
+		m.heard(2 * time.Second)
+	})
+}
+
+// A server that remembers what it heard of a sentence hears some of it twice, and loses none of it.
+func TestServerThatRemembers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := emulator.Fault{On: emulator.OnSpeechStart, Nth: 2, After: 1500 * time.Millisecond, Times: 1, Drop: true}
+		r, m := emulated(t, emulator.Scenario{RememberSpeech: true, Faults: []emulator.Fault{f}}, watchful)
+		c := r.meets(bridge.Open{})
+		c.says(1500*time.Millisecond, 4*time.Second)
+		c.says(4*time.Second, 12*time.Second)
+		heard := m.saw(emulator.Heard)
+		if len(heard) != 2 || voiced(heard[1].PCM) < 4*time.Second {
+			t.Errorf("heard %d sentences, the last of %v", len(heard), voiced(heard[len(heard)-1].PCM))
+		}
+	})
+}
+
+// What else comes by the wire of Google disturbs nobody.
+func TestOddMessages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := emulator.Scenario{
+			UnknownFields: true, Int64Strings: true, EmptyMessages: true, SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
+		}
+		r, m := emulated(t, s, watchful)
+		c := r.meets(bridge.Open{})
+		var said []time.Duration
+		for i := range 15 {
+			said = append(said, time.Second+20*time.Millisecond*time.Duration(i))
+			c.says(said[i], 3*time.Second)
+		}
+		m.heard(said...)
+		if usage, _ := find[bridge.Usage](c); len(usage) != 15 || usage[14].Total.Total == 0 {
+			t.Errorf("%d counts of tokens", len(usage))
+		}
+		if failures, _ := find[bridge.Failure](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
+			t.Errorf("%d links, %v", len(m.saw(emulator.Opened)), failures)
+		}
+	})
+}
+
+// Without resumption there is no handle: a lost session begins anew, told of what was said, and nobody is waited for.
+func TestWithoutResumption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 1, After: time.Second, Times: 1, Drop: true}
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
+		c := r.meets(bridge.Open{Config: []byte(`{"voxgate":{"enableResumption":false}}`), Resumable: true})
+		if c.token() != "" {
+			t.Error("there is a resume token")
+		}
+		c.says(2*time.Second, 5*time.Second)
+		c.says(time.Second, 5*time.Second)
+		m.heard(2*time.Second, time.Second)
+		if links := m.saw(emulator.Opened); len(links) != 2 || links[1].Resumed || len(m.saw(emulator.Appended)) != 1 {
+			t.Errorf("%+v", links)
+		}
+		c.leaves()
+		time.Sleep(time.Second)
+		if n := len(m.saw(emulator.Closed)); n != 2 {
+			t.Errorf("%d of 2 links are closed", n)
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"voxgate/bridge/gemini"
+)
+
+const (
+	// leastQuestion is how much speech wants an answer. Less is a cough.
+	leastQuestion = 300 * time.Millisecond
+
+	// staleTime is how long something said waits for its answer, whatever is tried. Later nobody wants it any more.
+	staleTime = 25 * time.Second
+
+	// slowly is how much more time a model gets that thinks before it speaks.
+	slowly = 5
+)
+
+// expected is what the model should react to.
+type expected int
+
+const (
+	forNothing expected = iota
+	forSpeech           // the person has spoken
+	forText             // the person has typed
+	forTool             // a tool has answered
+	forMore             // the model was in the middle of its answer
+)
+
+// watch notices a model that has fallen silent. Each step is tried for a while before the next: a nudge, another link,
+// another session. Owned by the loop.
+type watch struct {
+	what      expected
+	stage     int
+	counts    [3]int // nudges, resumes, fresh sessions
+	heard     bool   // the model has heard the speech; a proactive one may choose not to answer
+	fruitless bool   // all was tried and nothing helped: what sounds like speech here may be none
+}
+
+// patience is how long the model may be silent.
+func (s *Session) patience() time.Duration {
+	if s.config.Profile.Slow {
+		return slowly * s.host.options.Stall
+	}
+	return s.host.options.Stall
+}
+
+// expect begins to wait for the model's answer.
+func (s *Session) expect(what expected) {
+	s.watch.what, s.watch.stage, s.watch.heard = what, 0, false
+	s.clock.set(alarmStale, max(staleTime, 3*s.patience()))
+	s.await(s.patience())
+}
+
+// await sets the time by which the model must have said something.
+func (s *Session) await(d time.Duration) {
+	if s.host.options.Stall > 0 && s.link.conn != nil {
+		s.clock.set(alarmStall, d)
+	}
+}
+
+// relax ends the wait: the model has answered, or need not.
+func (s *Session) relax() {
+	if s.watch.stage > 0 {
+		s.log.Info("the model answers again", "stage", s.watch.stage)
+	}
+	s.watch.what, s.watch.stage, s.watch.fruitless = forNothing, 0, false
+	s.clock.clear(alarmStall)
+	if s.link.conn != nil {
+		s.waited()
+	}
+}
+
+// alive looks what a message says of the model's health.
+func (s *Session) alive(m *gemini.ServerMessage) {
+	c := m.Content
+	switch {
+	case s.turn.generating:
+		s.watch.what = forMore
+		s.await(s.patience())
+	case s.watch.what == forMore:
+		s.relax()
+	case s.watch.what == forNothing:
+	case m.ToolCalls != nil, c != nil && (c.TurnComplete || c.GenerationComplete || c.Interrupted):
+		s.relax()
+	case c != nil && c.InputTranscription != "" || m.VoiceActivity != nil:
+		s.watch.heard = true
+		s.await(s.patience())
+	}
+}
+
+// onStall does the next thing that may help a model that does not answer.
+func (s *Session) onStall(ctx context.Context) {
+	w := &s.watch
+	if w.what == forNothing || !s.linked() || s.calling() {
+		return
+	}
+	if w.stage == 0 && (w.what != forSpeech || s.config.Options.Manual) {
+		w.stage = 1 // there is nothing to nudge with
+	}
+	w.stage++
+	switch {
+	case w.stage == 1:
+		w.counts[0]++
+		s.stalled("nudge", "Gemini has not reacted to what was said; it is told that the speech is over.")
+		if err := s.up.mark(AudioStreamEnd); err != nil {
+			s.log.Warn("nudge dropped", "err", err)
+		}
+		s.await(s.patience() / 2)
+	case w.fruitless:
+		s.surrender()
+	case w.stage == 2 && s.handle.text != "":
+		w.counts[1]++
+		s.stalled("resume", "Gemini does not answer; the session goes on over a new connection.")
+		s.drain.why = "stall"
+		s.replace(ctx)
+	case w.stage <= 3 && !(w.heard && s.config.Profile.Proactive):
+		w.stage = 3
+		w.counts[2]++
+		s.stalled("fresh", "Gemini does not answer; a fresh session is told what was said so far.")
+		s.forgetHandle()
+		s.drain.why = "stall"
+		s.replace(ctx)
+	default:
+		s.surrender()
+	}
+}
+
+// surrender gives up on an answer. The conversation goes on with the next thing that is said.
+func (s *Session) surrender() {
+	s.stalled("none", "Gemini did not answer, whatever was tried.")
+	s.up.answered()
+	s.relax()
+	s.watch.fruitless = true
+}
+
+func (s *Session) stalled(tried, message string) {
+	s.log.Warn("the model is silent", "tried", tried, "waits_for", s.watch.what)
+	s.notify(Log{Level: "warn", Message: message, Details: map[string]any{"stall": tried}})
+}
