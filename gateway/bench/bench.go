@@ -1,5 +1,5 @@
 // Package bench measures the gateway on the machine it runs on: the latency it adds, the CPU time and the memory a call
-// costs. The gateway, the emulator and, to compare with, a bare Pion echo server run as child processes of the same
+// costs, and what a person notices of faults. The gateway, the emulator and, to compare with, a bare Pion echo server run as child processes of the same
 // binary; the callers are Pion peers in this one.
 package bench
 
@@ -22,6 +22,8 @@ type options struct {
 	window   time.Duration
 	settle   time.Duration // from the last connection to the window's begin
 	answered float64       // the least share of the replies that must have come for a figure to count
+	faults   bool          // is what is measured
+	quick    bool
 }
 
 // Run measures and prints a Markdown table to stdout; its progress goes to stderr. It returns an error instead of a table
@@ -35,7 +37,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, "bench: "+format+"\n", args...) }
-	r := results{command: strings.Join(append([]string{"gateway bench"}, args...), " "), machine: machine(), began: time.Now(), options: o}
+	command := strings.Join(append([]string{"gateway bench"}, args...), " ")
+	if o.faults {
+		return measureFaults(ctx, o, command, stdout, progress)
+	}
+	r := results{command: command, machine: machine(), began: time.Now(), options: o}
 	progress("latency: %d beeps, %v", o.trials, time.Duration(o.trials)*trialLength)
 	if r.latency, err = measureLatency(ctx, o); err != nil {
 		return fmt.Errorf("latency: %w", err)
@@ -61,10 +67,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{trials: 200, sessions: []int{10, 50}, window: 20 * time.Second, settle: 3 * time.Second, answered: 0.99}
+	o := options{sessions: []int{10, 50}, window: 20 * time.Second, settle: 3 * time.Second, answered: 0.99}
 	f := flag.NewFlagSet("gateway bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.trials, "trials", o.trials, "`how many` beeps the latency is measured with, half a second each")
+	f.IntVar(&o.trials, "trials", 0, "`how many` beeps the latency is measured with, half a second each (default 200), or conversations with each fault (default 3)")
+	f.BoolVar(&o.faults, "faults", false, "measure what a person notices of faults between gateway and Gemini, in place of latency and cost")
 	f.Func("sessions", "`numbers` of calls at once to measure the cost of, comma separated (default 10,50)", func(v string) error {
 		o.sessions = nil
 		for _, item := range strings.Split(v, ",") {
@@ -78,13 +85,23 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return nil
 	})
 	f.DurationVar(&o.window, "window", o.window, "how `long` each cost is measured")
-	quick := f.Bool("quick", false, "a few seconds in all: shows that everything runs, the figures mean little")
+	f.BoolVar(&o.quick, "quick", false, "a few seconds in all: shows that everything runs, the figures mean little")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if *quick {
+	given := false
+	f.Visit(func(set *flag.Flag) { given = given || set.Name == "trials" })
+	switch {
+	case o.quick && o.faults:
+		o.trials = 1
+	case o.quick:
 		o.trials, o.sessions, o.window, o.settle = 4, []int{2}, time.Second, turnLength+200*time.Millisecond
 		o.answered = 0.8 // one hiccup of the machine is a large share of so short a time
+	case given:
+	case o.faults:
+		o.trials = 3
+	default:
+		o.trials = 200
 	}
 	switch {
 	case f.NArg() > 0:

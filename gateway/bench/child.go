@@ -25,9 +25,10 @@ type child struct {
 	url string
 	cmd *exec.Cmd
 
-	mu   sync.Mutex
-	tail []string // the last lines it has logged
-	read chan struct{}
+	mu     sync.Mutex
+	tail   []string  // the last lines it has logged
+	struck time.Time // when it has logged its first fault
+	read   chan struct{}
 }
 
 // startChild starts this binary with args and waits until it has logged its url.
@@ -90,6 +91,9 @@ func (c *child) follow(log io.Reader, urls chan<- string) {
 			}
 		}
 		c.mu.Lock()
+		if c.struck.IsZero() && strings.Contains(line, " msg=fault ") {
+			c.struck = time.Now()
+		}
 		c.tail = append(c.tail, line)
 		c.tail = c.tail[max(0, len(c.tail)-keptLines):]
 		c.mu.Unlock()
@@ -111,6 +115,13 @@ func (c *child) log() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strings.Join(c.tail, "\n")
+}
+
+// faulted is when an emulator's first fault has struck.
+func (c *child) faulted() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.struck
 }
 
 // stop ends the process and waits for it; one that does not end is killed.
@@ -139,11 +150,20 @@ func (s *service) stop() {
 // startGateway starts a gateway with an emulator behind it. The emulator hums instead of speaking: it finds no espeak-ng,
 // which would take CPU time from the gateway and is not the same everywhere.
 func startGateway(ctx context.Context, persona string) (*service, error) {
-	model, err := startChild(ctx, []string{"PATH="}, "emulate", "-addr", "127.0.0.1:0", "-persona", persona)
+	model, err := startModel(ctx, "-persona", persona)
 	if err != nil {
 		return nil, err
 	}
-	gateway, err := startChild(ctx, []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model.url}, "serve")
+	return startBefore(ctx, model, model.url)
+}
+
+func startModel(ctx context.Context, args ...string) (*child, error) {
+	return startChild(ctx, []string{"PATH="}, append([]string{"emulate", "-addr", "127.0.0.1:0"}, args...)...)
+}
+
+// startBefore starts a gateway that reaches the model at url. If that fails the model is stopped.
+func startBefore(ctx context.Context, model *child, url string) (*service, error) {
+	gateway, err := startChild(ctx, []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + url}, "serve")
 	if err != nil {
 		model.stop()
 		return nil, err

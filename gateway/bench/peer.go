@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ const connectTimeout = 20 * time.Second
 type peerOptions struct {
 	chat bool                                   // has a new question as soon as the last answer is over
 	hear func(arrived time.Time, p *rtp.Packet) // called for every packet; nil: packets are only counted
+	tell func(at time.Time, raw []byte)         // called for every message, which then is no failure whatever it says
+	open string                                 // the payload of CONNECT_GEMINI; "": the gateway's defaults
 }
 
 // peer is a caller: a WebRTC peer with a socket of its own, as every person has, and the data channel that the page opens.
@@ -35,6 +38,8 @@ type peer struct {
 	received atomic.Uint64 // RTP packets
 	channel  *webrtc.DataChannel
 	chat     bool
+	tell     func(at time.Time, raw []byte)
+	opening  string
 	socket   *websocket.Conn
 	messages chan message // of the socket, until the call stands
 	running  sync.WaitGroup
@@ -58,7 +63,10 @@ func newPeer(o peerOptions) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{pc: pc, chat: o.chat, next: rtp.Header{Version: 2}, messages: make(chan message, 64)}
+	p := &peer{
+		pc: pc, chat: o.chat, tell: o.tell, opening: cmp.Or(o.open, `{"initialConfig":{}}`),
+		next: rtp.Header{Version: 2}, messages: make(chan message, 64),
+	}
 	if err := p.open(o); err != nil {
 		pc.Close()
 		return nil, err
@@ -109,6 +117,10 @@ func (p *peer) listen(track *webrtc.TrackRemote, hear func(time.Time, *rtp.Packe
 
 // watch looks at a message of the gateway for bad news, and for the end of an answer.
 func (p *peer) watch(raw []byte) {
+	if p.tell != nil {
+		p.tell(time.Now(), raw)
+		return
+	}
 	if p.chat && bytes.Contains(raw, []byte(`"TURN_COMPLETE"`)) {
 		p.ask()
 	}
@@ -270,7 +282,7 @@ func (p *peer) converse(ctx context.Context, url string) error {
 		return err
 	}
 	p.running.Go(p.read)
-	if err := p.say("CONNECT_GEMINI", `{"initialConfig":{}}`); err != nil {
+	if err := p.say("CONNECT_GEMINI", p.opening); err != nil {
 		return err
 	}
 	raw, err := p.expect(ctx, "SETUP_COMPLETE")
