@@ -16,29 +16,32 @@ type breaker struct {
 	until time.Time // zero: closed
 }
 
-// admit lets a new conversation through, or says when to come back.
-func (b *breaker) admit() (retry time.Duration, ok bool) {
+// admit lets a new conversation through, or says when to come back. probe is set for one that finds out for all: it must
+// open, close or release the breaker.
+func (b *breaker) admit() (probe bool, retry time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if left := time.Until(b.until); left > 0 && !b.until.IsZero() {
-		return left, false
+	if b.until.IsZero() {
+		return false, 0
 	}
-	if !b.until.IsZero() {
-		b.until = time.Now().Add(quotaPause) // this one finds out, the next ones wait for it
+	if left := time.Until(b.until); left > 0 {
+		return false, left
 	}
-	return 0, true
+	b.until = time.Now().Add(quotaPause) // the others wait for this one
+	return true, 0
 }
 
 // open keeps new conversations away for a while.
-func (b *breaker) open() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.until = time.Now().Add(quotaPause)
-}
+func (b *breaker) open() { b.set(time.Now().Add(quotaPause)) }
 
 // close lets them through again: Gemini has taken one.
-func (b *breaker) close() {
+func (b *breaker) close() { b.set(time.Time{}) }
+
+// release lets the next one find out: this one has failed for another reason.
+func (b *breaker) release() { b.set(time.Now()) }
+
+func (b *breaker) set(until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.until = time.Time{}
+	b.until = until
 }

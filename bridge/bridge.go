@@ -42,8 +42,9 @@ type (
 	SetupComplete struct {
 		SessionID       string
 		Model           string
+		Update          bool // it answers an [UpdateConfig]
 		Resumed         bool
-		ResumeToken     string // empty if the conversation is not resumable
+		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
 		Received        []string // after a resume: the ids that [Session.Arrived] was given, the newest 256

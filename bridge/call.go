@@ -40,6 +40,8 @@ type answered struct {
 	response json.RawMessage
 	came     int       // ticks
 	sent     int       //
+	at       time.Time // when it was sent
+	spoken   bool      // the model has gone on to speak: the person knows of it
 	orphaned time.Time // when a session took over that never saw the call; zero: none has
 }
 
@@ -50,6 +52,9 @@ const (
 	// sameCall is how long after such a session took over the same question gets the same answer: it asks again what the
 	// one before has asked, and a tool that sends a message must not send it twice.
 	sameCall = 30 * time.Second
+
+	// underWay is how long an answer may take to Gemini. A handle that comes sooner may have been given before it.
+	underWay = time.Second
 
 	// blockingTimeout is how long a tool may take that the model waits for: it hears nothing meanwhile, and
 	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
@@ -90,13 +95,15 @@ func (s *Session) onToolCalls(ctx context.Context, wanted []gemini.FunctionCall)
 	s.gate()
 	if len(asked) > 0 {
 		s.notify(ToolCall{asked})
+	} else if !s.calling() {
+		s.expect(forTool)
 	}
 }
 
-// first is the answer that the same question got from the session before.
+// first is the answer that the same question got from the session before, if the person has not heard of it yet.
 func (s *Session) first(call tools.Call) json.RawMessage {
 	for i, a := range s.answers {
-		if !a.orphaned.IsZero() && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && bytes.Equal(a.call.Args, call.Args) {
+		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && bytes.Equal(a.call.Args, call.Args) {
 			s.answers = slices.Delete(s.answers, i, i+1)
 			return a.response
 		}
@@ -183,7 +190,7 @@ func (s *Session) respond(call tools.Call, came int, response json.RawMessage) {
 	if len(s.answers) == maxAnswers {
 		s.answers = slices.Delete(s.answers, 0, 1)
 	}
-	s.answers = append(s.answers, answered{call: call, response: response, came: came, sent: s.ticks})
+	s.answers = append(s.answers, answered{call: call, response: response, came: came, sent: s.ticks, at: time.Now()})
 	s.send(call, came, response)
 }
 
@@ -207,8 +214,16 @@ func (s *Session) repeatAnswers() {
 // forgetAnswers drops those that the session behind the newest handle knows.
 func (s *Session) forgetAnswers() {
 	s.answers = slices.DeleteFunc(s.answers, func(a answered) bool {
-		return a.orphaned.IsZero() && a.sent < s.handle.tick || !a.orphaned.IsZero() && time.Since(a.orphaned) >= sameCall
+		known := a.sent < s.handle.tick && (a.spoken || time.Since(a.at) >= underWay)
+		return a.orphaned.IsZero() && known || !a.orphaned.IsZero() && time.Since(a.orphaned) >= sameCall
 	})
+}
+
+// settleAnswers notes that the model has gone on to speak.
+func (s *Session) settleAnswers() {
+	for i := range s.answers {
+		s.answers[i].spoken = true
+	}
 }
 
 // answer takes a client's answer to a call.
@@ -261,11 +276,7 @@ func (s *Session) cancelCalls(ids []string) {
 
 // tellStopped tells the client that nobody wants these answers any more, now or when it is back.
 func (s *Session) tellStopped(ids []string) {
-	if s.state == StateParked {
-		s.stopped = append(s.stopped, ids...)
-		return
-	}
-	s.notify(ToolCallCancellation{ids})
+	s.tell(ToolCallCancellation{ids})
 }
 
 // orphanCalls cancels the calls that the session behind the newest handle has never seen. What was answered of those is

@@ -31,9 +31,9 @@ const (
 type ear struct {
 	vad      media.VAD
 	speaking bool
-	since    time.Time // when speaking last changed
-	began    time.Time // when it last began
 	speeches int       // that have begun
+	began    time.Time // when the last speech did
+	ended    time.Time // when the last one did, unless speaking
 	last     time.Time // when audio last came
 
 	manual  bool // the client marks speech itself
@@ -53,29 +53,40 @@ func (e *ear) hear(pcm []int16, rate int) (began, ended bool) {
 	}
 	now := e.vad.Hear(pcm, rate)
 	began, ended = now && !e.speaking, !now && e.speaking
-	if began || ended {
-		e.speaking, e.since = now, e.last
-	}
 	if began {
-		e.began = e.last
+		e.speaking, e.began = true, e.last
 		e.speeches++
+	}
+	if ended {
+		e.speaking, e.ended = false, e.last
 	}
 	return began, ended
 }
 
+// speech is the number of the speech that a chunk belongs to which has just been heard; 0: it is silence.
+func (e *ear) speech() int {
+	if e.speaking || e.speeches > 0 && e.last.Sub(e.ended) <= trail {
+		return e.speeches
+	}
+	return 0
+}
+
 // voiced is how much of the present or last speech was loud. Who marks speech by hand means it.
 func (e *ear) voiced() time.Duration {
-	if e.manual {
-		return time.Since(e.since)
+	switch {
+	case !e.manual:
+		return e.vad.Voiced()
+	case e.speaking:
+		return time.Since(e.began)
 	}
-	return e.vad.Voiced()
+	return e.ended.Sub(e.began)
 }
 
 // begin is told of speech, and returns what was said just before.
 func (e *ear) begin() []item {
 	before := e.before
 	e.before, e.kept = nil, 0
-	e.speaking, e.since, e.began = true, time.Now(), time.Now()
+	e.speaking, e.began = true, time.Now()
 	e.speeches++
 	return before
 }
@@ -84,7 +95,7 @@ func (e *ear) begin() []item {
 func (e *ear) end() bool {
 	was := e.speaking
 	if was {
-		e.speaking, e.since = false, time.Now()
+		e.speaking, e.ended = false, time.Now()
 		e.vad.End()
 	}
 	return was
@@ -101,87 +112,4 @@ func (e *ear) keep(it item) []item {
 		e.before = slices.Delete(e.before, 0, 1)
 	}
 	return e.old
-}
-
-// ring is what was sent of the turn that the model has not answered, oldest first; without such a turn the newest lead,
-// with which the next one begins. Guarded by uplink.mu.
-type ring struct {
-	open  bool
-	items []item
-	held  time.Duration // of the audio in items
-	known int           // items at the front that the model has acted on, by calling a tool
-	old   []item        // what was cut off last
-}
-
-// add takes an item that was sent, and returns what need not be kept.
-func (r *ring) add(it item, e *ear) (old []item) {
-	switch {
-	case it.typed():
-		r.open = true
-	case it.message != nil:
-		if !r.open {
-			return nil
-		}
-	case r.open && !it.keep && (it.at.Before(e.began.Add(-lead)) || it.at.After(e.began)):
-		r.old = append(r.old[:0], it)
-		return r.old
-	}
-	r.items = append(r.items, it)
-	r.held += it.duration()
-	if !r.open {
-		return r.trim(lead)
-	}
-	return r.trim(maxRing)
-}
-
-// trim cuts off the oldest until it is no more than limit, nor than so many items as typing can make. What it returns is
-// good until the next call.
-func (r *ring) trim(limit time.Duration) (old []item) {
-	n, held := 0, r.held
-	for ; held > limit || len(r.items)-n > int(maxRing/chunk)+maxUrgent; n++ {
-		held -= r.items[n].duration()
-	}
-	r.old = append(r.old[:0], r.items[:n]...)
-	r.items = slices.Delete(r.items, 0, n)
-	r.held = held
-	r.known = max(0, r.known-n)
-	return r.old
-}
-
-// forget drops what the model has acted on, once there is a handle that knows it.
-func (r *ring) forget(e *ear) (old []item) {
-	for _, it := range r.items[:r.known] {
-		r.held -= it.duration()
-	}
-	r.old = append(r.old[:0], r.items[:r.known]...)
-	r.items = slices.Delete(r.items, 0, r.known)
-	r.known = 0
-	r.open = r.open && (e.speaking || slices.ContainsFunc(r.items, func(it item) bool { return it.keep || it.typed() }))
-	return r.old
-}
-
-// answered empties the ring but for what is being said.
-func (r *ring) answered(e *ear) (old []item) {
-	keep := lead
-	if r.open = e.speaking; r.open {
-		keep += time.Since(e.since)
-	}
-	old = r.trim(keep)
-	open := r.open
-	r.items = slices.DeleteFunc(r.items, func(it item) bool { return it.typed() || it.message != nil && !open })
-	r.known = 0
-	return old
-}
-
-// take empties the ring of a turn without an answer.
-func (r *ring) take() (again []item, speech time.Duration) {
-	if !r.open {
-		return nil, 0
-	}
-	again, speech = r.items, r.held
-	for i := range again {
-		again[i].keep = true
-	}
-	r.items, r.held, r.known = nil, 0, 0
-	return again, speech
 }

@@ -174,4 +174,7 @@ func dialFailure(err error, used bool) *Error {
 
 // closeInvalidPayload is the first of the close codes by which Gemini ends a session for a reason of its own (RFC 6455
 // section 7.4.1): 1007, 1008, 1011. Those below it, and 1006, are the network's.
-const closeInvalidPayload = 1007
+const (
+	closeInvalidPayload = 1007
+	closeAbnormal       = 1006 // stands for no close frame at all
+)

@@ -12,7 +12,7 @@ import (
 const (
 	// firstBackoff is the longest pause before the second dial; each further one doubles it, up to lastBackoff.
 	firstBackoff = 250 * time.Millisecond
-	lastBackoff  = 4 * time.Second
+	lastBackoff  = 2 * time.Second // somebody waits
 
 	// calm is how long a link must live before the failures before it are forgiven; a session that dies at once each time
 	// would otherwise be dialled for ever.
@@ -23,6 +23,7 @@ const (
 	// open, which it does for a while when the network has cut it.
 	maxStrikes = 3
 	strikeTime = 3 * time.Second
+	silentTime = 12 * time.Second // after a loss without a close frame: then the server may have noticed nothing
 
 	// maxDeaths is how often a session may die right after it was resumed before the handle is blamed: some are poisoned,
 	// and each resume with them dies alike.
@@ -51,8 +52,16 @@ type failures struct {
 	strikes int       // refusals by Gemini and links that died at once, since it was last told less
 	struck  time.Time // when the first of those was
 	deaths  int       // links that Gemini closed at once
+	silent  bool      // the last link was lost without a close frame
 	step    step
+	first   time.Time
 	last    error
+}
+
+func (f *failures) begin() {
+	if f.first.IsZero() {
+		f.first = time.Now()
+	}
 }
 
 func (f *failures) strike() {
@@ -63,12 +72,21 @@ func (f *failures) strike() {
 }
 
 // out tells whether Gemini was told the same often enough.
-func (f *failures) out() bool { return f.strikes >= maxStrikes && time.Since(f.struck) >= strikeTime }
+func (f *failures) out() bool {
+	patience := strikeTime
+	if f.silent {
+		patience = silentTime
+	}
+	return (f.strikes >= maxStrikes || f.deaths >= maxDeaths) && time.Since(f.struck) >= patience
+}
 
 // causeOf says what a failure means for the next dial. reached is false if Gemini never answered.
 func causeOf(err error) (cause gemini.Cause, reached bool) {
-	if e := (interface{ Cause() gemini.Cause })(nil); errors.As(err, &e) {
+	if e := refusal(nil); errors.As(err, &e) {
 		return e.Cause(), true
+	}
+	if errors.Is(err, gemini.ErrCredentials) || errors.Is(err, gemini.ErrNoKey) || errors.Is(err, gemini.ErrNoProject) {
+		return gemini.Auth, false
 	}
 	return gemini.Lost, errors.Is(err, context.DeadlineExceeded)
 }
@@ -78,23 +96,27 @@ func (s *Session) onLost(err error) {
 	f := &s.link.failures
 	young := time.Since(s.link.since) < calm
 	cause, _ := causeOf(err)
-	s.unlink() // forgives after a calm time
-	f.last = err
-	if t := s.trial; t != nil && cause == gemini.Fatal { // the change was refused, not the conversation
+	if s.trial != nil && cause == gemini.Fatal { // the change was refused, not the conversation
 		s.rejected(err)
 		cause = gemini.Lost
 	}
+	s.unlink() // forgives after a calm time
+	f.last = err
+	closed := (*gemini.CloseError)(nil)
+	byGemini := errors.As(err, &closed) && closed.Code >= closeInvalidPayload
+	f.silent = !errors.As(err, &closed) || closed.Code == closeAbnormal
 	if cause == gemini.Quota || cause == gemini.Fatal || cause == gemini.Auth {
 		s.giveUp(err)
 		return
 	}
 	if young {
+		f.begin()
 		f.row++
 		f.strike()
-		if closed := (*gemini.CloseError)(nil); errors.As(err, &closed) && closed.Code >= closeInvalidPayload {
-			f.deaths++ // by Gemini, not by the network
+		if byGemini {
+			f.deaths++ // not by the network
 		}
-		if f.deaths >= maxDeaths || f.out() {
+		if f.out() {
 			s.less()
 		}
 	}
@@ -104,6 +126,7 @@ func (s *Session) onLost(err error) {
 // onDialFailed acts on a dial that failed.
 func (s *Session) onDialFailed(d dialled) {
 	f := &s.link.failures
+	f.begin()
 	f.row++
 	f.dials++
 	f.last = d.err
@@ -114,7 +137,7 @@ func (s *Session) onDialFailed(d dialled) {
 		s.forgetHandle()
 	case d.update && cause != gemini.Quota && (cause != gemini.Lost || f.dials >= maxStrikes):
 		s.updates = s.updates[1:] // the old configuration goes on with the handle there is
-		s.notify(SetupFailed{updateFailed(d.err)})
+		s.tell(SetupFailed{updateFailed(d.err)})
 		f.dials = 0
 	case cause == gemini.Quota && s.link.setUp: // our own last link may still be counted
 		s.host.breaker.open()
@@ -145,13 +168,18 @@ func (s *Session) onDialFailed(d dialled) {
 // less has the next dial tell Gemini less.
 func (s *Session) less() {
 	f := &s.link.failures
-	f.strikes = 0
+	if f.deaths >= maxDeaths { // it may be what they died of
+		s.up.answered()
+		s.letGo()
+		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
+	}
+	f.strikes, f.deaths = 0, 0
 	switch {
 	case f.step < stepSeeded && s.handle.text != "":
 		f.step = stepSeeded
 	case f.step < stepBare:
 		f.step = stepBare
-	default:
+	case time.Since(f.first) >= gapEnd:
 		s.giveUp(f.last)
 	}
 	s.forgetHandle()
@@ -168,6 +196,7 @@ func (s *Session) giveUp(err error) {
 	failure := dialFailure(err, s.link.setUp)
 	if failure.Code == CodeBusy {
 		s.host.breaker.open()
+		s.probe = false
 		failure.Retry = quotaPause
 	}
 	s.end(failure)

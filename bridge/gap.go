@@ -24,12 +24,18 @@ const (
 //go:embed one-moment.pcm
 var oneMoment []byte
 
+// sayAgain is "Gemini did not answer. Please say it again.", made likewise.
+//
+//go:embed say-again.pcm
+var sayAgain []byte
+
 // gap is a time in which the model cannot answer. Owned by the loop.
 type gap struct {
 	since   time.Time // zero: none
 	toned   time.Time // when the last tone was
 	spoken  bool
 	told    bool // the caller was told
+	soft    bool // without sounds: perhaps nobody waits
 	longest time.Duration
 }
 
@@ -84,7 +90,7 @@ func (s *Session) onGap() {
 	}
 	switch {
 	case waiting >= gapSentence && !s.gap.spoken:
-		s.gap.spoken = true
+		s.gap.spoken = !s.gap.soft
 		s.sound(voice(oneMoment))
 	case time.Since(s.gap.toned) >= toneEvery:
 		s.gap.toned = time.Now()
@@ -99,7 +105,7 @@ func (s *Session) onGap() {
 
 // sound plays what is not the model's, unless its voice is still to be heard.
 func (s *Session) sound(pcm []int16) {
-	if s.config.TextOnly || s.playout.Queued() > 0 {
+	if s.config.TextOnly || s.gap.soft || s.playout.Queued() > 0 {
 		return
 	}
 	if err := s.playout.WritePCM(pcm); err != nil {

@@ -26,13 +26,14 @@ const (
 type history struct {
 	mu      sync.Mutex
 	entries []said
-	runes   int
 }
 
 // said is an entry, and the number of its turn: a question and its answer have the same.
 type said struct {
 	Entry
-	turn int
+	turn    int
+	ahead   string // of an answer: what was made of it and not heard yet
+	written bool   // of a question: some of it was typed
 }
 
 const (
@@ -40,47 +41,91 @@ const (
 	roleAssistant = "assistant"
 )
 
-// add appends text to what a side says in a turn.
-func (h *history) add(turn int, role, text string) {
-	if text == "" {
-		return
+// heard adds to what the person has said in a turn, as the model has understood it.
+func (h *history) heard(turn int, text string) {
+	if text != "" {
+		h.edit(turn, roleUser, func(e *said) { e.Content += text })
 	}
+}
+
+// typed adds a text to what the person says in a turn.
+func (h *history) typed(turn int, text string) {
+	h.edit(turn, roleUser, func(e *said) {
+		if e.Content != "" {
+			e.Content += "\n"
+		}
+		e.Content += text
+		e.written = true
+	})
+}
+
+// unsay forgets what the model has understood of a turn: it is said again, and will be understood again.
+func (h *history) unsay(turn int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.runes += utf8.RuneCountInString(text)
-	if e := h.find(turn, role); e != nil {
-		e.Content += text
-	} else {
+	h.entries = slices.DeleteFunc(h.entries, func(e said) bool { return e.turn == turn && e.Role == roleUser && !e.written })
+}
+
+// answer adds to what the model says in a turn, before it is heard.
+func (h *history) answer(turn int, text string) {
+	if text != "" {
+		h.edit(turn, roleAssistant, func(e *said) { e.ahead += text })
+	}
+}
+
+// played notes that a text was heard, and how much of the voice so far.
+func (h *history) played(turn int, text string, voice time.Duration) {
+	h.edit(turn, roleAssistant, func(e *said) {
+		if !e.Cut {
+			e.Content += text
+			e.ahead = strings.TrimPrefix(e.ahead, text)
+		}
+		e.Played = max(e.Played, voice)
+	})
+}
+
+// cut notes that an answer ends after so much of its voice, and that there should have been more. voice below zero: as far
+// as is known.
+func (h *history) cut(turn int, voice time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.find(turn, roleAssistant); e != nil {
+		e.ahead, e.Cut = "", true
+		e.Played = max(e.Played, voice)
+	}
+}
+
+// edit changes what a side has said in a turn, and keeps within the bounds.
+func (h *history) edit(turn int, role string, change func(*said)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.find(turn, role)
+	if e == nil {
 		now := time.Now()
 		if n := len(h.entries); n > 0 && h.entries[n-1].Time.After(now) {
 			now = h.entries[n-1].Time // the wall clock was set back
 		}
-		h.entries = append(h.entries, said{Entry{Role: role, Content: text, Time: now}, turn})
+		h.entries = append(h.entries, said{Entry: Entry{Role: role, Time: now}, turn: turn})
+		e = &h.entries[len(h.entries)-1]
 	}
-	for len(h.entries) > maxEntries || h.runes > maxRunes && len(h.entries) > 1 {
-		h.runes -= utf8.RuneCountInString(h.entries[0].Content)
-		h.entries = slices.Delete(h.entries, 0, 1)
+	change(e)
+	runes := 0
+	for i, e := range slices.Backward(h.entries) {
+		runes += utf8.RuneCountInString(e.Content) + utf8.RuneCountInString(e.ahead)
+		if len(h.entries)-i > maxEntries || runes > maxRunes && i < len(h.entries)-1 {
+			h.entries = slices.Delete(h.entries, 0, i+1)
+			break
+		}
 	}
-	if last := &h.entries[len(h.entries)-1]; h.runes > maxRunes { // one entry alone
-		runes := []rune(last.Content)
-		last.Content = string(runes[len(runes)-maxRunes:])
-		h.runes = maxRunes
+	if last := &h.entries[len(h.entries)-1]; len(last.Content) > maxRunes { // one entry alone
+		all := []rune(last.Content)
+		last.Content = string(all[max(0, len(all)-maxRunes):])
 	}
-}
-
-// line adds a typed text to what the person says in a turn.
-func (h *history) line(turn int, text string) {
-	h.mu.Lock()
-	if e := h.find(turn, roleUser); e != nil {
-		text = "\n" + text
-	}
-	h.mu.Unlock()
-	h.add(turn, roleUser, text)
 }
 
 // find returns what a side has said in a turn. Needs mu.
 func (h *history) find(turn int, role string) *said {
-	for i := len(h.entries) - 1; i >= 0 && h.entries[i].turn >= turn; i-- {
+	for i := len(h.entries) - 1; i >= 0; i-- {
 		if e := &h.entries[i]; e.turn == turn && e.Role == role {
 			return e
 		}
@@ -88,22 +133,15 @@ func (h *history) find(turn int, role string) *said {
 	return nil
 }
 
-// played notes how much was heard of an answer's voice, and whether that was not all.
-func (h *history) played(turn int, d time.Duration, cut bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e := h.find(turn, roleAssistant); e != nil {
-		e.Played, e.Cut = max(e.Played, d), e.Cut || cut
-	}
-}
-
 // list is a copy of the entries.
 func (h *history) list() []Entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	entries := make([]Entry, len(h.entries))
-	for i, e := range h.entries {
-		entries[i] = e.Entry
+	entries := make([]Entry, 0, len(h.entries))
+	for _, e := range h.entries {
+		if e.Content != "" { // else nobody has heard it
+			entries = append(entries, e.Entry)
+		}
 	}
 	return entries
 }
@@ -111,7 +149,7 @@ func (h *history) list() []Entry {
 func (h *history) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.entries, h.runes = nil, 0
+	h.entries = nil
 }
 
 // between is what was said after one turn and before another, as a model is told of it: the newest of it, roles in turn.
@@ -129,7 +167,10 @@ func (h *history) between(after, before int) []gemini.Content {
 		if e.Role == roleAssistant {
 			role = "model"
 		}
-		text := strings.TrimSpace(e.Content)
+		text := strings.TrimSpace(e.Content + e.ahead)
+		if text == "" {
+			continue
+		}
 		size += len(text)
 		if len(turns) == seedEntries || size > seedBytes {
 			break

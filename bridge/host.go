@@ -67,10 +67,11 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if err != nil {
 		return AsError(err)
 	}
-	if retry, ok := h.breaker.admit(); !ok {
+	probe, retry := h.breaker.admit()
+	if retry > 0 {
 		return &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 	}
-	s, err := h.open(config, o.Resumable && h.options.Park > 0 && config.Options.Resumption)
+	s, err := h.open(config, o.Resumable && h.options.Park > 0, probe)
 	if err != nil {
 		return err
 	}
@@ -78,13 +79,14 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 }
 
 // open starts a session.
-func (h *Host) open(config setup.Config, resumable bool) (*Session, error) {
+func (h *Host) open(config setup.Config, resumable, probe bool) (*Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return nil, ErrShutdown
 	}
 	s := newSession(h, config, resumable)
+	s.probe = probe
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	ctx, stop := context.WithCancelCause(context.Background())
 	h.sessions[s] = stop
@@ -148,6 +150,15 @@ func (h *Host) newToken(s *Session, used string) string {
 	}
 	h.tokens[s.tokens.current] = s
 	return token
+}
+
+// void makes the tokens of a session worthless.
+func (h *Host) void(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.tokens, s.tokens.previous)
+	delete(h.tokens, s.tokens.current)
+	s.tokens = tokens{}
 }
 
 // forget drops an ended session and its tokens.

@@ -498,3 +498,22 @@ func TestWithoutResumption(t *testing.T) {
 		}
 	})
 }
+
+// A model that thinks for long is waited for.
+func TestThinkingModelIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
+		l.handle("h")
+		c.typed("why is there something?")
+		time.Sleep(29 * time.Second)
+		if got := c.tried(); got != "" {
+			t.Errorf("tried %s", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := c.tried(); got != "resume" {
+			t.Errorf("tried %s", got)
+		}
+		r.up.forget()
+	})
+}

@@ -74,7 +74,7 @@ func (l *link) stop() {
 
 // down is the state without a link: with a handle the next one resumes, without it begins anew.
 func (s *Session) down() State {
-	if s.handle.text == "" || s.clearing > 0 {
+	if s.handle.text == "" || s.clearing {
 		return StateReseeding
 	}
 	return StateResuming
@@ -90,18 +90,14 @@ func (s *Session) dial(parent context.Context) {
 	l.busy = true
 	l.cancel = cancel
 	d := dialled{epoch: l.epoch, config: s.config, handle: s.handle.text}
-	if len(s.updates) > 0 {
+	if len(s.updates) > 0 && l.setUp {
 		d.config, d.update = s.updates[0].config, true
 	}
-	if d.config.Model != s.config.Model || s.clearing > 0 {
+	if d.config.Model != s.config.Model || !d.config.Options.Resumption || s.clearing {
 		d.handle = "" // the model cannot change on a resume
 	}
-	if d.handle == "" && s.clearing == 0 && l.step < stepBare {
-		before := s.unanswered()
-		if l.deaths >= maxDeaths {
-			before = s.question() // it may be what they died of
-		}
-		d.history = s.history.between(0, before)
+	if d.handle == "" && !s.clearing && l.step < stepBare {
+		d.history = s.history.between(0, s.unanswered())
 	}
 	switch {
 	case !l.setUp || s.state == StateParked:
@@ -148,6 +144,15 @@ func (s *Session) unlink() {
 	s.link.stop()
 	s.drain = drain{}
 	s.clock.clear(alarmAge, alarmDrain, alarmFresh, alarmStall, alarmRetry)
+	if s.state != StateParked {
+		s.clock.clear(alarmStale) // what was said waits as long as the gap may last
+	}
+	s.working = false
+	if s.trial != nil { // the next link finds out
+		s.clock.clear(alarmTrial)
+		s.adopt(s.trial.old)
+		s.trial = nil
+	}
 	if s.turn.open {
 		if !s.turn.cut {
 			s.completeTurn(true)
@@ -174,6 +179,7 @@ func (s *Session) onDialled(ctx context.Context, d dialled) {
 		s.onDialFailed(d)
 	default:
 		s.host.breaker.close()
+		s.probe = false
 		s.onLinked(ctx, d)
 	}
 }
@@ -183,7 +189,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 	l := &s.link
 	first, fresh := !l.setUp, d.handle == ""
 	l.busy, l.conn, l.since, l.setUp = false, d.conn, time.Now(), true
-	if s.watch.stage == 0 {
+	if s.watch.stage == 0 || s.watch.aside {
 		s.waited()
 	}
 	if s.state != StateParked {
@@ -201,7 +207,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 		s.log.Info("session begun anew", "told_turns", len(d.history), "dials", l.dials)
 		if d.config.Model != s.config.Model {
 			s.warn("The model has changed, so a fresh session goes on; it was told what was said so far.")
-		} else if s.clearing == 0 {
+		} else if !s.clearing && s.config.Options.Resumption {
 			s.fail(CodeResumptionFailed, "The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
 		}
 	default:
@@ -210,20 +216,21 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 	}
 	s.adopt(d.config)
 	s.catchUp(fresh)
-	s.startLink(ctx, d.conn) // writes at once
+	s.startLink(ctx, d) // writes at once
 	s.clock.set(alarmAge, maxAge)
 	switch {
 	case d.update:
 		s.updates = s.updates[1:]
-		s.notify(s.setupComplete(false))
+		s.updated()
 	case first:
-		if s.resumable {
-			s.token = s.host.newToken(s, "")
+		done := s.setupComplete()
+		if s.resumable() {
+			done.ResumeToken = s.host.newToken(s, "")
 		}
-		s.notify(s.setupComplete(false))
+		s.notify(done)
 	}
-	for ; s.clearing > 0; s.clearing-- {
-		s.notify(History{[]Entry{}})
+	for s.clearing = false; s.cleared > 0; s.cleared-- {
+		s.tell(History{[]Entry{}})
 	}
 	s.update()
 }
@@ -237,17 +244,22 @@ func (s *Session) catchUp(fresh bool) {
 			s.log.Info("told what the handle does not know", "turns", len(missed))
 		}
 	}
+	s.repeatAnswers()
+	s.gate()
+	again, lost := s.up.rewind(fresh)
+	if again > 0 {
+		s.log.Info("said again", "speech", again.Round(time.Millisecond))
+		s.history.unsay(s.question())
+	}
+	if lost > 0 {
+		s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", lost.Seconds()))
+	}
 	if change, ok := s.base.InPlace(s.config); !fresh && ok && change != nil {
 		s.up.first(gemini.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
 	}
-	s.repeatAnswers()
-	s.gate()
-	again := s.up.rewind()
-	if again > 0 {
-		s.log.Info("said again", "speech", again.Round(time.Millisecond))
-	}
 	if s.watch.what != forNothing {
 		s.watch.heard = false
+		s.clock.set(alarmStale, s.shelfLife())
 		s.await(s.patience() + again/replaySpeed)
 	}
 }
@@ -269,13 +281,14 @@ func (s *Session) onHeard(ctx context.Context, h heard) {
 }
 
 // startLink starts the reader and the writer of a new link.
-func (s *Session) startLink(parent context.Context, conn *gemini.Conn) {
+func (s *Session) startLink(parent context.Context, d dialled) {
+	conn := d.conn
 	ctx, cancel := context.WithCancel(parent)
 	s.link.cancel = cancel
 	epoch := s.link.epoch
 	s.link.running.Go(func() { s.read(ctx, epoch, conn) })
 	s.link.running.Go(func() {
-		err := s.write(ctx, conn)
+		err := s.write(ctx, conn, d.config)
 		if err == nil {
 			return
 		}
@@ -321,8 +334,8 @@ func (s *Session) read(ctx context.Context, epoch int, conn *gemini.Conn) {
 	}
 }
 
-// write sends what waits in the uplink. It is the only writer of conn.
-func (s *Session) write(ctx context.Context, conn *gemini.Conn) error {
+// write sends what waits in the uplink, in the form that the model of config takes. It is the only writer of conn.
+func (s *Session) write(ctx context.Context, conn *gemini.Conn, config setup.Config) error {
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
@@ -340,14 +353,23 @@ func (s *Session) write(ctx context.Context, conn *gemini.Conn) error {
 			}
 			continue
 		}
-		var err error
-		if it.message != nil {
-			err = conn.Send(ctx, *it.message)
-		} else {
-			err = conn.SendAudio(ctx, it.pcm, it.rate)
-		}
-		if err != nil {
+		if err := send(ctx, conn, config, it); err != nil {
 			return err
 		}
 	}
+}
+
+func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it item) error {
+	switch {
+	case it.pcm != nil:
+		return conn.SendAudio(ctx, it.pcm, it.rate)
+	case it.message != nil:
+		return conn.Send(ctx, *it.message)
+	}
+	for _, m := range config.Typed(it.turn.Parts, it.turn.TurnComplete) {
+		if err := conn.Send(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,20 +80,33 @@ func TestStrikes(t *testing.T) {
 	})
 }
 
+// A session that dies whenever it is resumed is first told less, and then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		// With the handle once more, then without, then with nothing said of the conversation.
-		for _, handle := range []string{"h", "", ""} {
+		begin := r.since()
+		fresh := 0
+		for {
 			l.handle("h")
+			time.Sleep(4 * time.Second) // longer than a passing outage, shorter than any calm
 			l.end(1011, "Internal error encountered.")
-			l = r.up.next().dialledFor("", handle).accept()
-			synctest.Wait()
+			select {
+			case l = <-r.up.links:
+				l.accept()
+				if l.setup.SessionResumption.Handle == "" {
+					fresh++
+				}
+				continue
+			case <-c.over:
+			}
+			break
 		}
-		l.end(1011, "Internal error encountered.")
 		if e := c.fails(bridge.CodeWebSocketError); e.Status != 1011 {
 			t.Errorf("status %d", e.Status)
+		}
+		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
+			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
 		}
 		r.up.idle()
 	})
@@ -440,13 +454,13 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 			m := r.up.next().accept()
 			l.resume()
 			if newer {
-				m.answered(`a weather {"x":1}`)
+				m.answered(`a weather {"x":1}`, `b rm {"error":"there is no tool \"rm\" here"}`) // it may not have had that
 			} else {
 				m.answered()
 			}
 			time.Sleep(10 * time.Second)
 			// The model has answered neither of the texts.
-			if got := m.said(); newer && got != "tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
+			if got := m.said(); newer && got != "tool, tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
 				t.Errorf("%q came", got)
 			}
 		})
@@ -468,5 +482,118 @@ func TestCallAcrossAFreshSession(t *testing.T) {
 		c.late("a", "")
 		time.Sleep(time.Minute)
 		n.answered()
+	})
+}
+
+// outage has every dial's set-up refused until a time has passed or one comes without a handle, and returns the link after
+// that and how many had one.
+func (r *rig) outage(d time.Duration) (l *link, resumes int) {
+	r.t.Helper()
+	begin := r.since()
+	for {
+		l = r.up.next()
+		if l.setup.SessionResumption.Handle == "" || r.since()-begin >= d {
+			return l, resumes
+		}
+		resumes++
+		l.end(1011, "Internal error encountered.")
+	}
+}
+
+// A session that Gemini refuses to resume three times is begun anew, but not before a passing trouble has passed.
+func TestThreeRefusals(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		time.Sleep(11 * time.Second)
+		begin := r.since()
+		l.end(1011, "Internal error encountered.")
+		m, resumes := r.outage(time.Minute)
+		if took := r.since() - begin; resumes < 3 || took < 3*time.Second || took > 8*time.Second {
+			t.Errorf("begun anew after %v and %d refusals", took, resumes)
+		}
+		m.accept()
+		time.Sleep(3 * time.Second)
+		c.works(m)
+	})
+}
+
+// When the network has cut a link, the server may hold it for a while, and refuse the handle: the handle is kept.
+func TestHandleIsKeptWhileTheServerHoldsTheOldLink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		time.Sleep(11 * time.Second)
+		l.cut()
+		m, _ := r.outage(10 * time.Second)
+		m.dialledFor("", "h").accept()
+		time.Sleep(4 * time.Second)
+		c.works(m)
+	})
+}
+
+// A question that kills each session that hears it is dropped, and the client is told.
+func TestPoison(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		time.Sleep(11 * time.Second)
+		c.typed("poison")
+		for deaths := 0; ; deaths++ {
+			time.Sleep(time.Second)
+			if !strings.Contains(l.said(), "poison") {
+				break
+			}
+			if deaths > 12 {
+				t.Fatal("it is sent for ever")
+			}
+			l.end(1011, "Internal error encountered.")
+			l = r.up.next().accept()
+		}
+		c.warned("was dropped")
+		time.Sleep(3 * time.Second)
+		c.works(l)
+	})
+}
+
+// Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
+func TestVeryLongSentence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.pace(loud(14 * time.Second))
+		l.cut()
+		m := r.up.next().accept()
+		time.Sleep(6 * time.Second)
+		if d := voiced(m.pcm()); d < 9500*time.Millisecond || d > 10*time.Second {
+			t.Errorf("%v were said again", d)
+		}
+		if e := last[bridge.Failure](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// What a fresh session is told is bounded: the newest twenty turns, 8 KB.
+func TestSeedIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, size := range []int{10, 1000} {
+			r := newRig(t)
+			_, l := r.plain()
+			for i := range 40 {
+				l.content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
+			}
+			time.Sleep(time.Second)
+			l.cut()
+			m := r.up.next().accept()
+			got := m.said()
+			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 || size == 1000 && turns < 12 {
+				t.Errorf("%d turns, %d bytes", turns, len(got))
+			}
+		}
 	})
 }

@@ -14,7 +14,16 @@ import (
 var resumable = bridge.Open{Resumable: true}
 
 // token is the newest resume token a caller was told.
-func (c *caller) token() string { c.r.t.Helper(); return last[bridge.SetupComplete](c).ResumeToken }
+func (c *caller) token() string {
+	c.r.t.Helper()
+	token := ""
+	for _, done := range told(c) {
+		if done.ResumeToken != "" {
+			token = done.ResumeToken
+		}
+	}
+	return token
+}
 
 // leaves has a caller leave, and waits.
 func (c *caller) leaves() { c.r.t.Helper(); c.leave(nil); c.ends(nil); synctest.Wait() }
@@ -24,7 +33,7 @@ func (r *rig) back(token string) *caller {
 	r.t.Helper()
 	c := r.join(bridge.Open{Resumable: true, ResumeToken: token})
 	synctest.Wait()
-	if !last[bridge.SetupComplete](c).Resumed {
+	if all := told(c); len(all) == 0 || !all[0].Resumed {
 		r.t.Fatal("not resumed")
 	}
 	return c

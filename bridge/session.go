@@ -34,23 +34,22 @@ const (
 // Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
 type Session struct {
 	// Static after newSession.
-	id        string
-	host      *Host
-	log       *slog.Logger
-	resumable bool
-	playout   *media.Playout
-	up        *uplink
-	history   *history
-	inbox     *inbox
-	commands  chan Command
-	arrivals  chan *carriage
-	departs   chan *carriage
-	dials     chan dialled
-	heard     chan heard
-	results   chan result
-	poked     chan struct{} // has a token when the voice may have been played to its end
-	over      chan struct{} // closed when the loop has ended; err says why
-	err       error
+	id       string
+	host     *Host
+	log      *slog.Logger
+	playout  *media.Playout
+	up       *uplink
+	history  *history
+	inbox    *inbox
+	commands chan Command
+	arrivals chan *carriage
+	departs  chan *carriage
+	dials    chan dialled
+	heard    chan heard
+	results  chan result
+	poked    chan struct{} // has a token when the voice may have been played to its end
+	over     chan struct{} // closed when the loop has ended; err says why
+	err      error
 
 	// Guarded by Host.mu.
 	tokens tokens
@@ -63,13 +62,16 @@ type Session struct {
 
 	// Owned by the loop.
 	started  time.Time
+	wished   bool // the client wants to be waited for when it is lost
 	state    State
 	clock    *alarms
 	config   setup.Config
 	base     setup.Config // what the model's session was set up with
 	updates  []update     // wanted next, in order
 	trial    *trial       // a change in place that Gemini may still refuse
-	clearing int          // CLEAR_CONTEXTs to be answered when a fresh session is there
+	clearing bool         // the next session is told nothing
+	cleared  int          // CLEAR_CONTEXTs to be answered when it is there
+	probe    bool         // others wait to hear how the first dial goes
 	link     link
 	handle   handle
 	drain    drain
@@ -78,15 +80,16 @@ type Session struct {
 	ticks    int // counts what happens, so that one can tell which of two things came first
 	dirty    int // the tick of the newest thing that a handle should know
 	answers  []answered
-	stopped  []string // calls that were cancelled while nobody was there to be told
-	speaking bool     // the person does
-	speeches int      // of the person so far
-	lossTold bool     // the client knows that some speech was lost
+	owed     []Event // answers and cancellations of a time in which nobody was there to be told
+	speaking bool    // the person does
+	speeches int     // of the person so far
+	working  bool    // the model thinks on, whatever its turn says
+	lossTold bool    // the client knows that some speech was lost
+	gateTold bool    // or that it was not heard because of a tool
 	watch    watch
 	gap      gap
 	meter    gemini.Meter
-	usage    bool // there was some in this turn
-	token    string
+	usage    bool  // there was some in this turn
 	farewell error // the conversation ends with this when the answer has been heard
 	ended    error
 	running  sync.WaitGroup // tool calls
@@ -102,17 +105,17 @@ type carriage struct {
 	parked chan struct{} // closed when the conversation goes on without the caller
 }
 
-func newSession(h *Host, config setup.Config, resumable bool) *Session {
+func newSession(h *Host, config setup.Config, wished bool) *Session {
 	id := rand.Text()[:10]
 	up := newUplink()
 	up.configure(config.Options.Manual, config.Options.PreRoll)
 	return &Session{
-		id: id, host: h, log: h.options.Logger.With("call", id), resumable: resumable,
+		id: id, host: h, log: h.options.Logger.With("call", id),
 		playout: media.NewPlayout(h.ticker, gemini.OutputRate), up: up, history: &history{}, inbox: &inbox{},
 		commands: make(chan Command, 16), arrivals: make(chan *carriage), departs: make(chan *carriage),
 		dials: make(chan dialled), heard: make(chan heard), results: make(chan result), poked: make(chan struct{}, 1),
 		over: make(chan struct{}), calls: map[string]*openCall{},
-		state: StateDialing, clock: newAlarms(), config: config, number: 1,
+		state: StateDialing, clock: newAlarms(), config: config, wished: wished, number: 1,
 	}
 }
 
@@ -148,7 +151,12 @@ func (s *Session) Do(c Command) error {
 	case ToolResponse:
 		return s.answer(c)
 	case Activity: // not through the loop: it must not lose its place among the audio
-		return s.up.mark(c)
+		select {
+		case <-s.over:
+			return errOver
+		default:
+			return s.up.mark(c)
+		}
 	case Message: // what cannot be encoded would fail on every link
 		if !json.Valid(c.Parts) || !bytes.HasPrefix(bytes.TrimSpace(c.Parts), []byte("[")) {
 			return &Error{Code: CodeBadMessage, Message: "The parts of a message must be an array."}
@@ -176,6 +184,21 @@ func (s *Session) notify(e Event) {
 		c.Notify(e)
 	}
 }
+
+// tell is notify for what must not be lost: a caller that is away is told when it is back.
+func (s *Session) tell(e Event) {
+	if s.state != StateParked {
+		s.notify(e)
+	} else if len(s.owed) < maxOwed {
+		s.owed = append(s.owed, e)
+	}
+}
+
+// maxOwed bounds what is told to a caller that is back: every update, call and question of a busy minute.
+const maxOwed = 64
+
+// resumable tells whether a lost caller is waited for.
+func (s *Session) resumable() bool { return s.wished && s.config.Options.Resumption }
 
 // warn tells the client's developer.
 func (s *Session) warn(message string) { s.notify(Log{Level: "warn", Message: message}) }
@@ -237,7 +260,7 @@ func (s *Session) carry(ctx context.Context, c Caller, token string) error {
 func (s *Session) loop(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
 	s.started = time.Now()
-	s.log.Info("conversation started", "model", s.config.Model, "resumable", s.resumable)
+	s.log.Info("conversation started", "model", s.config.Model, "resumable", s.resumable())
 	s.playout.Hold(true)
 	s.adopt(s.config)
 	for s.ended == nil {
@@ -271,6 +294,9 @@ func (s *Session) loop(parent context.Context) {
 	}
 	s.clock.timer.Stop()
 	cancel()
+	if s.probe {
+		s.host.breaker.release()
+	}
 	s.link.stop()
 	s.enter(StateEnded)
 	s.running.Wait()
@@ -285,6 +311,9 @@ func (s *Session) onAlarm(ctx context.Context, a alarm) {
 	case alarmAge:
 		s.drain.want(s, "age", ageSpare)
 	case alarmDrain, alarmFresh:
+		if s.state == StateParked {
+			s.unlink() // nobody listens
+		}
 		s.replace(ctx)
 	case alarmTrial:
 		s.accepted()
@@ -292,6 +321,7 @@ func (s *Session) onAlarm(ctx context.Context, a alarm) {
 		s.onStall(ctx)
 	case alarmStale:
 		s.up.answered()
+		s.letGo()
 	case alarmMic:
 		s.listen()
 	case alarmGap:
@@ -328,7 +358,8 @@ func (s *Session) finish() {
 		"chunks_up", s.up.frames.Load(), "chunks_dropped", s.up.dropped.Load(), "speech_dropped", s.up.lost.Load(), "chunks_gated", s.up.gated.Load(),
 		"chunks_replayed", s.up.replayed.Load(),
 		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
-		"turns", s.number-1, "tokens_in", total.Prompt, "tokens_out", total.Response, "tokens", total.Total,
+		"turns", s.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
+		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
 		"dials", s.link.dials, "resumed", s.link.resumed, "reseeded", s.link.reseeded,
 		"stalls", s.watch.counts, "longest_gap", s.gap.longest.Round(time.Millisecond))
 }
@@ -342,6 +373,10 @@ func (s *Session) end(reason error) {
 
 // adopt puts a configuration in force.
 func (s *Session) adopt(c setup.Config) {
+	if !c.Options.Resumption {
+		s.handle = handle{}
+		s.host.void(s)
+	}
 	s.config = c
 	s.up.configure(c.Options.Manual, c.Options.PreRoll)
 	s.clock.clear(alarmLimit)
@@ -380,15 +415,17 @@ func (s *Session) onArrival(ctx context.Context, c *carriage) {
 		}
 	} else {
 		s.log.Info("caller is back")
-		s.token = s.host.newToken(s, c.token)
-		s.notify(s.setupComplete(true))
+		done := s.setupComplete()
+		done.Resumed, done.Received = true, s.inbox.list()
+		done.ResumeToken = s.host.newToken(s, c.token)
+		s.notify(done)
 		if s.playout.Queued() > 0 { // nobody was told, or one that is gone
 			s.notify(Speaking{})
 		}
-		if len(s.stopped) > 0 {
-			s.notify(ToolCallCancellation{s.stopped})
-			s.stopped = nil
+		for _, e := range s.owed {
+			s.notify(e)
 		}
+		s.owed = nil
 		s.repeatCalls()
 	}
 	switch {
@@ -426,19 +463,22 @@ func (s *Session) onDeparture(ctx context.Context, c *carriage) {
 	for len(s.commands) > 0 && s.ended == nil {
 		s.onCommand(ctx, <-s.commands) // its last words, a goodbye perhaps
 	}
-	if s.ended != nil || !s.resumable || !s.link.setUp {
+	if s.ended != nil || !s.resumable() || !s.link.setUp {
 		s.end(ErrLeft)
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
 	s.cutVoice() // who comes back does not want to hear what was said to nobody
+	if s.config.Options.Manual && s.speaking {
+		_ = s.up.mark(ActivityEnd) // it has ended, for all we know; if there is no room, others are before it
+	}
 	s.enter(StateParked)
 	close(c.parked)
 	s.waited()
 	if s.clock.isSet(alarmRetry) {
 		s.link.busy = false
 	}
-	s.clock.clear(alarmStall, alarmRetry, alarmDrain, alarmFresh)
+	s.clock.clear(alarmStall, alarmRetry, alarmFresh)
 	s.clock.set(alarmIdleLink, idleLink)
 	s.clock.set(alarmPark, s.host.options.Park)
 }
@@ -451,7 +491,7 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 	case Message:
 		ok = s.sendTyped(c)
 	case Text:
-		s.history.line(s.question(), c.Text)
+		s.history.typed(s.question(), c.Text)
 		ok = s.up.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: c.Text}})
 		s.expect(forText)
 	case UpdateConfig:
@@ -468,19 +508,18 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 	}
 }
 
-// sendTyped sends a typed turn in the form that the model takes.
+// sendTyped sends a typed turn.
 func (s *Session) sendTyped(m Message) bool {
 	if m.TurnComplete {
 		s.interrupt()
 		s.expect(forText)
 	}
-	s.history.line(s.question(), textOf(m.Parts))
-	for _, message := range s.config.Typed(m.Parts, m.TurnComplete) {
-		if !s.up.send(message) {
-			return false
-		}
+	turn := s.question()
+	if !m.TurnComplete {
+		turn-- // the next handle knows it, answered or not
 	}
-	return true
+	s.history.typed(turn, textOf(m.Parts))
+	return s.up.say(m)
 }
 
 // textOf is the text of a typed turn, and where its pictures are.
@@ -510,6 +549,10 @@ func (s *Session) onSpeech() {
 		s.lossTold = true
 		s.fail(CodeAudioStream, "Some of what was said is lost: Gemini could not be reached for more than ten seconds.")
 	}
+	if !s.gateTold && s.up.muffled.Load() > 0 {
+		s.gateTold = true
+		s.fail(CodeAudioStream, "What is said while this model waits for a tool is not heard by it.")
+	}
 	speaking, speeches, voiced := s.up.speech()
 	if speeches != s.speeches { // a client that sends in bursts may have ended it already
 		s.speeches = speeches
@@ -518,6 +561,8 @@ func (s *Session) onSpeech() {
 			s.notify(UserSpeaking{true})
 		}
 		s.turn.spokenOver = s.turn.open
+		s.goesOn()
+		s.apologised(false)
 		s.listen()
 	}
 	if !speaking && s.speaking {
@@ -537,15 +582,17 @@ func (s *Session) listen() {
 	}
 }
 
-func (s *Session) setupComplete(resumed bool) SetupComplete {
-	c := SetupComplete{
-		SessionID: s.id, Model: s.config.Model, Resumed: resumed, ResumeToken: s.token,
-		Backend: s.host.options.Backend, EffectiveConfig: s.config.Effective(),
+func (s *Session) setupComplete() SetupComplete {
+	return SetupComplete{
+		SessionID: s.id, Model: s.config.Model, Backend: s.host.options.Backend, EffectiveConfig: s.config.Effective(),
 	}
-	if resumed {
-		c.Received = s.inbox.list()
-	}
-	return c
+}
+
+// updated answers an update.
+func (s *Session) updated() {
+	done := s.setupComplete()
+	done.Update = true
+	s.tell(done)
 }
 
 // maxInbox is how many ids of messages are remembered.

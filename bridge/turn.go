@@ -14,7 +14,8 @@ import (
 type turn struct {
 	open       bool // the model has begun to answer, turnComplete has not come
 	told       bool // Speaking is on its way
-	generating bool // the model has begun to answer, generationComplete has not come
+	generating bool // the model makes something, generationComplete has not come
+	answering  bool // something of it is an answer, and not a thought
 	stale      bool // the rest of this generation was cut off here, before the model knew
 	cut        bool // the client was told Interrupted; the end of this turn is no news
 	counted    bool // the next turn has its number already
@@ -34,6 +35,7 @@ func (s *Session) onMessage(ctx context.Context, m *gemini.ServerMessage) {
 			s.usage = true
 		}
 	}
+	before := s.turn
 	if c := m.Content; c != nil {
 		s.onContent(c)
 	} else if m.Usage != nil {
@@ -47,7 +49,7 @@ func (s *Session) onMessage(ctx context.Context, m *gemini.ServerMessage) {
 			s.notify(Content{b})
 		}
 	}
-	s.alive(m)
+	s.alive(m, before)
 	if len(m.ToolCalls) > 0 {
 		s.onToolCalls(ctx, m.ToolCalls)
 	}
@@ -70,7 +72,7 @@ func (s *Session) onHandle(h string) {
 	s.ticks++
 	s.handle = handle{text: h, tick: s.ticks, turn: s.number - 1}
 	s.forgetAnswers()
-	s.up.known()
+	s.up.handled()
 }
 
 // onContent plays what the model says and passes on the rest. An interruption comes before whatever is in the same
@@ -84,12 +86,15 @@ func (s *Session) onContent(c *gemini.ServerContent) {
 		if !s.turn.counted && s.turn.open {
 			s.nextTurn()
 		}
+		if !s.speaking && !s.turn.spokenOver { // by what was typed, which met the answer to something else
+			s.up.unsettle()
+		}
 		s.turn = turn{open: true, stale: true, cut: true, counted: true, number: s.turn.number} // turnComplete follows
 	}
 	if fields := s.fields(c); fields != nil {
 		s.notify(Content{fields})
 	}
-	s.history.add(s.question(), roleUser, c.InputTranscription)
+	s.history.heard(s.question(), c.InputTranscription)
 	if !s.turn.stale {
 		s.onAnswer(c)
 	}
@@ -99,10 +104,21 @@ func (s *Session) onContent(c *gemini.ServerContent) {
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		s.turn.generating, s.turn.stale = false, false
 	}
+	if bytes.Contains(c.Fields, inProgress) {
+		s.working = true
+	} else if bytes.Contains(c.Fields, atRest) {
+		s.working = false
+	}
 	if c.TurnComplete {
 		s.onTurnComplete()
 	}
 }
+
+// What a model says of itself that thinks on after turnComplete (gemini-3.8-live-extended-thinking).
+var (
+	inProgress = []byte(`"interactionStatus":"IN_PROGRESS"`)
+	atRest     = []byte(`"interactionStatus":"IDLE"`)
+)
 
 // onAnswer takes what a message has of an answer that is wanted.
 func (s *Session) onAnswer(c *gemini.ServerContent) {
@@ -111,31 +127,37 @@ func (s *Session) onAnswer(c *gemini.ServerContent) {
 		return
 	}
 	if !s.turn.generating {
-		s.up.answered()
-		s.clock.clear(alarmStale)
 		s.turn.number = s.number
-		s.turn.stale = s.state == StateParked // nobody hears it
 	}
 	s.turn.open, s.turn.generating, s.turn.cut = true, true, false
-	if s.turn.stale {
+	text, answer := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
+	if written && !answer {
+		text, answer = textOfTurn(c.Fields)
+	}
+	if !answer {
 		return
 	}
-	text := c.OutputTranscription
-	if written && text == "" {
-		text = textOfTurn(c.Fields)
+	if !s.turn.answering {
+		s.turn.answering = true
+		s.up.answered()
+		s.clock.clear(alarmStale)
+		s.settleAnswers()
+		s.apologised(false)
 	}
+	if s.state == StateParked { // nobody hears it
+		s.turn.stale, s.turn.cut = true, true
+		return
+	}
+	s.history.answer(s.turn.number, text)
 	if len(c.Audio) > 0 && !s.config.TextOnly {
 		s.speak(c)
 	}
-	if text != "" || len(c.Audio) > 0 {
-		number, until := s.turn.number, s.turn.voice
-		s.playout.Mark(func(heard bool) {
-			if heard {
-				s.history.add(number, roleAssistant, text)
-				s.history.played(number, until, false)
-			}
-		})
-	}
+	number, until := s.turn.number, s.turn.voice
+	s.playout.Mark(func(heard bool) {
+		if heard {
+			s.history.played(number, text, until)
+		}
+	})
 }
 
 // onTurnComplete ends the model's turn.
@@ -195,7 +217,7 @@ func (s *Session) cutVoice() {
 	queued := s.playout.Queued()
 	s.playout.Flush()
 	if s.turn.open && !s.turn.cut {
-		s.history.played(s.turn.number, max(0, s.turn.voice-queued), true)
+		s.history.cut(s.turn.number, max(0, s.turn.voice-queued))
 	}
 	s.turn.stale = s.turn.generating
 	s.turn.cut = s.turn.open
@@ -212,10 +234,11 @@ func (s *Session) completeTurn(lost bool) {
 		if heard {
 			s.notify(TurnComplete{})
 		}
-		if heard && lost {
-			s.history.played(number, voice, true)
-		} else if !heard {
-			s.history.played(number, 0, true)
+		switch {
+		case !heard:
+			s.history.cut(number, -1)
+		case lost:
+			s.history.cut(number, voice)
 		}
 		signal(s.poked)
 	})
@@ -271,8 +294,8 @@ func (s *Session) fields(c *gemini.ServerContent) json.RawMessage {
 	return b
 }
 
-// textOfTurn is the text that the model wrote, without its thoughts.
-func textOfTurn(fields json.RawMessage) string {
+// textOfTurn is the text that the model wrote, without its thoughts. answer is false if there are only thoughts.
+func textOfTurn(fields json.RawMessage) (text string, answer bool) {
 	var c struct {
 		ModelTurn struct {
 			Parts []struct {
@@ -282,15 +305,15 @@ func textOfTurn(fields json.RawMessage) string {
 		}
 	}
 	if json.Unmarshal(fields, &c) != nil {
-		return ""
+		return "", false
 	}
-	text := ""
 	for _, p := range c.ModelTurn.Parts {
 		if !p.Thought {
 			text += p.Text
+			answer = true
 		}
 	}
-	return text
+	return text, answer
 }
 
 // wrapField puts a field that Gemini sends beside serverContent into one, where clients look.

@@ -67,7 +67,7 @@ func (s *Session) update() {
 		}
 		s.adopt(next)
 		s.updates = s.updates[1:]
-		s.notify(s.setupComplete(false))
+		s.updated()
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *Session) accepted() {
 	s.trial = nil
 	s.clock.clear(alarmTrial)
 	s.updates = s.updates[1:]
-	s.notify(s.setupComplete(false))
+	s.updated()
 	s.update()
 }
 
@@ -89,13 +89,13 @@ func (s *Session) rejected(err error) {
 	s.trial = nil
 	s.clock.clear(alarmTrial)
 	s.updates = s.updates[1:]
-	s.notify(SetupFailed{updateFailed(err)})
+	s.tell(SetupFailed{updateFailed(err)})
 }
 
 // refuse answers the updates that were refused and are next in order.
 func (s *Session) refuse() {
 	for len(s.updates) > 0 && s.updates[0].refused != nil {
-		s.notify(SetupFailed{s.updates[0].refused})
+		s.tell(SetupFailed{s.updates[0].refused})
 		s.updates = s.updates[1:]
 	}
 }
@@ -104,12 +104,15 @@ func (s *Session) refuse() {
 func (s *Session) onClear(ctx context.Context) {
 	s.cutVoice()
 	s.history.clear()
-	s.up.answered()
-	s.relax()
-	s.clearing++
+	s.up.clear()
+	s.letGo()
+	s.answers = nil
+	s.cleared++
 	if s.link.setUp { // else the first session has nothing to forget
+		s.clearing = true
 		s.notify(Interrupted{})
 		s.unlink()
+		s.wait()
 		s.dial(ctx)
 	}
 }

@@ -25,6 +25,9 @@ const (
 	// maxMarks bounds the marks that wait among the audio.
 	maxMarks = 100
 
+	// clearSpeech is the level (-30 dBov) above which what the gate keeps out is taken for speech.
+	clearSpeech = 1000
+
 	// replaySpeed is how much faster than spoken a turn is said again. Gemini's sense of time is its input, and twice is
 	// what was seen to be understood; all at once is not speech any more.
 	replaySpeed = 2
@@ -40,6 +43,7 @@ type uplink struct {
 	frames   atomic.Uint64 // chunks sent
 	dropped  atomic.Uint64 // chunks lost to maxQueued
 	lost     atomic.Uint64 // those of them that were speech
+	muffled  atomic.Uint64 // chunks of clear speech among the gated
 	gated    atomic.Uint64 // chunks dropped because the model would close the session for them
 	replayed atomic.Uint64 // chunks sent again
 
@@ -62,21 +66,23 @@ type uplink struct {
 	due    time.Time // when the next of it may go
 }
 
-// item is one thing to send: a chunk of audio, or a message.
+// item is one thing to send: a chunk of audio, a typed turn, or another message.
 type item struct {
 	rate    int
 	pcm     []int16
-	at      time.Time // of audio: when it was said
-	keep    bool      // audio of a speech, or of the silence around it
+	speech  int      // of audio and marks: the number of the speech that it belongs to; 0: silence
+	turn    *Message // in the form of the model that it goes to
 	message *gemini.ClientMessage
-	told    bool // the message wants no answer, though it has the form of one that does
-	call    int  // of an answer to a tool call: when the call came
+	call    int // of an answer to a tool call: when the call came
 }
 
-// typed tells whether it is a turn in words, which wants an answer as speech does.
+// typed tells whether it is words that want an answer, as speech does.
 func (i item) typed() bool {
-	return i.message != nil && !i.told && (i.message.ClientContent != nil || i.message.RealtimeInput != nil && i.message.RealtimeInput.Text != "")
+	return i.turn != nil && i.turn.TurnComplete || i.message != nil && i.message.RealtimeInput != nil && i.message.RealtimeInput.Text != ""
 }
+
+// hint tells whether it is words that want none.
+func (i item) hint() bool { return i.turn != nil && !i.turn.TurnComplete }
 
 // mark tells whether it keeps its place among the audio.
 func (i item) mark() bool {
@@ -105,8 +111,35 @@ func signal(c chan struct{}) {
 // configure says who marks where speech begins and ends, and how much of the audio before a mark belongs to it.
 func (u *uplink) configure(manual bool, preRoll time.Duration) {
 	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ear.manual != manual { // what was marked in the other way would close the session
+		u.ear.end()
+		u.ring = ring{}
+		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), item.mark)
+		u.head, u.replay, u.marks = 0, 0, 0
+		u.recount()
+	}
 	u.ear.manual, u.ear.preRoll = manual, preRoll
-	u.mu.Unlock()
+}
+
+// recount adds up the audio in the queue that was never sent. Needs mu.
+func (u *uplink) recount() {
+	u.queued = 0
+	for _, it := range u.queue[u.head+u.replay:] {
+		u.queued += it.duration()
+	}
+}
+
+// clear forgets all that was said: another conversation begins.
+func (u *uplink) clear() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ring = ring{}
+	u.urgent, u.queue, u.head, u.replay, u.marks, u.queued = nil, nil, 0, 0, 0, 0
+	if u.ear.manual && u.ear.speaking {
+		u.put(markOf(ActivityStart, u.ear.speeches))
+		u.marks++
+	}
 }
 
 // audio queues a copy of pcm.
@@ -116,17 +149,23 @@ func (u *uplink) audio(pcm []int16, rate int) {
 	if u.shut {
 		u.gated.Add(1)
 		u.ear.last = time.Now()
+		if media.RMS(pcm) >= clearSpeech && u.muffled.Add(1) == 1 {
+			signal(u.turned) // the loop shall say so
+		}
 		return
 	}
-	it := item{rate: rate, pcm: append(u.buffer(), pcm...), at: time.Now()}
+	it := item{rate: rate, pcm: append(u.buffer(), pcm...)}
 	began, ended := u.ear.hear(pcm, rate)
-	it.keep = u.ear.speaking || time.Since(u.ear.since) <= trail
+	it.speech = u.ear.speech()
 	if began {
-		u.ring.open = true
-		for i, left := len(u.queue)-1, lead; i >= u.head && left > 0; i-- { // the begin of the first word
-			u.queue[i].keep = true
+		left := lead
+		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // the begin of the first word
+			if u.queue[i].speech == 0 {
+				u.queue[i].speech = u.ear.speeches
+			}
 			left -= u.queue[i].duration()
 		}
+		u.ring.onset(u.ear.speeches, left)
 	}
 	if began || ended {
 		signal(u.turned)
@@ -180,9 +219,9 @@ func (u *uplink) drop(items ...item) {
 func (u *uplink) dropOldest() {
 	oldest := -1
 	for i := u.head + u.replay; i < len(u.queue); i++ {
-		if it := u.queue[i]; it.pcm != nil && (oldest < 0 || !it.keep) {
+		if it := u.queue[i]; it.pcm != nil && (oldest < 0 || it.speech == 0) {
 			oldest = i
-			if !it.keep {
+			if it.speech == 0 {
 				break
 			}
 		}
@@ -195,7 +234,7 @@ func (u *uplink) dropOldest() {
 	u.queued -= it.duration()
 	u.drop(it)
 	u.dropped.Add(1)
-	if it.keep && u.lost.Add(1) == 1 {
+	if it.speech > 0 && u.lost.Add(1) == 1 {
 		signal(u.turned) // the loop shall say so
 	}
 }
@@ -215,17 +254,17 @@ func (u *uplink) mark(a Activity) error {
 		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks wait for Gemini; this one was dropped."}
 	}
 	u.marks++
-	u.put(item{message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{
-		ActivityStart: a == ActivityStart, ActivityEnd: a == ActivityEnd, AudioStreamEnd: a == AudioStreamEnd,
-	}}})
 	if a == ActivityStart {
+		before := u.ear.begin()
 		u.ring.open = true
-		for _, it := range u.ear.begin() {
-			it.keep = true
+		u.put(markOf(a, u.ear.speeches))
+		for _, it := range before {
+			it.speech = u.ear.speeches
 			u.put(it)
 			u.queued += it.duration()
 		}
 	} else {
+		u.put(markOf(a, u.ear.speeches))
 		u.ear.end()
 	}
 	signal(u.turned)
@@ -233,16 +272,24 @@ func (u *uplink) mark(a Activity) error {
 	return nil
 }
 
-// send queues m ahead of the audio. It reports false when too much waits already.
-func (u *uplink) send(m gemini.ClientMessage) bool {
-	return u.enqueue(item{message: &m}, maxUrgent)
+// markOf is the message of a mark in a speech.
+func markOf(a Activity, speech int) item {
+	return item{speech: speech, message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{
+		ActivityStart: a == ActivityStart, ActivityEnd: a == ActivityEnd, AudioStreamEnd: a == AudioStreamEnd,
+	}}}
 }
+
+// send queues m ahead of the audio. It reports false when too much waits already.
+func (u *uplink) send(m gemini.ClientMessage) bool { return u.enqueue(item{message: &m}, maxUrgent) }
+
+// say queues a typed turn ahead of the audio, but behind what is said again. It reports false when too much waits already.
+func (u *uplink) say(m Message) bool { return u.enqueue(item{turn: &m}, maxUrgent) }
 
 // first queues m ahead of everything.
 func (u *uplink) first(m gemini.ClientMessage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.Insert(u.urgent, 0, item{message: &m, told: true})
+	u.urgent = slices.Insert(u.urgent, 0, item{message: &m})
 	signal(u.ready)
 }
 
@@ -255,19 +302,35 @@ func (u *uplink) respond(r gemini.FunctionResponse, call int) bool {
 func (u *uplink) enqueue(it item, limit int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.urgent) >= limit {
+	if len(u.urgent)+u.typedAgain() >= limit {
 		return false
 	}
-	u.urgent = append(u.urgent, it)
+	if (it.typed() || it.hint()) && u.replay > 0 { // it must not cut off what was said before it
+		u.queue = slices.Insert(u.queue, u.head+u.replay, it)
+		u.replay++
+	} else {
+		u.urgent = append(u.urgent, it)
+	}
 	signal(u.ready)
 	return true
+}
+
+// typedAgain is how many typed turns wait among the audio. Needs mu.
+func (u *uplink) typedAgain() int {
+	n := 0
+	for _, it := range u.queue[u.head : u.head+u.replay] {
+		if it.typed() || it.hint() {
+			n++
+		}
+	}
+	return n
 }
 
 // forget drops waiting answers to calls, all but those that wanted says the model still waits for.
 func (u *uplink) forget(wanted func(call int) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.message.ToolResponse != nil && !wanted(it.call) })
+	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.message != nil && it.message.ToolResponse != nil && !wanted(it.call) })
 }
 
 // picture replaces the waiting picture.
@@ -283,7 +346,7 @@ func (u *uplink) gate(shut bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.shut = shut
-	if shut && u.ear.end() {
+	if shut && !u.ear.manual && u.ear.end() {
 		signal(u.turned)
 	}
 	signal(u.ready)
@@ -306,8 +369,8 @@ func (u *uplink) next() (it item, wait time.Duration, ok bool) {
 		u.frames.Add(1)
 		u.flight, u.stray = it.pcm, false
 	}
-	if it.pcm != nil || it.typed() || it.mark() {
-		u.drop(u.ring.add(it, &u.ear)...)
+	if it.pcm != nil || it.turn != nil || it.typed() || it.mark() {
+		u.drop(u.ring.add(it)...)
 	}
 	return it, wait, ok
 }
@@ -359,13 +422,27 @@ func (u *uplink) take() (it item, wait time.Duration, ok bool) {
 }
 
 // rewind puts what was said and not answered before everything that waits: the link it went by is gone. It returns how
-// much speech that is.
-func (u *uplink) rewind() time.Duration {
+// much of it is speech, and how much speech was too long ago.
+func (u *uplink) rewind(fresh bool) (speech, lost time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	again, speech := u.ring.take()
+	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { // the new link was set up with it
+		return it.message != nil && it.message.ContextUpdate != nil
+	})
+	u.prune()
+	again, lost := u.ring.take(fresh)
 	if len(again) == 0 {
-		return 0
+		return 0, lost
+	}
+	again = slices.Clone(again)
+	for _, it := range u.urgent { // what was typed meanwhile comes after what was said before it
+		if it.typed() || it.hint() {
+			again = append(again, it)
+		}
+	}
+	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.typed() || it.hint() })
+	for _, it := range again {
+		speech += it.duration()
 	}
 	u.queue = append(again, u.queue[u.head:]...)
 	u.head = 0
@@ -373,28 +450,62 @@ func (u *uplink) rewind() time.Duration {
 	u.paced = true
 	u.due = time.Time{}
 	signal(u.ready)
-	return speech
+	return speech, lost
 }
 
-// answered forgets what was said: the model has begun to answer it, or never will. What is being said now stays.
+// prune drops the silence that waits, but for the newest lead: it would only delay what follows it. Needs mu.
+func (u *uplink) prune() {
+	kept := time.Duration(0)
+	for i := len(u.queue) - 1; i >= u.head+u.replay; i-- {
+		if it := u.queue[i]; it.pcm != nil && it.speech == 0 {
+			if kept += it.duration(); kept > lead {
+				u.queue = slices.Delete(u.queue, i, i+1)
+				u.queued -= it.duration()
+				u.drop(it)
+			}
+		}
+	}
+}
+
+// unfinished is the number of the first speech that is not over, or not all sent; 0: none. Needs mu.
+func (u *uplink) unfinished() int {
+	for _, it := range u.queue[u.head:] {
+		if it.speech > 0 {
+			return it.speech
+		}
+	}
+	if u.ear.speaking {
+		return u.ear.speeches
+	}
+	return 0
+}
+
+// answered forgets what was said: the model has begun to answer it, or never will. A speech that is not over stays.
 func (u *uplink) answered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.drop(u.ring.answered(&u.ear)...)
+	u.drop(u.ring.answered(u.unfinished())...)
+}
+
+// unsettle takes back what was typed and is taken for answered.
+func (u *uplink) unsettle() {
+	u.mu.Lock()
+	u.ring.unsettle()
+	u.mu.Unlock()
 }
 
 // acted notes that the model has acted on what was said so far, by calling a tool.
 func (u *uplink) acted() {
 	u.mu.Lock()
-	u.ring.known = len(u.ring.items)
+	u.ring.actedOn(u.unfinished())
 	u.mu.Unlock()
 }
 
-// known forgets what the model has acted on: the newest handle knows it.
-func (u *uplink) known() {
+// handled notes that there is a new handle: what the model has acted on need not be said to its session again.
+func (u *uplink) handled() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.drop(u.ring.forget(&u.ear)...)
+	u.ring.handled()
+	u.mu.Unlock()
 }
 
 // unanswered tells whether something was said that the model has not answered, or waits to be sent.

@@ -35,7 +35,9 @@ type watch struct {
 	what      expected
 	stage     int
 	counts    [3]int // nudges, resumes, fresh sessions
+	aside     bool   // it may have been said to somebody else
 	heard     bool   // the model has heard the speech; a proactive one may choose not to answer
+	apology   bool   // the person was told that there will be no answer
 	fruitless bool   // all was tried and nothing helped: what sounds like speech here may be none
 }
 
@@ -49,9 +51,20 @@ func (s *Session) patience() time.Duration {
 
 // expect begins to wait for the model's answer.
 func (s *Session) expect(what expected) {
-	s.watch.what, s.watch.stage, s.watch.heard = what, 0, false
-	s.clock.set(alarmStale, max(staleTime, 3*s.patience()))
+	s.watch.what, s.watch.stage, s.watch.heard, s.watch.aside = what, 0, false, false
+	s.clock.set(alarmStale, s.shelfLife())
 	s.await(s.patience())
+}
+
+// shelfLife is how long something said is worth an answer.
+func (s *Session) shelfLife() time.Duration { return max(staleTime, 3*s.patience()) }
+
+// goesOn ends the wait for the answer to a sentence that was only interrupted by a breath.
+func (s *Session) goesOn() {
+	if s.watch.what == forSpeech {
+		s.watch.what, s.watch.stage = forNothing, 0
+		s.clock.clear(alarmStall, alarmStale)
+	}
 }
 
 // await sets the time by which the model must have said something.
@@ -61,29 +74,39 @@ func (s *Session) await(d time.Duration) {
 	}
 }
 
-// relax ends the wait: the model has answered, or need not.
+// relax ends the wait: the model has answered.
 func (s *Session) relax() {
 	if s.watch.stage > 0 {
 		s.log.Info("the model answers again", "stage", s.watch.stage)
 	}
-	s.watch.what, s.watch.stage, s.watch.fruitless = forNothing, 0, false
+	s.watch.fruitless = false
+	s.letGo()
+}
+
+// letGo ends the wait without an answer.
+func (s *Session) letGo() {
+	s.watch.what, s.watch.stage = forNothing, 0
 	s.clock.clear(alarmStall)
 	if s.link.conn != nil {
 		s.waited()
 	}
 }
 
-// alive looks what a message says of the model's health.
-func (s *Session) alive(m *gemini.ServerMessage) {
+// alive looks what a message says of the model's health. before is how its turn stood when the message came: the end of
+// an answer that was cut off is no answer to what cut it off.
+func (s *Session) alive(m *gemini.ServerMessage, before turn) {
 	c := m.Content
 	switch {
-	case s.turn.generating:
-		s.watch.what = forMore
+	case s.turn.generating && !s.turn.stale:
+		s.watch.what, s.watch.stage = forMore, 0
+		if s.link.conn != nil {
+			s.waited()
+		}
 		s.await(s.patience())
 	case s.watch.what == forMore:
 		s.relax()
 	case s.watch.what == forNothing:
-	case m.ToolCalls != nil, c != nil && (c.TurnComplete || c.GenerationComplete || c.Interrupted):
+	case m.ToolCalls != nil, c != nil && (c.TurnComplete || c.GenerationComplete) && !before.cut && !c.Interrupted:
 		s.relax()
 	case c != nil && c.InputTranscription != "" || m.VoiceActivity != nil:
 		s.watch.heard = true
@@ -101,6 +124,11 @@ func (s *Session) onStall(ctx context.Context) {
 		w.stage = 1 // there is nothing to nudge with
 	}
 	w.stage++
+	w.aside = w.heard && s.config.Profile.Proactive && w.what == forSpeech
+	if !w.aside {
+		s.wait()
+		s.gap.soft = w.stage == 1 && w.what == forSpeech && !w.heard // it may be noise
+	}
 	switch {
 	case w.stage == 1:
 		w.counts[0]++
@@ -116,7 +144,7 @@ func (s *Session) onStall(ctx context.Context) {
 		s.stalled("resume", "Gemini does not answer; the session goes on over a new connection.")
 		s.drain.why = "stall"
 		s.replace(ctx)
-	case w.stage <= 3 && !(w.heard && s.config.Profile.Proactive):
+	case w.stage <= 3 && !w.aside:
 		w.stage = 3
 		w.counts[2]++
 		s.stalled("fresh", "Gemini does not answer; a fresh session is told what was said so far.")
@@ -131,9 +159,29 @@ func (s *Session) onStall(ctx context.Context) {
 // surrender gives up on an answer. The conversation goes on with the next thing that is said.
 func (s *Session) surrender() {
 	s.stalled("none", "Gemini did not answer, whatever was tried.")
+	sure := s.watch.heard || s.watch.what != forSpeech
 	s.up.answered()
-	s.relax()
+	s.letGo()
 	s.watch.fruitless = true
+	if !s.watch.aside {
+		s.apologised(true)
+		if sure {
+			s.sound(voice(sayAgain))
+		}
+	}
+}
+
+// apologised tells the person that there will be no answer, until something else is said.
+func (s *Session) apologised(now bool) {
+	if s.watch.apology == now {
+		return
+	}
+	s.watch.apology = now
+	change := StateChange{State: s.state}
+	if now {
+		change.Message = "Gemini did not answer. Please say it again."
+	}
+	s.notify(change)
 }
 
 func (s *Session) stalled(tried, message string) {

@@ -74,6 +74,9 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	if err := f.Parse(args); err != nil {
 		return "", o, err
 	}
+	if f.NArg() > 0 {
+		return "", o, fmt.Errorf("unexpected argument %q; a scenario is given by --scenario", f.Arg(0))
+	}
 	switch *persona {
 	case "parrot":
 	case "beep":

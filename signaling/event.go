@@ -122,8 +122,11 @@ func (c *call) Notify(e bridge.Event) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
 		p := setupPayload{
-			Success: true, SessionID: e.SessionID, Model: e.Model, Resumed: &e.Resumed, ResumeToken: e.ResumeToken,
+			Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
 			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig,
+		}
+		if !e.Update {
+			p.Resumed = &e.Resumed
 		}
 		if e.Resumed {
 			p.Received = append([]string{}, e.Received...) // told even if there are none

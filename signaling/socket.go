@@ -13,9 +13,10 @@ import (
 const (
 	// firstMessage is how long a client may take until CONNECT_GEMINI; a socket that says nothing costs a goroutine.
 	firstMessage = 10 * time.Second
-	// pingInterval and silence notice a client that went away without a word: three pings may be lost.
-	pingInterval = 15 * time.Second
-	silence      = 45 * time.Second
+	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings may
+	// be lost, and a network may be gone for as long as a lift ride takes.
+	pingInterval = 5 * time.Second
+	silence      = 20 * time.Second
 	// writeTimeout bounds one write to the client.
 	writeTimeout = 5 * time.Second
 	// closeTimeout is how long we wait for the client's close frame after ours.

@@ -157,6 +157,12 @@ func (c *Client) admitted(ctx context.Context, u *url.URL) (*websocket.Conn, Sec
 	}
 }
 
+// tcpDialer makes connections on which the end of the other side is noticed within ten seconds: by the acknowledgements of
+// what is sent, or of probes while nothing is.
+var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveConfig{
+	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
+}}
+
 // upgrade connects and performs the WebSocket handshake. Secret is what must not stand in an error.
 func (c *Client) upgrade(ctx context.Context, u *url.URL, header http.Header, secret Secret) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout,
@@ -168,7 +174,7 @@ func (c *Client) upgrade(ctx context.Context, u *url.URL, header http.Header, se
 		NetDialContext:  c.NetDial,
 	}
 	if c.NetDial == nil {
-		dialer.NetDialContext = (&net.Dialer{Control: tuneSocket}).DialContext
+		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
 	// Once connected, the dialer looks at its context's deadline alone. So it gets none, and the end of ours closes

@@ -62,7 +62,7 @@ var profiles = []profile{
 		onePart: true, withholds: true,
 	},
 	{prefix: "gemini-3.5-live-translate", gemini: true, vertex: true},
-	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true},
+	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
 }
 
 // shutDown are models that were live models once.

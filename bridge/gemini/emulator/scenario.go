@@ -190,6 +190,8 @@ func (s *Scenario) Validate() error {
 		return errors.New("durations must not be negative")
 	case s.GoAwayLead > 0 && s.ConnectionAge == 0:
 		return errors.New("goAwayLead needs a connectionAge")
+	case s.GoAwayLead > s.ConnectionAge:
+		return errors.New("goAwayLead must not be more than connectionAge")
 	case s.CloseCode != 0 && !validCode(s.CloseCode):
 		return fmt.Errorf("closeCode %d cannot be sent", s.CloseCode)
 	case s.BadHandleCode != 0 && s.BadHandleCode != closePolicy && s.BadHandleCode != closeInvalid:

@@ -1,0 +1,778 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// pace speaks in real time.
+func (c *caller) pace(pcm []int16) {
+	for part := range slices.Chunk(pcm, 320) {
+		c.speak(part)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// The link is lost while a change in place may still be refused: the change is answered once, by the next link.
+func TestLinkLostDuringTrial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(brief("long"))})
+		l.handle("h")
+		c.update(brief("short"))
+		l.cut()
+		m := r.up.next().accept()
+		time.Sleep(2 * time.Second)
+		if n := len(told(c)); n != 2 {
+			t.Errorf("%d SETUP_COMPLETEs", n)
+		}
+		c.works(m)
+	})
+}
+
+// The same, and the next link refuses the change: the old configuration goes on.
+func TestTrialRefusedByNextLink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(brief("good"))})
+		l.handle("h")
+		c.update(brief("bad"))
+		l.cut()
+		r.up.next().end(1007, "Request contains an invalid argument.")
+		m := r.up.next().accept()
+		if got := m.setup.SystemInstruction.Parts[0].Text; got != "good" {
+			t.Errorf("resumed with %q", got)
+		}
+		c.tells("SetupComplete SetupFailed")
+	})
+}
+
+// A pause of 300 ms in a long sentence ends no wait for an answer that would cut the rest of it off.
+func TestWatchdogInMidSentence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{}, watchful)
+		c := r.meets(bridge.Open{})
+		c.pace(loud(time.Second))
+		c.quiet(300 * time.Millisecond)
+		c.says(9*time.Second, 5*time.Second)
+		m.heard(10 * time.Second)
+		if got := c.tried(); got != "" {
+			t.Errorf("tried %s", got)
+		}
+	})
+}
+
+// Speech that was marked by hand wants an answer, too.
+func TestWatchdogManual(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.connect(manual)
+		l.handle("h")
+		c.do(bridge.ActivityStart)
+		c.pace(loud(2 * time.Second))
+		c.do(bridge.ActivityEnd)
+		time.Sleep(10 * time.Second)
+		if got := c.tried(); got == "" {
+			t.Error("nothing was tried")
+		}
+		_ = l
+		c.r.up.forget()
+	})
+}
+
+// Typed text that interrupts is waited for, though the interrupted turn ends after it.
+func TestWatchdogAfterInterruption(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.handle("h")
+		l.say(7, 5*time.Second)
+		time.Sleep(time.Second)
+		c.typed("stop that, what time is it?")
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(10 * time.Second)
+		if got := c.tried(); got == "" {
+			t.Error("nothing was tried")
+		}
+		r.up.forget()
+	})
+}
+
+// A tool call does not make the sentence known that is being said when it comes.
+func TestCallDuringSpeech(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.handle("h")
+		c.utter(time.Second)
+		c.pace(loud(2 * time.Second))
+		l.calls("a weather")
+		l.handle("h2")
+		c.pace(loud(2 * time.Second))
+		l.cut()
+		m := r.up.next().accept()
+		c.quiet(6 * time.Second)
+		if d := voiced(m.pcm()); d < 3900*time.Millisecond {
+			t.Errorf("%v of 4 s came", d)
+		}
+	})
+}
+
+// A model that thinks aloud has not answered.
+func TestThoughtIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(2 * time.Second)
+		l.content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+		l.cut()
+		m := r.up.next().accept()
+		c.quiet(4 * time.Second)
+		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+			t.Errorf("%v of 2 s came", d)
+		}
+	})
+}
+
+// The handle that knew of the question and of the tool call is dead: the fresh session knows neither.
+func TestDeadHandleAfterCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		c.utter(2 * time.Second)
+		l.calls("a weather")
+		l.handle("h")
+		l.cut()
+		r.up.next().end(1008, "BidiGenerateContent session not found")
+		m := r.up.next().dialledFor("", "").accept()
+		c.quiet(4 * time.Second)
+		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+			t.Errorf("%v of 2 s came", d)
+		}
+	})
+}
+
+// The handle may have been given before the answer to the call arrived.
+func TestHandleOnItsWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.calls("a weather")
+		c.respond("a", "", `{"x":1}`)
+		l.handle("h") // given before the answer came
+		l.cut()
+		m := r.up.next().accept()
+		m.answered(`a weather {"x":1}`)
+	})
+}
+
+// A tool is run again when the person asks again for what was done before the reconnect.
+func TestSameCallAfterAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.handle("h")
+		c.typed("louder")
+		l.calls("a weather")
+		c.respond("a", "", `{"x":1}`)
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		l.cut()
+		m := r.up.next().accept()
+		c.typed("louder")
+		m.calls("b weather")
+		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
+			t.Errorf("the tool ran %d times", len(calls))
+		}
+	})
+}
+
+// After CLEAR_CONTEXT nothing that was done before answers a call.
+func TestClearForgetsAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.handle("h")
+		l.calls("a weather")
+		c.respond("a", "", `{"x":1}`)
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.do(bridge.ClearContext{})
+		m := r.up.next().accept()
+		m.calls("b weather")
+		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
+			t.Errorf("the tool ran %d times", len(calls))
+		}
+	})
+}
+
+// CLEAR_CONTEXT while a sentence is said again: the fresh session does not hear its end.
+func TestClearDuringReplay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(6 * time.Second)
+		l.cut()
+		r.up.next().accept()
+		c.quiet(time.Second)
+		c.do(bridge.ClearContext{})
+		m := r.up.next().accept()
+		c.quiet(6 * time.Second)
+		if d := voiced(m.pcm()); d > 0 {
+			t.Errorf("%v of what was said before came", d)
+		}
+	})
+}
+
+// The answer to the first of two sentences does not make the second known, which is still being said again.
+func TestAnswerDuringReplay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(2 * time.Second)
+		c.utter(4 * time.Second)
+		l.cut()
+		m := r.up.next().accept()
+		c.quiet(2 * time.Second) // 4 s of the replay
+		m.answer(7, time.Second)
+		c.quiet(500 * time.Millisecond)
+		m.cut()
+		n := r.up.next().accept()
+		c.quiet(8 * time.Second)
+		if d := voiced(n.pcm()); d < 3900*time.Millisecond {
+			t.Errorf("%v of 4 s came", d)
+		}
+	})
+}
+
+// A sentence marked by hand is said again with its mark.
+func TestMarkSurvivesAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)})
+		l.handle("h")
+		c.pace(loud(time.Second))
+		c.do(bridge.ActivityStart)
+		c.pace(loud(time.Second))
+		l.say(7, time.Second) // the answer to what was said before
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		c.pace(loud(time.Second))
+		l.cut()
+		m := r.up.next().accept()
+		c.do(bridge.ActivityEnd)
+		time.Sleep(4 * time.Second)
+		if got := m.said(); got != "mark activityStart, mark activityEnd" {
+			t.Errorf("came %q", got)
+		}
+		if d := voiced(m.pcm()); d < 2*time.Second {
+			t.Errorf("%v of 2 s came", d)
+		}
+	})
+}
+
+// A call that is taken back does not end speech that is marked by hand.
+func TestGateDuringManualSpeech(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview","voxgate":{"vad":{"enabled":false}},`, 1)
+		c, l := r.connect(bridge.Open{Config: []byte(config)})
+		c.do(bridge.ActivityStart)
+		c.pace(loud(time.Second))
+		l.calls("a weather")
+		c.entries()
+		l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+		c.entries()
+		c.pace(loud(2 * time.Second))
+		c.do(bridge.ActivityEnd)
+		time.Sleep(time.Second)
+		if d := voiced(l.pcm()); d < 2900*time.Millisecond {
+			t.Errorf("%v of 3 s came", d)
+		}
+	})
+}
+
+// Marks that the new configuration does not take are not sent to it.
+func TestMarksAfterChangeOfMode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{{On: emulator.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: emulator.Forever}}}, watchful)
+		c := r.meets(bridge.Open{})
+		c.says(1500*time.Millisecond, 4*time.Second)
+		c.utter(time.Second)
+		c.do(bridge.AudioStreamEnd)
+		c.update(`{"voxgate":{"vad":{"enabled":false}}}`)
+		time.Sleep(40 * time.Second)
+		select {
+		case <-c.over:
+			t.Errorf("the conversation is over: %v", c.err)
+		default:
+		}
+		_ = m
+	})
+}
+
+// Who changes the model and types at once is understood by the new one.
+func TestTypedDuringChangeOfModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
+		c := r.meets(bridge.Open{})
+		c.update(`{"model":"gemini-3.1-flash-live-preview"}`)
+		c.typed("hello")
+		time.Sleep(10 * time.Second)
+		select {
+		case <-c.over:
+			t.Fatalf("the conversation is over: %v", c.err)
+		default:
+		}
+		if n := len(m.saw(emulator.Typed)); n != 1 {
+			t.Errorf("typed %d times", n)
+		}
+	})
+}
+
+// What was typed while the link was down does not go ahead of what was said before it.
+func TestTypedDuringGapKeepsItsPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := emulator.Fault{On: emulator.OnSpeechEnd, Nth: 2, Times: 1, Drop: true}
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful, distant(500*time.Millisecond))
+		c := r.meets(bridge.Open{})
+		c.says(1500*time.Millisecond, 4*time.Second)
+		c.pace(loud(4 * time.Second))
+		c.quiet(700 * time.Millisecond)
+		c.typed("and tomorrow?")
+		c.quiet(20 * time.Second)
+		var order []string
+		for _, e := range m.saw(emulator.Heard, emulator.Typed) {
+			order = append(order, string(e.What))
+		}
+		if got := strings.Join(order, " "); got != "heard heard typed" {
+			t.Errorf("%s: %s", got, c.kinds())
+		}
+	})
+}
+
+// A typed turn that asks for no answer is not waited for.
+func TestIncompleteTurnDrains(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
+		l.handle("h")
+		begin := r.since()
+		c.update(warm("0.5"))
+		m := r.up.next().accept()
+		if took := r.since() - begin; took > 4*time.Second {
+			t.Errorf("after %v", took)
+		}
+		if got := m.said(); got != "" {
+			t.Errorf("said again, though the handle knows it: %q", got)
+		}
+	})
+}
+
+// A wish to replace the link survives a short absence of the caller.
+func TestDrainSurvivesParking(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		l.say(7, 5*time.Second)
+		begin := r.since()
+		l.send(`{"goAway":{"timeLeft":"20s"}}`)
+		time.Sleep(time.Second)
+		c.leaves()
+		time.Sleep(time.Second)
+		r.back(c.token())
+		r.up.next().accept()
+		if took := r.since() - begin; took > 16*time.Second {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// What was said waits as long as the gap may last.
+func TestLongGap(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(2 * time.Second)
+		r.up.set(0, errors.New("no route"))
+		l.cut()
+		time.Sleep(26 * time.Second)
+		r.up.set(0, nil)
+		m := r.up.next().accept()
+		time.Sleep(2 * time.Second)
+		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+			t.Errorf("%v of 2 s came", d)
+			time.Sleep(8 * time.Second)
+			t.Errorf("and then tried %q to have that answered", c.tried())
+		}
+		r.up.forget()
+	})
+}
+
+// A transcript that comes again with what is said again is kept once.
+func TestTranscriptOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(2 * time.Second)
+		l.content(`"inputTranscription":{"text":"hello"}`)
+		l.cut()
+		m := r.up.next().accept()
+		c.quiet(2 * time.Second)
+		m.content(`"inputTranscription":{"text":"hello"}`)
+		if got := c.memory(); len(got) != 1 || got[0].Content != "hello" {
+			t.Errorf("kept %+v", got)
+		}
+	})
+}
+
+// The begin of a second sentence is said again although the first has no answer.
+func TestLeadOfSecondSentence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(2 * time.Second)
+		c.quiet(2 * time.Second)
+		soft := make([]int16, 16000*300/1000) // a soft begin, below what counts as speech
+		for i := range soft {
+			soft[i] = int16(50 - 100*(i/20%2))
+		}
+		c.pace(soft)
+		c.pace(loud(2 * time.Second))
+		l.cut()
+		m := r.up.next().accept()
+		c.quiet(6 * time.Second)
+		n := 0
+		for _, s := range m.pcm() {
+			if s == 50 || s == -50 {
+				n++
+			}
+		}
+		if d := voiced(m.pcm()); n < 3200 || d < 4*time.Second {
+			t.Errorf("%v of 4 s came, and %d ms of the soft begin", d, n/16)
+		}
+	})
+}
+
+// Speech that is marked by hand ends with its caller.
+func TestManualSpeechOfALostCaller(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true})
+		l.handle("h")
+		c.do(bridge.ActivityStart)
+		c.pace(loud(time.Second))
+		c.leaves()
+		time.Sleep(time.Second)
+		d := r.back(c.token())
+		before := len(l.pcm())
+		d.pace(loud(time.Second)) // outside of an activity
+		if n := len(l.pcm()) - before; n > 0 {
+			t.Errorf("%d samples came that are not for the model", n)
+		}
+	})
+}
+
+// CLEAR_CONTEXT over a network that is gone: the person is told as of any gap.
+func TestClearGap(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.do(bridge.ClearContext{})
+		r.up.next() // never accepts
+		time.Sleep(3 * time.Second)
+		if _, told := c.waiting(); len(told) == 0 {
+			t.Error("nobody was told")
+		}
+	})
+}
+
+// CLEAR_CONTEXT and then the caller is lost: it is answered all the same.
+func TestClearIsAnsweredAfterReturn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.do(bridge.ClearContext{})
+		m := r.up.next()
+		c.leaves()
+		m.accept()
+		d := r.back(c.token())
+		time.Sleep(time.Second)
+		if h, _ := find[bridge.History](d); len(h) != 1 {
+			t.Errorf("%d answers", len(h))
+		}
+	})
+}
+
+// The model is told of what it said itself, although it is still being played.
+func TestMissedTurnStillPlaying(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.typed("my name is Ada")
+		for range 5 {
+			l.content(`%s,"outputTranscription":{"text":"word "}`, voice(7, time.Second))
+		}
+		l.content(`"turnComplete":true`)
+		time.Sleep(500 * time.Millisecond)
+		l.cut()
+		m := r.up.next().accept()
+		if got := m.said(); strings.Count(got, "word") < 5 {
+			t.Errorf("came %q", got)
+		}
+	})
+}
+
+// A thinking model that goes on after turnComplete is not at rest before IDLE.
+func TestSlowModelIsNotIdle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
+		_ = c
+		l.content(`%s`, voice(7, time.Second))
+		l.content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
+		l.handle("h")
+		begin := r.since()
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		time.Sleep(5 * time.Second)
+		select {
+		case <-r.up.links:
+			t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
+		default:
+		}
+	})
+}
+
+// Gemini is out of order for a few seconds: it takes each link and closes it. The conversation waits for it.
+func TestShortOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		time.Sleep(20 * time.Second)
+		begin := r.since()
+		for r.since()-begin < 3*time.Second {
+			l.end(1011, "The service is currently unavailable.")
+			select {
+			case l = <-r.up.links:
+			case <-c.over:
+				t.Fatalf("over %v after the outage had begun: %v", r.since()-begin, c.err)
+			}
+			l.accept()
+			synctest.Wait()
+		}
+		c.works(l)
+	})
+}
+
+// A configuration without resumption uses no handle, an old one least of all, and its caller is not waited for.
+func TestResumptionSwitchedOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.update(`{"voxgate":{"enableResumption":false}}`)
+		m := r.up.next().accept()
+		c.works(m)
+		time.Sleep(time.Minute)
+		m.cut()
+		r.up.next().dialledFor("", "").accept()
+		c.leaves()
+		if n := len(r.log.find("conversation ended")); n != 1 {
+			t.Error("the conversation is parked")
+		}
+	})
+}
+
+// A model that hears that it is not spoken to says nothing: nobody is told to wait for it.
+func TestProactiveSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.handle("h")
+		c.forget()
+		c.utter(2 * time.Second)
+		l.content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+		go func() {
+			for {
+				select {
+				case n := <-r.up.links:
+					n.accept()
+					time.Sleep(3 * time.Second)
+					n.content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+				case <-c.over:
+					return
+				}
+			}
+		}()
+		c.quiet(30 * time.Second)
+		sound, told := c.waiting()
+		t.Logf("tried %s; heard %v of tones and sentences, told %v", c.tried(), sound, told)
+		if sound > 0 {
+			t.Errorf("heard %v of tones and sentences, told %v", sound, told)
+		}
+		c.do(bridge.Goodbye{})
+		<-c.over
+	})
+}
+
+// What the model says of one turn while the person is in the next does not tear the next entry apart.
+func TestHistoryInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`"inputTranscription":{"text":"one"}`)
+		l.content(`%s,"outputTranscription":{"text":"first"}`, voice(7, 5*time.Second))
+		l.content(`"turnComplete":true`)
+		l.content(`"inputTranscription":{"text":"two"}`)
+		l.content(`%s,"outputTranscription":{"text":"second"}`, voice(7, time.Second))
+		l.content(`"turnComplete":true`)
+		l.content(`"inputTranscription":{"text":"three "}`)
+		time.Sleep(7 * time.Second)
+		l.content(`"inputTranscription":{"text":"and more"}`)
+		var got []string
+		for _, e := range c.memory() {
+			got = append(got, e.Content)
+		}
+		if strings.Join(got, "|") != "one|first|two|second|three and more" {
+			t.Errorf("kept %q", got)
+		}
+	})
+}
+
+// A call that is answered at once, because nobody knows the function, is waited for as any other.
+func TestWatchdogAfterUndeclaredCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather"))})
+		l.handle("h")
+		c.utter(time.Second)
+		l.calls("a rm")
+		l.handle("h2")
+		time.Sleep(20 * time.Second)
+		if c.tried() == "" {
+			t.Error("nothing was tried")
+		}
+		r.up.forget()
+	})
+}
+
+// An update that fails while its caller is away is answered when it is back.
+func TestFailedUpdateIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		l.handle("h")
+		c.update(warm("0.3"))
+		m := r.up.next()
+		c.leaves()
+		m.end(1007, "no")
+		d := r.back(c.token())
+		r.up.next().accept()
+		time.Sleep(time.Second)
+		if f, _ := find[bridge.SetupFailed](d); len(f) != 1 {
+			t.Errorf("%d answers", len(f))
+		}
+	})
+}
+
+// A turn that nobody heard is not announced to who comes back.
+func TestTurnCompleteOfUnheardTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(resumable)
+		c.leaves()
+		l.say(7, 2*time.Second)
+		synctest.Wait()
+		d := r.back(c.token())
+		l.content(`"generationComplete":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(3 * time.Second)
+		d.tells("SetupComplete")
+	})
+}
+
+// Typed text that meets the answer to what was said before is not taken for answered.
+func TestTypedMeetsAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(time.Second)
+		c.do(bridge.Text{Text: "wait, and tomorrow?"})
+		l.say(7, time.Second) // was on its way
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		l.cut()
+		m := r.up.next().accept()
+		time.Sleep(3 * time.Second)
+		if got := m.said(); !strings.Contains(got, "text wait") {
+			t.Errorf("came %q", got)
+		}
+	})
+}
+
+// An update that comes while the first dial fails does not take the place of the first SETUP_COMPLETE and its token.
+func TestUpdateBeforeFirstLink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.join(resumable)
+		l := r.up.next()
+		<-c.seated
+		c.update(warm("0.5"))
+		l.end(1011, "The service is currently unavailable.")
+		r.up.next().accept()
+		time.Sleep(time.Second)
+		all := told(c)
+		if len(all) == 0 || all[len(all)-1].ResumeToken == "" {
+			t.Errorf("%d SETUP_COMPLETEs, none with a token", len(all))
+		}
+	})
+}
+
+// A link that is to be replaced serves until the model has said what came of the tool.
+func TestDrainWaitsForTheToolsAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := weather(t)
+		l.calls("a weather")
+		l.handle("h")
+		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		c.respond("a", "", `{"x":1}`)
+		l.answered(`a weather {"x":1}`)
+		l.handle("h2") // knows the answer; the model thinks about it
+		time.Sleep(500 * time.Millisecond)
+		r.up.idle()
+	})
+}
+
+// What is said while the model waits for a tool is kept until it listens again, or the person is told.
+func TestSpeechDuringACall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{})
+		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1)
+		c := r.meets(bridge.Open{Config: json.RawMessage(config)})
+		c.typed("/tool weather {}")
+		c.quiet(time.Second)
+		c.utter(time.Second)
+		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "weather", `{"x":1}`)
+		c.quiet(10 * time.Second)
+		if failures, _ := find[bridge.Failure](c); len(failures) == 0 {
+			m.heard(time.Second)
+		}
+	})
+}

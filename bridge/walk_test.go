@@ -1,0 +1,280 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+)
+
+// walk is a person with whom everything happens at random, over links that are lost at random.
+type walk struct {
+	t              *testing.T
+	r              *rig
+	m              *model
+	c              *caller
+	said           []time.Duration
+	texts          int
+	free, freeText int      // how much of it need not have come
+	line           []string // what happened
+	manual         bool
+}
+
+func (w *walk) note(format string, args ...any) {
+	w.line = append(w.line, fmt.Sprintf("%v ", w.r.since().Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+// idle is silence, in which tools are answered.
+func (w *walk) idle(d time.Duration) {
+	for range int(d / (20 * time.Millisecond)) {
+		w.c.speak(make([]int16, 320))
+		time.Sleep(20 * time.Millisecond)
+		w.tools()
+	}
+}
+
+// tools answers what was asked more than a second ago.
+func (w *walk) tools() {
+	w.c.mu.Lock()
+	diary := slices.Clone(w.c.diary)
+	w.c.mu.Unlock()
+	for _, e := range diary {
+		if call, ok := e.event.(bridge.ToolCall); ok && w.r.since()-e.at > time.Second {
+			for _, one := range call.Calls {
+				_ = w.c.session.Do(bridge.ToolResponse{ID: one.ID, Name: one.Name, Response: json.RawMessage(`{"x":1}`)})
+			}
+		}
+	}
+}
+
+func (w *walk) away(d time.Duration) {
+	token := w.c.token()
+	w.c.leaves()
+	time.Sleep(d)
+	c := w.r.join(bridge.Open{Resumable: true, ResumeToken: token})
+	select {
+	case <-c.seated:
+	case <-c.over:
+		w.t.Fatalf("over: %v", c.err)
+	}
+	w.c = c
+	synctest.Wait()
+	if all := told(c); len(all) == 0 || !all[0].Resumed {
+		w.t.Error("not resumed")
+	}
+}
+
+// print tells what happened, if anything went wrong.
+func (w *walk) print() {
+	if w.t.Failed() {
+		for _, e := range w.m.saw(emulator.Opened, emulator.Faulted, emulator.Refused, emulator.Heard, emulator.Typed, emulator.Called, emulator.Answered, emulator.Closed) {
+			w.line = append(w.line, fmt.Sprintf("%v   #%d %s %s %v %d %v", e.At.Sub(w.r.start).Round(time.Millisecond), e.Connection, e.What, e.Text, voiced(e.PCM), e.Code, e.Resumed))
+		}
+		slices.SortStableFunc(w.line, func(a, b string) int {
+			x, _ := time.ParseDuration(strings.Fields(a)[0])
+			y, _ := time.ParseDuration(strings.Fields(b)[0])
+			return int(x - y)
+		})
+		w.t.Logf("%s", strings.Join(w.line, "\n"))
+		if os.Getenv("WALK_LOG") != "" {
+			w.t.Log(w.r.log.b.String())
+		}
+	}
+}
+
+func walkAtRandom(t *testing.T, seed int64, steps int, skip ...string) {
+	rng := rand.New(rand.NewPCG(uint64(seed), 1))
+	pick := func(n int) int { return rng.IntN(n) }
+	s := emulator.Scenario{Handles: []string{"prompt", "withheld"}[pick(2)]}
+	if pick(2) == 0 {
+		s.ConnectionAge = time.Duration(20+pick(60)) * time.Second
+		if pick(2) == 0 {
+			s.GoAwayLead = time.Duration(5+pick(15)) * time.Second
+		}
+	}
+	kinds := slices.Sorted(maps.Keys(ways))
+	on := []emulator.Moment{emulator.OnTurnComplete, emulator.OnSpeechStart, emulator.OnSpeechEnd, emulator.OnAnswer, emulator.OnToolCall, emulator.OnToolResponse, emulator.OnText, emulator.OnReady, emulator.OnSetup}
+	for range 1 + pick(8) {
+		f := ways[kinds[pick(len(kinds))]]
+		f.On, f.Nth, f.Times = on[pick(len(on))], 1+pick(4), 1
+		f.After = time.Duration(pick(2000)) * time.Millisecond
+		s.Faults = append(s.Faults, f)
+	}
+	model := []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
+	if pick(4) == 0 && model == "gemini-3.8-live" { // the others would call, not say so, and close for what is said then
+		s.Faults = append(s.Faults, emulator.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: emulator.Forever, Connections: []int{1, 2}})
+	}
+	r, m := emulated(t, s, watchful, distant(time.Duration(pick(400))*time.Millisecond))
+	w := &walk{t: t, r: r, m: m}
+	defer w.print()
+	w.manual = pick(3) == 0
+	config := fmt.Sprintf(`{"model":%q,"voxgate":{"vad":{"enabled":%v}},`, model, !w.manual)
+	w.c = r.join(bridge.Open{Config: json.RawMessage(strings.Replace(declare("weather"), "{", config, 1)), Resumable: true})
+	w.note("%s, manual %v, handles %s", model, w.manual, s.Handles)
+	<-w.c.seated
+	time.Sleep(5 * time.Second)
+	w.said = nil
+	temp := 1
+	actions := []string{"say", "say", "say", "type", "tool", "away", "update", "clear", "barge", "context", "inplace"}
+	for range steps {
+		select {
+		case <-w.c.over:
+			t.Errorf("seed %d: over: %v", seed, w.c.err)
+			return
+		default:
+		}
+		a := actions[pick(len(actions))]
+		if slices.Contains(skip, a) {
+			continue
+		}
+		pause := time.Duration(200+pick(3000)) * time.Millisecond
+		switch a {
+		case "say", "barge":
+			d := time.Duration(600+100*len(w.said)) * time.Millisecond
+			w.said = append(w.said, d)
+			w.note("says %v", d)
+			if w.manual {
+				w.c.do(bridge.ActivityStart)
+			}
+			if pick(3) == 0 {
+				w.c.pace(loud(d / 2))
+				w.idle(300 * time.Millisecond)
+				w.c.pace(loud(d - d/2))
+			} else {
+				w.c.pace(loud(d))
+			}
+			if w.manual {
+				w.c.do(bridge.ActivityEnd)
+			}
+			if a == "barge" {
+				pause = time.Duration(1200+pick(800)) * time.Millisecond
+			} else {
+				pause += 600 * time.Millisecond
+			}
+		case "type":
+			w.texts++
+			w.note("types %d", w.texts)
+			w.c.typed(fmt.Sprintf("typed-%d", w.texts))
+		case "tool":
+			w.note("tool")
+			w.c.typed(`/tool weather {}`)
+			if pause = time.Duration(pick(4000)) * time.Millisecond; model != "gemini-3.8-live" {
+				pause += 5 * time.Second // it does not listen meanwhile
+			}
+		case "away":
+			if all, _ := find[bridge.SetupComplete](w.c); len(all) == 0 {
+				continue // there is no token yet
+			}
+			d := time.Duration(pick(9000)) * time.Millisecond
+			w.note("away %v", d)
+			w.away(d)
+		case "update":
+			temp++
+			w.note("update")
+			w.c.update(strings.Replace(config, "{", fmt.Sprintf(`{"generationConfig":{"temperature":0.%d},`, temp), 1) + strings.TrimPrefix(declare("weather"), "{"))
+		case "inplace":
+			temp++
+			w.note("in place")
+			w.c.update(strings.Replace(config, "{", fmt.Sprintf(`{"systemInstruction":"i %d",`, temp), 1) + strings.TrimPrefix(declare("weather"), "{"))
+		case "clear":
+			w.note("clear")
+			w.free = len(w.said) // what was not heard yet need not be heard any more
+			w.freeText = w.texts
+			w.c.do(bridge.ClearContext{})
+		case "context":
+			w.c.do(bridge.GetContext{})
+		}
+		w.idle(pause)
+	}
+	w.note("ends")
+	w.idle(45 * time.Second)
+	select {
+	case <-w.c.over:
+		t.Errorf("seed %d: over: %v", seed, w.c.err)
+		return
+	default:
+	}
+	count := make([]map[int]int, len(w.said)) // by sentence and link
+	for i, want := range w.said {
+		count[i] = map[int]int{}
+		for _, e := range m.saw(emulator.Heard) {
+			if (voiced(e.PCM) - want).Abs() <= 40*time.Millisecond {
+				count[i][e.Connection]++
+			}
+		}
+		if len(count[i]) == 0 && i >= w.free {
+			w.note("FAULT: %v was not heard", want)
+			t.Fail()
+		}
+		for link, n := range count[i] {
+			if n > 1 {
+				w.note("FAULT: %v was heard %d times on link %d", want, n, link)
+				t.Fail()
+			}
+		}
+	}
+	texts := map[string]int{}
+	for _, e := range m.saw(emulator.Typed) {
+		texts[fmt.Sprint(e.Connection, " ", e.Text)]++
+		texts[e.Text]++
+	}
+	for text, n := range texts {
+		if n > 1 && strings.Contains(text, " typed") {
+			w.note("FAULT: %s came %d times", text, n)
+			t.Fail()
+		}
+	}
+	for i := w.freeText; i < w.texts; i++ {
+		if n := texts[fmt.Sprintf("typed-%d", i+1)]; n == 0 {
+			w.note("FAULT: text %d did not come", i+1)
+			t.Fail()
+		}
+	}
+	answered := map[string]int{}
+	for _, e := range m.saw(emulator.Answered) {
+		if !e.Ignored {
+			answered[fmt.Sprint(e.Connection, " ", e.ID)]++
+		}
+	}
+	for id, n := range answered {
+		if n > 1 {
+			w.note("FAULT: call %s answered %d times", id, n)
+			t.Fail()
+		}
+	}
+	w.c.do(bridge.Goodbye{})
+	begin := time.Now()
+	w.c.ends(bridge.ErrGoodbye)
+	if time.Since(begin) > 2*time.Second {
+		t.Error("goodbye took long")
+	}
+	if len(r.log.find("impossible step")) > 0 {
+		w.note("FAULT: impossible step")
+	}
+}
+
+// Everything at random: what is said and typed arrives, no call is answered twice on a link, and the end is the goodbye.
+// WALK=first:count chooses other walks.
+func TestWalk(t *testing.T) {
+	first, count := int64(1), int64(4)
+	if v := os.Getenv("WALK"); v != "" {
+		if _, err := fmt.Sscanf(v, "%d:%d", &first, &count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seed := first; seed < first+count; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) { walkAtRandom(t, seed, 30, strings.Split(os.Getenv("WALK_SKIP"), ",")...) })
+		})
+	}
+}
