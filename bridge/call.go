@@ -191,11 +191,11 @@ func (s *Session) respond(call tools.Call, came int, response json.RawMessage) {
 		s.answers = slices.Delete(s.answers, 0, 1)
 	}
 	s.answers = append(s.answers, answered{call: call, response: response, came: came, sent: s.ticks, at: time.Now()})
-	s.send(call, came, response)
+	s.send(call, response)
 }
 
-func (s *Session) send(call tools.Call, came int, response json.RawMessage) {
-	if !s.up.respond(gemini.FunctionResponse{ID: call.ID, Name: call.Name, Response: response}, came) {
+func (s *Session) send(call tools.Call, response json.RawMessage) {
+	if !s.up.respond(gemini.FunctionResponse{ID: call.ID, Name: call.Name, Response: response}) {
 		s.log.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 }
@@ -203,10 +203,10 @@ func (s *Session) send(call tools.Call, came int, response json.RawMessage) {
 // repeatAnswers sends a new link the answers that its session waits for: it knows of the call, and the answer went to the
 // link before.
 func (s *Session) repeatAnswers() {
-	s.up.forget(func(int) bool { return false }) // those that were not sent are among them
+	s.up.takeBack() // those that were not sent are among them
 	for _, a := range s.answers {
 		if s.handle.text != "" && a.came < s.handle.tick && a.orphaned.IsZero() {
-			s.send(a.call, a.came, a.response)
+			s.send(a.call, a.response)
 		}
 	}
 }

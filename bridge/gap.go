@@ -32,7 +32,6 @@ var sayAgain []byte
 // gap is a time in which the model cannot answer. Owned by the loop.
 type gap struct {
 	since   time.Time // zero: none
-	toned   time.Time // when the last tone was
 	spoken  bool
 	told    bool // the caller was told
 	soft    bool // without sounds: perhaps nobody waits
@@ -88,24 +87,27 @@ func (s *Session) onGap() {
 		s.gap.told = true
 		s.notify(StateChange{State: s.state, Message: s.gap.message(s.state)})
 	}
+	next := toneEvery
 	switch {
+	case s.gap.soft:
 	case waiting >= gapSentence && !s.gap.spoken:
-		s.gap.spoken = !s.gap.soft
+		s.gap.spoken = true
 		s.sound(voice(oneMoment))
-	case time.Since(s.gap.toned) >= toneEvery:
-		s.gap.toned = time.Now()
+	default:
 		s.sound(tone())
 	}
-	next := toneEvery
-	if !s.gap.spoken {
+	if waiting < gapSentence {
 		next = min(next, gapSentence-waiting)
 	}
-	s.clock.set(alarmGap, min(next, max(gapEnd-waiting, time.Second)))
+	if waiting < gapEnd {
+		next = min(next, gapEnd-waiting)
+	}
+	s.clock.set(alarmGap, next)
 }
 
 // sound plays what is not the model's, unless its voice is still to be heard.
 func (s *Session) sound(pcm []int16) {
-	if s.config.TextOnly || s.gap.soft || s.playout.Queued() > 0 {
+	if s.config.TextOnly || s.playout.Queued() > 0 {
 		return
 	}
 	if err := s.playout.WritePCM(pcm); err != nil {

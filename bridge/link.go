@@ -189,7 +189,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 	l := &s.link
 	first, fresh := !l.setUp, d.handle == ""
 	l.busy, l.conn, l.since, l.setUp = false, d.conn, time.Now(), true
-	if s.watch.stage == 0 || s.watch.aside {
+	if s.watch.stage == 0 {
 		s.waited()
 	}
 	if s.state != StateParked {

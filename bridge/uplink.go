@@ -73,7 +73,6 @@ type item struct {
 	speech  int      // of audio and marks: the number of the speech that it belongs to; 0: silence
 	turn    *Message // in the form of the model that it goes to
 	message *gemini.ClientMessage
-	call    int // of an answer to a tool call: when the call came
 }
 
 // typed tells whether it is words that want an answer, as speech does.
@@ -293,10 +292,10 @@ func (u *uplink) first(m gemini.ClientMessage) {
 	signal(u.ready)
 }
 
-// respond queues the answer to a tool call that came at a time of the loop's count.
-func (u *uplink) respond(r gemini.FunctionResponse, call int) bool {
+// respond queues the answer to a tool call.
+func (u *uplink) respond(r gemini.FunctionResponse) bool {
 	answer := &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{r}}
-	return u.enqueue(item{message: &gemini.ClientMessage{ToolResponse: answer}, call: call}, 2*maxUrgent)
+	return u.enqueue(item{message: &gemini.ClientMessage{ToolResponse: answer}}, 2*maxUrgent)
 }
 
 func (u *uplink) enqueue(it item, limit int) bool {
@@ -326,11 +325,11 @@ func (u *uplink) typedAgain() int {
 	return n
 }
 
-// forget drops waiting answers to calls, all but those that wanted says the model still waits for.
-func (u *uplink) forget(wanted func(call int) bool) {
+// takeBack drops the answers to tool calls that wait.
+func (u *uplink) takeBack() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.message != nil && it.message.ToolResponse != nil && !wanted(it.call) })
+	u.urgent = slices.DeleteFunc(u.urgent, func(it item) bool { return it.message != nil && it.message.ToolResponse != nil })
 }
 
 // picture replaces the waiting picture.

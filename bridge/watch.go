@@ -125,10 +125,8 @@ func (s *Session) onStall(ctx context.Context) {
 	}
 	w.stage++
 	w.aside = w.heard && s.config.Profile.Proactive && w.what == forSpeech
-	if !w.aside {
-		s.wait()
-		s.gap.soft = w.stage == 1 && w.what == forSpeech && !w.heard // it may be noise
-	}
+	s.wait()
+	s.gap.soft = w.aside || w.stage == 1 && w.what == forSpeech && !w.heard // which may be noise
 	switch {
 	case w.stage == 1:
 		w.counts[0]++
