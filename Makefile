@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium nodejs npm espeak-ng ca-certificates
 
-.PHONY: run build test lint go-test web-test vuln bench screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test vuln bench bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -36,6 +36,9 @@ vuln: build-deps ## known vulnerabilities; needs the internet for its database
 
 bench: build ## the figures of the README
 	bin/gateway bench
+
+bench-faults: build ## what a person notices of each fault
+	bin/gateway bench -faults
 
 screenshot: build test-deps web-deps ## pictures of the page, in screenshots/
 	$(NPM) run --silent screenshot
