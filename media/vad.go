@@ -7,7 +7,7 @@ import "time"
 const (
 	quietFloor  = 10
 	leastSpeech = 100
-	// overFloor is how far above the noise floor speech begins: 9.5 dB.
+	// overFloor is how far above the noise floor speech begins unless a VAD says otherwise: 9.5 dB.
 	overFloor = 3
 )
 
@@ -17,6 +17,9 @@ type VAD struct {
 	// Onset is how much speech in a row begins one: short enough for "yes", long enough for no click. Hangover is how much
 	// silence ends one. Both are counted in whole frames.
 	Onset, Hangover time.Duration
+
+	// OverFloor is how many times the level of the noise is speech; 0 is 3.
+	OverFloor float64
 
 	floor    float64
 	loud     time.Duration // in a row
@@ -50,6 +53,9 @@ func (v *VAD) End() { v.speaking, v.loud, v.quiet = false, 0, 0 }
 // Voiced is how much of the present or last speech was loud.
 func (v *VAD) Voiced() time.Duration { return v.voiced }
 
+// Quiet is how much silence was heard since the last loud frame.
+func (v *VAD) Quiet() time.Duration { return v.quiet }
+
 // judge reports whether a level is speech, and follows the noise floor: down at once, up by two thirds in a second of
 // frames of 20 ms. It goes up during speech as well, more slowly, so that steady noise ends as speech after some ten
 // seconds; the gaps of real speech bring it down again.
@@ -63,5 +69,9 @@ func (v *VAD) judge(level float64) bool {
 	default:
 		v.floor = min(v.floor*1.01, max(level, quietFloor))
 	}
-	return level >= max(leastSpeech, v.floor*overFloor)
+	over := v.OverFloor
+	if over == 0 {
+		over = overFloor
+	}
+	return level >= max(leastSpeech, v.floor*over)
 }

@@ -31,10 +31,10 @@ func (b *beeper) onset(pcm []int16, rate int) bool {
 	}
 	b.rest = append(b.rest, pcm...)
 	found := false
-	n := rate * frameMs / 1000
+	n := rate * int(frameTime.Milliseconds()) / 1000
 	for ; len(b.rest) >= n; b.rest = b.rest[n:] {
 		if media.RMS(b.rest[:n]) < beepLevel {
-			b.quiet += frameMs * time.Millisecond
+			b.quiet += frameTime
 			continue
 		}
 		found = found || b.quiet >= beepGap
