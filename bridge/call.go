@@ -65,7 +65,7 @@ const (
 func (s *Session) onToolCalls(ctx context.Context, wanted []gemini.FunctionCall) {
 	s.ticks++
 	s.dirty = s.ticks
-	s.up.acted()
+	s.up.Acted()
 	var asked []tools.Call
 	for _, f := range wanted {
 		call := tools.Call{ID: f.ID, Name: f.Name, Args: f.Args}
@@ -157,7 +157,7 @@ func (s *Session) gate() {
 		shut = shut || s.config.Blocks(open.call.Name)
 	}
 	s.mu.Unlock()
-	s.up.gate(shut)
+	s.up.Gate(shut)
 }
 
 // onResult sends a call's answer up, unless nobody wants it any more.
@@ -195,7 +195,7 @@ func (s *Session) respond(call tools.Call, came int, response json.RawMessage) {
 }
 
 func (s *Session) send(call tools.Call, response json.RawMessage) {
-	if !s.up.respond(gemini.FunctionResponse{ID: call.ID, Name: call.Name, Response: response}) {
+	if !s.up.Respond(gemini.FunctionResponse{ID: call.ID, Name: call.Name, Response: response}) {
 		s.log.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 }
@@ -203,7 +203,7 @@ func (s *Session) send(call tools.Call, response json.RawMessage) {
 // repeatAnswers sends a new link the answers that its session waits for: it knows of the call, and the answer went to the
 // link before.
 func (s *Session) repeatAnswers() {
-	s.up.takeBack() // those that were not sent are among them
+	s.up.TakeBack() // those that were not sent are among them
 	for _, a := range s.answers {
 		if s.handle.text != "" && a.came < s.handle.tick && a.orphaned.IsZero() {
 			s.send(a.call, a.response)

@@ -10,6 +10,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/uplink"
 )
 
 // Code is an error's kind, for programs.
@@ -123,6 +124,20 @@ func AsError(err error) *Error {
 		return &Error{Code: CodeConnectionNotEstablished, Message: "Gemini did not answer in time.", Err: err}
 	}
 	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
+}
+
+// markRefused says why a mark was.
+func markRefused(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, uplink.ErrManual):
+		return &Error{Code: CodeInvalidState, Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd.", Err: err}
+	case errors.Is(err, uplink.ErrAutomatic):
+		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd have no meaning while Gemini finds out who speaks; " +
+			"initialConfig.voxgate.vad.enabled must be false for them.", Err: err}
+	}
+	return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks wait for Gemini; this one was dropped.", Err: err}
 }
 
 // refusal is what Gemini says with a status or a close code.

@@ -169,7 +169,7 @@ func (s *Session) onDialFailed(d dialled) {
 func (s *Session) less() {
 	f := &s.link.failures
 	if f.deaths >= maxDeaths { // it may be what they died of
-		s.up.answered()
+		s.up.Answered()
 		s.letGo()
 		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/uplink"
 )
 
 // lastWords is how long the reason of a close frame is waited for when sending has failed: a round trip.
@@ -130,7 +131,7 @@ func (s *Session) posted(ctx context.Context, d dialled) bool {
 
 // unanswered is the number of the first turn whose question is still to be answered: it is said again, not told of.
 func (s *Session) unanswered() int {
-	if s.up.unanswered() {
+	if s.up.Unanswered() {
 		return s.question()
 	}
 	return s.question() + 1
@@ -240,13 +241,13 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 func (s *Session) catchUp(fresh bool) {
 	if !fresh && s.config.Profile.Appends {
 		if missed := s.history.between(s.handle.turn, s.unanswered()); len(missed) > 0 {
-			s.up.first(gemini.ClientMessage{ClientContent: &gemini.ClientContent{Turns: missed}})
+			s.up.First(gemini.ClientMessage{ClientContent: &gemini.ClientContent{Turns: missed}})
 			s.log.Info("told what the handle does not know", "turns", len(missed))
 		}
 	}
 	s.repeatAnswers()
 	s.gate()
-	again, lost := s.up.rewind(fresh)
+	again, lost := s.up.Rewind(fresh)
 	if again > 0 {
 		s.log.Info("said again", "speech", again.Round(time.Millisecond))
 		s.history.unsay(s.question())
@@ -255,12 +256,12 @@ func (s *Session) catchUp(fresh bool) {
 		s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", lost.Seconds()))
 	}
 	if change, ok := s.base.InPlace(s.config); !fresh && ok && change != nil {
-		s.up.first(gemini.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
+		s.up.First(gemini.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
 	}
 	if s.watch.what != forNothing {
 		s.watch.heard = false
 		s.clock.set(alarmStale, s.shelfLife())
-		s.await(s.patience() + again/replaySpeed)
+		s.await(s.patience() + again/uplink.ReplaySpeed)
 	}
 }
 
@@ -339,14 +340,14 @@ func (s *Session) write(ctx context.Context, conn *gemini.Conn, config setup.Con
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
-		it, wait, ok := s.up.next()
+		it, wait, ok := s.up.Next()
 		if !ok {
 			early.Stop()
 			if wait > 0 {
 				early.Reset(wait)
 			}
 			select {
-			case <-s.up.ready:
+			case <-s.up.Ready:
 			case <-early.C:
 			case <-ctx.Done():
 				return nil
@@ -359,14 +360,14 @@ func (s *Session) write(ctx context.Context, conn *gemini.Conn, config setup.Con
 	}
 }
 
-func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it item) error {
+func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it uplink.Item) error {
 	switch {
-	case it.pcm != nil:
-		return conn.SendAudio(ctx, it.pcm, it.rate)
-	case it.message != nil:
-		return conn.Send(ctx, *it.message)
+	case it.PCM != nil:
+		return conn.SendAudio(ctx, it.PCM, it.Rate)
+	case it.Message != nil:
+		return conn.Send(ctx, *it.Message)
 	}
-	for _, m := range config.Typed(it.turn.Parts, it.turn.TurnComplete) {
+	for _, m := range config.Typed(it.Turn.Parts, it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {
 			return err
 		}

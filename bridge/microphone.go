@@ -1,11 +1,15 @@
 package bridge
 
-import "time"
+import (
+	"time"
+
+	"voxgate/bridge/uplink"
+)
 
 // Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 ms. One goroutine
 // at a time.
 type Microphone struct {
-	up   *uplink
+	up   *uplink.Uplink
 	rate int
 	part []int16 // less than a chunk, waits for more
 }
@@ -15,7 +19,7 @@ func (m *Microphone) Rate() int { return m.rate }
 
 // WritePCM takes mono audio of any length; it never blocks and does not keep pcm.
 func (m *Microphone) WritePCM(pcm []int16) error {
-	size := m.rate * int(chunk/time.Millisecond) / 1000
+	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
 	if len(m.part) > 0 {
 		n := min(size-len(m.part), len(pcm))
 		m.part = append(m.part, pcm[:n]...)
@@ -23,11 +27,11 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 		if len(m.part) < size {
 			return nil
 		}
-		m.up.audio(m.part, m.rate)
+		m.up.Audio(m.part, m.rate)
 		m.part = m.part[:0]
 	}
 	for len(pcm) >= size {
-		m.up.audio(pcm[:size], m.rate)
+		m.up.Audio(pcm[:size], m.rate)
 		pcm = pcm[size:]
 	}
 	m.part = append(m.part, pcm...)
@@ -37,7 +41,7 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 // Flush sends what is left of the last chunk: the microphone pauses, and the last syllable must not wait in here.
 func (m *Microphone) Flush() {
 	if len(m.part) > 0 {
-		m.up.audio(m.part, m.rate)
+		m.up.Audio(m.part, m.rate)
 		m.part = m.part[:0]
 	}
 }

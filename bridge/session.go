@@ -15,6 +15,7 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/uplink"
 	"voxgate/media"
 	"voxgate/tools"
 )
@@ -38,7 +39,7 @@ type Session struct {
 	host     *Host
 	log      *slog.Logger
 	playout  *media.Playout
-	up       *uplink
+	up       *uplink.Uplink
 	history  *history
 	inbox    *inbox
 	commands chan Command
@@ -107,8 +108,8 @@ type carriage struct {
 
 func newSession(h *Host, config setup.Config, wished bool) *Session {
 	id := rand.Text()[:10]
-	up := newUplink()
-	up.configure(config.Options.Manual, config.Options.PreRoll)
+	up := uplink.New()
+	up.Configure(config.Options.Manual, config.Options.PreRoll)
 	return &Session{
 		id: id, host: h, log: h.options.Logger.With("call", id),
 		playout: media.NewPlayout(h.ticker, gemini.OutputRate), up: up, history: &history{}, inbox: &inbox{},
@@ -132,7 +133,7 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 
 // SetFrame gives the model a picture to look at. The newest wins.
 func (s *Session) SetFrame(mimeType string, data []byte) {
-	s.up.picture(gemini.Blob{MIMEType: mimeType, Data: data})
+	s.up.Picture(gemini.Blob{MIMEType: mimeType, Data: data})
 }
 
 // Attach says where the voice goes from now on; nil discards it.
@@ -155,7 +156,7 @@ func (s *Session) Do(c Command) error {
 		case <-s.over:
 			return errOver
 		default:
-			return s.up.mark(c)
+			return markRefused(s.up.Mark(uplink.Mark(c)))
 		}
 	case Message: // what cannot be encoded would fail on every link
 		if !json.Valid(c.Parts) || !bytes.HasPrefix(bytes.TrimSpace(c.Parts), []byte("[")) {
@@ -279,7 +280,7 @@ func (s *Session) loop(parent context.Context) {
 			s.onCommand(ctx, c)
 		case r := <-s.results:
 			s.onResult(r)
-		case <-s.up.turned:
+		case <-s.up.Turned:
 			s.onSpeech()
 		case <-s.poked:
 			s.onPlayed()
@@ -320,7 +321,7 @@ func (s *Session) onAlarm(ctx context.Context, a alarm) {
 	case alarmStall:
 		s.onStall(ctx)
 	case alarmStale:
-		s.up.answered()
+		s.up.Answered()
 		s.letGo()
 	case alarmMic:
 		s.listen()
@@ -355,8 +356,8 @@ func (s *Session) finish() {
 	}
 	voice, total := s.playout.Stats(), s.meter.Total()
 	s.log.Info("conversation ended", "reason", s.err, "duration", time.Since(s.started).Round(time.Millisecond),
-		"chunks_up", s.up.frames.Load(), "chunks_dropped", s.up.dropped.Load(), "speech_dropped", s.up.lost.Load(), "chunks_gated", s.up.gated.Load(),
-		"chunks_replayed", s.up.replayed.Load(),
+		"chunks_up", s.up.Frames.Load(), "chunks_dropped", s.up.Dropped.Load(), "speech_dropped", s.up.Lost.Load(), "chunks_gated", s.up.Gated.Load(),
+		"chunks_replayed", s.up.Replayed.Load(),
 		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
 		"turns", s.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
 		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
@@ -378,7 +379,7 @@ func (s *Session) adopt(c setup.Config) {
 		s.host.void(s)
 	}
 	s.config = c
-	s.up.configure(c.Options.Manual, c.Options.PreRoll)
+	s.up.Configure(c.Options.Manual, c.Options.PreRoll)
 	s.clock.clear(alarmLimit)
 	if c.Options.MaxDuration > 0 {
 		s.clock.set(alarmLimit, c.Options.MaxDuration-time.Since(s.started))
@@ -470,7 +471,7 @@ func (s *Session) onDeparture(ctx context.Context, c *carriage) {
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
 	s.cutVoice() // who comes back does not want to hear what was said to nobody
 	if s.config.Options.Manual && s.speaking {
-		_ = s.up.mark(ActivityEnd) // it has ended, for all we know; if there is no room, others are before it
+		_ = s.up.Mark(uplink.End) // it has ended, for all we know; if there is no room, others are before it
 	}
 	s.enter(StateParked)
 	close(c.parked)
@@ -492,7 +493,7 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 		ok = s.sendTyped(c)
 	case Text:
 		s.history.typed(s.question(), c.Text)
-		ok = s.up.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: c.Text}})
+		ok = s.up.Send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: c.Text}})
 		s.expect(forText)
 	case UpdateConfig:
 		s.onUpdate(c)
@@ -519,7 +520,7 @@ func (s *Session) sendTyped(m Message) bool {
 		turn-- // the next handle knows it, answered or not
 	}
 	s.history.typed(turn, textOf(m.Parts))
-	return s.up.say(m)
+	return s.up.Say(uplink.Turn{Parts: m.Parts, Complete: m.TurnComplete})
 }
 
 // textOf is the text of a typed turn, and where its pictures are.
@@ -545,15 +546,15 @@ func textOf(parts json.RawMessage) string {
 
 // onSpeech acts on the begin and the end of the person's speech.
 func (s *Session) onSpeech() {
-	if !s.lossTold && s.up.lost.Load() > 0 {
+	if !s.lossTold && s.up.Lost.Load() > 0 {
 		s.lossTold = true
 		s.fail(CodeAudioStream, "Some of what was said is lost: Gemini could not be reached for more than ten seconds.")
 	}
-	if !s.gateTold && s.up.muffled.Load() > 0 {
+	if !s.gateTold && s.up.Muffled.Load() > 0 {
 		s.gateTold = true
 		s.fail(CodeAudioStream, "What is said while this model waits for a tool is not heard by it.")
 	}
-	speaking, speeches, voiced := s.up.speech()
+	speaking, speeches, voiced := s.up.Speech()
 	if speeches != s.speeches { // a client that sends in bursts may have ended it already
 		s.speeches = speeches
 		if !s.speaking {
@@ -577,8 +578,8 @@ func (s *Session) onSpeech() {
 
 // listen looks whether the microphone still sends while the person speaks.
 func (s *Session) listen() {
-	if s.speaking && !s.up.stopped() {
-		s.clock.set(alarmMic, micPause/2)
+	if s.speaking && !s.up.Stopped() {
+		s.clock.set(alarmMic, uplink.MicPause/2)
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *Session) onHandle(h string) {
 	s.ticks++
 	s.handle = handle{text: h, tick: s.ticks, turn: s.number - 1}
 	s.forgetAnswers()
-	s.up.handled()
+	s.up.Handled()
 }
 
 // onContent plays what the model says and passes on the rest. An interruption comes before whatever is in the same
@@ -87,7 +87,7 @@ func (s *Session) onContent(c *gemini.ServerContent) {
 			s.nextTurn()
 		}
 		if !s.speaking && !s.turn.spokenOver { // by what was typed, which met the answer to something else
-			s.up.unsettle()
+			s.up.Unsettle()
 		}
 		s.turn = turn{open: true, stale: true, cut: true, counted: true, number: s.turn.number} // turnComplete follows
 	}
@@ -139,7 +139,7 @@ func (s *Session) onAnswer(c *gemini.ServerContent) {
 	}
 	if !s.turn.answering {
 		s.turn.answering = true
-		s.up.answered()
+		s.up.Answered()
 		s.clock.clear(alarmStale)
 		s.settleAnswers()
 		s.apologised(false)
@@ -240,7 +240,10 @@ func (s *Session) completeTurn(lost bool) {
 		case lost:
 			s.history.cut(number, voice)
 		}
-		signal(s.poked)
+		select {
+		case s.poked <- struct{}{}:
+		default: // the loop will look anyway
+		}
 	})
 }
 

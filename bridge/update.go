@@ -56,7 +56,7 @@ func (s *Session) update() {
 			return
 		}
 		if change != nil {
-			if !s.up.send(gemini.ClientMessage{ContextUpdate: change}) {
+			if !s.up.Send(gemini.ClientMessage{ContextUpdate: change}) {
 				s.updates[0].refused = &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini."}
 				continue
 			}
@@ -104,7 +104,7 @@ func (s *Session) refuse() {
 func (s *Session) onClear(ctx context.Context) {
 	s.cutVoice()
 	s.history.clear()
-	s.up.clear()
+	s.up.Clear()
 	s.letGo()
 	s.answers = nil
 	s.cleared++

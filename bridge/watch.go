@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/uplink"
 )
 
 const (
@@ -131,7 +132,7 @@ func (s *Session) onStall(ctx context.Context) {
 	case w.stage == 1:
 		w.counts[0]++
 		s.stalled("nudge", "Gemini has not reacted to what was said; it is told that the speech is over.")
-		if err := s.up.mark(AudioStreamEnd); err != nil {
+		if err := s.up.Mark(uplink.Pause); err != nil {
 			s.log.Warn("nudge dropped", "err", err)
 		}
 		s.await(s.patience() / 2)
@@ -158,7 +159,7 @@ func (s *Session) onStall(ctx context.Context) {
 func (s *Session) surrender() {
 	s.stalled("none", "Gemini did not answer, whatever was tried.")
 	sure := s.watch.heard || s.watch.what != forSpeech
-	s.up.answered()
+	s.up.Answered()
 	s.letGo()
 	s.watch.fruitless = true
 	if !s.watch.aside {

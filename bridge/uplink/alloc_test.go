@@ -1,19 +1,18 @@
-package bridge
+package uplink
 
 import "testing"
 
-// The way of a chunk of audio from the microphone to the link's writer allocates nothing, whether somebody speaks or not.
+// The way of a chunk of audio through the uplink to the link's writer allocates nothing, whether somebody speaks or not.
 func TestAudioPathDoesNotAllocate(t *testing.T) {
 	for name, level := range map[string]int16{"silence": 0, "speech": 8000} {
-		u := newUplink()
-		mic := &Microphone{up: u, rate: 16000}
+		u := New()
 		pcm := make([]int16, 320)
 		for i := range pcm {
 			pcm[i] = level * int16(1-i/20%2*2)
 		}
 		once := func() {
-			_ = mic.WritePCM(pcm)
-			if _, _, ok := u.next(); !ok {
+			u.Audio(pcm, 16000)
+			if _, _, ok := u.Next(); !ok {
 				t.Fatal("nothing to send")
 			}
 		}

@@ -1,4 +1,4 @@
-package bridge
+package uplink
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 // newest lead, with which the next speech begins. Guarded by uplink.mu.
 type ring struct {
 	open  bool // there is a turn without an answer
-	items []item
+	items []Item
 	held  time.Duration // of the audio in items
 	lost  time.Duration // of speech that was too long to be kept
 
@@ -17,17 +17,17 @@ type ring struct {
 	acted   int
 	covered bool
 
-	old     []item // what was cut off last
-	settled []item // what was typed and is taken for answered
+	old     []Item // what was cut off last
+	settled []Item // what was typed and is taken for answered
 }
 
 // add takes an item that is sent. What it returns need not be kept; it is good until the next call.
-func (r *ring) add(it item) []item {
+func (r *ring) add(it Item) []Item {
 	r.old = r.old[:0]
 	switch {
 	case it.typed():
 		r.open = true
-	case it.pcm != nil || it.hint():
+	case it.PCM != nil || it.hint():
 	case !r.open: // a mark
 		return nil
 	}
@@ -41,7 +41,7 @@ func (r *ring) add(it item) []item {
 	for ; run > lead; run -= r.old[len(r.old)-1].duration() {
 		r.cut(quiet, quiet+1)
 	}
-	for r.held > maxRing || len(r.items) > int(maxRing/chunk)+maxUrgent {
+	for r.held > maxRing || len(r.items) > int(maxRing/Chunk)+maxUrgent {
 		if r.open && r.items[0].speech > 0 {
 			r.lost += r.items[0].duration()
 		}
@@ -51,7 +51,7 @@ func (r *ring) add(it item) []item {
 }
 
 // silent tells whether audio is of no speech that wants an answer.
-func (r *ring) silent(it item) bool { return it.pcm != nil && (it.speech == 0 || !r.open) }
+func (r *ring) silent(it Item) bool { return it.PCM != nil && (it.speech == 0 || !r.open) }
 
 // cut removes items.
 func (r *ring) cut(from, to int) {
@@ -68,7 +68,7 @@ func (r *ring) cut(from, to int) {
 // onset makes the newest lead a part of the speech that has just begun. Some of it may wait elsewhere.
 func (r *ring) onset(speech int, left time.Duration) {
 	r.open = true
-	for i := len(r.items) - 1; i >= 0 && left > 0 && r.items[i].pcm != nil && r.items[i].speech == 0; i-- {
+	for i := len(r.items) - 1; i >= 0 && left > 0 && r.items[i].PCM != nil && r.items[i].speech == 0; i-- {
 		r.items[i].speech = speech
 		left -= r.items[i].duration()
 	}
@@ -79,22 +79,22 @@ func (r *ring) start(speech int) int {
 	if speech == 0 {
 		return len(r.items)
 	}
-	if i := slices.IndexFunc(r.items, func(it item) bool { return it.speech == speech }); i >= 0 {
+	if i := slices.IndexFunc(r.items, func(it Item) bool { return it.speech == speech }); i >= 0 {
 		return i
 	}
 	return len(r.items)
 }
 
 // answered empties the ring but for a speech that is not over.
-func (r *ring) answered(unfinished int) []item {
+func (r *ring) answered(unfinished int) []Item {
 	r.old = r.old[:0]
 	end := r.start(unfinished)
-	for left := lead; unfinished == 0 && end > 0 && left > 0 && r.items[end-1].pcm != nil; left -= r.items[end].duration() {
+	for left := lead; unfinished == 0 && end > 0 && left > 0 && r.items[end-1].PCM != nil; left -= r.items[end].duration() {
 		end--
 	}
 	r.cut(0, end)
-	r.settled = slices.DeleteFunc(append(slices.Clone(r.old), r.items...), func(it item) bool { return !it.typed() })
-	r.items = slices.DeleteFunc(r.items, item.typed) // that was answered, too
+	r.settled = slices.DeleteFunc(append(slices.Clone(r.old), r.items...), func(it Item) bool { return !it.typed() })
+	r.items = slices.DeleteFunc(r.items, Item.typed) // that was answered, too
 	r.open = unfinished > 0
 	r.acted, r.covered, r.lost = 0, false, 0
 	return r.old
@@ -121,15 +121,15 @@ func (r *ring) handled() {
 }
 
 // take empties the ring, which stays open. It returns what is to be said again to a session that goes on, or to a fresh one.
-func (r *ring) take(fresh bool) (again []item, lost time.Duration) {
+func (r *ring) take(fresh bool) (again []Item, lost time.Duration) {
 	known := 0
 	if r.covered && !fresh {
 		known = r.acted
 	}
 	again, lost = r.items[known:], r.lost
-	open := r.open && (known == 0 || slices.ContainsFunc(again, func(it item) bool { return it.speech > 0 || it.typed() }))
+	open := r.open && (known == 0 || slices.ContainsFunc(again, func(it Item) bool { return it.speech > 0 || it.typed() }))
 	if !open {
-		again = slices.DeleteFunc(slices.Clone(again), func(it item) bool { return !it.hint() })
+		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
 	}
 	*r = ring{open: open, old: r.old}
 	return again, lost

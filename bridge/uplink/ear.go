@@ -1,4 +1,4 @@
-package bridge
+package uplink
 
 import (
 	"slices"
@@ -22,9 +22,9 @@ const (
 	// maxRing bounds what is said again: a long sentence. Three seconds would lose the beginning of one of seven.
 	maxRing = 10 * time.Second
 
-	// micPause is how long a microphone may send nothing in the middle of a speech. Google wants to be told of pauses of
+	// MicPause is how long a microphone may send nothing in the middle of a speech. Google wants to be told of pauses of
 	// more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
-	micPause = time.Second
+	MicPause = time.Second
 )
 
 // ear finds out whether the person speaks, or is told so. Guarded by uplink.mu.
@@ -38,9 +38,9 @@ type ear struct {
 
 	manual  bool // the client marks speech itself
 	preRoll time.Duration
-	before  []item // manual: what was said since the last mark, the newest preRoll
+	before  []Item // manual: what was said since the last mark, the newest preRoll
 	kept    time.Duration
-	old     []item // what was cut off last
+	old     []Item // what was cut off last
 }
 
 func newEar() ear { return ear{vad: media.VAD{Onset: onset, Hangover: hangover}} }
@@ -83,7 +83,7 @@ func (e *ear) voiced() time.Duration {
 }
 
 // begin is told of speech, and returns what was said just before.
-func (e *ear) begin() []item {
+func (e *ear) begin() []Item {
 	before := e.before
 	e.before, e.kept = nil, 0
 	e.speaking, e.began = true, time.Now()
@@ -102,7 +102,7 @@ func (e *ear) end() bool {
 }
 
 // keep keeps a chunk for the next begin, and returns those that are too old now.
-func (e *ear) keep(it item) []item {
+func (e *ear) keep(it Item) []Item {
 	e.old = e.old[:0]
 	e.before = append(e.before, it)
 	e.kept += it.duration()

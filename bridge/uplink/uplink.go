@@ -1,0 +1,558 @@
+// Package uplink is what goes to the model, and what went there since it last answered: audio, marks, typed turns, pictures
+// and the answers of tools. It hears when the person speaks, and says again what a lost link has taken with it.
+package uplink
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/media"
+)
+
+const (
+	// Chunk is how much audio travels in one message: 20 ms, the least that Google's best practices recommend (20-40 ms).
+	Chunk = media.FrameDuration
+
+	// maxQueued bounds the audio that waits for a link. Ten seconds hold what a person says while the model is being
+	// dialled; after that the oldest is dropped and counted.
+	maxQueued = 10 * time.Second
+
+	// maxUrgent bounds the messages that wait for a link. A client that types a hundred turns into a dead link has
+	// enough. Answers to tool calls have as much room again: they must not be crowded out, since a model waits for them.
+	maxUrgent = 100
+
+	// maxMarks bounds the marks that wait among the audio.
+	maxMarks = 100
+
+	// clearSpeech is the level (-30 dBov) above which what the gate keeps out is taken for speech.
+	clearSpeech = 1000
+
+	// ReplaySpeed is how much faster than spoken a turn is said again: it catches up, and is still a stream. Gemini's sense
+	// of time is its input, so all at once would be no speech any more.
+	ReplaySpeed = 2
+)
+
+// Uplink is what goes to the model, and what went there since it last answered. The microphone and the loop put in, the
+// link's writer takes out; it outlives links, so nothing said during a reconnect is lost. All methods are safe from any
+// goroutine.
+type Uplink struct {
+	Ready  chan struct{} // has a token when there may be something to take
+	Turned chan struct{} // has a token when speech may have begun or ended, or was lost
+
+	Frames   atomic.Uint64 // chunks sent
+	Dropped  atomic.Uint64 // chunks lost to maxQueued
+	Lost     atomic.Uint64 // those of them that were speech
+	Muffled  atomic.Uint64 // chunks of clear speech among the gated
+	Gated    atomic.Uint64 // chunks dropped because the model would close the session for them
+	Replayed atomic.Uint64 // chunks sent again
+
+	mu     sync.Mutex
+	urgent []Item // goes ahead of the audio
+	frame  *Item  // the newest picture; older ones are worthless
+	queue  []Item // audio, and the marks that keep their place in it; taken from head on
+	head   int
+	queued time.Duration // of the audio in queue that was never sent
+	marks  int           // in queue
+	shut   bool          // the gate is: audio waits if it is a replay, and is dropped if not
+	ear    ear
+	ring   ring
+	free   [][]int16 // buffers of sent chunks, used again
+	flight []int16   // the one that the link's writer has in hand
+	stray  bool      // and that nobody else needs
+
+	replay int       // items at the head of queue that are sent again
+	paced  bool      // until the queue is empty, audio goes at ReplaySpeed
+	due    time.Time // when the next of it may go
+}
+
+// Turn is a typed turn. A complete one wants an answer.
+type Turn struct {
+	Parts    json.RawMessage // an array of Part
+	Complete bool
+}
+
+// Mark says where speech begins and ends, or that the microphone pauses.
+type Mark int
+
+// The kinds of [Mark].
+const (
+	Start Mark = iota
+	End
+	Pause
+)
+
+// Why a mark is refused: Gemini would close the session for it, or too many wait.
+var (
+	ErrManual    = errors.New("a pause has no meaning while the client marks speech itself")
+	ErrAutomatic = errors.New("the begin and the end of speech are found by Gemini")
+	ErrFull      = errors.New("too many marks wait")
+)
+
+// Item is one thing to send: a chunk of audio, a typed turn, or another message.
+type Item struct {
+	Rate    int
+	PCM     []int16
+	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
+	Turn    *Turn // to be sent in the form of the model that it goes to
+	Message *gemini.ClientMessage
+}
+
+// typed tells whether it is words that want an answer, as speech does.
+func (i Item) typed() bool {
+	return i.Turn != nil && i.Turn.Complete || i.Message != nil && i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Text != ""
+}
+
+// hint tells whether it is words that want none.
+func (i Item) hint() bool { return i.Turn != nil && !i.Turn.Complete }
+
+// mark tells whether it keeps its place among the audio.
+func (i Item) mark() bool {
+	in := i.Message
+	return in != nil && in.RealtimeInput != nil && (in.RealtimeInput.ActivityStart || in.RealtimeInput.ActivityEnd || in.RealtimeInput.AudioStreamEnd)
+}
+
+func (i Item) duration() time.Duration {
+	if i.Rate == 0 {
+		return 0
+	}
+	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
+}
+
+// New returns an empty uplink.
+func New() *Uplink {
+	return &Uplink{Ready: make(chan struct{}, 1), Turned: make(chan struct{}, 1), ear: newEar()}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Configure says who marks where speech begins and ends, and how much of the audio before a mark belongs to it.
+func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ear.manual != manual { // what was marked in the other way would close the session
+		u.ear.end()
+		u.ring = ring{}
+		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), Item.mark)
+		u.head, u.replay, u.marks = 0, 0, 0
+		u.recount()
+	}
+	u.ear.manual, u.ear.preRoll = manual, preRoll
+}
+
+// recount adds up the audio in the queue that was never sent. Needs mu.
+func (u *Uplink) recount() {
+	u.queued = 0
+	for _, it := range u.queue[u.head+u.replay:] {
+		u.queued += it.duration()
+	}
+}
+
+// Clear forgets all that was said: another conversation begins.
+func (u *Uplink) Clear() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ring = ring{}
+	u.urgent, u.queue, u.head, u.replay, u.marks, u.queued = nil, nil, 0, 0, 0, 0
+	if u.ear.manual && u.ear.speaking {
+		u.put(markOf(Start, u.ear.speeches))
+		u.marks++
+	}
+}
+
+// Audio queues a copy of pcm.
+func (u *Uplink) Audio(pcm []int16, rate int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.shut {
+		u.Gated.Add(1)
+		u.ear.last = time.Now()
+		if media.RMS(pcm) >= clearSpeech && u.Muffled.Add(1) == 1 {
+			signal(u.Turned) // the loop shall say so
+		}
+		return
+	}
+	it := Item{Rate: rate, PCM: append(u.buffer(), pcm...)}
+	began, ended := u.ear.hear(pcm, rate)
+	it.speech = u.ear.speech()
+	if began {
+		left := lead
+		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // the begin of the first word
+			if u.queue[i].speech == 0 {
+				u.queue[i].speech = u.ear.speeches
+			}
+			left -= u.queue[i].duration()
+		}
+		u.ring.onset(u.ear.speeches, left)
+	}
+	if began || ended {
+		signal(u.Turned)
+	}
+	if u.ear.manual && !u.ear.speaking { // what is said outside of an activity is not for the model
+		u.drop(u.ear.keep(it)...)
+		return
+	}
+	u.put(it)
+	u.queued += it.duration()
+	for u.queued > maxQueued {
+		u.dropOldest()
+	}
+	signal(u.Ready)
+}
+
+// put appends to the queue. Needs mu.
+func (u *Uplink) put(it Item) {
+	if u.head > 0 && len(u.queue) == cap(u.queue) {
+		u.queue = slices.Delete(u.queue, 0, u.head) // what was taken makes room
+		u.head = 0
+	}
+	u.queue = append(u.queue, it)
+}
+
+// buffer returns an empty buffer, used if there is one. Needs mu.
+func (u *Uplink) buffer() []int16 {
+	n := len(u.free)
+	if n == 0 {
+		return nil
+	}
+	buf := u.free[n-1][:0]
+	u.free = u.free[:n-1]
+	return buf
+}
+
+// drop keeps the buffers of items that are not needed any more. Needs mu.
+func (u *Uplink) drop(items ...Item) {
+	for _, it := range items {
+		switch {
+		case it.PCM == nil:
+		case u.flight != nil && &it.PCM[0] == &u.flight[0]:
+			u.stray = true
+		case len(u.free) < 8:
+			u.free = append(u.free, it.PCM)
+		}
+	}
+}
+
+// dropOldest removes the oldest audio that was never sent: silence if there is some, else speech. The marks stay. Needs mu.
+func (u *Uplink) dropOldest() {
+	oldest := -1
+	for i := u.head + u.replay; i < len(u.queue); i++ {
+		if it := u.queue[i]; it.PCM != nil && (oldest < 0 || it.speech == 0) {
+			oldest = i
+			if it.speech == 0 {
+				break
+			}
+		}
+	}
+	if oldest < 0 {
+		return
+	}
+	it := u.queue[oldest]
+	u.queue = slices.Delete(u.queue, oldest, oldest+1)
+	u.queued -= it.duration()
+	u.drop(it)
+	u.Dropped.Add(1)
+	if it.speech > 0 && u.Lost.Add(1) == 1 {
+		signal(u.Turned) // the loop shall say so
+	}
+}
+
+// Mark queues a mark among the audio, so that what was said before it is heard before it. It refuses what the model would
+// close the session for, and what is one too many.
+func (u *Uplink) Mark(m Mark) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.ear.manual && m == Pause:
+		return ErrManual
+	case !u.ear.manual && m != Pause:
+		return ErrAutomatic
+	case u.marks >= maxMarks:
+		return ErrFull
+	}
+	u.marks++
+	if m == Start {
+		before := u.ear.begin()
+		u.ring.open = true
+		u.put(markOf(m, u.ear.speeches))
+		for _, it := range before {
+			it.speech = u.ear.speeches
+			u.put(it)
+			u.queued += it.duration()
+		}
+	} else {
+		u.put(markOf(m, u.ear.speeches))
+		u.ear.end()
+	}
+	signal(u.Turned)
+	signal(u.Ready)
+	return nil
+}
+
+// markOf is the message of a mark in a speech.
+func markOf(m Mark, speech int) Item {
+	return Item{speech: speech, Message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{
+		ActivityStart: m == Start, ActivityEnd: m == End, AudioStreamEnd: m == Pause,
+	}}}
+}
+
+// Send queues m ahead of the audio. It reports false when too much waits already.
+func (u *Uplink) Send(m gemini.ClientMessage) bool { return u.enqueue(Item{Message: &m}, maxUrgent) }
+
+// Say queues a typed turn ahead of the audio, but behind what is said again. It reports false when too much waits already.
+func (u *Uplink) Say(t Turn) bool { return u.enqueue(Item{Turn: &t}, maxUrgent) }
+
+// First queues m ahead of everything.
+func (u *Uplink) First(m gemini.ClientMessage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.urgent = slices.Insert(u.urgent, 0, Item{Message: &m})
+	signal(u.Ready)
+}
+
+// Respond queues the answer to a tool call.
+func (u *Uplink) Respond(r gemini.FunctionResponse) bool {
+	answer := &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{r}}
+	return u.enqueue(Item{Message: &gemini.ClientMessage{ToolResponse: answer}}, 2*maxUrgent)
+}
+
+func (u *Uplink) enqueue(it Item, limit int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.urgent)+u.typedAgain() >= limit {
+		return false
+	}
+	if (it.typed() || it.hint()) && u.replay > 0 { // it must not cut off what was said before it
+		u.queue = slices.Insert(u.queue, u.head+u.replay, it)
+		u.replay++
+	} else {
+		u.urgent = append(u.urgent, it)
+	}
+	signal(u.Ready)
+	return true
+}
+
+// typedAgain is how many typed turns wait among the audio. Needs mu.
+func (u *Uplink) typedAgain() int {
+	n := 0
+	for _, it := range u.queue[u.head : u.head+u.replay] {
+		if it.typed() || it.hint() {
+			n++
+		}
+	}
+	return n
+}
+
+// TakeBack drops the answers to tool calls that wait.
+func (u *Uplink) TakeBack() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.Message != nil && it.Message.ToolResponse != nil })
+}
+
+// Picture replaces the waiting picture.
+func (u *Uplink) Picture(b gemini.Blob) {
+	u.mu.Lock()
+	u.frame = &Item{Message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &b}}}
+	u.mu.Unlock()
+	signal(u.Ready)
+}
+
+// Gate shuts or opens the way for audio. While a synchronous tool runs, some models close the session for it.
+func (u *Uplink) Gate(shut bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.shut = shut
+	if shut && !u.ear.manual && u.ear.end() {
+		signal(u.Turned)
+	}
+	signal(u.Ready)
+}
+
+// Next takes the next thing to send. ok is false when nothing may be sent; then wait says when, if it is only too early.
+// What is taken counts as said: if its link dies it is said again, as long as it has no answer. The audio is valid until
+// Next is called again.
+func (u *Uplink) Next() (it Item, wait time.Duration, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if sent := u.flight; sent != nil {
+		u.flight = nil
+		if u.stray {
+			u.drop(Item{PCM: sent})
+		}
+	}
+	it, wait, ok = u.take()
+	if it.PCM != nil {
+		u.Frames.Add(1)
+		u.flight, u.stray = it.PCM, false
+	}
+	if it.PCM != nil || it.Turn != nil || it.typed() || it.mark() {
+		u.drop(u.ring.add(it)...)
+	}
+	return it, wait, ok
+}
+
+// take takes what is next in order. Needs mu.
+func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
+	if len(u.urgent) > 0 {
+		it = u.urgent[0]
+		u.urgent[0] = Item{}
+		u.urgent = u.urgent[1:]
+		return it, 0, true
+	}
+	if u.frame != nil {
+		it, u.frame = *u.frame, nil
+		return it, 0, true
+	}
+	if u.head == len(u.queue) {
+		u.paced = false
+		return Item{}, 0, false
+	}
+	if u.shut {
+		return Item{}, 0, false
+	}
+	it = u.queue[u.head]
+	if u.paced && it.PCM != nil {
+		now := time.Now()
+		if u.due.After(now) {
+			return Item{}, u.due.Sub(now), false
+		}
+		u.due = now.Add(it.duration() / ReplaySpeed)
+	}
+	u.queue[u.head] = Item{}
+	u.head++
+	if u.head == len(u.queue) {
+		u.queue, u.head = u.queue[:0], 0
+	}
+	switch {
+	case u.replay > 0:
+		u.replay--
+		if it.PCM != nil {
+			u.Replayed.Add(1)
+		}
+	case it.PCM != nil:
+		u.queued -= it.duration()
+	default:
+		u.marks--
+	}
+	return it, 0, true
+}
+
+// Rewind puts what was said and not answered before everything that waits: the link it went by is gone. It returns how
+// much of it is speech, and how much speech was too long ago.
+func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // the new link was set up with it
+		return it.Message != nil && it.Message.ContextUpdate != nil
+	})
+	u.prune()
+	again, lost := u.ring.take(fresh)
+	if len(again) == 0 {
+		return 0, lost
+	}
+	again = slices.Clone(again)
+	for _, it := range u.urgent { // what was typed meanwhile comes after what was said before it
+		if it.typed() || it.hint() {
+			again = append(again, it)
+		}
+	}
+	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.typed() || it.hint() })
+	for _, it := range again {
+		speech += it.duration()
+	}
+	u.queue = append(again, u.queue[u.head:]...)
+	u.head = 0
+	u.replay += len(again)
+	u.paced = true
+	u.due = time.Time{}
+	signal(u.Ready)
+	return speech, lost
+}
+
+// prune drops the silence that waits, but for the newest lead: it would only delay what follows it. Needs mu.
+func (u *Uplink) prune() {
+	kept := time.Duration(0)
+	for i := len(u.queue) - 1; i >= u.head+u.replay; i-- {
+		if it := u.queue[i]; it.PCM != nil && it.speech == 0 {
+			if kept += it.duration(); kept > lead {
+				u.queue = slices.Delete(u.queue, i, i+1)
+				u.queued -= it.duration()
+				u.drop(it)
+			}
+		}
+	}
+}
+
+// unfinished is the number of the first speech that is not over, or not all sent; 0: none. Needs mu.
+func (u *Uplink) unfinished() int {
+	for _, it := range u.queue[u.head:] {
+		if it.speech > 0 {
+			return it.speech
+		}
+	}
+	if u.ear.speaking {
+		return u.ear.speeches
+	}
+	return 0
+}
+
+// Answered forgets what was said: the model has begun to answer it, or never will. A speech that is not over stays.
+func (u *Uplink) Answered() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.drop(u.ring.answered(u.unfinished())...)
+}
+
+// Unsettle takes back what was typed and is taken for answered.
+func (u *Uplink) Unsettle() {
+	u.mu.Lock()
+	u.ring.unsettle()
+	u.mu.Unlock()
+}
+
+// Acted notes that the model has acted on what was said so far, by calling a tool.
+func (u *Uplink) Acted() {
+	u.mu.Lock()
+	u.ring.actedOn(u.unfinished())
+	u.mu.Unlock()
+}
+
+// Handled notes that there is a new handle: what the model has acted on need not be said to its session again.
+func (u *Uplink) Handled() {
+	u.mu.Lock()
+	u.ring.handled()
+	u.mu.Unlock()
+}
+
+// Unanswered tells whether something was said that the model has not answered, or waits to be sent.
+func (u *Uplink) Unanswered() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ring.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
+}
+
+// Speech tells whether the person speaks now, how many speeches there were so far, and how much of the last was voiced.
+func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ear.speaking, u.ear.speeches, u.ear.voiced()
+}
+
+// Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is its
+// input: without audio it would wait for the end of the sentence for ever.
+func (u *Uplink) Stopped() bool {
+	u.mu.Lock()
+	silent := u.ear.speaking && !u.ear.manual && time.Since(u.ear.last) >= MicPause
+	u.mu.Unlock()
+	return silent && u.Mark(Pause) == nil
+}
