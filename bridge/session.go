@@ -548,7 +548,7 @@ func textOf(parts json.RawMessage) string {
 func (s *Session) onSpeech() {
 	if !s.lossTold && s.up.Lost.Load() > 0 {
 		s.lossTold = true
-		s.fail(CodeAudioStream, "Some of what was said is lost: Gemini could not be reached for more than ten seconds.")
+		s.fail(CodeAudioStream, "Some of what was said is lost: it had to wait for Gemini for more than ten seconds.")
 	}
 	if !s.gateTold && s.up.Muffled.Load() > 0 {
 		s.gateTold = true

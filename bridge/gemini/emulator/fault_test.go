@@ -218,6 +218,9 @@ func TestStall(t *testing.T) {
 			t.Errorf("%v of voice after %v", duration(len(s.audio), 24000), s.complete.Sub(s.first))
 		}
 		p.text("/stall 3s")
+		if s := p.turn(); s.text != "As you wish." {
+			t.Errorf("says %q", s.text)
+		}
 		start := time.Now()
 		p.text("hello")
 		if s := p.turn(); s.text != "You said: hello" || s.first.Sub(start) < 3*time.Second {
@@ -372,9 +375,9 @@ func TestTypedFaults(t *testing.T) {
 		reason string
 		after  time.Duration
 	}{
-		"/drop":                    {1006, "", 0},
-		"/close 1011 out of seeds": {1011, "out of seeds", 0},
-		"/close 1007":              {1007, "Request contains an invalid argument.", 0},
+		"/drop":                    {1006, "", 300 * time.Millisecond},
+		"/close 1011 out of seeds": {1011, "out of seeds", 300 * time.Millisecond},
+		"/close 1007":              {1007, "Request contains an invalid argument.", 300 * time.Millisecond},
 		"/goaway 7s":               {1008, "The operation was aborted", 7 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -388,7 +391,7 @@ func TestTypedFaults(t *testing.T) {
 					goAway = *m.GoAway
 				}
 			}
-			if took := time.Since(start); took != want.after || want.after > 0 && goAway.Round(time.Second) != want.after {
+			if took := time.Since(start); took != want.after || want.after > time.Second && goAway.Round(time.Second) != want.after {
 				t.Errorf("%s: after %v, goAway %v", text, took, goAway)
 			}
 			p.closes(want.code, want.reason)

@@ -56,18 +56,30 @@ func (s *session) command(text string) error {
 	}
 }
 
-// byHand does what a fault does, for people who try.
+// obeyed is how long the answer to a command may take to the client before what it asks for.
+const obeyed = 300 * time.Millisecond
+
+// byHand does what a fault does, for people who try. The command is answered first: a client that says again what had no
+// answer would ask for the same on its next connection.
 func (s *session) byHand(command, rest string) error {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	switch command {
-	case "/drop":
-		return newClosing(websocket.CloseAbnormalClosure, "")
-	case "/close":
+	end := newClosing(websocket.CloseAbnormalClosure, "")
+	if command == "/close" {
 		code, err := strconv.Atoi(word)
 		if err != nil || !validCode(code) {
 			return s.speak("There is no such code.", "There is no such code.", false)
 		}
-		return newClosing(code, strings.TrimSpace(reason))
+		end = newClosing(code, strings.TrimSpace(reason))
+	}
+	if err := s.content(object{"outputTranscription": object{"text": "As you wish."}, "generationComplete": true}); err != nil {
+		return err
+	}
+	if err := s.turnComplete(0); err != nil {
+		return err
+	}
+	if command == "/drop" || command == "/close" {
+		s.agenda.add(obeyed, func() error { return end })
+		return nil
 	}
 	d, err := time.ParseDuration(word)
 	if err != nil || d <= 0 {
