@@ -210,6 +210,7 @@ func (s *Session) again(pause time.Duration) {
 	if s.link.setUp {
 		s.enter(s.down())
 		s.wait()
+		s.gap.soft = false // whatever the wait was for before, nobody can be heard now
 	} else {
 		s.enter(StateDialing)
 	}

@@ -776,3 +776,29 @@ func TestSpeechDuringACall(t *testing.T) {
 		}
 	})
 }
+
+// Who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
+func TestSoundDuringAnOverdueAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)})
+		l.handle("h")
+		c.utter(2 * time.Second)
+		l.content(`"inputTranscription":{"text":"hello"}`)
+		c.quiet(8 * time.Second) // the nudge has been, and the word on the page
+		if _, told := c.waiting(); len(told) != 1 {
+			t.Fatalf("told %v", told)
+		}
+		c.pace(loud(200 * time.Millisecond))
+		c.quiet(time.Second)
+		c.forget()
+		c.quiet(20 * time.Second)
+		if sound, told := c.waiting(); sound > 0 || len(told) > 0 {
+			t.Errorf("heard %v and told %v", sound, told)
+		}
+		if s, _ := find[bridge.StateChange](c); len(s) > 0 {
+			t.Errorf("states %v", s)
+		}
+		c.works(l)
+	})
+}

@@ -63,8 +63,8 @@ func (s *Session) shelfLife() time.Duration { return max(staleTime, 3*s.patience
 // goesOn ends the wait for the answer to a sentence that was only interrupted by a breath.
 func (s *Session) goesOn() {
 	if s.watch.what == forSpeech {
-		s.watch.what, s.watch.stage = forNothing, 0
-		s.clock.clear(alarmStall, alarmStale)
+		s.clock.clear(alarmStale)
+		s.letGo()
 	}
 }
 
