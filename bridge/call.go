@@ -173,7 +173,7 @@ func (s *Session) onResult(r result) {
 	}
 	if r.timedOut {
 		s.log.Warn("tool did not answer", "tool", r.call.call.Name)
-		s.tellStopped([]string{r.call.call.ID})
+		s.tell(ToolCallCancellation{[]string{r.call.call.ID}})
 		s.fail(CodeToolExecution, fmt.Sprintf("The tool %q did not answer in time; Gemini was told so.", r.call.call.Name))
 	}
 	s.respond(r.call.call, r.call.tick, r.response)
@@ -269,14 +269,9 @@ func (s *Session) cancelCalls(ids []string) {
 	}
 	s.mu.Unlock()
 	if len(stopped) > 0 {
-		s.tellStopped(stopped)
+		s.tell(ToolCallCancellation{stopped})
 		s.gate()
 	}
-}
-
-// tellStopped tells the client that nobody wants these answers any more, now or when it is back.
-func (s *Session) tellStopped(ids []string) {
-	s.tell(ToolCallCancellation{ids})
 }
 
 // orphanCalls cancels the calls that the session behind the newest handle has never seen. What was answered of those is

@@ -31,8 +31,9 @@ type drain struct {
 
 func (d *drain) wanted() bool { return !d.until.IsZero() }
 
-// want has the link replaced at the next quiet moment, and within a time.
-func (d *drain) want(s *Session, why string, within time.Duration) {
+// leave has the link replaced at the next quiet moment, and within a time.
+func (s *Session) leave(why string, within time.Duration) {
+	d := &s.drain
 	within = max(within, 0)
 	if s.state == StateParked {
 		s.unlink() // nobody listens
@@ -49,7 +50,7 @@ func (d *drain) want(s *Session, why string, within time.Duration) {
 // onGoAway prepares for the end that Gemini has announced.
 func (s *Session) onGoAway(left time.Duration) {
 	s.log.Info("gemini will close the link", "in", left)
-	s.drain.want(s, "goAway", left-spare)
+	s.leave("goAway", left-spare)
 }
 
 // idle tells whether the link can be replaced without cutting anything off: nobody speaks, nothing is to be answered, no

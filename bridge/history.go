@@ -26,6 +26,11 @@ const (
 type history struct {
 	mu      sync.Mutex
 	entries []said
+	runes   int // in all of them
+}
+
+func (e *said) runes() int {
+	return utf8.RuneCountInString(e.Content) + utf8.RuneCountInString(e.ahead)
 }
 
 // said is an entry, and the number of its turn: a question and its answer have the same.
@@ -63,7 +68,13 @@ func (h *history) typed(turn int, text string) {
 func (h *history) unsay(turn int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.entries = slices.DeleteFunc(h.entries, func(e said) bool { return e.turn == turn && e.Role == roleUser && !e.written })
+	h.entries = slices.DeleteFunc(h.entries, func(e said) bool {
+		gone := e.turn == turn && e.Role == roleUser && !e.written
+		if gone {
+			h.runes -= e.runes()
+		}
+		return gone
+	})
 }
 
 // answer adds to what the model says in a turn, before it is heard.
@@ -90,6 +101,7 @@ func (h *history) cut(turn int, voice time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.find(turn, roleAssistant); e != nil {
+		h.runes -= utf8.RuneCountInString(e.ahead)
 		e.ahead, e.Cut = "", true
 		e.Played = max(e.Played, voice)
 	}
@@ -108,18 +120,18 @@ func (h *history) edit(turn int, role string, change func(*said)) {
 		h.entries = append(h.entries, said{Entry: Entry{Role: role, Time: now}, turn: turn})
 		e = &h.entries[len(h.entries)-1]
 	}
+	before := e.runes()
 	change(e)
-	runes := 0
-	for i, e := range slices.Backward(h.entries) {
-		runes += utf8.RuneCountInString(e.Content) + utf8.RuneCountInString(e.ahead)
-		if len(h.entries)-i > maxEntries || runes > maxRunes && i < len(h.entries)-1 {
-			h.entries = slices.Delete(h.entries, 0, i+1)
-			break
-		}
+	h.runes += e.runes() - before
+	for len(h.entries) > maxEntries || h.runes > maxRunes && len(h.entries) > 1 {
+		h.runes -= h.entries[0].runes()
+		h.entries = slices.Delete(h.entries, 0, 1)
 	}
-	if last := &h.entries[len(h.entries)-1]; len(last.Content) > maxRunes { // one entry alone
+	if h.runes > maxRunes { // one entry alone
+		last := &h.entries[0]
 		all := []rune(last.Content)
 		last.Content = string(all[max(0, len(all)-maxRunes):])
+		h.runes = last.runes()
 	}
 }
 
@@ -149,7 +161,7 @@ func (h *history) list() []Entry {
 func (h *history) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.entries = nil
+	h.entries, h.runes = nil, 0
 }
 
 // between is what was said after one turn and before another, as a model is told of it: the newest of it, roles in turn.

@@ -310,7 +310,7 @@ func (s *Session) onAlarm(ctx context.Context, a alarm) {
 	case alarmRetry:
 		s.dial(ctx)
 	case alarmAge:
-		s.drain.want(s, "age", ageSpare)
+		s.leave("age", ageSpare)
 	case alarmDrain, alarmFresh:
 		if s.state == StateParked {
 			s.unlink() // nobody listens

@@ -52,7 +52,7 @@ func (s *Session) update() {
 		next := s.updates[0].config
 		change, ok := s.config.InPlace(next)
 		if !ok {
-			s.drain.want(s, "update", updateSpare)
+			s.leave("update", updateSpare)
 			return
 		}
 		if change != nil {
