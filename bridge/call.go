@@ -77,10 +77,10 @@ func (s *Session) onToolCalls(ctx context.Context, wanted []gemini.FunctionCall)
 		case again: // the one that runs will answer for both
 			s.log.Warn("tool call repeated", "tool", f.Name)
 		case !slices.Contains(s.config.FunctionNames, f.Name):
-			s.respond(call, s.ticks, tools.Response(nil, fmt.Errorf("there is no tool %q here", f.Name)))
+			s.respond(call, s.ticks, tools.Respond(nil, fmt.Errorf("there is no tool %q here", f.Name)).Response)
 			s.fail(CodeToolNotFound, fmt.Sprintf("Gemini called %q, which the configuration does not declare.", f.Name))
 		case running >= maxCalls:
-			s.respond(call, s.ticks, tools.Response(nil, errors.New("too many calls are running")))
+			s.respond(call, s.ticks, tools.Respond(nil, errors.New("too many calls are running")).Response)
 			s.fail(CodeStreamLimitExceeded, fmt.Sprintf("Gemini called %q while %d calls were running; it was told so.", f.Name, maxCalls))
 		default:
 			if response := s.first(call); response != nil {
@@ -125,7 +125,7 @@ func (s *Session) start(parent context.Context, call tools.Call) {
 	s.running.Go(func() {
 		defer cancel(nil)
 		timedOut := false
-		response, wanted := tools.Run(ctx, func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		outcome, wanted := tools.Run(ctx, func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			select {
 			case r := <-open.reply:
 				return r, nil
@@ -135,7 +135,7 @@ func (s *Session) start(parent context.Context, call tools.Call) {
 			}
 		}, call, timeout)
 		select {
-		case s.results <- result{call: open, response: response, late: !wanted, timedOut: timedOut}:
+		case s.results <- result{call: open, response: outcome.Response, late: !wanted, timedOut: timedOut}:
 		case <-parent.Done():
 		}
 	})

@@ -29,8 +29,9 @@ var arrows = map[string][]string{
 	"bridge/gemini/setup":    {"bridge/gemini"},
 	"bridge/gemini/emulator": {"media", "bridge/gemini"},
 	"media":                  {},
+	"media/*":                {"media"},
 	"tools":                  {},
-	"tools/*":                {"tools"},
+	"tools/*":                {"tools", "tools/*"},
 	"web":                    {},
 }
 

@@ -7,23 +7,33 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"strings"
 	"time"
 )
 
-// Func is one tool. It returns when ctx is done, whatever it was doing; args is a JSON object. A tool that runs in the
+// Func is one tool. It returns when ctx is done, whatever it was doing, or it is left to itself; args is a JSON object. A tool that runs in the
 // caller's browser is just another Func: one that asks the browser and waits.
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
 // Call is one request of the model to run a tool. ID is unique within a conversation.
 type Call struct {
-	ID   string          `json:"id"`
-	Name string          `json:"name"`
-	Args json.RawMessage `json:"args"`
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`
+	Args  json.RawMessage `json:"args"`
+	Title string          `json:"title,omitempty"` // of the tool, for people
 }
 
 // Timeout is how long a call may take before the model is told that it failed. An unanswered call leaves some models
-// deaf for good, so every call has one; 30 s covers a person who must answer a question first.
+// deaf for good, so every call has one.
 const Timeout = 30 * time.Second
+
+// MaxResult bounds what the model gets of a tool, in bytes: some 16,000 tokens, an eighth of a session's context
+// (https://ai.google.dev/gemini-api/docs/live-guide, 128k tokens). More would push out what was said.
+const MaxResult = 64 << 10
+
+// maxFailure bounds what the model is told of a failure, in bytes.
+const maxFailure = 2000
 
 // ErrTimeout is the cause of a call's context when its time is over.
 var ErrTimeout = errors.New("the tool did not answer in time")
@@ -31,52 +41,103 @@ var ErrTimeout = errors.New("the tool did not answer in time")
 // ErrCancelled is the cause of a call's context when the model or the conversation no longer wants the answer.
 var ErrCancelled = errors.New("the call was cancelled")
 
-// Run runs f for call c and returns the response for the model: always a non-empty JSON object, also when f fails,
-// panics or runs out of time. ctx is the call's own; when it was cancelled before f returned, ok is false and nobody
-// wants the response.
-func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (response json.RawMessage, ok bool) {
-	limited, cancel := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
-	defer cancel()
-	result, err := protect(limited, f, c.Args)
-	if ctx.Err() != nil {
-		return nil, false
-	}
+// CrashError is a panic of a tool.
+type CrashError struct {
+	Value any
+	Stack []byte
+}
+
+// Error implements error.
+func (e *CrashError) Error() string { return fmt.Sprintf("the tool crashed: %v", e.Value) }
+
+// Outcome is how a call ended.
+type Outcome struct {
+	Response json.RawMessage // for the model: always a non-empty JSON object
+	Err      error           // why it failed, which Response says too; nil: it did not
+	Left     <-chan struct{} // closed when the tool has returned at last; nil: it has
+}
+
+// Run runs f for call c; it fails when f fails, panics or runs out of time. ctx is the call's own; when it was cancelled before
+// f returned, ok is false and nobody wants the outcome.
+func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
+	limited, clock := withClock(ctx, timeout)
+	defer clock.stop()
+	result, left, err := await(limited, f, c.Args)
 	if err != nil && errors.Is(context.Cause(limited), ErrTimeout) {
 		err = fmt.Errorf("%w (%v)", ErrTimeout, timeout)
 	}
-	return Response(result, err), true
+	o = Respond(result, err)
+	o.Left = left
+	return o, ctx.Err() == nil
+}
+
+// grace is how long a tool may take to return when its time is over, before it is left to itself.
+const grace = time.Second
+
+// await runs f and returns what it returns, or the cause of ctx if it does not return in spite of that; left is closed when it
+// has.
+func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
+	done := make(chan struct{})
+	var returned Outcome
+	go func() {
+		defer close(done)
+		returned.Response, returned.Err = protect(ctx, f, args)
+	}()
+	select {
+	case <-done:
+		return returned.Response, nil, returned.Err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	select {
+	case <-done:
+		return returned.Response, nil, returned.Err
+	case <-late.C:
+		return nil, done, context.Cause(ctx)
+	}
 }
 
 // protect turns a tool's panic into its failure: one bad tool must not end anybody's conversation.
 func protect(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the tool crashed: %v", p)
+			err = &CrashError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	return f(ctx, args)
 }
 
-// Response gives a tool's outcome the shape the Live API accepts. A failure becomes {"error": …}; a result that is no
+// Respond gives a tool's outcome the shape the Live API accepts. A failure becomes {"error": …}; a result that is no
 // object becomes {"output": …}; an empty one too, because gemini-3.8-live calls a tool again and again on {}.
-func Response(result json.RawMessage, err error) json.RawMessage {
-	if err != nil {
-		return wrap("error", err.Error())
-	}
+func Respond(result json.RawMessage, err error) Outcome {
 	result = bytes.TrimSpace(result)
-	if len(result) == 0 {
-		return wrap("output", "done")
+	switch {
+	case err != nil:
+	case len(result) > MaxResult:
+		err = fmt.Errorf("the tool answered with %d bytes; %d are taken at most", len(result), MaxResult)
+	case len(result) > 0 && !json.Valid(result):
+		err = errors.New("the tool answered with something that is not JSON")
 	}
-	if !json.Valid(result) {
-		return wrap("error", "the tool answered with something that is not JSON")
+	switch {
+	case err != nil:
+		return Outcome{Response: wrap("error", Cut(err.Error(), maxFailure)), Err: err}
+	case len(result) == 0:
+		return Outcome{Response: wrap("output", "done")}
+	case result[0] != '{':
+		return Outcome{Response: wrap("output", result)}
+	case len(bytes.TrimSpace(result[1:len(result)-1])) == 0:
+		return Outcome{Response: wrap("output", "done")}
 	}
-	if result[0] != '{' {
-		return wrap("output", result)
+	return Outcome{Response: result}
+}
+
+// Cut returns text, or its beginning and "…" if it has more than limit bytes.
+func Cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
-	if len(bytes.TrimSpace(result[1:len(result)-1])) == 0 {
-		return wrap("output", "done")
-	}
-	return result
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 func wrap(key string, value any) json.RawMessage {

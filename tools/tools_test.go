@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestResponse(t *testing.T) {
+func TestRespond(t *testing.T) {
 	for _, test := range []struct {
 		result string
 		err    error
@@ -36,21 +36,23 @@ func TestResponse(t *testing.T) {
 		{`}`, nil, `{"error":"the tool answered with something that is not JSON"}`},
 		{`{"a":1}`, errors.New(`no "b"`), `{"error":"no \"b\""}`},
 		{``, errors.New("\xff"), `{"error":"\ufffd"}`},
+		{`"` + strings.Repeat("x", tools.MaxResult) + `"`, nil, `{"error":"the tool answered with 65538 bytes; 65536 are taken at most"}`},
+		{``, errors.New(strings.Repeat("x", 3000)), `{"error":"` + strings.Repeat("x", 2000) + `…"}`},
 	} {
-		got := tools.Response(json.RawMessage(test.result), test.err)
-		if string(got) != test.want {
-			t.Errorf("%q, %v became %s, want %s", test.result, test.err, got, test.want)
+		got := tools.Respond(json.RawMessage(test.result), test.err)
+		if failed := strings.HasPrefix(test.want, `{"error"`); string(got.Response) != test.want || (got.Err != nil) != failed {
+			t.Errorf("%q, %v became %s, %v, want %s", test.result, test.err, got.Response, got.Err, test.want)
 		}
 	}
 }
 
-func FuzzResponse(f *testing.F) {
+func FuzzRespond(f *testing.F) {
 	for _, seed := range []string{"", "{}", "{ }", "[]", `{"a":1}`, "{", "1", `"x"`, "nul"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, result string) {
 		var object map[string]json.RawMessage
-		if err := json.Unmarshal(tools.Response(json.RawMessage(result), nil), &object); err != nil || len(object) == 0 {
+		if err := json.Unmarshal(tools.Respond(json.RawMessage(result), nil).Response, &object); err != nil || len(object) == 0 {
 			t.Errorf("%q became %v, %v", result, object, err)
 		}
 	})
@@ -78,8 +80,8 @@ func TestRun(t *testing.T) {
 		"nothing": {func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }, `{"output":"done"}`},
 	} {
 		got, ok := tools.Run(t.Context(), test.f, call, time.Minute)
-		if !ok || !strings.HasPrefix(string(got), test.want) || !json.Valid(got) {
-			t.Errorf("%s: %s, %v", name, got, ok)
+		if !ok || !strings.HasPrefix(string(got.Response), test.want) || !json.Valid(got.Response) {
+			t.Errorf("%s: %s, %v", name, got.Response, ok)
 		}
 	}
 }
@@ -94,8 +96,8 @@ func TestRunTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		got, ok := tools.Run(t.Context(), wait, tools.Call{}, tools.Timeout)
-		if want := `{"error":"the tool did not answer in time (30s)"}`; string(got) != want || !ok {
-			t.Errorf("%s, %v", got, ok)
+		if want := `{"error":"the tool did not answer in time (30s)"}`; string(got.Response) != want || !errors.Is(got.Err, tools.ErrTimeout) || !ok {
+			t.Errorf("%s, %v", got.Response, ok)
 		}
 		if took := time.Since(start); took != 30*time.Second {
 			t.Errorf("after %v", took)
@@ -105,9 +107,25 @@ func TestRunTimesOut(t *testing.T) {
 			_, _ = wait(ctx, args)
 			return nil, errors.New("something")
 		}
-		if got, _ := tools.Run(t.Context(), hides, tools.Call{}, time.Second); !strings.Contains(string(got), "in time (1s)") {
-			t.Errorf("%s", got)
+		if got, _ := tools.Run(t.Context(), hides, tools.Call{}, time.Second); !strings.Contains(string(got.Response), "in time (1s)") {
+			t.Errorf("%s", got.Response)
 		}
+	})
+}
+
+// A tool that does not care for its time is left to itself: the model is answered.
+func TestRunLeavesWhoDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let := make(chan struct{})
+		start := time.Now()
+		got, ok := tools.Run(t.Context(), func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			<-let
+			return nil, nil
+		}, tools.Call{}, 10*time.Second)
+		if took := time.Since(start); !ok || !errors.Is(got.Err, tools.ErrTimeout) || took != 11*time.Second {
+			t.Errorf("%v, %v after %v", got.Err, ok, took)
+		}
+		close(let)
 	})
 }
 
@@ -121,8 +139,35 @@ func TestRunCancelled(t *testing.T) {
 			cause = err
 			return r, err
 		}, tools.Call{}, time.Minute)
-		if ok || got != nil || !errors.Is(cause, tools.ErrCancelled) {
-			t.Errorf("%s, %v, the tool saw %v", got, ok, cause)
+		if ok || !errors.Is(got.Err, tools.ErrCancelled) || !errors.Is(cause, tools.ErrCancelled) {
+			t.Errorf("%v, %v, the tool saw %v", got, ok, cause)
+		}
+	})
+}
+
+// TestAsking: a person's time is not the tool's.
+func TestAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := &tools.Env{AskPerson: func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
+			if !strings.Contains(string(canvas), `"Send to \u0026lt;Ada\u0026gt;?"`) {
+				t.Errorf("asked %s", canvas)
+			}
+			select {
+			case <-time.After(time.Minute):
+				return json.RawMessage(`{"action":"submit"}`), nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}}
+		start := time.Now()
+		got, _ := tools.Run(tools.WithEnv(t.Context(), env), func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			if yes, err := tools.Confirm(ctx, "Send to <Ada>?"); err != nil || !yes {
+				return nil, err
+			}
+			return wait(ctx, nil) // the rest of its time
+		}, tools.Call{}, 10*time.Second)
+		if took := time.Since(start); !errors.Is(got.Err, tools.ErrTimeout) || took != 70*time.Second {
+			t.Errorf("%v after %v", got.Err, took)
 		}
 	})
 }

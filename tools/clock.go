@@ -1,0 +1,53 @@
+package tools
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// clock is what is left of a call's time. It stands still while a person is asked.
+type clock struct {
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	started time.Time
+	left    time.Duration
+	pauses  int
+}
+
+type clockKey struct{}
+
+func withClock(parent context.Context, timeout time.Duration) (context.Context, *clock) {
+	ctx, cancel := context.WithCancelCause(parent)
+	c := &clock{cancel: cancel, started: time.Now(), left: timeout}
+	c.timer = time.AfterFunc(timeout, func() { cancel(ErrTimeout) })
+	return context.WithValue(ctx, clockKey{}, c), c
+}
+
+func (c *clock) stop() {
+	c.timer.Stop()
+	c.cancel(nil)
+}
+
+// Pause stops the clock of the call that ctx belongs to, until resume is called.
+func Pause(ctx context.Context) (resume func()) {
+	c, ok := ctx.Value(clockKey{}).(*clock)
+	if !ok {
+		return func() {}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pauses++; c.pauses == 1 && c.timer.Stop() {
+		c.left -= time.Since(c.started)
+	}
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pauses--; c.pauses == 0 {
+			c.started = time.Now()
+			c.timer.Reset(c.left)
+		}
+	})
+}

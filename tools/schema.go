@@ -1,0 +1,421 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+const (
+	// maxSchemaNodes bounds a schema with its references followed: one of a few lines can be worth a billion, and every call
+	// would be checked against it.
+	maxSchemaNodes = 2000
+
+	// maxSchemaDepth is far below what the stack takes, and far above what a model can fill in.
+	maxSchemaDepth = 32
+
+	// maxPattern and maxDigits bound what a pattern and a number cost: a few thousand characters of one, or an exponent of a
+	// million, take seconds of a processor.
+	maxPattern = 512
+	maxSteps   = 1000
+	maxDigits  = 40
+	maxPower   = 400 // double precision ends at 308
+
+	// maxProblems bounds what a model is told of its arguments: it repairs the first few and calls again.
+	maxProblems = 5
+	maxProblem  = 200 // bytes
+)
+
+// Schema is the JSON Schema of a tool's arguments.
+type Schema struct {
+	tree  map[string]any
+	rules *jsonschema.Schema
+}
+
+// ParseSchema reads a schema decoded from JSON, its numbers as [json.Number]: JSON Schema (2020-12 unless it says otherwise), or
+// Google's Schema (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed;
+// a schema that refers to itself, or to another document, is an error. No schema at all allows any object. A pattern that Go cannot
+// compile, as one with a lookahead, constrains nothing.
+//
+// Budget is how many parts may be left for this schema and others; what it has is taken off. Nil: 2,000 for this one.
+func ParseSchema(schema any, budget *int) (*Schema, error) {
+	if schema == nil {
+		schema = map[string]any{"type": "object"}
+	}
+	root, ok := schema.(map[string]any)
+	if !ok {
+		return nil, errors.New("a schema must be an object")
+	}
+	if err := sane(root); err != nil {
+		return nil, fmt.Errorf("has %w", err)
+	}
+	r := resolver{root: root, left: maxSchemaNodes}
+	if budget != nil {
+		r.left = min(r.left, *budget)
+		before := r.left
+		defer func() { *budget -= before - max(r.left, 0) }()
+	}
+	tree, err := r.schema(root, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	s := &Schema{}
+	if s.tree, ok = tree.(map[string]any); !ok {
+		return nil, errors.New("a schema must be an object")
+	}
+	if kind := s.tree["type"]; kind == nil {
+		s.tree["type"] = "object"
+	} else if kind != "object" {
+		return nil, fmt.Errorf("the arguments of a function are an object and not of type %v", kind)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(nowhere{})
+	if err := compiler.AddResource("schema.json", s.tree); err != nil {
+		return nil, err
+	}
+	if s.rules, err = compiler.Compile("schema.json"); err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return s, nil
+}
+
+// Tree is the schema as JSON Schema without references. It must not be changed.
+func (s *Schema) Tree() map[string]any { return s.tree }
+
+// Check returns what is wrong with a call's arguments, for the model that made them.
+func (s *Schema) Check(args json.RawMessage) error {
+	if len(bytes.TrimSpace(args)) == 0 {
+		args = json.RawMessage("{}")
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	if err != nil {
+		return fmt.Errorf("the arguments are not valid JSON: %w", err)
+	}
+	if err := sane(value); err != nil {
+		return fmt.Errorf("the arguments have %w", err)
+	}
+	err = s.rules.Validate(value)
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return err
+	}
+	var problems []string
+	for _, leaf := range leaves(invalid) {
+		at := strings.Join(append([]string{"args"}, leaf.InstanceLocation...), ".")
+		// The library's own sentence, which begins with the place in JSON pointer notation.
+		_, what, _ := strings.Cut(leaf.Error(), "': ")
+		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
+		if p := Cut(at+": "+what, maxProblem); !slices.Contains(problems, p) {
+			problems = append(problems, p)
+		}
+	}
+	if len(problems) > maxProblems {
+		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", len(problems)-maxProblems))
+	}
+	return errors.New("the arguments do not fit the function: " + strings.Join(problems, "; "))
+}
+
+func leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	var all []*jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		all = append(all, leaves(cause)...)
+	}
+	return all
+}
+
+// nowhere loads nothing: a schema is complete in itself.
+type nowhere struct{}
+
+func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
+
+// sane refuses numbers that are too expensive to compute with.
+func sane(value any) error {
+	switch v := value.(type) {
+	case json.Number:
+		text := strings.TrimLeft(string(v), "-")
+		_, power, _ := strings.Cut(strings.ToLower(text), "e")
+		if p, err := strconv.Atoi(strings.TrimPrefix(power, "+")); len(text) > maxDigits || power != "" && (err != nil || p > maxPower || p < -maxPower) {
+			return fmt.Errorf("a number that is out of range: %.20s", text)
+		}
+	case map[string]any:
+		for _, below := range v {
+			if err := sane(below); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, below := range v {
+			if err := sane(below); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// patternSize is what a pattern costs to compile, about; -1 if Go cannot, or should not: repetitions of repetitions are programs of
+// a million steps.
+func patternSize(pattern string) int {
+	if len(pattern) > maxPattern {
+		return -1
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return -1
+	}
+	var size func(*syntax.Regexp) int
+	size = func(r *syntax.Regexp) int {
+		n := 1 + len(r.Rune)
+		for _, sub := range r.Sub {
+			n += size(sub)
+		}
+		if r.Op == syntax.OpRepeat {
+			n *= max(r.Min, r.Max, 1)
+		}
+		return n
+	}
+	if n := size(parsed); n <= maxSteps {
+		return n
+	}
+	return -1
+}
+
+// resolver follows references and brings Google's form into that of JSON Schema.
+type resolver struct {
+	root map[string]any
+	left int // parts that it may still have
+}
+
+// The keywords below which there are schemas.
+var (
+	oneSchema = []string{
+		"items", "additionalItems", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
+		"not", "if", "then", "else",
+	}
+	listSchemas = []string{"anyOf", "oneOf", "allOf", "prefixItems"}
+	mapSchemas  = []string{"properties", "patternProperties", "dependentSchemas"}
+)
+
+// schema returns a copy of one schema, which may be true or false. open lists the references that are being followed.
+func (r *resolver) schema(value any, depth int, open []string) (any, error) {
+	r.left--
+	switch {
+	case r.left < 0:
+		return nil, errors.New("has too many parts")
+	case depth > maxSchemaDepth:
+		return nil, fmt.Errorf("is nested more than %d deep", maxSchemaDepth)
+	}
+	in, ok := value.(map[string]any)
+	if !ok {
+		if _, ok := value.(bool); ok {
+			return value, nil
+		}
+		return nil, errors.New("has something that is no schema")
+	}
+	out := googles(in)
+	for _, name := range []string{"$defs", "definitions", "$id", "$anchor", "$comment", "$schema"} {
+		delete(out, name)
+	}
+	if ref, given := out["$ref"]; given {
+		target, err := r.follow(ref, depth, open)
+		if err != nil {
+			return nil, err
+		}
+		delete(out, "$ref")
+		object, ok := target.(map[string]any)
+		if !ok || len(out) == 0 {
+			return target, nil
+		}
+		if rules := withoutNotes(out); len(rules) == 0 {
+			for name, v := range object {
+				if _, given := out[name]; !given {
+					out[name] = v
+				}
+			}
+			return out, nil
+		}
+		// Both hold: 2020-12, core, 8.2.3.1.
+		beside := maps.Clone(out)
+		if err := r.below(beside, depth+1, open); err != nil {
+			return nil, err
+		}
+		return map[string]any{"allOf": []any{target, beside}}, nil
+	}
+	if pattern, ok := out["pattern"].(string); ok && !r.affords(pattern) {
+		delete(out, "pattern")
+	}
+	if patterns, ok := out["patternProperties"].(map[string]any); ok {
+		patterns = maps.Clone(patterns)
+		out["patternProperties"] = patterns
+		for pattern := range patterns {
+			if !r.affords(pattern) { // and what it does not match is not known
+				delete(patterns, pattern)
+				delete(out, "additionalProperties")
+				delete(out, "unevaluatedProperties")
+			}
+		}
+	}
+	if _, dynamic := out["$dynamicRef"]; dynamic {
+		return nil, errors.New("has a $dynamicRef, which is not followed")
+	}
+	return out, r.below(out, depth+1, open)
+}
+
+// stepsOfAPart is how many steps of a pattern cost as much as a part of a schema.
+const stepsOfAPart = 20
+
+// affords tells whether a pattern can be compiled for what is left.
+func (r *resolver) affords(pattern string) bool {
+	size := patternSize(pattern)
+	if size < 0 || size/stepsOfAPart > r.left {
+		return false
+	}
+	r.left -= size / stepsOfAPart
+	return true
+}
+
+// withoutNotes is a schema without what constrains nothing.
+func withoutNotes(s map[string]any) map[string]any {
+	s = maps.Clone(s)
+	for _, note := range []string{"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"} {
+		delete(s, note)
+	}
+	return s
+}
+
+// below resolves the schemas that one holds.
+func (r *resolver) below(out map[string]any, depth int, open []string) (err error) {
+	if tuple, ok := out["items"].([]any); ok { // before 2020-12
+		out["prefixItems"] = tuple
+		delete(out, "items")
+		if rest, given := out["additionalItems"]; given {
+			out["items"] = rest
+			delete(out, "additionalItems")
+		}
+	}
+	for _, name := range oneSchema {
+		if v, given := out[name]; given {
+			if out[name], err = r.schema(v, depth, open); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range listSchemas {
+		list, _ := out[name].([]any)
+		if list == nil {
+			continue
+		}
+		list = slices.Clone(list)
+		for i := range list {
+			if list[i], err = r.schema(list[i], depth, open); err != nil {
+				return err
+			}
+		}
+		out[name] = list
+	}
+	for _, name := range mapSchemas {
+		fields, _ := out[name].(map[string]any)
+		if fields == nil {
+			continue
+		}
+		copied := make(map[string]any, len(fields))
+		for key, v := range fields {
+			if copied[key], err = r.schema(v, depth, open); err != nil {
+				return err
+			}
+		}
+		out[name] = copied
+	}
+	return nil
+}
+
+// follow returns what a reference refers to.
+func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
+	text, _ := ref.(string)
+	path, ok := strings.CutPrefix(text, "#")
+	if unescaped, err := url.PathUnescape(path); err == nil {
+		path = unescaped
+	}
+	if !ok || path != "" && path[0] != '/' { // an anchor is not followed either
+		return nil, fmt.Errorf("refers to %q, which is not part of it", text)
+	}
+	if slices.Contains(open, text) {
+		return nil, fmt.Errorf("refers to itself by %q, which a model cannot be told", text)
+	}
+	var target any = r.root
+	for _, step := range strings.Split(path, "/")[1:] {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		fields, _ := target.(map[string]any)
+		if target, ok = fields[step]; !ok {
+			return nil, fmt.Errorf("refers to %q, which is not there", text)
+		}
+	}
+	return r.schema(target, depth+1, append(slices.Clone(open), text))
+}
+
+// counts are the keywords that count something.
+var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
+
+var isCount = regexp.MustCompile(`^[0-9]{1,18}$`)
+
+// googles returns a copy of one schema in which what Google's form has differently is said in JSON Schema's way.
+func googles(in map[string]any) map[string]any {
+	out := make(map[string]any, len(in))
+	for name, v := range in {
+		if camel, ok := map[string]string{
+			"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
+			"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
+		}[name]; ok {
+			name = camel
+		}
+		if text, ok := v.(string); ok && slices.Contains(counts, name) && isCount.MatchString(text) {
+			v = json.Number(text) // proto3 JSON has 64-bit integers as strings
+		}
+		out[name] = v
+	}
+	switch kind := out["type"].(type) {
+	case string:
+		if kind = strings.ToLower(kind); kind == "" || strings.HasSuffix(kind, "unspecified") {
+			delete(out, "type")
+		} else {
+			out["type"] = kind
+		}
+	case []any:
+		kinds := slices.Clone(kind)
+		for i := range kinds {
+			if text, ok := kinds[i].(string); ok {
+				kinds[i] = strings.ToLower(text)
+			}
+		}
+		out["type"] = kinds
+	}
+	if out["nullable"] == true {
+		if kind, ok := out["type"].(string); ok && kind != "null" {
+			out["type"] = []any{kind, "null"}
+		}
+		if list, ok := out["anyOf"].([]any); ok && out["type"] == nil {
+			out["anyOf"] = append(slices.Clone(list), map[string]any{"type": "null"})
+		}
+		if list, ok := out["enum"].([]any); ok && !slices.Contains(list, nil) {
+			out["enum"] = append(slices.Clone(list), nil)
+		}
+	}
+	delete(out, "nullable")
+	return out
+}

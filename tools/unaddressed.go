@@ -1,0 +1,22 @@
+package tools
+
+import (
+	"errors"
+	"net"
+	"net/url"
+)
+
+// Unaddressed takes out of a network error what is nobody's business: the URL, which may hold a token, and names and addresses of
+// the operator's network. Models and clients are told the rest.
+func Unaddressed(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New("its name is not known")
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = e.Err
+	}
+	return err
+}
