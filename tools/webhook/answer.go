@@ -1,0 +1,89 @@
+package webhook
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"voxgate/tools"
+)
+
+var (
+	errTooLarge = fmt.Errorf("the webhook's answer is larger than %d bytes", maxAnswer)
+	errNotJSON  = errors.New("the webhook answered with something that is not JSON")
+)
+
+// read returns the result that a response carries; nil where it says no more than that all is done.
+func read(ctx context.Context, response *http.Response) (json.RawMessage, error) {
+	body := &io.LimitedReader{R: response.Body, N: maxAnswer + 1}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return nil, refusal(response.StatusCode, body)
+	}
+	var result json.RawMessage
+	var err error
+	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/x-ndjson" {
+		result, err = lastLine(ctx, body)
+	} else {
+		result, err = io.ReadAll(body)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case body.N <= 0:
+		return nil, errTooLarge
+	case errors.Is(err, errNotJSON):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("the webhook's answer broke off: %w", err)
+	}
+	if result = bytes.TrimSpace(result); len(result) > 0 && !json.Valid(result) {
+		return nil, errNotJSON
+	}
+	return result, nil
+}
+
+// lastLine tells each line as progress as soon as another one follows, and returns the last.
+func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
+	for lines := bufio.NewReader(body); err == nil; {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		if last != nil {
+			if !json.Valid(last) {
+				return nil, errNotJSON
+			}
+			tools.Progress(ctx, tools.Respond(last, nil).Response)
+		}
+		last = line
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return last, err
+}
+
+// refusal says why the endpoint failed: in its own words, where it has {"error":"…"}.
+func refusal(status int, body io.Reader) error {
+	said := fmt.Sprintf("the webhook answered %d", status)
+	if text := http.StatusText(status); text != "" {
+		said += " " + text
+	}
+	var answer struct {
+		Error string `json:"error"`
+	}
+	if b, err := io.ReadAll(body); err != nil || json.Unmarshal(b, &answer) != nil || answer.Error == "" {
+		return errors.New(said)
+	}
+	if text := []rune(answer.Error); len(text) > maxErrorText {
+		answer.Error = string(text[:maxErrorText]) + "…"
+	}
+	return fmt.Errorf("%s: %s", said, answer.Error)
+}

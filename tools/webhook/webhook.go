@@ -1,0 +1,205 @@
+// Package webhook makes a tool of an HTTP endpoint: a call is POSTed to it, signed, and its answer is the tool's.
+//
+// The request has the headers webhook-id, webhook-timestamp and webhook-signature of Standard Webhooks
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md) and the body
+//
+//	{"id","name","args","session":{"id","door","caller"?,"grant"?},"input"?}
+//
+// A 2xx answer is the result, as JSON; an empty one says "done". An answer of the type application/x-ndjson is read line by line,
+// and every line but the last is progress. {"voxgate":{"confirm":"text"}} and {"voxgate":{"ask":{"elements":[…]}}} ask the person,
+// and the same call is POSTed again with what the person put in: "input": {"confirmed":true}, or the map that [tools.Ask] returns.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"voxgate/tools"
+)
+
+const (
+	maxAnswer    = 1 << 20 // bytes that are read of an answer; the model gets less
+	maxRounds    = 8       // questions to the person within a call: an endpoint that asks for ever is broken
+	maxRedirects = 3
+	maxErrorText = 200 // characters of an endpoint's own error text that the model is told
+)
+
+// Options says what the tool is and where it lives.
+type Options struct {
+	tools.Declaration
+	URL          string            // http or https, without a user; the operator's own, so it may be private
+	Secret       string            // "whsec_" and base64, or the key itself
+	Headers      map[string]string // sent along, to the host of URL only
+	AllowPrivate bool              // redirects may lead to private addresses
+	Pool         *Pool             // nil: one of its own
+}
+
+// New returns the tool. A call makes one request and never repeats it by itself, as the tool may be one that sends a message.
+func New(o Options) (tools.Tool, error) {
+	to, err := url.Parse(o.URL)
+	if err != nil {
+		return tools.Tool{}, errors.New("url: cannot be read") // its text holds the URL, which may hold a token
+	}
+	if (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" || to.User != nil {
+		return tools.Tool{}, errors.New("url: must be http://host/… or https://host/…, without a user")
+	}
+	key, err := signingKey(o.Secret)
+	if err != nil {
+		return tools.Tool{}, err
+	}
+	for name := range o.Headers {
+		if slices.Contains(ownHeaders, http.CanonicalHeaderKey(name)) {
+			return tools.Tool{}, fmt.Errorf("headers: %s is set by the gateway", name)
+		}
+	}
+	if o.Pool == nil {
+		o.Pool = NewPool(nil)
+	}
+	w := &webhook{name: o.Name, url: to, key: key, headers: o.Headers, allowPrivate: o.AllowPrivate, pool: o.Pool}
+	return tools.Tool{Declaration: o.Declaration, Run: w.run}, nil
+}
+
+type webhook struct {
+	name         string
+	url          *url.URL
+	key          []byte
+	headers      map[string]string
+	allowPrivate bool
+	pool         *Pool
+}
+
+// request is the body of a POST.
+type request struct {
+	ID      string          `json:"id"`
+	Name    string          `json:"name"`
+	Args    json.RawMessage `json:"args"`
+	Session tools.Who       `json:"session"`
+	Input   json.RawMessage `json:"input,omitempty"`
+}
+
+func (w *webhook) run(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+	env := tools.EnvOf(ctx)
+	r := request{
+		ID: env.Call, Name: w.name, Args: args, Session: env.Who(),
+	}
+	if len(args) == 0 {
+		r.Args = json.RawMessage("{}")
+	}
+	id := messageID(env)
+	for round := range maxRounds {
+		answer, err := w.post(ctx, id+"-"+strconv.Itoa(round), r)
+		if err != nil {
+			return nil, err
+		}
+		var asked bool
+		if r.Input, asked, err = askPerson(ctx, answer); err != nil {
+			return nil, err
+		}
+		if !asked {
+			return answer, nil
+		}
+	}
+	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
+}
+
+// messageID names a call for all times: a call's own id is unique within its conversation only. A full stop, which separates the
+// parts of what is signed, and whatever a header cannot hold are replaced.
+func messageID(env *tools.Env) string {
+	if env.Call == "" {
+		return rand.Text()
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {
+			return r
+		}
+		return '_'
+	}, env.Session+"-"+env.Call)
+}
+
+// askPerson returns what the person put in where answer is a question.
+func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessage, asked bool, err error) {
+	var question struct {
+		Voxgate *struct {
+			Confirm *string         `json:"confirm"`
+			Ask     json.RawMessage `json:"ask"`
+		} `json:"voxgate"`
+	}
+	if json.Unmarshal(answer, &question) != nil || question.Voxgate == nil {
+		return nil, false, nil
+	}
+	switch q := question.Voxgate; {
+	case q.Confirm != nil && q.Ask == nil:
+		yes, err := tools.Confirm(ctx, *q.Confirm)
+		return json.RawMessage(fmt.Sprintf(`{"confirmed":%t}`, yes)), true, err
+	case q.Ask != nil && q.Confirm == nil:
+		input, err := tools.Ask(ctx, q.Ask)
+		return input, true, err
+	default:
+		return nil, false, errors.New(`the webhook's question is neither {"voxgate":{"confirm":"text"}} nor {"voxgate":{"ask":{…}}}`)
+	}
+}
+
+// post sends r, follows redirects and returns the answer.
+func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessage, error) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return nil, fmt.Errorf("the call could not be encoded: %w", err)
+	}
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	header := http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, application/x-ndjson"}, "User-Agent": {"voxgate"},
+		"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sign(w.key, id, stamp, body.Bytes())},
+	}
+	to, client := w.url, w.pool.own
+	for range maxRedirects + 1 {
+		response, err := w.send(ctx, client, to, header, body.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		if response.StatusCode != http.StatusTemporaryRedirect && response.StatusCode != http.StatusPermanentRedirect {
+			defer response.Body.Close()
+			return read(ctx, response)
+		}
+		response.Body.Close()
+		if to, err = response.Location(); err != nil {
+			return nil, fmt.Errorf("the webhook answered %d without saying where to", response.StatusCode)
+		}
+		if client = w.pool.public; w.allowPrivate {
+			client = w.pool.private
+		}
+	}
+	return nil, fmt.Errorf("the webhook redirects more than %d times", maxRedirects)
+}
+
+func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, header http.Header, body []byte) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the webhook redirects to an address that cannot be read")
+	}
+	q.Header = header.Clone()
+	if to.Scheme == w.url.Scheme && to.Host == w.url.Host {
+		for name, value := range w.headers {
+			q.Header.Set(name, value)
+		}
+	}
+	response, err := client.Do(q)
+	if err == nil {
+		return response, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
+}
