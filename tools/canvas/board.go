@@ -1,0 +1,225 @@
+package canvas
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxReferences is how many references to what tools returned a board remembers: more pictures than a conversation is about.
+const maxReferences = 64
+
+// Board is what a conversation has on its canvas. Its methods may be called by several goroutines.
+type Board struct {
+	sign func(url string) string // nil: nothing is fetched
+
+	mu         sync.Mutex
+	created    bool
+	elements   []element
+	references []string // the newest last
+}
+
+// NewBoard returns an empty board. Sign gives a URL of the internet its address on the gateway, see [Fetcher.Sign]; if it is
+// nil, clients are given none.
+func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
+
+// Put shows or appends what a call of the canvas tool name asks for, {"schema":"…"}, and returns the arguments that the client
+// shall get: {"schema":"<JSON string>"} with all that is not allowed left out. Interactive says that these have an input or a
+// button, so that the person's answer is to be waited for. After an error the board is as it was; the error is for the model.
+func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
+	if !IsCanvas(name) {
+		return nil, false, fmt.Errorf("%s is no canvas tool", name)
+	}
+	var f fields
+	if err := json.Unmarshal(args, &f); err != nil {
+		return nil, false, errors.New("the arguments must be an object")
+	}
+	schema, ok := f.given("schema")
+	if !ok {
+		return nil, false, errors.New("schema is missing")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := reader{b.known}.read(schema)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := b.check(s.Elements); err != nil {
+		return nil, false, err
+	}
+	all := s.Elements
+	if name == Append {
+		if !b.created {
+			return nil, false, errors.New("there is no canvas to append to: call " + Create + " first")
+		}
+		if all, err = b.merge(s.Elements); err != nil {
+			return nil, false, err
+		}
+	}
+	b.created, b.elements = true, settled(all)
+	return b.encode(s), interacts(s.Elements), nil
+}
+
+// Question returns the arguments for a client by which a tool asks the person something. The canvas is as in Put, without the
+// {"schema":…} around it; the board stays as it is.
+func (b *Board) Question(canvas json.RawMessage) (args json.RawMessage, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := reader{b.known}.read(canvas)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.check(s.Elements); err != nil {
+		return nil, err
+	}
+	if !interacts(s.Elements) {
+		return nil, errors.New("a question must have an input or a button")
+	}
+	return b.encode(s), nil
+}
+
+// Returned remembers the references to pictures, sounds and films in a tool's result: only such may be shown.
+func (b *Board) Returned(result json.RawMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	tokens := json.NewDecoder(bytes.NewReader(result))
+	for {
+		token, err := tokens.Token()
+		if err != nil { // the end, or no JSON
+			return
+		}
+		text, ok := token.(string)
+		if !ok || !reference.MatchString(text) {
+			continue
+		}
+		b.references = slices.DeleteFunc(b.references, func(known string) bool { return known == text })
+		b.references = append(b.references, text)
+		if len(b.references) > maxReferences {
+			b.references = slices.Delete(b.references, 0, 1)
+		}
+	}
+}
+
+func (b *Board) known(reference string) bool { return slices.Contains(b.references, reference) }
+
+// encode makes arguments for a client. It adds what is only for the client, to the elements of s.
+func (b *Board) encode(s *sheet) json.RawMessage {
+	s.Elements = b.signed(s.Elements)
+	return encode(map[string]string{"schema": string(encode(s))})
+}
+
+// signed returns a copy of elements in which what the gateway fetches has an address on it.
+func (b *Board) signed(elements []element) []element {
+	if elements = slices.Clone(elements); b.sign == nil {
+		return elements
+	}
+	for i := range elements {
+		e := &elements[i]
+		if strings.HasPrefix(e.Src, "https://") {
+			e.Fetch = b.sign(e.Src)
+		}
+		if e.Elements != nil {
+			e.Elements = b.signed(e.Elements)
+		}
+	}
+	return elements
+}
+
+// merge returns the elements of the board after an append. What has the id of an element takes its place, in a form as well.
+func (b *Board) merge(added []element) ([]element, error) {
+	all := settled(b.elements)
+	for _, e := range added {
+		place, form := find(all, e.ID)
+		switch {
+		case place == nil:
+			all = append(all, e)
+		case form && !slices.Contains(inForm, e.Type):
+			return nil, fmt.Errorf("%s replaces an element of a form, which cannot have a %s", e.at, e.Type)
+		default:
+			*place = e
+		}
+	}
+	return all, b.check(all)
+}
+
+// find returns where the element with an id is, and whether it is in a form; nil if there is none.
+func find(elements []element, id string) (place *element, form bool) {
+	if id == "" {
+		return nil, false
+	}
+	for i := range elements {
+		if elements[i].ID == id {
+			return &elements[i], false
+		}
+		if place, _ := find(elements[i].Elements, id); place != nil {
+			return place, true
+		}
+	}
+	return nil, false
+}
+
+// settled returns a copy of elements as those of a board, which are in no place of a schema.
+func settled(elements []element) []element {
+	elements = slices.Clone(elements)
+	for i := range elements {
+		elements[i].at = ""
+		if elements[i].Elements != nil {
+			elements[i].Elements = settled(elements[i].Elements)
+		}
+	}
+	return elements
+}
+
+// check reports what is wrong with a canvas as a whole.
+func (b *Board) check(elements []element) error {
+	count, places := 0, make(map[string]string)
+	var walk func([]element) error
+	walk = func(elements []element) error {
+		for i := range elements {
+			e := &elements[i]
+			count++
+			if place, twice := places[e.ID]; twice {
+				at := cmp.Or(e.at, place) // of the new one, which is the one to change
+				return fmt.Errorf("%s.id is %q, which another element of the canvas has", at, e.ID)
+			}
+			if e.ID != "" {
+				places[e.ID] = e.at
+			}
+			if err := walk(e.Elements); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := walk(elements); err != nil {
+		return err
+	}
+	if count > MaxElements {
+		return fmt.Errorf("the canvas would have %d elements, and it has %d at most", count, MaxElements)
+	}
+	if size := len(encode(sheet{Type: "canvas", V: 1, Elements: b.signed(elements)})); size > MaxBytes {
+		return fmt.Errorf("the canvas would have %d bytes, and it has %d at most", size, MaxBytes)
+	}
+	return nil
+}
+
+// interacts tells whether the person can answer.
+func interacts(elements []element) bool {
+	return slices.ContainsFunc(elements, func(e element) bool {
+		return e.Type == "input" || e.Type == "button" || interacts(e.Elements)
+	})
+}
+
+// encode returns v as JSON in which HTML stays readable, which is a third shorter.
+func encode(v any) []byte {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // of strings into memory: cannot fail
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
+}
