@@ -1,0 +1,317 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"voxgate/tools"
+)
+
+const (
+	// maxTries is how often a person is asked again for a value that was none, before the question counts as cancelled.
+	maxTries = 5
+
+	// maxButtons is how many values are offered as buttons: more are a list.
+	maxButtons = 8
+)
+
+// elicit asks the person of the call that ctx belongs to. Hiding the question cancels it.
+func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	f, err := newForm(p)
+	if err != nil {
+		return nil, err
+	}
+	for range maxTries {
+		canvas, err := json.Marshal(map[string]any{"type": "canvas", "elements": f.elements()})
+		if err != nil {
+			return nil, err
+		}
+		answer, err := tools.Ask(ctx, canvas)
+		if err != nil {
+			return nil, err
+		}
+		var put map[string]any
+		if err := json.Unmarshal(answer, &put); err != nil {
+			return nil, fmt.Errorf("the person's answer: %w", err)
+		}
+		action, _ := put["action"].(string)
+		switch {
+		case put["dismissed"] == true, action == "":
+			return &mcp.ElicitResult{Action: "cancel"}, nil
+		case action == "decline":
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		}
+		if content := f.read(action, put); f.problem == "" {
+			return &mcp.ElicitResult{Action: "accept", Content: content}, nil
+		}
+	}
+	return &mcp.ElicitResult{Action: "cancel"}, nil
+}
+
+// form is a question to a person: a canvas with an input for every value that is wanted, or, where one of a few values is wanted
+// and nothing else, with a button for each.
+type form struct {
+	message string
+	fields  []*field
+	problem string // what was wrong with the last answer
+}
+
+// field is one wanted value.
+type field struct {
+	property
+	name     string
+	id       string // of its input; not the name, which could be "action"
+	required bool
+	choices  []choice // nil: any value of the type
+	put      string   // what the person has put in so far
+}
+
+// property is what the requested schema says of a value: one of MCP's PrimitiveSchemaDefinition.
+type property struct {
+	Type        string          `json:"type"` // string, number, integer, boolean, array (of some of the choices)
+	Title       string          `json:"title"`
+	Description string          `json:"description"`
+	Format      string          `json:"format"` // of a string: email, uri, date, date-time
+	Default     json.RawMessage `json:"default"`
+	options
+	Items *options `json:"items"`
+}
+
+// options are the ways in which a schema lists values.
+type options struct {
+	Enum      []string `json:"enum"`
+	EnumNames []string `json:"enumNames"`
+	OneOf     []choice `json:"oneOf"`
+	AnyOf     []choice `json:"anyOf"`
+}
+
+type choice struct {
+	Value string `json:"const"`
+	Label string `json:"title"`
+}
+
+func newForm(p *mcp.ElicitParams) (*form, error) {
+	f := &form{message: p.Message}
+	schema, err := json.Marshal(p.RequestedSchema)
+	if err != nil {
+		return nil, err
+	}
+	var wanted struct {
+		Properties map[string]property `json:"properties"`
+		Required   []string            `json:"required"`
+	}
+	if err := json.Unmarshal(schema, &wanted); err != nil {
+		return nil, fmt.Errorf("requestedSchema: %w", err)
+	}
+	// The schema's own order is lost in the SDK; what is required comes first, in the order in which it is named.
+	names := slices.Concat(wanted.Required, slices.Sorted(maps.Keys(wanted.Properties)))
+	for i, name := range names {
+		if schema, ok := wanted.Properties[name]; ok && !slices.Contains(names[:i], name) {
+			f.fields = append(f.fields, newField(schema, name, len(f.fields), i < len(wanted.Required)))
+		}
+	}
+	return f, nil
+}
+
+func newField(schema property, name string, index int, required bool) *field {
+	f := &field{property: schema, name: name, id: "value-" + strconv.Itoa(index), required: required}
+	listed := schema.options
+	if schema.Type == "array" && schema.Items != nil {
+		listed = *schema.Items
+	}
+	f.choices = slices.Concat(listed.OneOf, listed.AnyOf)
+	for i, value := range listed.Enum {
+		label := value
+		if i < len(listed.EnumNames) {
+			label = listed.EnumNames[i]
+		}
+		f.choices = append(f.choices, choice{value, label})
+	}
+	if schema.Type == "boolean" {
+		f.choices = []choice{{"true", "Yes"}, {"false", "No"}}
+	}
+	f.put = f.preset()
+	return f
+}
+
+// preset is the schema's default, as a person would put it in.
+func (f *field) preset() string {
+	var one string
+	var several []string
+	switch {
+	case f.Default == nil:
+		return ""
+	case json.Unmarshal(f.Default, &one) == nil:
+		several = []string{one}
+	case json.Unmarshal(f.Default, &several) != nil:
+		several = []string{string(f.Default)} // a number, true, false
+	}
+	for i, value := range several {
+		for _, c := range f.choices {
+			if c.Value == value {
+				several[i] = c.Label
+			}
+		}
+	}
+	return strings.Join(several, ", ")
+}
+
+func (f *field) label() string {
+	if f.Title != "" {
+		return f.Title
+	}
+	return f.name
+}
+
+// element is an element of a canvas. What is HTML in it (text and the items of a list) is escaped: a server's words are no markup.
+type element map[string]any
+
+func paragraph(text string) element {
+	return element{"type": "text", "value": strings.ReplaceAll(html.EscapeString(text), "\n", "<br>")}
+}
+
+func button(label, action string) element {
+	return element{"type": "button", "label": label, "action": action}
+}
+
+// buttons tells whether the only value that is wanted is one of a few.
+func (f *form) buttons() bool {
+	return len(f.fields) == 1 && f.fields[0].Type != "array" && len(f.fields[0].choices) > 0 && len(f.fields[0].choices) <= maxButtons
+}
+
+func (f *form) elements() []element {
+	all := []element{paragraph(f.message)}
+	if f.problem != "" {
+		all = append(all, paragraph(f.problem))
+	}
+	if f.buttons() {
+		field := f.fields[0]
+		all = append(all, paragraph(strings.TrimSpace(field.label()+"\n"+field.Description)))
+		for i, c := range field.choices {
+			all = append(all, button(c.Label, "choice-"+strconv.Itoa(i)))
+		}
+		return append(all, button("Decline", "decline"))
+	}
+	for _, field := range f.fields {
+		all = append(all, field.elements()...)
+	}
+	return append(all, button("Send", "submit"), button("Decline", "decline"))
+}
+
+func (f *field) elements() (all []element) {
+	input := element{"type": "input", "id": f.id, "label": f.label(), "required": f.required}
+	if f.put != "" {
+		input["value"] = f.put
+	}
+	hint := f.Description
+	switch kinds := map[string]string{"email": "email", "uri": "url", "date": "date"}; {
+	case f.Type == "boolean":
+		hint = strings.TrimSpace(hint + " (yes or no)")
+	case f.Type == "array":
+		hint = strings.TrimSpace(hint + " (several of these, with commas between them)")
+	case f.choices != nil:
+		hint = strings.TrimSpace(hint + " (one of these, or its number)")
+	case f.Type == "number" || f.Type == "integer":
+		input["kind"] = "number"
+	case f.Format == "date-time":
+		hint = strings.TrimSpace(hint + " (as 2026-11-21T21:06:00Z)")
+	case kinds[f.Format] != "":
+		input["kind"] = kinds[f.Format]
+	}
+	if hint != "" {
+		input["hint"] = hint
+	}
+	if f.choices != nil && f.Type != "boolean" {
+		var items []string
+		for _, c := range f.choices {
+			items = append(items, html.EscapeString(c.Label))
+		}
+		all = append(all, paragraph(f.label()), element{"type": "list", "ordered": true, "items": items})
+	}
+	return append(all, input)
+}
+
+// read returns what the person has put in, as the schema wants it, or sets problem.
+func (f *form) read(action string, put map[string]any) map[string]any {
+	f.problem = ""
+	content := map[string]any{}
+	if number, ok := strings.CutPrefix(action, "choice-"); ok && f.buttons() {
+		if i, err := strconv.Atoi(number); err == nil && i >= 0 && i < len(f.fields[0].choices) {
+			put = map[string]any{f.fields[0].id: f.fields[0].choices[i].Label}
+		}
+	}
+	for _, field := range f.fields {
+		field.put = ""
+		if text, ok := put[field.id]; ok && text != nil {
+			field.put = strings.TrimSpace(fmt.Sprint(text))
+		}
+		switch value, problem := field.value(); {
+		case problem != "" && f.problem == "":
+			f.problem = field.label() + ": " + problem
+		case problem == "" && value != nil:
+			content[field.name] = value
+		}
+	}
+	return content
+}
+
+// value returns what was put in as a value of the schema's type, nil where nothing was and none is required, or what is wrong.
+func (f *field) value() (value any, problem string) {
+	var err error
+	switch {
+	case f.put == "" && f.required:
+		return nil, "please fill this in"
+	case f.put == "":
+		return nil, ""
+	case f.Type == "array":
+		values := []string{}
+		for one := range strings.SplitSeq(f.put, ",") {
+			chosen, ok := f.choose(strings.TrimSpace(one))
+			if !ok {
+				return nil, fmt.Sprintf("%q is none of these", strings.TrimSpace(one))
+			}
+			values = append(values, chosen)
+		}
+		return values, ""
+	case f.choices != nil:
+		chosen, ok := f.choose(f.put)
+		if !ok {
+			return nil, fmt.Sprintf("%q is none of these", f.put)
+		}
+		if f.Type == "boolean" {
+			return chosen == "true", ""
+		}
+		return chosen, ""
+	case f.Type == "integer":
+		value, err = strconv.ParseInt(f.put, 10, 64)
+	case f.Type == "number":
+		value, err = strconv.ParseFloat(f.put, 64)
+	default:
+		return f.put, ""
+	}
+	if err != nil {
+		return nil, fmt.Sprintf("%q is no number", f.put)
+	}
+	return value, ""
+}
+
+// choose finds a choice by its label, value or number.
+func (f *field) choose(text string) (value string, ok bool) {
+	for _, c := range f.choices {
+		if strings.EqualFold(text, c.Label) || strings.EqualFold(text, c.Value) {
+			return c.Value, true
+		}
+	}
+	if i, err := strconv.Atoi(text); err == nil && f.Type != "boolean" && i >= 1 && i <= len(f.choices) {
+		return f.choices[i-1].Value, true
+	}
+	return "", false
+}

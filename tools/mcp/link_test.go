@@ -1,0 +1,261 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"voxgate/tools"
+)
+
+// peer is a server of the older protocol in the test's own bubble of time. Its tool "slow" says that it runs, does not care for being
+// cancelled, asks when it is told to, and answers when it is told to. It must be closed, which answers what is open.
+type peer struct {
+	*sdk.Server
+	link *link
+	log  *strings.Builder
+
+	runs   chan struct{}
+	ask    chan struct{}
+	asked  chan string // what came of the question
+	answer chan struct{}
+}
+
+func newPeer(t *testing.T) *peer {
+	t.Helper()
+	options := &sdk.ServerOptions{SupportedProtocolVersions: []string{legacyVersion}}
+	p := &peer{
+		Server: sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, options),
+		log:    &strings.Builder{},
+		runs:   make(chan struct{}), ask: make(chan struct{}), asked: make(chan string), answer: make(chan struct{}),
+	}
+	p.add("slow", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		p.runs <- struct{}{}
+		select {
+		case <-p.ask:
+			_, err := r.Session.Elicit(context.Background(), &sdk.ElicitParams{
+				Message: "Your PIN?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"pin":{"type":"string"}}}`),
+			})
+			p.asked <- fmt.Sprint(err)
+			<-p.answer
+		case <-p.answer:
+		}
+		return &sdk.CallToolResult{}, nil
+	})
+	p.add("quick", nothing)
+	here, there := sdk.NewInMemoryTransports()
+	if _, err := p.Connect(t.Context(), there, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{
+		o:      Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))},
+		wanted: make(chan want), done: make(chan struct{}),
+	}
+	p.link = newLink(s)
+	p.link.client = &http.Client{}
+	if err := p.link.connect(t.Context(), &watched{here}, false); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func nothing(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	return &sdk.CallToolResult{}, nil
+}
+
+func (p *peer) add(name string, handler sdk.ToolHandler) {
+	p.AddTool(&sdk.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, handler)
+}
+
+func (p *peer) close() {
+	close(p.answer)
+	_ = p.link.close()
+}
+
+// abandoned makes a call, of a person who must not be asked, that runs and is then cancelled.
+func (p *peer) abandoned(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(tools.WithEnv(t.Context(), &tools.Env{
+		AskPerson: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			t.Error("a person is asked")
+			return nil, io.EOF
+		},
+	}))
+	go func() {
+		<-p.runs
+		cancel(tools.ErrCancelled)
+	}()
+	if _, err := p.link.call(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
+		t.Error(err)
+	}
+}
+
+func (p *peer) quick(t *testing.T) error {
+	_, err := p.link.call(t.Context(), "quick", nil)
+	return err
+}
+
+// TestAbandonedCallAsks: whose call was cancelled is not asked for it any more, and nobody else either.
+func TestAbandonedCallAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t)
+		defer p.close()
+		p.abandoned(t)
+		p.ask <- struct{}{}
+		if got := <-p.asked; !strings.Contains(got, "nobody waits for a call") {
+			t.Error(got)
+		}
+	})
+}
+
+// TestCallAfterItsEnd: a call whose context is done before it begins does not reach the server.
+func TestCallAfterItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t)
+		defer p.close()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(tools.ErrCancelled)
+		if _, err := p.link.call(ctx, "slow", nil); !errors.Is(err, tools.ErrCancelled) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		select {
+		case <-p.runs:
+			t.Error("it runs")
+		default:
+		}
+	})
+}
+
+// TestTurnAfterAbandoned: calls to a server that asks wait until it has answered the abandoned one, but not for ever.
+func TestTurnAfterAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t)
+		defer p.close()
+		p.link.server.asks.Store(true)
+		p.abandoned(t)
+		began := time.Now()
+		time.AfterFunc(maxOverdue/2, func() { p.answer <- struct{}{} })
+		if err := p.quick(t); err != nil || time.Since(began) != maxOverdue/2 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		p.abandoned(t)
+		began = time.Now()
+		if err := p.quick(t); !errors.Is(err, errSpent) || time.Since(began) != maxOverdue {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if p.link.alive() || !errors.Is(p.link.why, errUnanswered) {
+			t.Errorf("the link is kept; %v", p.link.why)
+		}
+	})
+}
+
+// TestManyAbandoned: a link on which many calls were abandoned ends for the next one, but not while a call runs whose person waits,
+// and not if the server answers them.
+func TestManyAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t)
+		defer p.close()
+		for range maxAbandoned {
+			p.abandoned(t)
+		}
+		if err := p.quick(t); err != nil { // the server has had no time to answer
+			t.Error(err)
+		}
+		for range maxAbandoned {
+			p.answer <- struct{}{}
+		}
+		time.Sleep(stall)
+		if err := p.quick(t); err != nil {
+			t.Error(err)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := p.link.call(t.Context(), "slow", nil)
+			done <- err
+		}()
+		<-p.runs
+		for range 2 * maxAbandoned {
+			p.abandoned(t)
+			time.Sleep(stall)
+		}
+		p.link.mu.Lock()
+		if got := len(p.link.calls); got != maxAbandoned+1 {
+			t.Errorf("%d calls in the books", got)
+		}
+		p.link.mu.Unlock()
+		if err := p.quick(t); err != nil {
+			t.Error(err)
+		}
+		for open := true; open; { // it is not known which the server answers first
+			select {
+			case p.answer <- struct{}{}:
+				synctest.Wait()
+			case err := <-done:
+				open = false
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := p.quick(t); !errors.Is(err, errSpent) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRestlessServer: the list of a server that changes it whenever it is read is read every few seconds, and in the end as it is.
+func TestRestlessServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(t)
+		defer p.close()
+		var listed atomic.Int64
+		var settled atomic.Bool
+		p.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+			return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+				result, err := next(ctx, method, r)
+				if method == "tools/list" {
+					if n := listed.Add(1); !settled.Load() {
+						p.add(fmt.Sprint("tool-", n), nothing)
+					}
+				}
+				return result, err
+			}
+		})
+		k := &keeper{Server: p.link.server}
+		_ = k.set(p.link)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			k.run(ctx)
+		}()
+		p.add("first", nothing)
+		time.Sleep(time.Minute)
+		if got := listed.Load(); got < 10 || got > 13 {
+			t.Errorf("the list was read %d times in a minute", got)
+		}
+		settled.Store(true)
+		p.add("last", nothing)
+		time.Sleep(2 * relistPause)
+		if all := fmt.Sprint(p.link.server.Tools()); !strings.Contains(all, "last") {
+			t.Errorf("the last state was not seen: %s", all)
+		}
+		stop()
+		<-done
+		if got := strings.Count(p.log.String(), "have changed"); got > 15 {
+			t.Errorf("%d lines of the log", got)
+		}
+	})
+}

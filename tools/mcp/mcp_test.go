@@ -1,0 +1,592 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"voxgate/tools"
+	"voxgate/tools/mcp"
+)
+
+// connect starts a server for the time of the test.
+func connect(t *testing.T, o mcp.Options) *mcp.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	server, err := mcp.Connect(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// ourselves are the options of the test's own server as a child process.
+func ourselves(kind string) mcp.Options {
+	return mcp.Options{Name: "test", Command: []string{os.Args[0]}, Env: map[string]string{
+		"TEST_MCP_SERVER": kind, "GORACE": "atexit_sleep_ms=0", // the race detector holds a process for a second when it ends
+	}}
+}
+
+// everyWay runs a test against the server over each transport, in the newest protocol and in the one before.
+func everyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
+	t.Run("stdio", func(t *testing.T) { test(t, ourselves("newest")) })
+	t.Run("http", func(t *testing.T) {
+		test(t, mcp.Options{Name: "test", URL: overHTTP(t, nil, func(*http.Request) {})})
+	})
+	everyLegacyWay(t, test)
+}
+
+func everyLegacyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
+	t.Run("stdio, legacy", func(t *testing.T) { test(t, ourselves("legacy")) })
+	t.Run("http, legacy", func(t *testing.T) {
+		test(t, mcp.Options{Name: "test", URL: overHTTP(t, []string{legacy}, func(*http.Request) {})})
+	})
+}
+
+func run(t *testing.T, ctx context.Context, s *mcp.Server, name, args string) (string, error) {
+	t.Helper()
+	all := s.Tools()
+	i := slices.IndexFunc(all, func(tool tools.Tool) bool { return tool.Name == name })
+	if i < 0 {
+		t.Errorf("there is no tool %s", name)
+		return "", nil
+	}
+	result, err := all[i].Run(ctx, json.RawMessage(args))
+	return string(result), err
+}
+
+func names(s *mcp.Server) string {
+	var all []string
+	for _, tool := range s.Tools() {
+		all = append(all, tool.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestTools(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		o.Prefix, o.Timeout, o.Behavior, o.Scheduling = "x_", time.Minute, tools.NonBlocking, tools.Silent
+		s := connect(t, o)
+		const want = "x_ask x_asked x_cancelled x_crash x_echo x_fail x_grow x_hang x_late x_nothing x_parts x_process x_progress " +
+			"x_refuse x_release x_structured x_text"
+		if got := names(s); got != want {
+			t.Errorf("tools %s, want %s", got, want)
+		}
+		got := s.Tools()[4].Declaration
+		if string(got.Parameters) != `{"properties":{"n":{"type":"integer"}},"type":"object"}` {
+			t.Errorf("parameters %s", got.Parameters)
+		}
+		got.Parameters = nil
+		declared := tools.Declaration{
+			Name: "x_echo", Title: "echo…", Description: "does echo", Timeout: time.Minute, Behavior: tools.NonBlocking, Scheduling: tools.Silent,
+		}
+		if gotJSON, wantJSON := encode(t, got), encode(t, declared); gotJSON != wantJSON {
+			t.Errorf("%s, want %s", gotJSON, wantJSON)
+		}
+	})
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestOnly(t *testing.T) {
+	o := ourselves("newest")
+	o.Only = []string{"text", "echo"}
+	if got := names(connect(t, o)); got != "echo text" {
+		t.Errorf("tools %s", got)
+	}
+	o.Only = []string{"text", "missing"}
+	if _, err := mcp.Connect(t.Context(), o); err == nil || err.Error() != `MCP server "test": it has no tool "missing"` {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestResults(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		s := connect(t, o)
+		env := &tools.Env{Session: "s1", Door: "web", Caller: "ada", Grant: json.RawMessage(`{"n":1}`)}
+		const session = `{"caller":"ada","door":"web","grant":{"n":1},"id":"s1"}`
+		for _, test := range []struct{ name, args, want, err string }{
+			{"echo", `{"n":9007199254740993}`, `{"args":{"n":9007199254740993},"session":` + session + `}`, ""},
+			{"echo", ``, `{"args":{},"session":` + session + `}`, ""},
+			{"structured", `{}`, `{"n":2}`, ""},
+			{"text", `{"n":1}`, `{"n":1}`, ""},
+			{"nothing", `{}`, ``, ""},
+			{
+				"parts", `{}`, `{"output":"{}\n[an image (image/png) was left out]\n[a sound (audio/wav) was left out]\n` +
+					`[a link to \"a\" (text/plain) was left out]\ninline\n[a file (application/zip) was left out]"}`, "",
+			},
+			{"fail", `{}`, ``, "sold out"},
+			{"refuse", `{}`, ``, `the MCP server "test" refused the call: not today`},
+		} {
+			got, err := run(t, tools.WithEnv(t.Context(), env), s, test.name, test.args)
+			if got != test.want || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
+				t.Errorf("%s: %s, %v; want %s %s", test.name, got, err, test.want, test.err)
+			}
+		}
+	})
+}
+
+func TestProgress(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		s := connect(t, o)
+		told := make(chan string, 9)
+		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) { told <- string(partial) }})
+		done := make(chan error)
+		go func() {
+			_, err := run(t, ctx, s, "progress", `{}`)
+			done <- err
+		}()
+		if got := <-told; got != `{"progress":1,"total":3,"message":"one"}` {
+			t.Errorf("told %s", got)
+		}
+		if _, err := run(t, t.Context(), s, "release", `{}`); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		s := connect(t, o)
+		ctx, cancel := context.WithCancelCause(tools.WithEnv(t.Context(), &tools.Env{}))
+		ctx = tools.WithEnv(ctx, &tools.Env{Tell: func(json.RawMessage) { cancel(tools.ErrCancelled) }})
+		if _, err := run(t, ctx, s, "hang", `{}`); !errors.Is(err, tools.ErrCancelled) {
+			t.Errorf("%v", err)
+		}
+		if _, err := run(t, t.Context(), s, "cancelled", `{}`); err != nil { // returns when the server knows
+			t.Error(err)
+		}
+	})
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		s := connect(t, o)
+		runs := make(chan struct{})
+		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(json.RawMessage) { close(runs) }})
+		done := make(chan error)
+		go func() {
+			_, err := run(t, ctx, s, "hang", `{}`)
+			done <- err
+		}()
+		<-runs
+		_ = s.Close()
+		if err := <-done; err == nil || err.Error() != `the MCP server "test" ended during the call` {
+			t.Errorf("%v", err)
+		}
+		if _, err := run(t, t.Context(), s, "text", `{}`); err == nil || err.Error() != `the MCP server "test" is closed` {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// logged is a log that tests wait on.
+type logged struct {
+	mu    sync.Mutex
+	text  string
+	lines chan string
+}
+
+func newLogged() (*logged, *slog.Logger) {
+	l := &logged{lines: make(chan string, 100)}
+	return l, slog.New(slog.NewTextHandler(l, nil))
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text += string(b)
+	l.lines <- string(b)
+	return len(b), nil
+}
+
+func (l *logged) wait(t *testing.T, text string) {
+	t.Helper()
+	for {
+		select {
+		case line := <-l.lines:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("the log does not say %s", text)
+		}
+	}
+}
+
+func TestListChanged(t *testing.T) {
+	everyWay(t, func(t *testing.T, o mcp.Options) {
+		var l *logged
+		l, o.Logger = newLogged()
+		s := connect(t, o)
+		if _, err := run(t, t.Context(), s, "grow", `{}`); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(t, "have changed")
+		if !strings.Contains(names(s), "new") {
+			t.Errorf("tools %s", names(s))
+		}
+	})
+}
+
+// TestRestart: the server crashes and is started again at the next call, but not again and again.
+func TestRestart(t *testing.T) {
+	for _, kind := range []string{"newest", "legacy"} {
+		t.Run(kind, func(t *testing.T) {
+			o := ourselves(kind)
+			var l *logged
+			l, o.Logger = newLogged()
+			s := connect(t, o)
+			l.wait(t, "the server "+kind+" starts")
+			crash := func() {
+				if _, err := run(t, t.Context(), s, "crash", `{}`); err == nil || err.Error() != `the MCP server "test" ended during the call` {
+					t.Errorf("%v", err)
+				}
+				l.wait(t, "exit status 7")
+			}
+			// Started at once after the first crash, and then after pauses: one of 1 s, which a slow machine may miss, of 2 s, …
+			for i := range 5 {
+				crash()
+				got, err := run(t, t.Context(), s, "text", `{"n":1}`)
+				if i > 0 && err != nil {
+					if !strings.HasPrefix(err.Error(), `the MCP server "test" is down (exit status 7); it is tried again in `) {
+						t.Errorf("%v", err)
+					}
+					return
+				}
+				if got != `{"n":1}` || err != nil {
+					t.Fatalf("%s, %v", got, err)
+				}
+			}
+			t.Error("the server is started again without a pause")
+		})
+	}
+}
+
+// TestForgotten: a server over HTTP that has lost its memory has not run the call, which is made again in a new session.
+func TestForgotten(t *testing.T) {
+	var servers []*sdk.Server
+	var current http.Handler
+	restart := func() {
+		server := newServer([]string{legacy}, nil)
+		servers = append(servers, server)
+		current = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.ServeHTTP(w, r) }))
+	t.Cleanup(func() {
+		for _, server := range servers {
+			endSessions(server)
+		}
+		web.CloseClientConnections()
+		web.Close()
+	})
+	restart()
+	s := connect(t, mcp.Options{Name: "test", URL: web.URL})
+	restart()
+	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// TestForgottenWhileAtWork: a server whose streams can be resumed takes a call, begins it, and is restarted: it answers 404 to the wish
+// to hear the rest. The call has been begun, so it is not made again.
+func TestForgottenWhileAtWork(t *testing.T) {
+	var mu sync.Mutex
+	runs, sessions := 0, 0
+	current := ""
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		if r.Method == http.MethodGet {
+			if r.Header.Get("Last-Event-ID") == "" {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return
+			}
+			w.WriteHeader(http.StatusNotFound) // restarted meanwhile
+			return
+		}
+		var m struct {
+			ID     json.RawMessage
+			Method string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&m)
+		answer := func(result string) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+		}
+		if m.Method != "initialize" && m.Method != "server/discover" && r.Header.Get("Mcp-Session-Id") != current {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		switch m.Method {
+		case "initialize":
+			sessions++
+			current = fmt.Sprint("s", sessions)
+			w.Header().Set("Mcp-Session-Id", current)
+			answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+		case "tools/list":
+			answer(`{"tools":[{"name":"pay","description":"pays","inputSchema":{"type":"object"}}]}`)
+		case "tools/call":
+			runs++
+			if runs > 1 {
+				answer(`{"content":[{"type":"text","text":"paid again"}]}`)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "id: 1\nretry: 10\ndata:\n\n")
+			w.(http.Flusher).Flush()
+			current = "" // it is restarted, in the midst of the call
+		default:
+			if len(m.ID) == 0 {
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, m.ID)
+		}
+	}))
+	t.Cleanup(web.Close)
+	s := connect(t, mcp.Options{Name: "test", URL: web.URL})
+	got, err := run(t, t.Context(), s, "pay", `{}`)
+	mu.Lock()
+	defer mu.Unlock()
+	if runs != 1 || err == nil || err.Error() != `the MCP server "test" ended during the call` {
+		t.Errorf("the call was begun %d times: %s, %v", runs, got, err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	var mu sync.Mutex
+	var keys []string
+	url := overHTTP(t, nil, func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		keys = append(keys, r.Header.Get("Authorization"))
+	})
+	redirects := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, url, http.StatusTemporaryRedirect)
+	}))
+	defer redirects.Close()
+	headers := map[string]string{"Authorization": "Bearer x"}
+	connect(t, mcp.Options{Name: "test", URL: url, Headers: headers})
+	mu.Lock()
+	if len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return key != "Bearer x" }) {
+		t.Errorf("the server got %q", keys)
+	}
+	keys = nil
+	mu.Unlock()
+	_, err := mcp.Connect(t.Context(), mcp.Options{Name: "test", URL: redirects.URL + "/?key=hidden", Headers: headers})
+	if err == nil || !strings.Contains(err.Error(), "it redirects to another host") || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("%v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(keys) != 0 {
+		t.Errorf("the other host got %q", keys)
+	}
+}
+
+func TestConnectFails(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	for want, o := range map[string]mcp.Options{
+		"needs either a command or a url":                       {},
+		"url: must be http":                                     {URL: "hidden://x"},
+		`connect: dial tcp`:                                     {URL: closed.URL + "/?key=hidden"},
+		`exec: "no-such-program": executable file not found in`: {Command: []string{"no-such-program"}},
+		"exit status 3":                                         ourselves("broken"),
+	} {
+		o.Name = "shop"
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		_, err := mcp.Connect(t.Context(), o)
+		if err == nil || !strings.HasPrefix(err.Error(), `MCP server "shop": `) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestProcess: what the child process gets, and that nothing of it is left.
+func TestProcess(t *testing.T) {
+	t.Setenv("VOXGATE_SECRET", "hidden")
+	for _, kind := range []string{"newest", "stubborn", "abrupt"} {
+		t.Run(kind, func(t *testing.T) {
+			o := ourselves(kind)
+			// A child of the child holds it open for writing.
+			fifo := filepath.Join(t.TempDir(), "fifo")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o.Env["TEST_MCP_FIFO"] = fifo
+			s := connect(t, o)
+			got, err := run(t, t.Context(), s, "process", `{}`)
+			var process struct {
+				PID int
+				Env []string
+			}
+			if err != nil || json.Unmarshal([]byte(got), &process) != nil {
+				t.Fatalf("%s, %v", got, err)
+			}
+			slices.Sort(process.Env)
+			want := []string{
+				"GORACE=atexit_sleep_ms=0", "HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH"),
+				"TEST_MCP_FIFO=" + fifo, "TEST_MCP_SERVER=" + kind,
+			}
+			if !slices.Equal(process.Env, want) {
+				t.Errorf("environment %s", process.Env)
+			}
+			var held *os.File
+			if kind == "stubborn" {
+				if held, err = os.Open(fifo); err != nil {
+					t.Fatal(err)
+				}
+				defer held.Close()
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := syscall.Kill(process.PID, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the process is still there: %v", err)
+			}
+			if held != nil {
+				if _, err := io.ReadAll(held); err != nil { // returns when nobody holds it any more
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestEverything runs the example server of the SDK, built from its module, over both transports.
+func TestEverything(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "everything")
+	build := exec.Command("go", "build", "-o", program, "github.com/modelcontextprotocol/go-sdk/examples/server/everything")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // the example cannot be asked which port it took
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	listener.Close()
+	web := exec.Command(program, "-http", addr)
+	stderr, err := web.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := web.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = web.Process.Kill()
+		_ = web.Wait()
+	}()
+	if line, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || !strings.Contains(line, "listening") {
+		t.Fatalf("%s, %v", line, err)
+	}
+	for name, o := range map[string]mcp.Options{
+		"stdio": {Command: []string{program}},
+		"http":  {URL: "http://" + addr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Name = "everything"
+			if name == "http" {
+				waitFor(t, addr)
+			}
+			s := connect(t, o)
+			if got, err := run(t, t.Context(), s, "greet", `{"name":"Ada"}`); got != `{"output":"Hi Ada"}` || err != nil {
+				t.Errorf("greet: %s, %v", got, err)
+			}
+			if got, err := run(t, t.Context(), s, "greet__structured_", `{"name":"Ada"}`); got != `{"message":"Hi Ada"}` || err != nil {
+				t.Errorf("greet__structured_: %s, %v", got, err)
+			}
+			if _, err := run(t, t.Context(), s, "greet", `{"name":7}`); err == nil || !strings.Contains(err.Error(), "name") {
+				t.Errorf("greet with a wrong argument: %v", err)
+			}
+			if got := len(s.Tools()); got != 10 {
+				t.Errorf("%d tools: %s", got, names(s))
+			}
+		})
+	}
+}
+
+// waitFor returns when addr takes connections: the example says that it listens before it does.
+func waitFor(t *testing.T, addr string) {
+	t.Helper()
+	for ctx := t.Context(); ctx.Err() == nil; {
+		if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr); err == nil {
+			c.Close()
+			return
+		}
+	}
+}
+
+// TestUnreachable: a server over HTTP that is gone for a while fails its calls, and serves again when it is back.
+func TestUnreachable(t *testing.T) {
+	server := newServer(nil, nil)
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true})
+	var away atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
+	s := connect(t, mcp.Options{Name: "test", URL: web.URL + "/?key=hidden"})
+	away.Store(true)
+	_, err := run(t, t.Context(), s, "text", `{}`)
+	if err == nil || err.Error() != `the MCP server "test" cannot be reached: EOF` {
+		t.Errorf("%v", err)
+	}
+	away.Store(false)
+	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !unix
+
+package mcp
+
+import "os/exec"
+
+func ownGroup(*exec.Cmd)      {}
+func terminate(cmd *exec.Cmd) { kill(cmd) }
+func kill(cmd *exec.Cmd)      { _ = cmd.Process.Kill() }

@@ -1,0 +1,76 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// progress is what the model is told of a notification.
+func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
+	b, _ := json.Marshal(struct { // three plain values
+		Progress float64 `json:"progress"`
+		Total    float64 `json:"total,omitempty"`
+		Message  string  `json:"message,omitempty"`
+	}{p.Progress, p.Total, p.Message})
+	return b
+}
+
+// outcome makes a tool's result of what a server has answered: the structured content, or else the one JSON object it wrote, or
+// else its text.
+func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
+	var parts []string
+	for _, content := range r.Content {
+		parts = append(parts, text(content))
+	}
+	joined := strings.Join(parts, "\n")
+	if r.IsError {
+		if joined == "" {
+			joined = "the tool failed and did not say why"
+		}
+		return nil, errors.New(joined)
+	}
+	if r.StructuredContent != nil {
+		// The SDK has rounded integers above 2^53; the copy as text, which servers should send along, is exact.
+		var same any
+		if json.Unmarshal([]byte(joined), &same) == nil && reflect.DeepEqual(same, r.StructuredContent) {
+			return json.RawMessage(joined), nil
+		}
+		return json.Marshal(r.StructuredContent)
+	}
+	if joined == "" {
+		return nil, nil
+	}
+	if len(parts) == 1 && strings.HasPrefix(strings.TrimSpace(joined), "{") && json.Valid([]byte(joined)) {
+		return json.RawMessage(joined), nil
+	}
+	return json.Marshal(map[string]string{"output": joined})
+}
+
+// text returns a part of a result as text, or a note that it was left out.
+func text(content mcp.Content) string {
+	switch c := content.(type) {
+	case *mcp.TextContent:
+		return c.Text
+	case *mcp.ImageContent:
+		return fmt.Sprintf("[an image (%s) was left out]", c.MIMEType)
+	case *mcp.AudioContent:
+		return fmt.Sprintf("[a sound (%s) was left out]", c.MIMEType)
+	case *mcp.ResourceLink:
+		return fmt.Sprintf("[a link to %q (%s) was left out]", c.Name, c.MIMEType)
+	case *mcp.EmbeddedResource:
+		if c.Resource == nil || c.Resource.Blob == nil {
+			if c.Resource != nil {
+				return c.Resource.Text
+			}
+			return ""
+		}
+		return fmt.Sprintf("[a file (%s) was left out]", c.Resource.MIMEType)
+	default:
+		return fmt.Sprintf("[%T was left out]", content)
+	}
+}

@@ -1,0 +1,251 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+)
+
+const legacy = "2025-11-25"
+
+// TestMain is also the MCP server at the other end of a pipe.
+func TestMain(m *testing.M) {
+	if kind := os.Getenv("TEST_MCP_SERVER"); kind != "" {
+		serve(kind)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func serve(kind string) {
+	fmt.Fprintln(os.Stderr, "the server", kind, "starts")
+	var versions []string
+	var transport sdk.Transport = &sdk.StdioTransport{}
+	switch kind {
+	case "broken":
+		os.Exit(3)
+	case "legacy":
+		versions = []string{legacy}
+	case "stubborn": // neither the end of its input nor a signal ends it, and it has a child
+		signal.Ignore(syscall.SIGTERM)
+		_ = exec.Command("sh", "-c", `exec sleep 1000 > "$TEST_MCP_FIFO"`).Start()
+	case "slow": // reads 64 KiB a second
+		transport = &sdk.IOTransport{Reader: slowly{os.Stdin}, Writer: os.Stdout}
+	case "abrupt": // ends when the first message is not "initialize", as servers made with older SDKs do
+		abrupt()
+		return
+	}
+	_ = newServer(versions, nil).Run(context.Background(), transport)
+	if kind == "stubborn" {
+		select {}
+	}
+}
+
+type slowly struct{ *os.File }
+
+func (r slowly) Read(b []byte) (int, error) {
+	time.Sleep(time.Second / 16)
+	return r.File.Read(b[:min(len(b), 4096)])
+}
+
+func abrupt() {
+	transport := &sdk.StdioTransport{}
+	connection, err := transport.Connect(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	first, err := connection.Read(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	if r, ok := first.(*jsonrpc.Request); !ok || r.Method != "initialize" {
+		os.Exit(1)
+	}
+	_ = newServer([]string{legacy}, nil).Run(context.Background(), &replay{connection, first})
+}
+
+// newServer makes a server with tools for all that the tests need, in pages of two. No call outlasts quit.
+func newServer(versions []string, quit <-chan struct{}) *sdk.Server {
+	options := &sdk.ServerOptions{PageSize: 2, SupportedProtocolVersions: versions}
+	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, options)
+	cancelled, released, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan string, 1)
+	add := func(name string, handler sdk.ToolHandler) {
+		server.AddTool(&sdk.Tool{
+			Name: name, Title: name + "…", Description: "does " + name,
+			InputSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`),
+		}, handler)
+	}
+	add("echo", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		said, err := json.Marshal(map[string]any{"args": r.Params.Arguments, "session": r.Params.Meta["voxgate/session"]})
+		return &sdk.CallToolResult{
+			Content: []sdk.Content{&sdk.TextContent{Text: string(said)}}, StructuredContent: json.RawMessage(said),
+		}, err
+	})
+	add("structured", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{
+			Content: []sdk.Content{&sdk.TextContent{Text: "two"}}, StructuredContent: json.RawMessage(`{"n":2}`),
+		}, nil
+	})
+	add("text", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(r.Params.Arguments)}}}, nil
+	})
+	add("parts", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{
+			&sdk.TextContent{Text: "{}"},
+			&sdk.ImageContent{MIMEType: "image/png", Data: []byte("x")},
+			&sdk.AudioContent{MIMEType: "audio/wav", Data: []byte("x")},
+			&sdk.ResourceLink{Name: "a", URI: "file:///a", MIMEType: "text/plain"},
+			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "file:///b", Text: "inline"}},
+			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "file:///c", MIMEType: "application/zip", Blob: []byte("x")}},
+		}}, nil
+	})
+	add("nothing", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{}, nil
+	})
+	add("fail", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: "sold out"}}}, nil
+	})
+	add("refuse", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return nil, errors.New("not today")
+	})
+	add("progress", func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		err := r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{
+			ProgressToken: r.Params.GetProgressToken(), Progress: 1, Total: 3, Message: "one",
+		})
+		select {
+		case <-released:
+		case <-quit:
+		}
+		return &sdk.CallToolResult{}, err
+	})
+	add("release", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		released <- struct{}{}
+		return &sdk.CallToolResult{}, nil
+	})
+	add("hang", func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		_ = r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()})
+		select {
+		case <-ctx.Done():
+			cancelled <- struct{}{}
+		case <-quit:
+		}
+		return nil, errors.New("ended")
+	})
+	add("cancelled", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		<-cancelled
+		return &sdk.CallToolResult{}, nil
+	})
+	add("ask", ask)
+	add("late", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // does not care for being cancelled
+		_ = r.Session.NotifyProgress(context.Background(), &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken()})
+		select {
+		case <-released:
+		case <-quit:
+		}
+		got, err := r.Session.Elicit(context.Background(), &sdk.ElicitParams{
+			Message: "Ada, what is your PIN?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"pin":{"type":"string"}}}`),
+		})
+		asked <- fmt.Sprint(got, err)
+		return &sdk.CallToolResult{}, nil
+	})
+	add("asked", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) { // lets "late" ask, and says what came of it
+		released <- struct{}{}
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: <-asked}}}, nil
+	})
+	add("grow", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		add("new", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{}, nil
+		})
+		return &sdk.CallToolResult{}, nil
+	})
+	add("crash", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		os.Exit(7)
+		return nil, nil
+	})
+	add("process", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		said, err := json.Marshal(map[string]any{"pid": os.Getpid(), "env": os.Environ()})
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(said)}}}, err
+	})
+	return server
+}
+
+// ask elicits values by the schema in its arguments and returns what came. For clients of the older protocol the SDK makes a
+// request of the question.
+func ask(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	if len(r.Params.InputResponses) == 0 {
+		var args struct {
+			Schema  json.RawMessage `json:"schema"`
+			Message string          `json:"message"`
+		}
+		if err := json.Unmarshal(r.Params.Arguments, &args); err != nil {
+			return nil, err
+		}
+		return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{
+			"input": &sdk.ElicitParams{Mode: "form", Message: args.Message, RequestedSchema: args.Schema},
+		}}, nil
+	}
+	said, err := json.Marshal(r.Params.InputResponses["input"])
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(said)}}}, err
+}
+
+// overHTTP serves a server until the test ends. In the newest protocol sessions are no more.
+func overHTTP(t *testing.T, versions []string, seen func(*http.Request)) string {
+	t.Helper()
+	quit := make(chan struct{})
+	server := newServer(versions, quit)
+	handler := sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
+		seen(r)
+		return server
+	}, &sdk.StreamableHTTPOptions{Stateless: versions == nil, PropagateRequestCancellation: true})
+	end := sync.OnceFunc(func() { close(quit) })
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete { // the SDK's answer waits for the calls of the session, and its client for 5 s
+			end()
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		end()
+		endSessions(server)
+		web.CloseClientConnections()
+		web.Close()
+	})
+	return web.URL
+}
+
+// endSessions ends those that a client has not ended, or was not heard ending.
+func endSessions(server *sdk.Server) {
+	for session := range server.Sessions() {
+		_ = session.Close()
+	}
+}
+
+// replay is a transport whose first message was read already.
+type replay struct {
+	sdk.Connection
+	first jsonrpc.Message
+}
+
+func (r *replay) Connect(context.Context) (sdk.Connection, error) { return r, nil }
+
+func (r *replay) Read(ctx context.Context) (jsonrpc.Message, error) {
+	if first := r.first; first != nil {
+		r.first = nil
+		return first, nil
+	}
+	return r.Connection.Read(ctx)
+}
