@@ -1,0 +1,48 @@
+package catalogue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+	_ "time/tzdata" // images without a zone database are common
+
+	"voxgate/tools"
+)
+
+// builtin are the tools that the gateway has by itself.
+var builtin = map[string]tools.Tool{
+	"get_time": {
+		Declaration: tools.Declaration{
+			Name:        "get_time",
+			Title:       "Looking at the clock…",
+			Description: "Returns the current date and time, in a time zone if one is named.",
+			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string",` +
+				`"description":"The name of a zone in the IANA database, such as Europe/Berlin. Left out: the zone of the server."}}}`),
+		},
+		Run: currentTime,
+	},
+}
+
+func currentTime(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var wanted struct {
+		Timezone string `json:"timezone"`
+	}
+	if len(args) > 0 {
+		if err := json.Unmarshal(args, &wanted); err != nil {
+			return nil, fmt.Errorf("the arguments could not be read: %w", err)
+		}
+	}
+	now := time.Now()
+	zone, _ := now.Zone()
+	if wanted.Timezone != "" {
+		place, err := time.LoadLocation(wanted.Timezone)
+		if err != nil {
+			return nil, fmt.Errorf("there is no time zone %q; wanted is a name of the IANA database, such as Europe/Berlin", wanted.Timezone)
+		}
+		now, zone = now.In(place), wanted.Timezone
+	}
+	return json.Marshal(map[string]string{
+		"time": now.Format(time.RFC3339), "timezone": zone, "spoken": now.Format("Monday, 2 January 2006, 15:04"),
+	})
+}

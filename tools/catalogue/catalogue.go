@@ -1,0 +1,154 @@
+// Package catalogue reads the operator's file of tools: what every conversation of the gateway can call, besides what its client
+// brings.
+package catalogue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"voxgate/tools"
+	"voxgate/tools/mcp"
+	"voxgate/tools/webhook"
+)
+
+// connectTimeout bounds the start of all MCP servers: programs that load themselves from a package cache need most of it, and a
+// gateway that starts for longer looks dead to what watches it.
+const connectTimeout = 20 * time.Second
+
+// Catalogue is the tools of a file.
+type Catalogue struct {
+	log     *slog.Logger
+	fixed   []placed // the built-in ones and the webhooks
+	pool    *webhook.Pool
+	servers []server
+}
+
+// placed is a tool, and where the file has it from.
+type placed struct {
+	tools.Tool
+	place string // "webhooks[0]"
+}
+
+type server struct {
+	*mcp.Server
+	place string
+}
+
+// Load reads the file and connects to its MCP servers, all at once. Its errors name the file and the place in it, and never a
+// value of the environment. Call Close when the tools are not needed any more.
+func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if where, err := position(text); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, where, err)
+	}
+	f, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c := &Catalogue{log: log, pool: webhook.NewPool(nil)}
+	if err := c.build(ctx, f); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c *Catalogue) build(ctx context.Context, f *file) error {
+	for i, name := range f.builtin {
+		run, ok := builtin[name]
+		if !ok {
+			return fmt.Errorf("builtin[%d]: there is no built-in tool %q", i, name)
+		}
+		c.fixed = append(c.fixed, placed{run, fmt.Sprintf("builtin[%d]", i)})
+	}
+	for i, o := range f.webhooks {
+		place := fmt.Sprintf("webhooks[%d]", i)
+		o.Pool = c.pool
+		tool, err := webhook.New(o)
+		if err != nil {
+			return fmt.Errorf("%s.%w", place, err)
+		}
+		c.fixed = append(c.fixed, placed{tool, place})
+	}
+	if err := c.connect(ctx, f.servers); err != nil {
+		return err
+	}
+	_, twice := c.tools()
+	return twice
+}
+
+// connect starts all servers, or none that is left running unknown to Close.
+func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c.servers = make([]server, len(all))
+	failures := make([]error, len(all))
+	var starting sync.WaitGroup
+	for i, o := range all {
+		o.Logger = c.log
+		place := fmt.Sprintf("mcp[%d]", i)
+		starting.Go(func() {
+			s, err := mcp.Connect(ctx, o)
+			if err != nil {
+				failures[i] = fmt.Errorf("%s: %w", place, err)
+				return
+			}
+			c.servers[i] = server{s, fmt.Sprintf("%s (%s)", place, o.Name)}
+		})
+	}
+	starting.Wait()
+	return errors.Join(failures...)
+}
+
+// Tools returns the tools as they are now, in the file's order: an MCP server may have changed its list. A conversation takes
+// them when it begins. Of two with one name, which can only come about by such a change, the first counts.
+func (c *Catalogue) Tools() []tools.Tool {
+	all, twice := c.tools()
+	if twice != nil {
+		c.log.Warn("a tool is left out", "err", twice)
+	}
+	return all
+}
+
+func (c *Catalogue) tools() (all []tools.Tool, twice error) {
+	places := map[string]string{}
+	add := func(t tools.Tool, place string) {
+		if first, ok := places[t.Name]; ok {
+			twice = fmt.Errorf("%s and %s both have a tool %q", first, place, t.Name)
+			return
+		}
+		places[t.Name] = place
+		all = append(all, t)
+	}
+	for _, t := range c.fixed {
+		add(t.Tool, t.place)
+	}
+	for _, s := range c.servers {
+		for _, t := range s.Tools() {
+			add(t, s.place)
+		}
+	}
+	return all, twice
+}
+
+// Close ends the MCP servers, with what runs in them, and the idle connections of the webhooks.
+func (c *Catalogue) Close() error {
+	var ending sync.WaitGroup
+	failures := make([]error, len(c.servers))
+	for i, s := range c.servers {
+		if s.Server != nil {
+			ending.Go(func() { failures[i] = s.Close() })
+		}
+	}
+	ending.Wait()
+	c.pool.Close()
+	return errors.Join(failures...)
+}

@@ -1,0 +1,171 @@
+package catalogue_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/tools"
+	"voxgate/tools/catalogue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// installEverything puts the MCP SDK's example server in the PATH, as go install would.
+func installEverything(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	const server = "github.com/modelcontextprotocol/go-sdk/examples/server/everything"
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "everything"), server)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExample(t *testing.T) {
+	installEverything(t)
+	t.Setenv("ORDERS_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	t.Setenv("ORDERS_KEY", "k")
+	c, err := catalogue.Load(t.Context(), "example.json", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	all := c.Tools()
+	var names []string
+	for _, tool := range all {
+		names = append(names, tool.Name)
+	}
+	if got := strings.Join(names, " "); got != "get_time order_pizza demo_greet" {
+		t.Fatalf("tools %s", got)
+	}
+	pizza := all[1].Declaration
+	if pizza.Title != "Ordering pizza…" || pizza.Timeout != 20*time.Second || pizza.Behavior != tools.NonBlocking ||
+		pizza.Scheduling != tools.Interrupt || !strings.Contains(string(pizza.Parameters), `"margherita"`) {
+		t.Errorf("%+v", pizza)
+	}
+	if all[2].Timeout != 10*time.Second {
+		t.Errorf("%+v", all[2].Declaration)
+	}
+	if got, err := all[2].Run(t.Context(), json.RawMessage(`{"name":"Ada"}`)); string(got) != `{"output":"Hi Ada"}` || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	t.Setenv("HIDDEN", "hidden")
+	const hook = `"name":"a","description":"d","url":"http://localhost/","secret":"s"`
+	for text, want := range map[string]string{
+		"":                                       `:1:1: unexpected end of JSON input`,
+		"{\n  \"builtin\": [}":                   `:2:15: invalid character '}'`,
+		`{} {}`:                                  `:1:4: invalid character '{' after top-level value`,
+		`[]`:                                     `the file: an object is wanted here`,
+		`{"tools":[]}`:                           `tools: there is no such field`,
+		`{"Builtin":[]}`:                         `Builtin: there is no such field`,
+		`{"builtin":"get_time"}`:                 `builtin: string stands where an array is wanted`,
+		`{"builtin":["fly"]}`:                    `builtin[0]: there is no built-in tool "fly"`,
+		`{"webhooks":[{` + hook + `},7]}`:        `webhooks[1]: an object is wanted here`,
+		`{"webhooks":[{` + hook + `,"x":1}]}`:    `webhooks[0].x: there is no such field`,
+		`{"webhooks":[{"name":7}]}`:              `webhooks[0].name: number stands where a string is wanted`,
+		`{"webhooks":[{` + hook + `,"url":""}]}`: `webhooks[0].url: is missing`,
+		`{"webhooks":[{` + hook + `,"url":"ftp://x"}]}`:                                                       `webhooks[0].url: must be http`,
+		`{"webhooks":[{` + hook + `,"secret":"${NOT_THERE}"}]}`:                                               `webhooks[0].secret: the environment has no variable NOT_THERE`,
+		`{"webhooks":[{` + hook + `,"secret":"whsec_${HIDDEN}!"}]}`:                                           `webhooks[0].secret: what follows "whsec_" is not base64`,
+		`{"webhooks":[{` + hook + `,"headers":{"K":"${HIDDEN}${NOT_THERE}"}}]}`:                               `webhooks[0].headers.K: the environment has no variable NOT_THERE`,
+		`{"webhooks":[{` + hook + `,"headers":{"K":7}}]}`:                                                     `webhooks[0].headers: number stands where a string is wanted`,
+		`{"webhooks":[{` + hook + `,"allowPrivate":"yes"}]}`:                                                  `webhooks[0].allowPrivate: string stands where true or false is wanted`,
+		`{"webhooks":[{` + hook + `,"timeout":"-1s"}]}`:                                                       `webhooks[0].timeout: "-1s" is no duration like 20s`,
+		`{"webhooks":[{` + hook + `,"defaultBehavior":"ASYNC"}]}`:                                             `webhooks[0].behavior: "ASYNC" is neither`,
+		`{"webhooks":[{` + hook + `,"scheduling":"NOW"}]}`:                                                    `webhooks[0].scheduling: "NOW" is none of`,
+		`{"webhooks":[{` + hook + `,"parameters":{"type":"objekt"}}]}`:                                        `webhooks[0].parameters: `,
+		`{"webhooks":[{` + hook + `},{` + hook + `}]}`:                                                        `webhooks[0] and webhooks[1] both have a tool "a"`,
+		`{"builtin":["get_time","get_time"]}`:                                                                 `builtin[0] and builtin[1] both have a tool "get_time"`,
+		`{"mcp":[{"command":["x"]}]}`:                                                                         `mcp[0].name: is missing`,
+		`{"webhooks":[{` + hook + `,"timeout":"10m"}]}`:                                                       `webhooks[0].timeout: "10m" is more than 5m0s`,
+		`{"webhooks":[{"name":"a b","description":"d","url":"http://localhost/","secret":"s"}]}`:              `webhooks[0].name: "a b" must be a letter or _`,
+		`{"webhooks":[{"name":"show_canvas_tool","description":"d","url":"http://localhost/","secret":"s"}]}`: `webhooks[0].name: "show_canvas_tool" is the canvas's`,
+		`{"mcp":[{"name":"m"}]}`:                                                                              `mcp[0]: needs either a command or a url`,
+		`{"mcp":[{"name":"m","url":"http://x","env":{}}]}`:                                                    `mcp[0].env: is for a server with a command`,
+		`{"mcp":[{"name":"m","command":["x"],"headers":{}}]}`:                                                 `mcp[0].headers: are for a server with a url`,
+		`{"mcp":[{"name":"m","command":["x"],"env":{"K":"${NOT_THERE}"}}]}`:                                   `mcp[0].env.K: the environment has no variable NOT_THERE`,
+		`{"mcp":[{"name":"shop","command":["no-such-program"]}]}`:                                             `mcp[0]: MCP server "shop": exec: "no-such-program"`,
+		`{"mcp":[{"name":"shop","url":"http://127.0.0.1:1/?${HIDDEN}=hidden"}]}`:                              `mcp[0]: MCP server "shop": connect: dial tcp`,
+	} {
+		path := write(t, text)
+		c, err := catalogue.Load(t.Context(), path, quiet)
+		if err == nil {
+			_ = c.Close()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	if _, err := catalogue.Load(t.Context(), filepath.Join(t.TempDir(), "none.json"), quiet); !os.IsNotExist(err) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestTwice: a webhook and an MCP server have a tool of one name. The server that had started is ended: goleak looks.
+func TestTwice(t *testing.T) {
+	installEverything(t)
+	path := write(t, `{"webhooks":[{"name":"greet","description":"d","url":"http://localhost/","secret":"s"}],
+		"mcp":[{"name":"demo","command":["everything"]}]}`)
+	_, err := catalogue.Load(t.Context(), path, quiet)
+	if want := path + `: webhooks[0] and mcp[0] (demo) both have a tool "greet"`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestCurrentTime(t *testing.T) {
+	c, err := catalogue.Load(t.Context(), write(t, `{"builtin":["get_time"]}`), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tool := c.Tools()[0]
+	synctest.Test(t, func(t *testing.T) { // its clock begins at the year 2000
+		got, err := tool.Run(t.Context(), json.RawMessage(`{"timezone":"America/New_York"}`))
+		const want = `{"spoken":"Friday, 31 December 1999, 19:00","time":"1999-12-31T19:00:00-05:00","timezone":"America/New_York"}`
+		if string(got) != want || err != nil {
+			t.Errorf("%s, %v", got, err)
+		}
+		for _, args := range []string{``, `{}`, `{"timezone":""}`} {
+			zone, _ := time.Now().Zone()
+			if got, err := tool.Run(t.Context(), json.RawMessage(args)); err != nil || !strings.Contains(string(got), `"timezone":"`+zone+`"`) {
+				t.Errorf("%s: %s, %v", args, got, err)
+			}
+		}
+		for _, zone := range []string{"Mars/Olympus", "../../etc/passwd"} {
+			args, _ := json.Marshal(map[string]string{"timezone": zone})
+			if got, err := tool.Run(context.Background(), args); err == nil || !strings.HasPrefix(err.Error(), `there is no time zone "`+zone+`"; wanted`) {
+				t.Errorf("%s, %v", got, err)
+			}
+		}
+	})
+}

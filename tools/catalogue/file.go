@@ -1,0 +1,221 @@
+package catalogue
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"time"
+
+	"voxgate/tools"
+	"voxgate/tools/canvas"
+	"voxgate/tools/mcp"
+	"voxgate/tools/webhook"
+)
+
+// file is what a file says.
+type file struct {
+	builtin  []string
+	webhooks []webhook.Options
+	servers  []mcp.Options
+}
+
+// fields are what an object may hold, and where its values go.
+type fields map[string]any
+
+// position returns where the text stops being JSON, as ":line:column", both from 1, and how.
+func position(text []byte) (where string, err error) {
+	var syntax *json.SyntaxError
+	if err = json.Unmarshal(text, new(any)); !errors.As(err, &syntax) {
+		return "", err
+	}
+	before := text[:max(syntax.Offset-1, 0)] // the offset counts the byte that was wrong
+	line := bytes.Count(before, []byte("\n")) + 1
+	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n')), err
+}
+
+func parse(text []byte) (*file, error) {
+	var f file
+	var webhooks, servers []json.RawMessage
+	if err := decode(text, "", fields{"builtin": &f.builtin, "webhooks": &webhooks, "mcp": &servers}); err != nil {
+		return nil, err
+	}
+	for i, text := range webhooks {
+		o, err := parseWebhook(text, fmt.Sprintf("webhooks[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		f.webhooks = append(f.webhooks, o)
+	}
+	for i, text := range servers {
+		o, err := parseServer(text, fmt.Sprintf("mcp[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		f.servers = append(f.servers, o)
+	}
+	return &f, nil
+}
+
+// rules are what the file says of a tool, wherever it lives.
+type rules struct {
+	timeout              string
+	behavior, scheduling string
+}
+
+// with adds the rules' fields; behavior and scheduling have two names, as they have in a client's configuration.
+func (r *rules) with(f fields) fields {
+	maps.Copy(f, fields{
+		"timeout": &r.timeout, "behavior": &r.behavior, "defaultBehavior": &r.behavior,
+		"scheduling": &r.scheduling, "defaultScheduling": &r.scheduling,
+	})
+	return f
+}
+
+func (r *rules) read(place string) (timeout time.Duration, b tools.Behavior, s tools.Scheduling, err error) {
+	b, s = tools.Behavior(r.behavior), tools.Scheduling(r.scheduling)
+	if r.timeout != "" {
+		if timeout, err = time.ParseDuration(r.timeout); err != nil || timeout <= 0 {
+			return 0, "", "", fmt.Errorf("%s.timeout: %q is no duration like 20s", place, r.timeout)
+		}
+		if timeout > tools.MaxTimeout {
+			return 0, "", "", fmt.Errorf("%s.timeout: %q is more than %v", place, r.timeout, tools.MaxTimeout)
+		}
+	}
+	if !slices.Contains([]tools.Behavior{"", tools.Blocking, tools.NonBlocking}, b) {
+		return 0, "", "", fmt.Errorf("%s.behavior: %q is neither BLOCKING nor NON_BLOCKING", place, b)
+	}
+	if !slices.Contains([]tools.Scheduling{"", tools.WhenIdle, tools.Interrupt, tools.Silent}, s) {
+		return 0, "", "", fmt.Errorf("%s.scheduling: %q is none of WHEN_IDLE, INTERRUPT and SILENT", place, s)
+	}
+	return timeout, b, s, nil
+}
+
+func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
+	var r rules
+	err = decode(text, place, r.with(fields{
+		"name": &o.Name, "title": &o.Title, "description": &o.Description, "parameters": &o.Parameters,
+		"url": &o.URL, "secret": &o.Secret, "headers": &o.Headers, "allowPrivate": &o.AllowPrivate,
+	}))
+	if err != nil {
+		return o, err
+	}
+	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
+		return o, err
+	}
+	for _, field := range []struct{ name, value string }{{"name", o.Name}, {"description", o.Description}, {"url", o.URL}, {"secret", o.Secret}} {
+		if field.value == "" {
+			return o, fmt.Errorf("%s.%s: is missing", place, field.name)
+		}
+	}
+	if !tools.ValidName(o.Name) {
+		return o, fmt.Errorf("%s.name: %q must be a letter or _, then letters, digits, _ . : or -, 128 at most", place, o.Name)
+	}
+	if canvas.IsCanvas(o.Name) {
+		return o, fmt.Errorf("%s.name: %q is the canvas's", place, o.Name)
+	}
+	if o.Parameters != nil {
+		if err := checkSchema(o.Parameters); err != nil {
+			return o, fmt.Errorf("%s.parameters: %w", place, err)
+		}
+	}
+	if o.Secret, err = expand(o.Secret); err != nil {
+		return o, fmt.Errorf("%s.secret: %w", place, err)
+	}
+	return o, expandAll(o.Headers, place+".headers")
+}
+
+func checkSchema(text json.RawMessage) error {
+	var schema any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&schema); err != nil {
+		return err
+	}
+	_, err := tools.ParseSchema(schema, nil)
+	return err
+}
+
+func parseServer(text []byte, place string) (o mcp.Options, err error) {
+	var r rules
+	err = decode(text, place, r.with(fields{
+		"name": &o.Name, "command": &o.Command, "env": &o.Env, "url": &o.URL, "headers": &o.Headers,
+		"tools": &o.Only, "prefix": &o.Prefix,
+	}))
+	if err != nil {
+		return o, err
+	}
+	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
+		return o, err
+	}
+	switch {
+	case o.Name == "":
+		return o, fmt.Errorf("%s.name: is missing", place)
+	case (len(o.Command) == 0) == (o.URL == ""):
+		return o, fmt.Errorf("%s: needs either a command or a url", place)
+	case o.URL == "" && o.Headers != nil:
+		return o, fmt.Errorf("%s.headers: are for a server with a url", place)
+	case o.URL != "" && o.Env != nil:
+		return o, fmt.Errorf("%s.env: is for a server with a command", place)
+	}
+	return o, errors.Join(expandAll(o.Headers, place+".headers"), expandAll(o.Env, place+".env"))
+}
+
+// decode reads an object that may hold certain fields, in their very spelling, and no others.
+func decode(text []byte, place string, known fields) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(text, &object); err != nil || object == nil {
+		return fmt.Errorf("%s: an object is wanted here", cmp.Or(place, "the file"))
+	}
+	if place != "" {
+		place += "."
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		to, ok := known[name]
+		if !ok {
+			return fmt.Errorf("%s%s: there is no such field", place, name)
+		}
+		var kind *json.UnmarshalTypeError
+		if err := json.Unmarshal(object[name], to); errors.As(err, &kind) {
+			return fmt.Errorf("%s%s: %s stands where %s is wanted", place, name, kind.Value, kinds[kind.Type.Kind()])
+		} else if err != nil {
+			return fmt.Errorf("%s%s: %w", place, name, err)
+		}
+	}
+	return nil
+}
+
+var kinds = map[reflect.Kind]string{
+	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Map: "an object",
+}
+
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// expand replaces ${NAME} by what the environment has under that name.
+func expand(text string) (string, error) {
+	var missing error
+	text = variable.ReplaceAllStringFunc(text, func(reference string) string {
+		name := reference[2 : len(reference)-1]
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			missing = fmt.Errorf("the environment has no variable %s", name)
+		}
+		return value
+	})
+	return text, missing
+}
+
+func expandAll(values map[string]string, place string) (err error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if values[name], err = expand(values[name]); err != nil {
+			return fmt.Errorf("%s.%s: %w", place, name, err)
+		}
+	}
+	return nil
+}
