@@ -1,0 +1,113 @@
+package picture
+
+import (
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+)
+
+// frame is a key frame on its way (RFC 7741). Its packets may come in any order after the first.
+type frame struct {
+	open      bool
+	timestamp uint32
+	first     uint16            // sequence number
+	last      int               // of the last packet, from first on; -1: it has not come
+	parts     map[uint16][]byte // by sequence number, from first on
+	size      int               // bytes in parts
+	newest    uint32            // timestamp of the newest packet after it
+	end       uint16            // sequence number, from first on, where by these packets it has ended
+	asked     int               // how often its missing packets were asked for
+}
+
+// maxAsked is how often packets are asked for again; later the next key frame is nearer.
+const maxAsked = 3
+
+// add takes a packet, and begins a frame with it if it opens a key frame and one is wanted. It reports true if that ends
+// the hope for one that was incomplete.
+func (f *frame) add(p *rtp.Packet, wanted bool) (lost bool) {
+	if f.open && p.Timestamp == f.timestamp {
+		return f.fill(p)
+	}
+	var h codecs.VP8Packet
+	data, err := h.Unmarshal(p.Payload)
+	if err != nil || h.S == 0 || h.PID != 0 {
+		return false
+	}
+	if _, _, key := keySize(data); !key || !wanted {
+		return false
+	}
+	lost = f.open
+	*f = frame{open: true, timestamp: p.Timestamp, first: p.SequenceNumber, last: -1, parts: map[uint16][]byte{}}
+	return f.fill(p) || lost
+}
+
+// fill adds a packet of the open frame; a frame that gets too large is given up.
+func (f *frame) fill(p *rtp.Packet) (lost bool) {
+	var h codecs.VP8Packet
+	data, err := h.Unmarshal(p.Payload)
+	if err != nil || len(data) == 0 { // padding
+		return false
+	}
+	at := p.SequenceNumber - f.first
+	if f.parts[at] != nil || at >= 1<<15 { // twice, or before the first
+		return false
+	}
+	f.parts[at] = append([]byte(nil), data...) // p is the caller's
+	f.size += len(data)
+	if p.Marker {
+		f.last = int(at)
+	}
+	if f.size > maxBytes || at >= maxPackets {
+		f.drop()
+		return true
+	}
+	return false
+}
+
+// missing returns the packets that must have been lost, now that p, which is newer, has come. They are named again with
+// each later frame, a few times.
+func (f *frame) missing(p *rtp.Packet) (list []uint16) {
+	length := p.SequenceNumber - f.first
+	if !f.open || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.asked == maxAsked {
+		return nil
+	}
+	if f.newest = p.Timestamp; f.asked == 0 || length < f.end {
+		f.end = length
+	}
+	if f.last >= 0 {
+		f.end = uint16(f.last)
+	}
+	f.asked++
+	for i := range f.end {
+		if f.parts[i] == nil {
+			list = append(list, f.first+i)
+		}
+	}
+	return list
+}
+
+// whole returns the frame if all of it is there.
+func (f *frame) whole() []byte {
+	if !f.open || f.last < 0 || len(f.parts) != f.last+1 {
+		return nil
+	}
+	data := make([]byte, 0, f.size)
+	for i := range f.last + 1 {
+		part := f.parts[uint16(i)]
+		if part == nil { // then another one lies beyond the last
+			return nil
+		}
+		data = append(data, part...)
+	}
+	return data
+}
+
+func (f *frame) drop() { *f = frame{} }
+
+// keySize reads the size that a key frame announces (RFC 6386, section 9.1). It reports false for anything else.
+func keySize(data []byte) (width, height int, ok bool) {
+	if len(data) < 10 || data[0]&1 != 0 || data[3] != 0x9d || data[4] != 0x01 || data[5] != 0x2a {
+		return 0, 0, false
+	}
+	// The upper two bits of both are a hint on how to enlarge it.
+	return int(data[7]&0x3f)<<8 | int(data[6]), int(data[9]&0x3f)<<8 | int(data[8]), true
+}

@@ -1,0 +1,107 @@
+package picture
+
+import "image"
+
+// plane is one component of a picture.
+type plane struct {
+	pix           []byte
+	stride        int
+	width, height int
+}
+
+func planes(m *image.YCbCr) [3]plane {
+	w, h := m.Rect.Dx(), m.Rect.Dy()
+	cw, ch := (w+1)/2, (h+1)/2
+	return [3]plane{{m.Y, m.YStride, w, h}, {m.Cb, m.CStride, cw, ch}, {m.Cr, m.CStride, cw, ch}}
+}
+
+// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: ITU-R BT.601, black at 16 and white at
+// 235) to that of JPEG, which has black at 0. Without it pictures are grey.
+var (
+	fullLuma   = stretch(16, 219)
+	fullChroma = stretch(128-112, 224)
+)
+
+func stretch(low, span int) (table [256]byte) {
+	for i := range table {
+		table[i] = byte(min(max(((i-low)*255+span/2)/span, 0), 255))
+	}
+	return table
+}
+
+// shrink returns the picture with its longer side at MaxSide, or as large as it is if that is less.
+//
+// It averages over areas, plane by plane, and stays in the colours that JPEG is made of: 720p to 768x432 takes 3 ms.
+// BiLinear of golang.org/x/image/draw took 15 ms and 18 MB of memory for each picture.
+func shrink(m *image.YCbCr) *image.YCbCr {
+	w, h := m.Rect.Dx(), m.Rect.Dy()
+	if long := max(w, h); long > MaxSide {
+		w, h = max(1, (w*MaxSide+long/2)/long), max(1, (h*MaxSide+long/2)/long)
+	}
+	small := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
+	from, to := planes(m), planes(small)
+	for i, table := range []*[256]byte{&fullLuma, &fullChroma, &fullChroma} {
+		from[i].shrink(to[i])
+		for j, x := range to[i].pix {
+			to[i].pix[j] = table[x]
+		}
+	}
+	return small
+}
+
+// shrink averages p into dst, which is not larger in either direction.
+//
+// Lengths are counted so that a pixel of p is as wide as dst has pixels, and one of dst as p has: then both rows are as
+// long, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
+func (p plane) shrink(dst plane) {
+	if p.width == dst.width && p.height == dst.height {
+		for y := range p.height {
+			copy(dst.pix[y*dst.stride:], p.pix[y*p.stride:][:p.width])
+		}
+		return
+	}
+	row, sum := make([]uint32, dst.width), make([]uint32, dst.width)
+	area := uint32(p.width) * uint32(p.height)
+	add := func(weight int) {
+		for x, s := range row {
+			sum[x] += s * uint32(weight)
+		}
+	}
+	y, room := 0, p.height // of row y of dst, what is still to be filled
+	for from := range p.height {
+		p.shrinkRow(row, from)
+		part := min(dst.height, room)
+		add(part)
+		if room -= part; room > 0 {
+			continue
+		}
+		out := dst.pix[y*dst.stride : y*dst.stride+dst.width]
+		for x, s := range sum {
+			out[x] = byte((s + area/2) / area)
+		}
+		clear(sum)
+		y, room = y+1, p.height
+		if rest := dst.height - part; rest > 0 {
+			add(rest)
+			room -= rest
+		}
+	}
+}
+
+// shrinkRow sums up a row of p over the pixels of row.
+func (p plane) shrinkRow(row []uint32, y int) {
+	clear(row)
+	x, room := 0, p.width
+	for _, v := range p.pix[y*p.stride : y*p.stride+p.width] {
+		part := min(len(row), room)
+		row[x] += uint32(v) * uint32(part)
+		if room -= part; room > 0 {
+			continue
+		}
+		x, room = x+1, p.width
+		if rest := len(row) - part; rest > 0 {
+			row[x] += uint32(v) * uint32(rest)
+			room -= rest
+		}
+	}
+}
