@@ -6,9 +6,9 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium nodejs npm espeak-ng ca-certificates
+BROWSER  := chromium nodejs npm espeak-ng iproute2 ca-certificates
 
-.PHONY: run build test lint go-test web-test vuln bench bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test vuln fuzz bench bench-floor bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -37,8 +37,30 @@ vuln: build-deps ## known vulnerabilities; needs the internet for its database
 bench: build ## the figures of the README
 	bin/gateway bench
 
+bench-floor: build ## the same, beside an echo server that decodes and encodes, and a profile of where the time goes
+	bin/gateway bench -floor -profile bin/gateway.prof
+	$(GO) tool pprof -top -cum -nodecount=60 bin/gateway.prof
+
+bench-capacity: build ## 100 and 200 calls at once
+	bin/gateway bench -capacity
+
+bench-impair: build ## what bad networks leave of the speech
+	bin/gateway bench -impair
+
+bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
+	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways' test/network.test.mjs
+
 bench-faults: build ## what a person notices of each fault
 	bin/gateway bench -faults
+
+FUZZTIME ?= 1m
+fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME)
+	@$(GO) list ./... | while read -r package; do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || exit 1; \
+	  done; \
+	done
 
 screenshot: build test-deps web-deps ## pictures of the page, in screenshots/
 	$(NPM) run --silent screenshot

@@ -10,12 +10,14 @@ import (
 	"encoding/json"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/transcript"
 	"voxgate/tools"
 )
 
 // VoiceRate is the sample rate of the model's voice in Hz: what every [media.Output] of a caller takes.
-const VoiceRate = gemini.OutputRate
+const VoiceRate = wire.OutputRate
 
 // Caller is whoever carries a conversation: a browser, a phone, a test.
 type Caller interface {
@@ -32,6 +34,15 @@ type Open struct {
 	Config      json.RawMessage // the client's LiveConfig, as it came
 	ResumeToken string          // of a parked conversation; unknown or expired: a fresh one
 	Resumable   bool            // keep the conversation for a while when the caller is lost
+	Origin      Origin
+}
+
+// Origin is where a conversation comes from. Tools that run in the gateway are told.
+type Origin struct {
+	Door     string          // the front door: "web", "sip", …
+	Identity string          // of the caller; empty: not known
+	Grant    json.RawMessage // what the caller may do; nil: nothing was said
+	Screen   bool            // callers of this door may have where to show a canvas
 }
 
 // Event is what a caller is told: one of the types below.
@@ -47,6 +58,8 @@ type (
 		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
+		Recording       bool     // the conversation is recorded
+		Tools           []Tool   // that the model may call
 		Received        []string // after a resume: the ids that [Session.Arrived] was given, the newest 256
 	}
 	// SetupFailed answers an [UpdateConfig] that was refused; the old configuration goes on.
@@ -54,17 +67,32 @@ type (
 	// Content is a serverContent object without its audio parts.
 	Content struct{ ServerContent json.RawMessage }
 	// Grounding is Google Search's metadata for the answer.
-	Grounding struct{ Metadata json.RawMessage }
+	Grounding struct {
+		Metadata json.RawMessage
+		Chips    string // the gateway's page of suggestions to be shown; empty: there are none
+	}
 	// Speaking goes out once a turn, just before its first sound.
 	Speaking struct{}
-	// Interrupted says that the rest of the answer will not be played.
-	Interrupted struct{}
+	// Interrupted says that the rest of the answer will not be played: what the caller still has of frames before Generation
+	// is void.
+	Interrupted struct {
+		Generation uint32
+		Heard      string        // of the answer's text
+		Played     time.Duration // of its voice
+	}
 	// TurnComplete says that the model's turn is over and has been handed to the caller's output.
 	TurnComplete struct{}
 	// ToolCall asks the client to run these calls and to answer each with a [ToolResponse].
 	ToolCall struct{ Calls []tools.Call }
 	// ToolCallCancellation says that nobody wants the answers to these calls any more.
 	ToolCallCancellation struct{ IDs []string }
+	// ToolStatus tells of a tool that runs in the gateway. Message is why it failed.
+	ToolStatus struct {
+		ID, Name, Title string
+		Status          string // one of the Status constants
+		Took            time.Duration
+		Message         string
+	}
 	// Log is a message for the client's developer. Level is info, warn or error. Details, if there are any, are for
 	// programs.
 	Log struct {
@@ -80,21 +108,31 @@ type (
 	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
 	UserSpeaking struct{ Speaking bool }
 	// Usage counts tokens after each turn: of the turn, and of the conversation so far.
-	Usage struct{ Turn, Total gemini.Usage }
+	Usage struct{ Turn, Total usage.Tokens }
 	// Failure is something that went wrong while the conversation goes on.
 	Failure struct{ Err *Error }
 	// History answers [GetContext] and [ClearContext].
-	History struct{ Entries []Entry }
+	History struct{ Entries []transcript.Entry }
 )
 
-// Entry is what one side said in one turn.
-type Entry struct {
-	Role    string // "user" or "assistant"
-	Content string
-	Time    time.Time     // when it began
-	Played  time.Duration // of the voice, for an assistant's turn: less than it all when it was interrupted
-	Cut     bool          // it was interrupted; Content is what was heard of it
+// The values of [ToolStatus].Status.
+const (
+	StatusRunning   = "running"
+	StatusDone      = "done"
+	StatusFailed    = "failed"
+	StatusCancelled = "cancelled"
+)
+
+// Tool is a function that the model may call, as it will be called.
+type Tool struct {
+	Name, Title string
+	Behavior    tools.Behavior
+	Scheduling  tools.Scheduling // of answers that do not say otherwise; empty: the model's own
+	Where       string           // client or gateway
 }
+
+// Scheduling is when the model speaks of an answer: see [tools.Scheduling].
+type Scheduling = tools.Scheduling
 
 func (SetupComplete) event()        {}
 func (SetupFailed) event()          {}
@@ -102,9 +140,11 @@ func (Content) event()              {}
 func (Grounding) event()            {}
 func (Speaking) event()             {}
 func (Interrupted) event()          {}
+func (Latency) event()              {}
 func (TurnComplete) event()         {}
 func (ToolCall) event()             {}
 func (ToolCallCancellation) event() {}
+func (ToolStatus) event()           {}
 func (Log) event()                  {}
 func (StateChange) event()          {}
 func (UserSpeaking) event()         {}
@@ -127,8 +167,11 @@ type (
 	Activity int
 	// ToolResponse answers one call of a [ToolCall].
 	ToolResponse struct {
-		ID, Name string
-		Response json.RawMessage // an object
+		ID, Name     string
+		Response     json.RawMessage // an object
+		Scheduling   tools.Scheduling
+		WillContinue bool            // more is to come
+		Parts        json.RawMessage // pictures for the model, an array of Part; nil: none
 	}
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
 	UpdateConfig struct{ Config json.RawMessage }

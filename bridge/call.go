@@ -1,312 +1,558 @@
 package bridge
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
 	"voxgate/tools"
+	"voxgate/tools/canvas"
 )
 
-// maxCalls bounds the tool calls of one conversation that run at the same time.
-const maxCalls = 16
-
-// openCall is a tool call without an answer.
-type openCall struct {
-	call     tools.Call
-	cancel   context.CancelCauseFunc
-	reply    chan json.RawMessage // the client's answer; room for one
-	answered bool                 // there was one; guarded by Session.mu
-	tick     int                  // when it came: an older handle does not know of it
-}
-
-// result is a tool's answer on its way to the model.
-type result struct {
-	call     *openCall
-	response json.RawMessage
-	late     bool // the call was cancelled
-	timedOut bool
-}
-
-// answered is a call with its answer, kept until a handle knows of both.
-type answered struct {
-	call     tools.Call
-	response json.RawMessage
-	came     int       // ticks
-	sent     int       //
-	at       time.Time // when it was sent
-	spoken   bool      // the model has gone on to speak: the person knows of it
-	orphaned time.Time // when a session took over that never saw the call; zero: none has
-}
-
 const (
-	// maxAnswers bounds the answers that are kept.
-	maxAnswers = 2 * maxCalls
+	// maxCalls bounds the tool calls of one conversation that run at the same time.
+	maxCalls = 16
 
-	// sameCall is how long after such a session took over the same question gets the same answer: it asks again what the
-	// one before has asked, and a tool that sends a message must not send it twice.
-	sameCall = 30 * time.Second
+	// callRate and callBurst bound what a model that calls again and again can set going: people ask for less than one thing a
+	// second, and a chain of calls is a burst.
+	callRate  = rate.Limit(1)
+	callBurst = 30
 
-	// underWay is how long an answer may take to Gemini. A handle that comes sooner may have been given before it.
-	underWay = time.Second
+	// failEvery and failBurst bound what the client is told of calls that were not run.
+	failEvery = 5 * time.Second
+	failBurst = 10
+
+	// maxReason bounds what the client is told of a failure, in bytes.
+	maxReason = 300
+
+	// maxPartial bounds what a call may answer before its last answer.
+	maxPartial = 32
 
 	// blockingTimeout is how long a tool may take that the model waits for: it hears nothing meanwhile, and
 	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 )
 
+// openCall is a tool call without an answer.
+type openCall struct {
+	call     tools.Call
+	function declaration.Function
+	cancel   context.CancelCauseFunc
+	began    time.Time
+	tick     int // when it came: an older handle does not know of it
+	partial  int // answers before the last one; owned by the loop
+
+	// detached says that the model, which would wait, was told that the result follows as text. Guarded by broker.mu.
+	detached bool
+}
+
+// blocks tells whether the model waits for it. Needs broker.mu.
+func (o *openCall) blocks() bool { return o.function.Blocking && !o.detached }
+
+// reply is what goes up for a call.
+type reply struct {
+	response   json.RawMessage
+	scheduling tools.Scheduling
+	parts      json.RawMessage // pictures, an array of Part; nil: none
+	behind     bool            // the pictures go behind the answer
+}
+
+// result is how a call ended, or an answer before that, on its way to the model.
+type result struct {
+	call *openCall
+	reply
+	err     error
+	late    bool // nobody wants it
+	partial bool
+	detach  bool // the model shall not wait any longer
+}
+
+// denial is why a call is not run.
+type denial struct {
+	err     error // for the model
+	code    Code  // for the client
+	message string
+}
+
+// CallEnd is how a tool call ended.
+type CallEnd struct {
+	Where   string // client, gateway or canvas
+	Outcome string // done, failed, timeout, cancelled
+	Took    time.Duration
+}
+
+// broker runs the tool calls of a conversation, and answers each once. Its methods are the loop's, but for those of a call at work
+// (result, replied, asker and the like) and answer.
+type broker struct {
+	s     *Session
+	tools map[string]tools.Func // the gateway's own, by name
+	board *canvas.Board
+	pace  *rate.Limiter // of calls
+	told  *rate.Limiter // of failures
+
+	results   chan result  // to the loop
+	asks      chan ask     // likewise
+	late      atomic.Int64 // answers of the client that nobody waited for
+	abandoned atomic.Int32 // tools that do not return
+	running   sync.WaitGroup
+
+	answers []answered // owned by the loop
+
+	mu        sync.Mutex           // guards what follows
+	calls     map[string]*openCall // without an answer
+	questions map[string]*question // what the client was asked of them
+	asked     int                  // counts the questions
+}
+
+func newBroker(s *Session, own []tools.Tool) *broker {
+	b := &broker{
+		s: s, tools: map[string]tools.Func{}, board: canvas.NewBoard(s.host.options.SignPicture),
+		pace: rate.NewLimiter(callRate, callBurst), told: rate.NewLimiter(rate.Every(failEvery), failBurst),
+		results: make(chan result), asks: make(chan ask), calls: map[string]*openCall{}, questions: map[string]*question{},
+	}
+	for _, t := range own {
+		b.tools[t.Name] = t.Run
+	}
+	return b
+}
+
 // onToolCalls starts what the model asks for. Each call is answered once, whatever happens.
-func (s *Session) onToolCalls(ctx context.Context, wanted []gemini.FunctionCall) {
-	s.ticks++
-	s.dirty = s.ticks
-	s.up.Acted()
-	var asked []tools.Call
-	for _, f := range wanted {
-		call := tools.Call{ID: f.ID, Name: f.Name, Args: f.Args}
-		s.mu.Lock()
-		running := len(s.calls)
-		_, again := s.calls[call.ID]
-		s.mu.Unlock()
-		switch {
-		case again: // the one that runs will answer for both
-			s.log.Warn("tool call repeated", "tool", f.Name)
-		case !slices.Contains(s.config.FunctionNames, f.Name):
-			s.respond(call, s.ticks, tools.Respond(nil, fmt.Errorf("there is no tool %q here", f.Name)).Response)
-			s.fail(CodeToolNotFound, fmt.Sprintf("Gemini called %q, which the configuration does not declare.", f.Name))
-		case running >= maxCalls:
-			s.respond(call, s.ticks, tools.Respond(nil, errors.New("too many calls are running")).Response)
-			s.fail(CodeStreamLimitExceeded, fmt.Sprintf("Gemini called %q while %d calls were running; it was told so.", f.Name, maxCalls))
-		default:
-			if response := s.first(call); response != nil {
-				s.log.Info("tool call asked again by a new session", "tool", f.Name)
-				s.respond(call, s.ticks, response)
-				continue
+func (b *broker) onToolCalls(ctx context.Context, wanted []wire.FunctionCall) {
+	b.s.ticks++
+	b.s.dirty = b.s.ticks
+	b.s.up.Acted()
+	came := b.s.ticks // each answer is another one
+	var asked []*question
+	for _, w := range wanted {
+		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
+		if b.isOpen(call.ID) { // the one that runs will answer for both
+			b.s.log.Warn("tool call repeated", "tool", call.Name)
+			continue
+		}
+		if r, ok := b.first(call); ok {
+			b.s.log.Info("tool call asked again by a new session", "tool", call.Name)
+			b.respond(call, b.s.ticks, r)
+			continue
+		}
+		function, no := b.admit(call)
+		if no != nil {
+			b.respond(call, b.s.ticks, reply{response: tools.Respond(nil, no.err).Response})
+			if b.told.Allow() {
+				b.s.fail(no.code, no.message)
 			}
-			s.start(ctx, call)
-			asked = append(asked, call)
+			continue
+		}
+		call.Title = function.Title
+		if q := b.begin(ctx, call, function); q != nil {
+			asked = append(asked, q)
 		}
 	}
-	s.gate()
-	if len(asked) > 0 {
-		s.notify(ToolCall{asked})
-	} else if !s.calling() {
-		s.expect(forTool)
+	b.gate()
+	b.put(asked...)
+	if answered := b.s.ticks > came; answered && !b.calling() {
+		b.s.expect(forTool)
 	}
 }
 
-// first is the answer that the same question got from the session before, if the person has not heard of it yet.
-func (s *Session) first(call tools.Call) json.RawMessage {
-	for i, a := range s.answers {
-		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && bytes.Equal(a.call.Args, call.Args) {
-			s.answers = slices.Delete(s.answers, i, i+1)
-			return a.response
+func (b *broker) isOpen(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, open := b.calls[id]
+	return open
+}
+
+// admit looks whether a call can be run.
+func (b *broker) admit(call tools.Call) (declaration.Function, *denial) {
+	function, declared := b.s.config.Functions.Find(call.Name)
+	b.mu.Lock()
+	running, shown := int(b.abandoned.Load()), 0
+	for _, open := range b.calls {
+		if b.withPerson(open) {
+			shown++ // for minutes, perhaps: it must not keep others from running
+		} else {
+			running++
 		}
 	}
-	return nil
+	b.mu.Unlock()
+	switch {
+	case !b.pace.Allow():
+		return function, &denial{
+			errors.New("too many calls in a short time: wait, and do not call again unless the person asks"), CodeStreamLimitExceeded,
+			fmt.Sprintf("Gemini called %q too soon after %d other calls; it was told so.", call.Name, callBurst),
+		}
+	case !declared:
+		return function, &denial{
+			fmt.Errorf("there is no tool %q here", call.Name), CodeToolNotFound,
+			fmt.Sprintf("Gemini called %q, which the configuration does not declare.", call.Name),
+		}
+	case running >= maxCalls, shown >= maxCalls:
+		return function, &denial{
+			errors.New("too many calls are running"), CodeStreamLimitExceeded,
+			fmt.Sprintf("Gemini called %q while %d calls were running; it was told so.", call.Name, running+shown),
+		}
+	}
+	if err := function.Check(call.Args); err != nil {
+		return function, &denial{
+			err, CodeToolExecution, fmt.Sprintf("Gemini called %q wrongly and was told so: %s.", call.Name, tools.Cut(err.Error(), maxReason)),
+		}
+	}
+	return function, nil
 }
+
+// begin starts a call where its function runs. It returns what the client is to be asked, if it is.
+func (b *broker) begin(ctx context.Context, call tools.Call, f declaration.Function) *question {
+	open := &openCall{call: call, function: f, began: time.Now(), tick: b.s.ticks}
+	switch f.Where {
+	case declaration.OnCanvas:
+		return b.show(ctx, open)
+	case declaration.InGateway:
+		b.s.notify(statusOf(open, StatusRunning, "")) // a client that is away is told when it is back
+		b.start(ctx, open, b.inGateway(ctx, open), b.timeout(f))
+		return nil
+	}
+	q := b.askClient(&question{call: call, of: open})
+	b.start(ctx, open, b.replied(ctx, open, q), b.timeout(f))
+	return q
+}
+
+func (b *broker) timeout(f declaration.Function) time.Duration {
+	switch {
+	case f.Timeout > 0:
+		return f.Timeout
+	case f.Blocking:
+		return blockingTimeout
+	}
+	return tools.Timeout
+}
+
+// runner is a tool at work. It may note in r what goes up besides its result.
+type runner func(ctx context.Context, r *reply) (json.RawMessage, error)
 
 // start runs a call in a goroutine of its own. A call outlives the link it came by.
-func (s *Session) start(parent context.Context, call tools.Call) {
-	timeout := tools.Timeout
-	if s.config.Blocks(call.Name) {
-		timeout = blockingTimeout
-	}
+func (b *broker) start(parent context.Context, open *openCall, run runner, timeout time.Duration) {
 	ctx, cancel := context.WithCancelCause(parent)
-	open := &openCall{call: call, cancel: cancel, reply: make(chan json.RawMessage, 1), tick: s.ticks}
-	s.mu.Lock()
-	s.calls[call.ID] = open
-	s.mu.Unlock()
-	s.running.Go(func() {
+	open.cancel = cancel
+	b.mu.Lock()
+	b.calls[open.call.ID] = open
+	b.mu.Unlock()
+	if open.function.Blocking && timeout > blockingTimeout {
+		timer := time.AfterFunc(blockingTimeout, func() { b.result(ctx, result{call: open, detach: true}) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	b.running.Go(func() {
 		defer cancel(nil)
-		timedOut := false
+		var r reply
 		outcome, wanted := tools.Run(ctx, func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			select {
-			case r := <-open.reply:
-				return r, nil
-			case <-ctx.Done():
-				timedOut = errors.Is(context.Cause(ctx), tools.ErrTimeout)
-				return nil, context.Cause(ctx)
-			}
-		}, call, timeout)
-		select {
-		case s.results <- result{call: open, response: outcome.Response, late: !wanted, timedOut: timedOut}:
-		case <-parent.Done():
-		}
+			return run(ctx, &r)
+		}, open.call, timeout)
+		r.response = outcome.Response
+		b.abandon(open, outcome.Left)
+		b.result(parent, result{call: open, reply: r, err: outcome.Err, late: !wanted})
 	})
 }
 
-// calling tells whether calls are without an answer.
-func (s *Session) calling() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.calls) > 0
+// abandon counts a tool that does not return, until it has.
+func (b *broker) abandon(open *openCall, left <-chan struct{}) {
+	if left == nil {
+		return
+	}
+	b.s.log.Error("a tool does not return though its time is over", "tool", open.call.Name)
+	b.abandoned.Add(1)
+	go func() { // of the tool's own: nobody can wait for it
+		<-left
+		b.abandoned.Add(-1)
+	}()
+}
+
+// result hands something of a call to the loop, unless that has ended.
+func (b *broker) result(ctx context.Context, r result) {
+	select {
+	case b.results <- r:
+	case <-ctx.Done():
+	}
+}
+
+// inGateway is a tool of ours, with what it may know and whom it may ask.
+func (b *broker) inGateway(parent context.Context, open *openCall) runner {
+	env := &tools.Env{
+		Call: open.call.ID, Session: b.s.id, Door: b.s.from.Door, Caller: b.s.from.Identity, Grant: b.s.from.Grant,
+		Tell: func(partial json.RawMessage) {
+			b.result(parent, result{call: open, reply: reply{response: tools.Respond(partial, nil).Response}, partial: true})
+		},
+	}
+	if b.canShow() {
+		env.AskPerson = b.asker(parent, open)
+	}
+	return func(ctx context.Context, _ *reply) (json.RawMessage, error) {
+		return b.tools[open.call.Name](tools.WithEnv(ctx, env), open.call.Args)
+	}
+}
+
+// calling tells whether calls are without an answer that comes by itself: what a person is asked may take minutes, in which a
+// model that does not wait for it goes on.
+func (b *broker) calling() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, open := range b.calls {
+		if open.blocks() || !b.withPerson(open) {
+			return true
+		}
+	}
+	return false
 }
 
 // gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time limit,
 // so the gate opens again whatever happens.
-func (s *Session) gate() {
-	s.mu.Lock()
+func (b *broker) gate() {
+	b.mu.Lock()
 	shut := false
-	for _, open := range s.calls {
-		shut = shut || s.config.Blocks(open.call.Name)
+	for _, open := range b.calls {
+		shut = shut || open.blocks()
 	}
-	s.mu.Unlock()
-	s.up.Gate(shut)
+	b.mu.Unlock()
+	b.s.up.Gate(shut)
 }
 
 // onResult sends a call's answer up, unless nobody wants it any more.
-func (s *Session) onResult(r result) {
-	s.mu.Lock()
-	open := s.calls[r.call.call.ID] == r.call
-	if open {
-		delete(s.calls, r.call.call.ID)
-	}
-	s.mu.Unlock()
-	if !open || r.late {
+func (b *broker) onResult(r result) {
+	open := r.call
+	switch {
+	case r.detach:
+		b.detach(open)
+		return
+	case r.late, !b.isCurrent(open):
+		if r.err == nil && !r.partial {
+			b.late.Add(1)
+		}
+		return
+	case r.partial:
+		b.onPartial(r)
 		return
 	}
-	if r.timedOut {
-		s.log.Warn("tool did not answer", "tool", r.call.call.Name)
-		s.tell(ToolCallCancellation{[]string{r.call.call.ID}})
-		s.fail(CodeToolExecution, fmt.Sprintf("The tool %q did not answer in time; Gemini was told so.", r.call.call.Name))
+	b.mu.Lock()
+	delete(b.calls, open.call.ID)
+	b.mu.Unlock()
+	if ids := b.dropQuestions(open); len(ids) > 0 {
+		b.s.tell(ToolCallCancellation{ids})
 	}
-	s.respond(r.call.call, r.call.tick, r.response)
-	s.gate()
-	if !s.calling() {
-		s.expect(forTool)
+	outcome, message := StatusDone, ""
+	if r.err != nil {
+		outcome, message = StatusFailed, tools.Cut(r.err.Error(), maxReason)
 	}
-}
-
-// respond answers a call that came at a tick.
-func (s *Session) respond(call tools.Call, came int, response json.RawMessage) {
-	s.ticks++
-	s.dirty = s.ticks
-	if len(s.answers) == maxAnswers {
-		s.answers = slices.Delete(s.answers, 0, 1)
+	if crash, ok := errors.AsType[*tools.CrashError](r.err); ok {
+		b.s.log.Error("tool crashed", "tool", open.call.Name, "panic", fmt.Sprint(crash.Value), "stack", string(crash.Stack))
 	}
-	s.answers = append(s.answers, answered{call: call, response: response, came: came, sent: s.ticks, at: time.Now()})
-	s.send(call, response)
-}
-
-func (s *Session) send(call tools.Call, response json.RawMessage) {
-	if !s.up.Respond(gemini.FunctionResponse{ID: call.ID, Name: call.Name, Response: response}) {
-		s.log.Error("answer dropped: too many wait", "tool", call.Name)
+	if errors.Is(r.err, tools.ErrTimeout) {
+		b.s.log.Warn("tool did not answer", "tool", open.call.Name)
+		b.s.fail(CodeToolExecution, fmt.Sprintf("The tool %q did not answer in time; Gemini was told so.", open.call.Name))
+		b.observe(open, "timeout")
+	} else {
+		b.observe(open, outcome)
 	}
-}
-
-// repeatAnswers sends a new link the answers that its session waits for: it knows of the call, and the answer went to the
-// link before.
-func (s *Session) repeatAnswers() {
-	s.up.TakeBack() // those that were not sent are among them
-	for _, a := range s.answers {
-		if s.handle.text != "" && a.came < s.handle.tick && a.orphaned.IsZero() {
-			s.send(a.call, a.response)
-		}
+	b.status(open, outcome, message)
+	b.board.Returned(r.response)
+	if open.detached { // by this goroutine only
+		b.followUp(open, r.reply)
+		return
+	}
+	b.respond(open.call, open.tick, b.fit(open, r.reply))
+	b.gate()
+	if b.answers[len(b.answers)-1].scheduling != tools.Silent && !b.calling() {
+		b.s.expect(forTool)
 	}
 }
 
-// forgetAnswers drops those that the session behind the newest handle knows.
-func (s *Session) forgetAnswers() {
-	s.answers = slices.DeleteFunc(s.answers, func(a answered) bool {
-		known := a.sent < s.handle.tick && (a.spoken || time.Since(a.at) >= underWay)
-		return a.orphaned.IsZero() && known || !a.orphaned.IsZero() && time.Since(a.orphaned) >= sameCall
-	})
+// underWayResponse is what a model that would wait is told.
+var underWayResponse = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
+
+// detach has the model go on: a person is asked, which may take minutes, or the tool has more time than a model may be deaf.
+func (b *broker) detach(open *openCall) {
+	b.mu.Lock()
+	waits := b.calls[open.call.ID] == open && open.blocks()
+	open.detached = open.detached || waits
+	b.mu.Unlock()
+	if !waits {
+		return
+	}
+	b.respond(open.call, open.tick, reply{response: underWayResponse})
+	b.gate()
+	if !b.calling() {
+		b.s.expect(forTool)
+	}
 }
 
-// settleAnswers notes that the model has gone on to speak.
-func (s *Session) settleAnswers() {
-	for i := range s.answers {
-		s.answers[i].spoken = true
+// followUp tells the model the result of a call that it was not made to wait for.
+func (b *broker) followUp(open *openCall, r reply) {
+	if r.parts != nil {
+		b.showModel(r.parts)
+	}
+	text, err := json.Marshal(map[string]any{"tool": open.call.Name, "args": open.call.Args, "result": r.response})
+	if err != nil {
+		b.s.log.Error("result not told", "tool", open.call.Name, "err", err)
+		return
+	}
+	if !b.s.sendText(string(text)) {
+		b.s.fail(CodeStreamLimitExceeded, fmt.Sprintf("Too many messages wait for Gemini; the result of %q was dropped.", open.call.Name))
 	}
 }
 
-// answer takes a client's answer to a call.
-func (s *Session) answer(r ToolResponse) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	open := s.calls[r.ID]
-	if r.ID == "" {
-		open = s.callNamed(r.Name)
+// onPartial tells a model that takes such how far a call is.
+func (b *broker) onPartial(r result) {
+	open := r.call
+	if open.partial++; !open.function.Continues || open.partial > maxPartial {
+		return
 	}
-	if open != nil && !open.answered {
-		open.answered = true
-		open.reply <- r.Response
-		return nil
+	b.board.Returned(r.response)
+	r.reply = b.fit(open, r.reply)
+	if r.parts != nil {
+		b.showModel(r.parts)
 	}
-	return &Error{Code: CodeInvalidState, Message: fmt.Sprintf("No tool call with the id %q waits for an answer.", r.ID)}
+	b.s.up.Respond(wire.FunctionResponse{
+		ID: open.call.ID, Name: open.call.Name, Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
+	}, nil)
 }
 
-// callNamed finds the only unanswered call of a name, for clients of the old protocol that answer without an id. Needs mu.
-func (s *Session) callNamed(name string) *openCall {
-	var found *openCall
-	for _, open := range s.calls {
-		if open.call.Name == name && !open.answered {
-			if found != nil {
-				return nil
-			}
-			found = open
-		}
+func (b *broker) isCurrent(open *openCall) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calls[open.call.ID] == open
+}
+
+// fit gives a reply the scheduling that it asks for, or its function, if the model takes one.
+func (b *broker) fit(open *openCall, r reply) reply {
+	r.behind = open.function.Blocking
+	switch {
+	case !open.function.Schedules:
+		r.scheduling = ""
+	case r.scheduling == "":
+		r.scheduling = open.function.Scheduling
 	}
-	return found
+	return r
+}
+
+// send sends an answer up. Pictures go before it, or behind it where the model takes nothing else while it waits.
+func (b *broker) send(call tools.Call, r reply, sent chan<- struct{}) {
+	if r.parts != nil && !r.behind {
+		b.showModel(r.parts)
+	}
+	response := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: r.response, Scheduling: string(r.scheduling)}
+	if !b.s.up.Respond(response, sent) {
+		b.s.log.Error("answer dropped: too many wait", "tool", call.Name)
+	}
+	if r.parts != nil && r.behind {
+		b.showModel(r.parts)
+	}
+}
+
+// showModel sends pictures as a part of a turn that asks for nothing.
+func (b *broker) showModel(parts json.RawMessage) {
+	b.s.transcript.Typed(b.s.question()-1, textOf(parts))
+	if !b.s.up.Say(uplink.Turn{Parts: parts}) {
+		b.s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; a picture was dropped.")
+	}
 }
 
 // cancelCalls stops calls whose answers the model no longer wants.
-func (s *Session) cancelCalls(ids []string) {
-	var stopped []string
-	s.mu.Lock()
+func (b *broker) cancelCalls(ids []string) {
+	var stopped []*openCall
+	b.mu.Lock()
 	for _, id := range ids {
-		if open := s.calls[id]; open != nil {
+		if open := b.calls[id]; open != nil {
 			open.cancel(tools.ErrCancelled)
-			delete(s.calls, id)
-			stopped = append(stopped, id)
+			delete(b.calls, id)
+			stopped = append(stopped, open)
 		}
 	}
-	s.mu.Unlock()
-	if len(stopped) > 0 {
-		s.tell(ToolCallCancellation{stopped})
-		s.gate()
+	b.mu.Unlock()
+	if len(stopped) == 0 {
+		return
+	}
+	var asked []string
+	for _, open := range stopped {
+		asked = append(asked, b.dropQuestions(open)...)
+		b.status(open, StatusCancelled, "")
+		b.observe(open, StatusCancelled)
+	}
+	if len(asked) > 0 {
+		b.s.tell(ToolCallCancellation{asked})
+	}
+	b.gate()
+}
+
+// openCalls are the calls without an answer, the oldest first.
+func (b *broker) openCalls() []*openCall {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.SortedFunc(maps.Values(b.calls), func(a, b *openCall) int {
+		return cmp.Or(a.tick-b.tick, strings.Compare(a.call.ID, b.call.ID))
+	})
+}
+
+// lastAnswers is how long the answers of a conversation that ends may take to the model: a round trip.
+const lastAnswers = 250 * time.Millisecond
+
+// bequeath answers the calls that are open when the conversation ends, so that the model is not left waiting.
+func (b *broker) bequeath() {
+	left := b.openCalls()
+	b.mu.Lock()
+	clear(b.calls)
+	b.mu.Unlock()
+	for _, open := range left {
+		open.cancel(tools.ErrCancelled)
+		b.observe(open, StatusCancelled)
+	}
+	left = slices.DeleteFunc(left, func(open *openCall) bool { return open.detached }) // these have an answer
+	if b.s.link.conn == nil || len(left) == 0 {
+		return
+	}
+	sent := make(chan struct{}, len(left))
+	for _, open := range left {
+		last := tools.Respond(nil, errors.New("the conversation has ended"))
+		if open.function.Where == declaration.OnCanvas {
+			last.Response = dismissed
+		}
+		b.send(open.call, reply{response: last.Response}, sent)
+	}
+	timer := time.NewTimer(lastAnswers)
+	defer timer.Stop()
+	for range left {
+		select {
+		case <-sent:
+		case <-timer.C:
+			return
+		}
 	}
 }
 
-// orphanCalls cancels the calls that the session behind the newest handle has never seen. What was answered of those is
-// kept for when it asks again.
-func (s *Session) orphanCalls() {
-	unseen := func(tick int) bool { return s.handle.text == "" || tick > s.handle.tick }
-	var ids []string
-	s.mu.Lock()
-	for id, open := range s.calls {
-		if unseen(open.tick) {
-			ids = append(ids, id)
-		}
+// status tells the client of a tool that runs here.
+func (b *broker) status(open *openCall, status, message string) {
+	if open.function.Where != declaration.InGateway {
+		return
 	}
-	s.mu.Unlock()
-	slices.Sort(ids)
-	s.cancelCalls(ids)
-	for i, a := range s.answers {
-		if unseen(a.came) && a.orphaned.IsZero() {
-			s.answers[i].orphaned = time.Now()
-		}
+	b.s.tell(statusOf(open, status, message))
+}
+
+func statusOf(open *openCall, status, message string) ToolStatus {
+	return ToolStatus{
+		ID: open.call.ID, Name: open.call.Name, Title: open.call.Title, Status: status, Took: time.Since(open.began), Message: message,
 	}
 }
 
-// repeatCalls asks a client that is back for the answers it still owes.
-func (s *Session) repeatCalls() {
-	var calls []tools.Call
-	s.mu.Lock()
-	for _, open := range s.calls {
-		if !open.answered {
-			calls = append(calls, open.call)
-		}
-	}
-	s.mu.Unlock()
-	slices.SortFunc(calls, func(a, b tools.Call) int { return strings.Compare(a.ID, b.ID) })
-	if len(calls) > 0 {
-		s.notify(ToolCall{calls})
+func (b *broker) observe(open *openCall, outcome string) {
+	if f := b.s.host.options.ObserveCall; f != nil {
+		f(CallEnd{Where: string(open.function.Where), Outcome: outcome, Took: time.Since(open.began)})
 	}
 }

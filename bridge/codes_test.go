@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 )
 
 // elsewhere are the codes that only front doors raise, and those that nobody does.
@@ -71,7 +71,7 @@ func TestEveryCodeHappens(t *testing.T) {
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeAPIKeyMissing:        {nil, status(403, bridge.Open{})},
-		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &gemini.Vertex{} }, status(0, bridge.Open{})},
+		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &api.Vertex{} }, status(0, bridge.Open{})},
 		bridge.CodeAuthenticationFailed: {keyed, status(401, bridge.Open{})},
 		bridge.CodeConnectionFailed:     {nil, status(503, bridge.Open{})},
 		bridge.CodeConnectionNotEstablished: {func(o *bridge.Options) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"voxgate/bridge"
@@ -102,7 +103,13 @@ func loud(d time.Duration) []int16 {
 
 // utter says d of speech and a second of silence, in real time.
 func (c *caller) utter(d time.Duration) {
-	for part := range slices.Chunk(append(loud(d), make([]int16, 16000)...), 320) {
+	c.talks(d)
+	c.quiet(time.Second)
+}
+
+// talks speaks for d, in real time.
+func (c *caller) talks(d time.Duration) {
+	for part := range slices.Chunk(loud(d), 320) {
 		c.speak(part)
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -213,7 +220,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		for _, f := range []func(){
 			func() { c.speak(loud(100 * time.Millisecond)) },
 			func() { c.session.Attach(c) },
-			func() { c.session.SetFrame("image/jpeg", []byte("x")) },
+			func() { c.session.SetFrame("image/jpeg", []byte("x"), true) },
 			func() { _ = c.session.Do(bridge.AudioStreamEnd) },
 			func() {
 				_ = c.session.Do(bridge.Message{Parts: []byte(`[{"text":"/tool weather"}]`), TurnComplete: true})
@@ -237,5 +244,24 @@ func TestEverythingAtOnce(t *testing.T) {
 			t.Error(d.story())
 		}
 		d.leave(nil)
+	})
+}
+
+// zzContent is what the caller was told of the model, in one string.
+// What comes in one message with a transcript of the voice and is none (what the person said, usage) is for the client, at
+// once, though the voice is cut off and the transcript never comes.
+// INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
+func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`%s,"outputTranscription":{"text":"one "}`, voice(7, 5*time.Second))
+		time.Sleep(time.Second)
+		c.do(bridge.ClearContext{})
+		r.up.next().accept()
+		synctest.Wait()
+		if i := last[bridge.Interrupted](c); i.Generation == 0 {
+			t.Errorf("told %+v: no chunk is older than generation 0", i)
+		}
 	})
 }

@@ -56,7 +56,7 @@ func (s *Session) onGoAway(left time.Duration) {
 // idle tells whether the link can be replaced without cutting anything off: nobody speaks, nothing is to be answered, no
 // tool runs, and the handle knows all that.
 func (s *Session) idle() bool {
-	if s.turn.open || s.working || s.speaking || s.up.Unanswered() || s.calling() || s.watch.what != forNothing {
+	if s.turn.open || s.working || s.speaking || s.up.Unanswered() || s.broker.calling() || s.watch.what != forNothing {
 		s.clock.clear(alarmFresh)
 		return false
 	}

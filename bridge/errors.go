@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini"
-	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
 )
 
@@ -98,23 +99,23 @@ func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	if e := (*setup.FieldError)(nil); errors.As(err, &e) {
+	if e := (*tree.FieldError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeBadConfig, Message: e.Error(), Field: e.Field, Status: http.StatusBadRequest}
 	}
-	if errors.Is(err, gemini.ErrNoProject) {
+	if errors.Is(err, api.ErrNoProject) {
 		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
 	if e := refusal(nil); errors.As(err, &e) {
 		told := refused(e)
-		if errors.Is(err, gemini.ErrNoKey) {
+		if errors.Is(err, api.ErrNoKey) {
 			told.Code, told.Message = CodeAPIKeyMissing, noKeyMessage
 		}
 		return told
 	}
-	if errors.Is(err, gemini.ErrNoKey) {
+	if errors.Is(err, api.ErrNoKey) {
 		return &Error{Code: CodeAPIKeyMissing, Message: noKeyMessage, Err: err}
 	}
-	if errors.Is(err, gemini.ErrCredentials) {
+	if errors.Is(err, api.ErrCredentials) {
 		return &Error{Code: CodeAuthenticationFailed, Message: "Google does not accept the gateway's credentials.", Err: err}
 	}
 	if errors.Is(err, errOver) { // said just as it ended
@@ -143,7 +144,7 @@ func markRefused(err error) error {
 // refusal is what Gemini says with a status or a close code.
 type refusal interface {
 	error
-	Cause() gemini.Cause
+	Cause() wire.Cause
 }
 
 const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."
@@ -154,19 +155,19 @@ func refused(err refusal) *Error {
 	e := &Error{Err: err}
 	reason := ""
 	switch err := err.(type) {
-	case *gemini.HandshakeError:
+	case *wire.HandshakeError:
 		e.Status, reason = err.Status, err.Body
-	case *gemini.CloseError:
+	case *wire.CloseError:
 		e.Status, reason = err.Code, err.Reason
-	case *gemini.ServerError:
+	case *wire.ServerError:
 		e.Status, reason = err.Code, err.Message
 	}
 	switch err.Cause() {
-	case gemini.Quota:
+	case wire.Quota:
 		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, quotaPause
-	case gemini.Auth:
+	case wire.Auth:
 		e.Code, e.Message = CodeAuthenticationFailed, "Gemini does not accept the gateway's key or token."
-	case gemini.Fatal, gemini.StaleHandle:
+	case wire.Fatal, wire.StaleHandle:
 		e.Code, e.Message = CodeRefused, "Gemini refused the conversation: "+reason
 	default:
 		e.Code, e.Message = CodeConnectionFailed, "Gemini is not available right now."

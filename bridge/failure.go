@@ -6,7 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 )
 
 const (
@@ -81,14 +82,14 @@ func (f *failures) out() bool {
 }
 
 // causeOf says what a failure means for the next dial. reached is false if Gemini never answered.
-func causeOf(err error) (cause gemini.Cause, reached bool) {
+func causeOf(err error) (cause wire.Cause, reached bool) {
 	if e := refusal(nil); errors.As(err, &e) {
 		return e.Cause(), true
 	}
-	if errors.Is(err, gemini.ErrCredentials) || errors.Is(err, gemini.ErrNoKey) || errors.Is(err, gemini.ErrNoProject) {
-		return gemini.Auth, false
+	if errors.Is(err, api.ErrCredentials) || errors.Is(err, api.ErrNoKey) || errors.Is(err, api.ErrNoProject) {
+		return wire.Auth, false
 	}
-	return gemini.Lost, errors.Is(err, context.DeadlineExceeded)
+	return wire.Lost, errors.Is(err, context.DeadlineExceeded)
 }
 
 // onLost acts on the end of a link that was used.
@@ -96,16 +97,16 @@ func (s *Session) onLost(err error) {
 	f := &s.link.failures
 	young := time.Since(s.link.since) < calm
 	cause, _ := causeOf(err)
-	if s.trial != nil && cause == gemini.Fatal { // the change was refused, not the conversation
+	if s.trial != nil && cause == wire.Fatal { // the change was refused, not the conversation
 		s.rejected(err)
-		cause = gemini.Lost
+		cause = wire.Lost
 	}
 	s.unlink() // forgives after a calm time
 	f.last = err
-	closed := (*gemini.CloseError)(nil)
+	closed := (*wire.CloseError)(nil)
 	byGemini := errors.As(err, &closed) && closed.Code >= closeInvalidPayload
 	f.silent = !errors.As(err, &closed) || closed.Code == closeAbnormal
-	if cause == gemini.Quota || cause == gemini.Fatal || cause == gemini.Auth {
+	if cause == wire.Quota || cause == wire.Fatal || cause == wire.Auth {
 		s.giveUp(err)
 		return
 	}
@@ -133,20 +134,20 @@ func (s *Session) onDialFailed(d dialled) {
 	cause, reached := causeOf(d.err)
 	s.log.Warn("dial failed", "err", d.err, "cause", cause, "state", s.state)
 	switch {
-	case cause == gemini.StaleHandle && d.handle != "":
+	case cause == wire.StaleHandle && d.handle != "":
 		s.forgetHandle()
-	case d.update && cause != gemini.Quota && (cause != gemini.Lost || f.dials >= maxStrikes):
+	case d.update && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
 		s.updates = s.updates[1:] // the old configuration goes on with the handle there is
 		s.tell(SetupFailed{updateFailed(d.err)})
 		f.dials = 0
-	case cause == gemini.Quota && s.link.setUp: // our own last link may still be counted
+	case cause == wire.Quota && s.link.setUp: // our own last link may still be counted
 		s.host.breaker.open()
 		s.again(quotaRetry)
 		return
-	case cause == gemini.Quota, cause == gemini.Auth:
+	case cause == wire.Quota, cause == wire.Auth:
 		s.giveUp(d.err)
 		return
-	case cause == gemini.Lost:
+	case cause == wire.Lost:
 		if reached {
 			f.strike()
 		}
@@ -188,7 +189,7 @@ func (s *Session) less() {
 // forgetHandle has the next dial begin a fresh session.
 func (s *Session) forgetHandle() {
 	s.handle = handle{}
-	s.orphanCalls()
+	s.broker.orphanCalls()
 }
 
 // giveUp ends the conversation because of a failure between us and Gemini.

@@ -6,7 +6,8 @@ import (
 	"math"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media"
 )
 
 // What a person who waits hears and sees, by how long the wait is. Shorter gaps than the first are not noticed in a
@@ -110,6 +111,10 @@ func (s *Session) sound(pcm []int16) {
 	if s.config.TextOnly || s.playout.Queued() > 0 {
 		return
 	}
+	const frame = wire.OutputRate * int(media.FrameDuration/time.Millisecond) / 1000
+	if part := len(pcm) % frame; part > 0 { // or the answer would begin in its last frame
+		pcm = append(pcm, make([]int16, frame-part)...)
+	}
 	if err := s.playout.WritePCM(pcm); err != nil {
 		s.log.Warn("waiting sound dropped", "err", err)
 	}
@@ -117,10 +122,10 @@ func (s *Session) sound(pcm []int16) {
 
 // tone is a soft tone of a quarter second, faded in and out: 30 dB below the loudest that there is.
 func tone() []int16 {
-	pcm := make([]int16, gemini.OutputRate/4)
+	pcm := make([]int16, wire.OutputRate/4)
 	for i := range pcm {
 		fade := math.Sin(math.Pi * float64(i) / float64(len(pcm)))
-		pcm[i] = int16(1000 * fade * math.Sin(2*math.Pi*440*float64(i)/gemini.OutputRate))
+		pcm[i] = int16(1000 * fade * math.Sin(2*math.Pi*440*float64(i)/wire.OutputRate))
 	}
 	return pcm
 }

@@ -11,6 +11,8 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/transcript"
 )
 
 // waiting is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
@@ -169,8 +171,8 @@ func TestQuotaOnResume(t *testing.T) {
 func TestReseed(t *testing.T) {
 	for model, seeds := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
 		bubble(t, func(t *testing.T) {
-			f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
-			r, m := emulated(t, emulator.Scenario{HandleTTL: time.Nanosecond, Faults: []emulator.Fault{f}}, watchful, distant(10*time.Millisecond))
+			f := scenario.Fault{On: scenario.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
+			r, m := emulated(t, scenario.Scenario{HandleTTL: time.Nanosecond, Faults: []scenario.Fault{f}}, watchful, distant(10*time.Millisecond))
 			c := r.meets(bridge.Open{Config: json.RawMessage(`{"model":"` + model + `"}`)})
 			c.typed("my name is Ada")
 			c.quiet(8 * time.Second)
@@ -242,9 +244,9 @@ func TestContext(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.typed("thanks")
 		got := c.memory()
-		want := []bridge.Entry{
+		want := []transcript.Entry{
 			{Role: "user", Content: "Tell me a story."},
-			{Role: "assistant", Content: "Once upon ", Played: 2500 * time.Millisecond, Cut: true},
+			{Role: "assistant", Content: "Once upon a ", Played: 2520 * time.Millisecond, Cut: true},
 			{Role: "user", Content: "Stop."},
 			{Role: "assistant", Content: "As you wish.", Played: time.Second},
 			{Role: "user", Content: "thanks"},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -20,7 +21,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/media"
 )
 
@@ -204,6 +205,7 @@ type input struct {
 	at    time.Time
 	what  string // audio, mark NAME, text, typed, tool, picture
 	text  string // what is said with it
+	raw   string // of a typed turn and of a picture: all of it
 	rate  int
 	pcm   []int16
 	tools []response
@@ -247,6 +249,9 @@ func (l *link) parse(data []byte) input {
 		ContextUpdate json.RawMessage
 	}
 	in := input{at: time.Now()}
+	if !bytes.Contains(data, []byte(`"audio"`)) {
+		in.raw = string(data)
+	}
 	if err := json.Unmarshal(data, &m); err != nil {
 		l.t.Errorf("the bridge sent %s: %v", data, err)
 		return in
@@ -436,7 +441,7 @@ func newRig(t *testing.T, change ...func(*bridge.Options)) *rig {
 func (r *rig) serve(dial func(context.Context, string, string) (net.Conn, error), change ...func(*bridge.Options)) {
 	r.start, r.log = time.Now(), &logs{}
 	o := bridge.Options{
-		Client:  &gemini.Client{BaseURL: "http://gemini.test", NetDial: dial},
+		Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: dial},
 		Backend: "emulator", Park: time.Minute, Logger: slog.New(slog.NewJSONHandler(r.log, nil)),
 	}
 	for _, f := range change {
@@ -621,22 +626,38 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Content, bridge.StateChange, bridge.UserSpeaking, bridge.Usage:
+		case bridge.Content, bridge.StateChange, bridge.UserSpeaking, bridge.Usage, bridge.Latency:
 			continue
 		case bridge.ToolCall:
 			var ids []string
 			for _, call := range e.Calls {
-				ids = append(ids, call.ID)
+				ids = append(ids, nameless(call.ID))
 			}
 			word += "(" + strings.Join(ids, " ") + ")"
 		case bridge.ToolCallCancellation:
-			word += "(" + strings.Join(e.IDs, " ") + ")"
+			for i, id := range e.IDs {
+				if i > 0 {
+					word += " "
+				} else {
+					word += "("
+				}
+				word += nameless(id)
+			}
+			word += ")"
 		}
 		flush()
 		words = append(words, word)
 	}
 	flush()
 	return strings.Join(words, " ")
+}
+
+// nameless is an id without what is random in it.
+func nameless(id string) string {
+	if strings.HasPrefix(id, "ask-") {
+		return "ask"
+	}
+	return id
 }
 
 // tells checks the story.
@@ -740,11 +761,13 @@ func about(got, want time.Duration) bool { return (got - want).Abs() <= 60*time.
 // bubble runs a test with simulated time.
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
-// count makes n samples that count up from first.
+// count makes n samples, from number first on, of somebody who speaks and never says the same twice.
 func count(first, n int) []int16 {
 	pcm := make([]int16, n)
 	for i := range pcm {
-		pcm[i] = int16(first + i)
+		at := first + i
+		chance := uint32(at/320+1) * 2654435761 >> 8 // another one every 20 ms
+		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(at)/16000))
 	}
 	return pcm
 }

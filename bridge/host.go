@@ -10,28 +10,44 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
-	"voxgate/media"
+	"voxgate/media/playout"
+	"voxgate/tools"
+	"voxgate/tools/canvas"
 )
 
 // Options make a [Host].
 type Options struct {
-	Client  *gemini.Client
+	Client  *api.Client
 	Backend string        // what answers: gemini, vertex or emulator; clients are told
 	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0: not at all
 	// Stall is how long the model may be silent where an answer is due; 0: for ever.
 	Stall time.Duration
 	// MaxTokens ends a conversation that has used so many; 0: no limit.
 	MaxTokens int
-	Logger    *slog.Logger
+	// Observe is told of the latency of each answer; nil: nobody is. It must not block.
+	Observe func(Latency)
+	// ObserveCall is told of the end of each tool call; nil: nobody is. It must not block.
+	ObserveCall func(CallEnd)
+	// Tools returns the gateway's own tools, for a conversation that begins; nil: there are none.
+	Tools func() []tools.Tool
+	// SignPicture gives a picture's URL on the internet its address on the gateway, and Chips a page of search suggestions;
+	// nil: clients are given none.
+	SignPicture, Chips func(string) string
+	// Recordings is the folder for conversations that are recorded; empty: none is. RecordAll records those, too, that do not
+	// ask for it.
+	Recordings string
+	RecordAll  bool
+	Logger     *slog.Logger
 }
 
 // Host is every conversation of this process.
 type Host struct {
 	options Options
-	ticker  *media.Ticker
+	ticker  *playout.Ticker
 	wg      sync.WaitGroup // session loops
+	writing sync.WaitGroup // the ends of recordings
 	closing sync.Once
 	breaker breaker
 
@@ -46,10 +62,36 @@ type tokenHash [sha256.Size]byte
 
 // NewHost returns a host without conversations. Shutdown releases it.
 func NewHost(o Options) *Host {
-	return &Host{
-		options: o, ticker: media.NewTicker(),
+	h := &Host{
+		options: o, ticker: playout.NewTicker(),
 		sessions: map[*Session]context.CancelCauseFunc{}, tokens: map[tokenHash]*Session{},
 	}
+	h.checkTools()
+	return h
+}
+
+// checkTools tells the operator of the gateway's tools that a model cannot be told of.
+func (h *Host) checkTools() {
+	own := h.tools()
+	if len(own) == 0 {
+		return
+	}
+	config, err := setup.Parse(nil, "config", h.scope(declarations(own), true))
+	if err != nil {
+		h.options.Logger.Error("tools cannot be declared", "err", err)
+	}
+	for _, w := range config.Warnings {
+		h.options.Logger.Warn(w)
+	}
+	h.options.Logger.Info("tools", "own", len(config.Functions))
+}
+
+// tools are the gateway's own, for a conversation that begins.
+func (h *Host) tools() []tools.Tool {
+	if h.options.Tools == nil {
+		return nil
+	}
+	return h.options.Tools()
 }
 
 // Backend is what answers: gemini, vertex or emulator.
@@ -63,7 +105,8 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	config, err := setup.Parse(o.Config, "initialConfig", h.options.Client.Vertex)
+	own := h.tools()
+	config, err := setup.Parse(o.Config, "initialConfig", h.scope(declarations(own), o.Origin.Screen))
 	if err != nil {
 		return AsError(err)
 	}
@@ -71,21 +114,33 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if retry > 0 {
 		return &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 	}
-	s, err := h.open(config, o.Resumable && h.options.Park > 0, probe)
+	s, err := h.open(config, o, own, probe)
 	if err != nil {
 		return err
 	}
 	return s.carry(ctx, c, "")
 }
 
+// scope is what a config is parsed for.
+func (h *Host) scope(own []tools.Declaration, screen bool) setup.Scope {
+	return setup.Scope{Vertex: h.options.Client.Vertex, Tools: own, Canvas: canvas.Declarations(), Screen: screen}
+}
+
+func declarations(list []tools.Tool) (declared []tools.Declaration) {
+	for _, t := range list {
+		declared = append(declared, t.Declaration)
+	}
+	return declared
+}
+
 // open starts a session.
-func (h *Host) open(config setup.Config, resumable, probe bool) (*Session, error) {
+func (h *Host) open(config setup.Config, o Open, own []tools.Tool, probe bool) (*Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return nil, ErrShutdown
 	}
-	s := newSession(h, config, resumable)
+	s := newSession(h, config, o, own)
 	s.probe = probe
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	ctx, stop := context.WithCancelCause(context.Background())
@@ -98,7 +153,7 @@ func (h *Host) open(config setup.Config, resumable, probe bool) (*Session, error
 	return s, nil
 }
 
-// Shutdown ends every conversation, parked ones too, and waits for them or for ctx.
+// Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -114,6 +169,30 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return h.written(ctx)
+}
+
+// lastPages is how long the ends of recordings may take to be written at a shutdown. A disk that works takes milliseconds; of
+// one that hangs each file lacks some two seconds, as after a crash.
+const lastPages = 2 * time.Second
+
+// written waits for the recordings.
+func (h *Host) written(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		h.writing.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(lastPages)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		h.options.Logger.Error("recordings left unfinished: the disk hangs")
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

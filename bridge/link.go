@@ -9,6 +9,8 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 )
 
@@ -42,7 +44,7 @@ type dialled struct {
 	upgraded bool // only half of it: the connection is open, the set-up under way
 	config   setup.Config
 	handle   string
-	history  []gemini.Content
+	history  []wire.Content
 	update   bool // config is a new one
 	conn     *gemini.Conn
 	err      error
@@ -52,9 +54,9 @@ type dialled struct {
 // overwritten by the next.
 type heard struct {
 	epoch   int
-	message *gemini.ServerMessage
+	message *wire.ServerMessage
 	err     error
-	done    chan struct{}
+	done    chan struct{} // gets a token when the loop has seen the message, which is the reader's again
 }
 
 // stop closes the link and waits for its reader and writer. A new connection with the same handle is refused while the
@@ -98,7 +100,7 @@ func (s *Session) dial(parent context.Context) {
 		d.handle = "" // the model cannot change on a resume
 	}
 	if d.handle == "" && !s.clearing && l.step < stepBare {
-		d.history = s.history.between(0, s.unanswered())
+		d.history = s.transcript.Between(0, s.unanswered())
 	}
 	switch {
 	case !l.setUp || s.state == StateParked:
@@ -113,7 +115,7 @@ func (s *Session) dial(parent context.Context) {
 	}
 	l.running.Go(func() {
 		defer cancel()
-		d.conn, d.err = s.host.options.Client.Dial(ctx, opening)
+		d.conn, d.err = gemini.Dial(ctx, s.host.options.Client, opening)
 		if !s.posted(ctx, d) && d.conn != nil {
 			d.conn.Close()
 		}
@@ -164,7 +166,7 @@ func (s *Session) unlink() {
 	if s.watch.what == forMore { // it will not come
 		s.watch.what, s.watch.stage = forNothing, 0
 	}
-	s.orphanCalls()
+	s.broker.orphanCalls()
 }
 
 func (s *Session) onDialled(ctx context.Context, d dialled) {
@@ -199,7 +201,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 	if fresh {
 		s.handle, s.base = handle{}, d.config
 		s.meter.NewSession()
-		s.orphanCalls()
+		s.broker.orphanCalls()
 	}
 	switch {
 	case first:
@@ -216,6 +218,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 		s.log.Info("link resumed", "dials", l.dials)
 	}
 	s.adopt(d.config)
+	s.record()
 	s.catchUp(fresh)
 	s.startLink(ctx, d) // writes at once
 	s.clock.set(alarmAge, maxAge)
@@ -231,7 +234,7 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 		s.notify(done)
 	}
 	for s.clearing = false; s.cleared > 0; s.cleared-- {
-		s.tell(History{[]Entry{}})
+		s.tell(History{[]transcript.Entry{}})
 	}
 	s.update()
 }
@@ -240,23 +243,23 @@ func (s *Session) onLinked(ctx context.Context, d dialled) {
 // said and not answered.
 func (s *Session) catchUp(fresh bool) {
 	if !fresh && s.config.Profile.Appends {
-		if missed := s.history.between(s.handle.turn, s.unanswered()); len(missed) > 0 {
-			s.up.First(gemini.ClientMessage{ClientContent: &gemini.ClientContent{Turns: missed}})
+		if missed := s.transcript.Between(s.handle.turn, s.unanswered()); len(missed) > 0 {
+			s.up.First(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
 			s.log.Info("told what the handle does not know", "turns", len(missed))
 		}
 	}
-	s.repeatAnswers()
-	s.gate()
+	s.broker.repeatAnswers()
+	s.broker.gate()
 	again, lost := s.up.Rewind(fresh)
 	if again > 0 {
 		s.log.Info("said again", "speech", again.Round(time.Millisecond))
-		s.history.unsay(s.question())
+		s.transcript.Unsay(s.question())
 	}
 	if lost > 0 {
 		s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", lost.Seconds()))
 	}
 	if change, ok := s.base.InPlace(s.config); !fresh && ok && change != nil {
-		s.up.First(gemini.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
+		s.up.First(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
 	}
 	if s.watch.what != forNothing {
 		s.watch.heard = false
@@ -268,7 +271,7 @@ func (s *Session) catchUp(fresh bool) {
 // onHeard takes what the link's reader and writer report.
 func (s *Session) onHeard(ctx context.Context, h heard) {
 	if h.done != nil {
-		defer close(h.done)
+		defer func() { h.done <- struct{}{} }()
 	}
 	if h.epoch != s.link.epoch {
 		return
@@ -311,9 +314,10 @@ func (s *Session) report(ctx context.Context, h heard) {
 
 // read hands every message to the loop.
 func (s *Session) read(ctx context.Context, epoch int, conn *gemini.Conn) {
+	done := make(chan struct{}, 1)
 	for {
 		m, err := conn.Recv(ctx)
-		if bad := (*gemini.FrameError)(nil); errors.As(err, &bad) {
+		if _, bad := errors.AsType[*wire.FrameError](err); bad {
 			s.log.Warn("message from gemini skipped", "err", err)
 			continue
 		}
@@ -321,14 +325,14 @@ func (s *Session) read(ctx context.Context, epoch int, conn *gemini.Conn) {
 			s.report(ctx, heard{epoch: epoch, err: err})
 			return
 		}
-		h := heard{epoch: epoch, message: m, done: make(chan struct{})}
+		h := heard{epoch: epoch, message: m, done: done}
 		select {
 		case s.heard <- h:
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-h.done:
+		case <-done:
 		case <-ctx.Done(): // the loop is waiting for us to end
 			return
 		}
@@ -365,9 +369,13 @@ func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it uplink
 	case it.PCM != nil:
 		return conn.SendAudio(ctx, it.PCM, it.Rate)
 	case it.Message != nil:
-		return conn.Send(ctx, *it.Message)
+		err := conn.Send(ctx, *it.Message)
+		if it.Sent != nil {
+			it.Sent <- struct{}{}
+		}
+		return err
 	}
-	for _, m := range config.Typed(it.Turn.Parts, it.Turn.Complete) {
+	for _, m := range config.Typed(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {
 			return err
 		}

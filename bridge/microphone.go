@@ -6,10 +6,11 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 ms. One goroutine
-// at a time.
+// Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 to 40 ms. One
+// goroutine at a time.
 type Microphone struct {
 	up   *uplink.Uplink
+	tap  *recording
 	rate int
 	part []int16 // less than a chunk, waits for more
 }
@@ -17,24 +18,24 @@ type Microphone struct {
 // Rate is the sample rate in Hz that the microphone was opened with.
 func (m *Microphone) Rate() int { return m.rate }
 
-// WritePCM takes mono audio of any length; it never blocks and does not keep pcm.
+// WritePCM takes mono audio of any length; it never blocks and does not keep pcm. What is over after whole chunks goes with
+// the last of them: kept here, it would delay all that follows by as much.
 func (m *Microphone) WritePCM(pcm []int16) error {
+	m.tap.heard(pcm, m.rate)
 	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
+	if len(m.part)+len(pcm) < size {
+		m.part = append(m.part, pcm...)
+		return nil
+	}
 	if len(m.part) > 0 {
-		n := min(size-len(m.part), len(pcm))
-		m.part = append(m.part, pcm[:n]...)
-		pcm = pcm[n:]
-		if len(m.part) < size {
-			return nil
-		}
-		m.up.Audio(m.part, m.rate)
-		m.part = m.part[:0]
+		m.part = append(m.part, pcm...)
+		pcm = m.part
 	}
-	for len(pcm) >= size {
+	for ; len(pcm) >= 2*size; pcm = pcm[size:] {
 		m.up.Audio(pcm[:size], m.rate)
-		pcm = pcm[size:]
 	}
-	m.part = append(m.part, pcm...)
+	m.up.Audio(pcm, m.rate)
+	m.part = m.part[:0]
 	return nil
 }
 

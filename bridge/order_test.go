@@ -11,6 +11,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // pace speaks in real time.
@@ -58,7 +59,7 @@ func TestTrialRefusedByNextLink(t *testing.T) {
 // A pause of 300 ms in a long sentence ends no wait for an answer that would cut the rest of it off.
 func TestWatchdogInMidSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, emulator.Scenario{}, watchful)
+		r, m := emulated(t, scenario.Scenario{}, watchful)
 		c := r.meets(bridge.Open{})
 		c.pace(loud(time.Second))
 		c.quiet(300 * time.Millisecond)
@@ -302,7 +303,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 // Marks that the new configuration does not take are not sent to it.
 func TestMarksAfterChangeOfMode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{{On: emulator.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: emulator.Forever}}}, watchful)
+		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: scenario.Forever}}}, watchful)
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.utter(time.Second)
@@ -321,7 +322,7 @@ func TestMarksAfterChangeOfMode(t *testing.T) {
 // Who changes the model and types at once is understood by the new one.
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
+		r, m := emulated(t, scenario.Scenario{}, watchful, distant(200*time.Millisecond))
 		c := r.meets(bridge.Open{})
 		c.update(`{"model":"gemini-3.1-flash-live-preview"}`)
 		c.typed("hello")
@@ -340,8 +341,8 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 // What was typed while the link was down does not go ahead of what was said before it.
 func TestTypedDuringGapKeepsItsPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := emulator.Fault{On: emulator.OnSpeechEnd, Nth: 2, Times: 1, Drop: true}
-		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful, distant(500*time.Millisecond))
+		f := scenario.Fault{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Drop: true}
+		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful, distant(500*time.Millisecond))
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.pace(loud(4 * time.Second))
@@ -576,6 +577,7 @@ func TestShortOutage(t *testing.T) {
 			l.accept()
 			synctest.Wait()
 		}
+		time.Sleep(time.Second) // the tone of the gap ends
 		c.works(l)
 	})
 }
@@ -763,7 +765,7 @@ func TestDrainWaitsForTheToolsAnswer(t *testing.T) {
 // What is said while the model waits for a tool is kept until it listens again, or the person is told.
 func TestSpeechDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, emulator.Scenario{})
+		r, m := emulated(t, scenario.Scenario{})
 		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1)
 		c := r.meets(bridge.Open{Config: json.RawMessage(config)})
 		c.typed("/tool weather {}")

@@ -247,7 +247,7 @@ func TestPendingCallIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.calls("b weather", "a weather", "done weather")
+		l.calls("a weather", "b weather", "done weather")
 		l.handle("h")
 		c.respond("done", "", `{"x":0}`)
 		c.leaves()

@@ -11,12 +11,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media"
+	"voxgate/media/playout"
 	"voxgate/tools"
 )
 
@@ -35,65 +40,71 @@ const (
 // Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
 type Session struct {
 	// Static after newSession.
-	id       string
-	host     *Host
-	log      *slog.Logger
-	playout  *media.Playout
-	up       *uplink.Uplink
-	history  *history
-	inbox    *inbox
-	commands chan Command
-	arrivals chan *carriage
-	departs  chan *carriage
-	dials    chan dialled
-	heard    chan heard
-	results  chan result
-	poked    chan struct{} // has a token when the voice may have been played to its end
-	over     chan struct{} // closed when the loop has ended; err says why
-	err      error
+	id         string
+	host       *Host
+	log        *slog.Logger
+	playout    *playout.Pacer
+	up         *uplink.Uplink
+	transcript *transcript.Log
+	inbox      *inbox
+	commands   chan Command
+	arrivals   chan *carriage
+	departs    chan *carriage
+	dials      chan dialled
+	heard      chan heard
+	broker     *broker
+	poked      chan struct{} // has a token when the voice may have been played to its end
+	over       chan struct{} // closed when the loop has ended; err says why
+	err        error
+
+	roundTrip atomic.Int64 // to the caller and back; 0: not known
+	recording recording
+	from      Origin
+	declared  []tools.Declaration // of the gateway's own tools
 
 	// Guarded by Host.mu.
 	tokens tokens
 
 	// Guarded by mu.
 	mu       sync.Mutex
-	carriage *carriage            // who carries the conversation, or is about to
-	listener Caller               // who is told of events
-	calls    map[string]*openCall // tool calls without an answer
+	carriage *carriage // who carries the conversation, or is about to
+	listener Caller    // who is told of events
 
 	// Owned by the loop.
-	started  time.Time
-	wished   bool // the client wants to be waited for when it is lost
-	state    State
-	clock    *alarms
-	config   setup.Config
-	base     setup.Config // what the model's session was set up with
-	updates  []update     // wanted next, in order
-	trial    *trial       // a change in place that Gemini may still refuse
-	clearing bool         // the next session is told nothing
-	cleared  int          // CLEAR_CONTEXTs to be answered when it is there
-	probe    bool         // others wait to hear how the first dial goes
-	link     link
-	handle   handle
-	drain    drain
-	turn     turn
-	number   int // of the turn that is spoken, or comes next
-	ticks    int // counts what happens, so that one can tell which of two things came first
-	dirty    int // the tick of the newest thing that a handle should know
-	answers  []answered
-	owed     []Event // answers and cancellations of a time in which nobody was there to be told
-	speaking bool    // the person does
-	speeches int     // of the person so far
-	working  bool    // the model thinks on, whatever its turn says
-	lossTold bool    // the client knows that some speech was lost
-	gateTold bool    // or that it was not heard because of a tool
-	watch    watch
-	gap      gap
-	meter    gemini.Meter
-	usage    bool  // there was some in this turn
-	farewell error // the conversation ends with this when the answer has been heard
-	ended    error
-	running  sync.WaitGroup // tool calls
+	started       time.Time
+	wished        bool // the client wants to be waited for when it is lost
+	state         State
+	clock         *alarms
+	config        setup.Config
+	base          setup.Config // what the model's session was set up with
+	updates       []update     // wanted next, in order
+	trial         *trial       // a change in place that Gemini may still refuse
+	clearing      bool         // the next session is told nothing
+	cleared       int          // CLEAR_CONTEXTs to be answered when it is there
+	probe         bool         // others wait to hear how the first dial goes
+	link          link
+	handle        handle
+	drain         drain
+	turn          turn
+	spoken        []spoken  // the last turns that are over
+	recordingTold bool      // the client knows that the conversation is recorded
+	asked         time.Time // when the person ended what has no answer yet; zero: nothing
+	more          more      // that was asked
+	number        int       // of the turn that is spoken, or comes next
+	ticks         int       // counts what happens, so that one can tell which of two things came first
+	dirty         int       // the tick of the newest thing that a handle should know
+	owed          []Event   // answers and cancellations of a time in which nobody was there to be told
+	speaking      bool      // the person does
+	speeches      int       // of the person so far
+	working       bool      // the model thinks on, whatever its turn says
+	lossTold      bool      // the client knows that some speech was lost
+	gateTold      bool      // or that it was not heard because of a tool
+	watch         watch
+	gap           gap
+	meter         usage.Meter
+	usage         bool  // there was some in this turn
+	farewell      error // the conversation ends with this when the answer has been heard
+	ended         error
 }
 
 // carriage is one caller's time with the session.
@@ -106,18 +117,19 @@ type carriage struct {
 	parked chan struct{} // closed when the conversation goes on without the caller
 }
 
-func newSession(h *Host, config setup.Config, wished bool) *Session {
+func newSession(h *Host, config setup.Config, o Open, own []tools.Tool) *Session {
 	id := rand.Text()[:10]
 	up := uplink.New()
 	up.Configure(config.Options.Manual, config.Options.PreRoll)
-	return &Session{
+	s := &Session{
 		id: id, host: h, log: h.options.Logger.With("call", id),
-		playout: media.NewPlayout(h.ticker, gemini.OutputRate), up: up, history: &history{}, inbox: &inbox{},
+		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: up, transcript: &transcript.Log{}, inbox: &inbox{},
 		commands: make(chan Command, 16), arrivals: make(chan *carriage), departs: make(chan *carriage),
-		dials: make(chan dialled), heard: make(chan heard), results: make(chan result), poked: make(chan struct{}, 1),
-		over: make(chan struct{}), calls: map[string]*openCall{},
-		state: StateDialing, clock: newAlarms(), config: config, wished: wished, number: 1,
+		dials: make(chan dialled), heard: make(chan heard), poked: make(chan struct{}, 1), over: make(chan struct{}),
+		from: o.Origin, declared: declarations(own), state: StateDialing, clock: newAlarms(), config: config, wished: o.Resumable && h.options.Park > 0, number: 1,
 	}
+	s.broker = newBroker(s, own)
+	return s
 }
 
 // ID names the conversation in logs and to the client.
@@ -128,12 +140,7 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 	if rate < 8000 || rate > 48000 {
 		return nil, fmt.Errorf("a sample rate of %d Hz is not between 8000 and 48000", rate)
 	}
-	return &Microphone{up: s.up, rate: rate}, nil
-}
-
-// SetFrame gives the model a picture to look at. The newest wins.
-func (s *Session) SetFrame(mimeType string, data []byte) {
-	s.up.Picture(gemini.Blob{MIMEType: mimeType, Data: data})
+	return &Microphone{up: s.up, tap: &s.recording, rate: rate}, nil
 }
 
 // Attach says where the voice goes from now on; nil discards it.
@@ -150,7 +157,7 @@ func (s *Session) Arrived(id string) bool { return s.inbox.add(id) }
 func (s *Session) Do(c Command) error {
 	switch c := c.(type) {
 	case ToolResponse:
-		return s.answer(c)
+		return s.broker.answer(c)
 	case Activity: // not through the loop: it must not lose its place among the audio
 		select {
 		case <-s.over:
@@ -184,6 +191,13 @@ func (s *Session) notify(e Event) {
 	if c != nil {
 		c.Notify(e)
 	}
+}
+
+// attended tells whether there is a caller to be told.
+func (s *Session) attended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener != nil
 }
 
 // tell is notify for what must not be lost: a caller that is away is told when it is back.
@@ -264,6 +278,7 @@ func (s *Session) loop(parent context.Context) {
 	s.log.Info("conversation started", "model", s.config.Model, "resumable", s.resumable())
 	s.playout.Hold(true)
 	s.adopt(s.config)
+	s.record()
 	for s.ended == nil {
 		select {
 		case <-ctx.Done():
@@ -278,8 +293,10 @@ func (s *Session) loop(parent context.Context) {
 			s.onHeard(ctx, h)
 		case c := <-s.commands:
 			s.onCommand(ctx, c)
-		case r := <-s.results:
-			s.onResult(r)
+		case r := <-s.broker.results:
+			s.broker.onResult(r)
+		case a := <-s.broker.asks:
+			s.broker.onAsk(a)
 		case <-s.up.Turned:
 			s.onSpeech()
 		case <-s.poked:
@@ -294,14 +311,16 @@ func (s *Session) loop(parent context.Context) {
 		}
 	}
 	s.clock.timer.Stop()
+	s.broker.bequeath()
 	cancel()
 	if s.probe {
 		s.host.breaker.release()
 	}
 	s.link.stop()
 	s.enter(StateEnded)
-	s.running.Wait()
+	s.broker.running.Wait()
 	s.playout.Close()
+	s.closeRecording()
 	s.finish()
 }
 
@@ -343,13 +362,8 @@ func (s *Session) finish() {
 	s.err = s.ended
 	s.mu.Lock()
 	current := s.carriage
-	calls := s.calls
-	s.calls = map[string]*openCall{}
 	s.listener = nil
 	s.mu.Unlock()
-	for _, c := range calls {
-		c.cancel(tools.ErrCancelled)
-	}
 	close(s.over)
 	if current != nil {
 		current.cancel(s.err)
@@ -362,7 +376,7 @@ func (s *Session) finish() {
 		"turns", s.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
 		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
 		"dials", s.link.dials, "resumed", s.link.resumed, "reseeded", s.link.reseeded,
-		"stalls", s.watch.counts, "longest_gap", s.gap.longest.Round(time.Millisecond))
+		"late_answers", s.broker.late.Load(), "stalls", s.watch.counts, "longest_gap", s.gap.longest.Round(time.Millisecond))
 }
 
 // end ends the session for a reason; the first one counts.
@@ -409,11 +423,13 @@ func (s *Session) onArrival(ctx context.Context, c *carriage) {
 	s.mu.Lock()
 	s.listener = c.caller
 	s.mu.Unlock()
+	s.roundTrip.Store(0) // was that of another connection
 	s.clock.clear(alarmIdleLink, alarmPark)
 	if c.token == "" { // SETUP_COMPLETE follows when the dial is done
 		for _, w := range s.config.Warnings {
 			s.warn(w)
 		}
+		s.tellRecording()
 	} else {
 		s.log.Info("caller is back")
 		done := s.setupComplete()
@@ -427,7 +443,7 @@ func (s *Session) onArrival(ctx context.Context, c *carriage) {
 			s.notify(e)
 		}
 		s.owed = nil
-		s.repeatCalls()
+		s.broker.repeatCalls()
 	}
 	switch {
 	case s.link.conn != nil && s.state == StateParked:
@@ -492,13 +508,11 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 	case Message:
 		ok = s.sendTyped(c)
 	case Text:
-		s.history.typed(s.question(), c.Text)
-		ok = s.up.Send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: c.Text}})
-		s.expect(forText)
+		ok = s.sendText(c.Text)
 	case UpdateConfig:
 		s.onUpdate(c)
 	case GetContext:
-		s.notify(History{s.history.list()})
+		s.notify(History{s.transcript.List()})
 	case ClearContext:
 		s.onClear(ctx)
 	default:
@@ -509,18 +523,32 @@ func (s *Session) onCommand(ctx context.Context, c Command) {
 	}
 }
 
+// sendText sends real-time text.
+func (s *Session) sendText(text string) bool {
+	s.transcript.Typed(s.question(), text)
+	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
+	s.wasAsked(time.Now())
+	s.expect(forText)
+	return ok
+}
+
 // sendTyped sends a typed turn.
 func (s *Session) sendTyped(m Message) bool {
 	if m.TurnComplete {
 		s.interrupt()
+		s.wasAsked(time.Now())
 		s.expect(forText)
 	}
 	turn := s.question()
 	if !m.TurnComplete {
 		turn-- // the next handle knows it, answered or not
 	}
-	s.history.typed(turn, textOf(m.Parts))
-	return s.up.Say(uplink.Turn{Parts: m.Parts, Complete: m.TurnComplete})
+	s.transcript.Typed(turn, textOf(m.Parts))
+	t := uplink.Turn{Parts: m.Parts, Complete: m.TurnComplete}
+	if m.TurnComplete {
+		t.Picture = s.pictureFor(m.Parts)
+	}
+	return s.up.Say(t)
 }
 
 // textOf is the text of a typed turn, and where its pictures are.
@@ -565,14 +593,28 @@ func (s *Session) onSpeech() {
 		s.goesOn()
 		s.apologised(false)
 		s.listen()
+		s.duck()
 	}
 	if !speaking && s.speaking {
 		s.speaking = false
 		s.notify(UserSpeaking{false})
+		s.playout.Duck(0)
 		s.clock.clear(alarmMic)
 		if voiced >= leastQuestion {
+			s.wasAsked(s.up.LastLoud())
 			s.expect(forSpeech)
 		}
+	}
+}
+
+// ducking is how much quieter the voice gets while the person speaks over it: enough to show that one is heard, and little
+// enough to go on if it was a cough.
+const ducking = 12 // dB
+
+// duck makes the voice quieter, if that is wanted.
+func (s *Session) duck() {
+	if s.config.Options.Ducking {
+		s.playout.Duck(ducking)
 	}
 }
 
@@ -586,7 +628,20 @@ func (s *Session) listen() {
 func (s *Session) setupComplete() SetupComplete {
 	return SetupComplete{
 		SessionID: s.id, Model: s.config.Model, Backend: s.host.options.Backend, EffectiveConfig: s.config.Effective(),
+		Recording: s.recording.file.Load() != nil, Tools: toolsOf(s.config),
 	}
+}
+
+func toolsOf(config setup.Config) []Tool {
+	list := make([]Tool, 0, len(config.Functions))
+	for _, f := range config.Functions {
+		where := declaration.InClient
+		if f.Where == declaration.InGateway {
+			where = f.Where
+		}
+		list = append(list, Tool{Name: f.Name, Title: f.Title, Behavior: f.Behavior, Scheduling: f.Scheduling, Where: string(where)})
+	}
+	return list
 }
 
 // updated answers an update.
@@ -594,6 +649,7 @@ func (s *Session) updated() {
 	done := s.setupComplete()
 	done.Update = true
 	s.tell(done)
+	s.tellRecording()
 }
 
 // maxInbox is how many ids of messages are remembered.

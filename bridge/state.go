@@ -78,7 +78,7 @@ func (s *Session) settle(ctx context.Context) {
 		s.replace(ctx)
 	case s.drain.wanted():
 		s.enter(StateDraining)
-	case s.calling():
+	case s.broker.calling():
 		s.enter(StateTool)
 	default:
 		s.enter(StateLive)

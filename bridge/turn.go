@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/transcript"
 )
 
 // turn is where the model's turn stands.
@@ -23,12 +26,22 @@ type turn struct {
 	lost       bool // some of its voice was
 	number     int
 	voice      time.Duration // of it so far
+	timing     *timing       // nil before its first audio
+}
+
+// maxSpoken is how many turns may wait to be heard, for all that is known: they come at most as fast as they are spoken.
+const maxSpoken = 8
+
+// spoken is how much voice a turn had that is over, and may still be heard.
+type spoken struct {
+	number int
+	voice  time.Duration
 }
 
 // onMessage passes on everything that one message of the model holds.
-func (s *Session) onMessage(ctx context.Context, m *gemini.ServerMessage) {
+func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if m.Usage != nil {
-		if u, err := gemini.ParseUsage(m.Usage); err != nil {
+		if u, err := usage.Parse(m.Usage); err != nil {
 			s.log.Warn("usage skipped", "err", err)
 		} else {
 			s.meter.Add(u)
@@ -51,10 +64,10 @@ func (s *Session) onMessage(ctx context.Context, m *gemini.ServerMessage) {
 	}
 	s.alive(m, before)
 	if len(m.ToolCalls) > 0 {
-		s.onToolCalls(ctx, m.ToolCalls)
+		s.broker.onToolCalls(ctx, m.ToolCalls)
 	}
 	if len(m.Cancelled) > 0 {
-		s.cancelCalls(m.Cancelled)
+		s.broker.cancelCalls(m.Cancelled)
 	}
 	if r := m.Resumption; r != nil && r.Resumable && r.Handle != "" {
 		s.onHandle(r.Handle)
@@ -71,17 +84,16 @@ func (s *Session) onHandle(h string) {
 	}
 	s.ticks++
 	s.handle = handle{text: h, tick: s.ticks, turn: s.number - 1}
-	s.forgetAnswers()
+	s.broker.forgetAnswers()
 	s.up.Handled()
 }
 
 // onContent plays what the model says and passes on the rest. An interruption comes before whatever is in the same
 // message: its audio belongs to the answer that was cut off.
-func (s *Session) onContent(c *gemini.ServerContent) {
+func (s *Session) onContent(c *wire.ServerContent) {
 	if c.Interrupted {
 		if !s.turn.cut {
-			s.cutVoice()
-			s.notify(Interrupted{})
+			s.notify(s.cutVoice())
 		}
 		if !s.turn.counted && s.turn.open {
 			s.nextTurn()
@@ -91,15 +103,16 @@ func (s *Session) onContent(c *gemini.ServerContent) {
 		}
 		s.turn = turn{open: true, stale: true, cut: true, counted: true, number: s.turn.number} // turnComplete follows
 	}
-	if fields := s.fields(c); fields != nil {
+	fields, transcript := s.fields(c)
+	if fields != nil {
 		s.notify(Content{fields})
 	}
-	s.history.heard(s.question(), c.InputTranscription)
+	s.transcript.Heard(s.question(), c.InputTranscription)
 	if !s.turn.stale {
-		s.onAnswer(c)
+		s.onAnswer(c, transcript)
 	}
 	if c.Grounding != nil {
-		s.notify(Grounding{c.Grounding})
+		s.notify(s.grounding(c.Grounding))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		s.turn.generating, s.turn.stale = false, false
@@ -120,13 +133,17 @@ var (
 	atRest     = []byte(`"interactionStatus":"IDLE"`)
 )
 
-// onAnswer takes what a message has of an answer that is wanted.
-func (s *Session) onAnswer(c *gemini.ServerContent) {
+// onAnswer takes what a message has of an answer that is wanted. transcript is what the client gets when its voice is heard.
+func (s *Session) onAnswer(c *wire.ServerContent, transcript json.RawMessage) {
 	written := bytes.Contains(c.Fields, modelTurn)
 	if len(c.Audio) == 0 && !written && c.OutputTranscription == "" {
 		return
 	}
 	if !s.turn.generating {
+		if s.turn.open && s.turn.cut && !s.turn.counted { // what was cut off here is over, though the model does not know
+			s.nextTurn()
+			s.turn = turn{}
+		}
 		s.turn.number = s.number
 	}
 	s.turn.open, s.turn.generating, s.turn.cut = true, true, false
@@ -141,21 +158,56 @@ func (s *Session) onAnswer(c *gemini.ServerContent) {
 		s.turn.answering = true
 		s.up.Answered()
 		s.clock.clear(alarmStale)
-		s.settleAnswers()
+		s.broker.settleAnswers()
 		s.apologised(false)
+		if s.state == StateParked || s.config.TextOnly {
+			s.notTimed()
+		}
 	}
 	if s.state == StateParked { // nobody hears it
 		s.turn.stale, s.turn.cut = true, true
 		return
 	}
-	s.history.answer(s.turn.number, text)
-	if len(c.Audio) > 0 && !s.config.TextOnly {
+	s.say(c, text, transcript)
+}
+
+// say has an answer heard: the voice in real time, its text when its voice is.
+func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMessage) {
+	from := s.turn.voice
+	voiced := len(c.Audio) > 0 && !s.config.TextOnly
+	if voiced && c.AudioRate != wire.OutputRate {
+		voiced = false
+		if !s.turn.told {
+			s.turn.told = true
+			s.fail(CodeAudioProcessing, fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, wire.OutputRate))
+		}
+	}
+	if voiced && !s.turn.told {
+		s.playout.Mark(func(heard bool) {
+			if heard {
+				s.notify(Speaking{})
+			}
+		})
+	}
+	switch {
+	case transcript == nil:
+	case s.config.TextOnly:
+		s.notify(Content{transcript})
+	default:
+		s.playout.Mark(func(heard bool) {
+			if heard {
+				s.notify(Content{transcript})
+			}
+		})
+	}
+	if voiced {
 		s.speak(c)
 	}
 	number, until := s.turn.number, s.turn.voice
+	s.transcript.Answer(number, text, from, until)
 	s.playout.Mark(func(heard bool) {
 		if heard {
-			s.history.played(number, text, until)
+			s.transcript.Played(number, until)
 		}
 	})
 }
@@ -208,20 +260,46 @@ func (s *Session) interrupt() {
 	if s.playout.Queued() == 0 && !(s.turn.told && s.turn.generating) {
 		return
 	}
-	s.cutVoice()
-	s.notify(Interrupted{})
+	s.notify(s.cutVoice())
 }
 
-// cutVoice ends the answer here, before the model knows of it.
-func (s *Session) cutVoice() {
-	queued := s.playout.Queued()
-	s.playout.Flush()
-	if s.turn.open && !s.turn.cut {
-		s.history.cut(s.turn.number, max(0, s.turn.voice-queued))
+// cutVoice ends the answer here, perhaps before the model knows of it.
+func (s *Session) cutVoice() Interrupted {
+	cut := s.playout.Flush()
+	s.playout.Duck(0)
+	i := Interrupted{Generation: cut.Generation}
+	if kept, ok := s.cutHistory(cut.Unheard); ok {
+		i.Heard, i.Played = kept.Content, kept.Played
 	}
+	s.tellLatency(s.turn.timing)
+	s.turn.timing = nil
 	s.turn.stale = s.turn.generating
 	s.turn.cut = s.turn.open
 	s.turn.told = false
+	return i
+}
+
+// cutHistory keeps of the turns in the playout what was heard, and returns the one in which that ends. The last turn may be
+// over and still be heard, and the next one wait behind it.
+func (s *Session) cutHistory(unheard time.Duration) (transcript.Entry, bool) {
+	turns := s.spoken
+	if s.turn.open && !s.turn.cut {
+		turns = append(turns, spoken{s.turn.number, s.turn.voice})
+	}
+	defer func() { s.spoken = s.spoken[:0] }()
+	for i := len(turns) - 1; i >= 0; i-- {
+		t := turns[i]
+		open := s.turn.open && !s.turn.cut && i == len(turns)-1
+		switch {
+		case unheard == 0 && !open:
+			return s.transcript.Told(t.number), true
+		case unheard < t.voice || unheard == 0:
+			return s.transcript.Cut(t.number, t.voice-unheard), true
+		}
+		s.transcript.Cut(t.number, 0)
+		unheard -= t.voice
+	}
+	return transcript.Entry{}, false
 }
 
 // modelTurn is in the fields of a message with text, a thought or a picture of the model.
@@ -229,16 +307,22 @@ var modelTurn = []byte(`"modelTurn":`)
 
 // completeTurn has the client told when all that was said is played. lost is set if there should have been more.
 func (s *Session) completeTurn(lost bool) {
-	number, voice := s.turn.number, s.turn.voice
+	number, voice, timing := s.turn.number, s.turn.voice, s.turn.timing
+	if s.spoken = append(s.spoken, spoken{number, voice}); len(s.spoken) > maxSpoken {
+		s.spoken = slices.Delete(s.spoken, 0, 1)
+	}
 	s.playout.Mark(func(heard bool) {
+		s.tellLatency(timing)
 		if heard {
 			s.notify(TurnComplete{})
 		}
 		switch {
 		case !heard:
-			s.history.cut(number, -1)
+			s.transcript.Cut(number, -1)
 		case lost:
-			s.history.cut(number, voice)
+			s.transcript.Cut(number, voice)
+		default:
+			s.transcript.Complete(number)
 		}
 		select {
 		case s.poked <- struct{}{}:
@@ -248,23 +332,14 @@ func (s *Session) completeTurn(lost bool) {
 }
 
 // speak hands audio to the playout clock.
-func (s *Session) speak(c *gemini.ServerContent) {
+func (s *Session) speak(c *wire.ServerContent) {
 	first := !s.turn.told
 	s.turn.told = true
-	if c.AudioRate != gemini.OutputRate {
-		if first {
-			s.fail(CodeAudioProcessing, fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, gemini.OutputRate))
-		}
-		return
-	}
+	write := s.playout.WritePCM
 	if first {
-		s.playout.Mark(func(heard bool) {
-			if heard {
-				s.notify(Speaking{})
-			}
-		})
+		write = s.timed
 	}
-	if err := s.playout.WritePCM(c.Audio); err != nil {
+	if err := write(c.Audio); err != nil {
 		if !s.turn.lost {
 			s.turn.lost = true
 			s.log.Warn("voice dropped", "err", err)
@@ -272,29 +347,36 @@ func (s *Session) speak(c *gemini.ServerContent) {
 		}
 		return
 	}
-	s.turn.voice += time.Duration(len(c.Audio)) * time.Second / gemini.OutputRate
+	s.turn.voice += time.Duration(len(c.Audio)) * time.Second / wire.OutputRate
 }
 
-// fields is what the client gets of c. A client that asked a speaking model for text reads the transcript as its answer.
-func (s *Session) fields(c *gemini.ServerContent) json.RawMessage {
-	if !s.config.TextOnly && !s.config.TextToo || c.OutputTranscription == "" {
-		return c.Fields
+// fields is what the client gets of c at once, and what it gets when it is heard. A client that asked a speaking model for
+// text reads the transcript as its answer.
+func (s *Session) fields(c *wire.ServerContent) (now, heard json.RawMessage) {
+	if c.OutputTranscription == "" {
+		return c.Fields, nil
 	}
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(c.Fields, &fields); err != nil {
-		return c.Fields
+		return c.Fields, nil
 	}
-	text, err := json.Marshal(c.OutputTranscription)
+	heard = wrapField("outputTranscription", fields["outputTranscription"])
+	delete(fields, "outputTranscription")
+	if s.config.TextOnly || s.config.TextToo {
+		text, err := json.Marshal(c.OutputTranscription)
+		if err != nil {
+			return c.Fields, nil // a string encodes
+		}
+		heard = wrapField("modelTurn", json.RawMessage(`{"role":"model","parts":[{"text":`+string(text)+`}]}`))
+	}
+	if len(fields) == 0 {
+		return nil, heard
+	}
+	now, err := json.Marshal(fields)
 	if err != nil {
-		return c.Fields
+		return c.Fields, nil
 	}
-	delete(fields, "outputTranscription") // or who joins both reads it twice
-	fields["modelTurn"] = json.RawMessage(`{"role":"model","parts":[{"text":` + string(text) + `}]}`)
-	b, err := json.Marshal(fields)
-	if err != nil {
-		return c.Fields
-	}
-	return b
+	return now, heard
 }
 
 // textOfTurn is the text that the model wrote, without its thoughts. answer is false if there are only thoughts.
@@ -326,4 +408,17 @@ func wrapField(name string, value json.RawMessage) json.RawMessage {
 		return json.RawMessage(`{}`)
 	}
 	return b
+}
+
+// grounding is what a search has found. Google's terms want its suggestions shown as they come
+// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions), which is HTML of strangers: a page of its own.
+func (s *Session) grounding(metadata json.RawMessage) Grounding {
+	var m struct {
+		SearchEntryPoint struct{ RenderedContent string }
+	}
+	g := Grounding{Metadata: metadata}
+	if json.Unmarshal(metadata, &m) == nil && m.SearchEntryPoint.RenderedContent != "" && s.host.options.Chips != nil && s.from.Screen {
+		g.Chips = s.host.options.Chips(m.SearchEntryPoint.RenderedContent)
+	}
+	return g
 }

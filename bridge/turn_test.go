@@ -9,7 +9,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 )
 
 func TestTurn(t *testing.T) {
@@ -224,7 +224,7 @@ func TestTextOnly(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, func(o *bridge.Options) {
 					if strings.Contains(name, "writes") { // which only Vertex AI has
-						o.Client.Vertex = &gemini.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+						o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
 							return &oauth2.Token{AccessToken: "t", Expiry: time.Now().Add(time.Hour)}, nil
 						}}
 					}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
 )
 
 // maxUpdates bounds the updates that wait for a link.
@@ -26,7 +26,7 @@ type trial struct{ old setup.Config }
 
 // onUpdate notes the configuration that is wanted next. A refused one leaves the one in force.
 func (s *Session) onUpdate(c UpdateConfig) {
-	config, err := setup.Parse(c.Config, "payload", s.host.options.Client.Vertex)
+	config, err := setup.Parse(c.Config, "payload", s.host.scope(s.declared, s.from.Screen))
 	u := update{config: config}
 	switch {
 	case err != nil:
@@ -56,7 +56,7 @@ func (s *Session) update() {
 			return
 		}
 		if change != nil {
-			if !s.up.Send(gemini.ClientMessage{ContextUpdate: change}) {
+			if !s.up.Send(wire.ClientMessage{ContextUpdate: change}) {
 				s.updates[0].refused = &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini."}
 				continue
 			}
@@ -66,6 +66,7 @@ func (s *Session) update() {
 			return
 		}
 		s.adopt(next)
+		s.record()
 		s.updates = s.updates[1:]
 		s.updated()
 	}
@@ -78,6 +79,7 @@ func (s *Session) accepted() {
 	}
 	s.trial = nil
 	s.clock.clear(alarmTrial)
+	s.record()
 	s.updates = s.updates[1:]
 	s.updated()
 	s.update()
@@ -102,15 +104,18 @@ func (s *Session) refuse() {
 
 // onClear forgets the conversation. The next session is told nothing.
 func (s *Session) onClear(ctx context.Context) {
-	s.cutVoice()
-	s.history.clear()
+	cut := s.cutVoice()
+	s.transcript.Clear()
 	s.up.Clear()
 	s.letGo()
-	s.answers = nil
+	for _, open := range s.broker.openCalls() {
+		s.broker.cancelCalls([]string{open.call.ID})
+	}
+	s.broker.answers = nil
 	s.cleared++
 	if s.link.setUp { // else the first session has nothing to forget
 		s.clearing = true
-		s.notify(Interrupted{})
+		s.notify(cut)
 		s.unlink()
 		s.wait()
 		s.dial(ctx)

@@ -225,6 +225,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
 		l.calls("a weather")
 		l.handle("h")
+		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
 		c.update(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
 		m := r.up.next().dialledFor("", "")
 		if m.setup.Model != "models/gemini-3.1-flash-live-preview" {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
 )
 
@@ -64,7 +64,8 @@ func (s *Session) shelfLife() time.Duration { return max(staleTime, 3*s.patience
 func (s *Session) goesOn() {
 	if s.watch.what == forSpeech {
 		s.clock.clear(alarmStale)
-		s.letGo()
+		s.rest()
+		s.more.maybe = true
 	}
 }
 
@@ -81,11 +82,17 @@ func (s *Session) relax() {
 		s.log.Info("the model answers again", "stage", s.watch.stage)
 	}
 	s.watch.fruitless = false
-	s.letGo()
+	s.rest()
 }
 
 // letGo ends the wait without an answer.
 func (s *Session) letGo() {
+	s.notAsked()
+	s.rest()
+}
+
+// rest ends the wait.
+func (s *Session) rest() {
 	s.watch.what, s.watch.stage = forNothing, 0
 	s.clock.clear(alarmStall)
 	if s.link.conn != nil {
@@ -95,7 +102,7 @@ func (s *Session) letGo() {
 
 // alive looks what a message says of the model's health. before is how its turn stood when the message came: the end of
 // an answer that was cut off is no answer to what cut it off.
-func (s *Session) alive(m *gemini.ServerMessage, before turn) {
+func (s *Session) alive(m *wire.ServerMessage, before turn) {
 	c := m.Content
 	switch {
 	case s.turn.generating && !s.turn.stale:
@@ -109,6 +116,9 @@ func (s *Session) alive(m *gemini.ServerMessage, before turn) {
 	case s.watch.what == forNothing:
 	case m.ToolCalls != nil, c != nil && (c.TurnComplete || c.GenerationComplete) && !before.cut && !c.Interrupted:
 		s.relax()
+		if m.ToolCalls == nil && !s.broker.calling() {
+			s.notTimed() // it has nothing to say
+		}
 	case c != nil && c.InputTranscription != "" || m.VoiceActivity != nil:
 		s.watch.heard = true
 		s.await(s.patience())
@@ -118,7 +128,7 @@ func (s *Session) alive(m *gemini.ServerMessage, before turn) {
 // onStall does the next thing that may help a model that does not answer.
 func (s *Session) onStall(ctx context.Context) {
 	w := &s.watch
-	if w.what == forNothing || !s.linked() || s.calling() {
+	if w.what == forNothing || !s.linked() || s.broker.calling() {
 		return
 	}
 	if w.stage == 0 && (w.what != forSpeech || s.config.Options.Manual) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // emulateHelp follows the list of flags.
@@ -24,7 +25,7 @@ By itself nothing goes wrong. A scenario is a JSON object, for example
 A fault strikes "on" handshake, setup, resume, ready, audio, speechStart, speechEnd, text, answer, turnComplete, toolCall,
 toolResponse, contextUpdate, goAway or age; "after" so long, the "nth" time, on these "connections", so many "times".
 It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, dropMidFrame, stall (a duration or "forever",
-with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
+with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator/scenario Scenario.
 
 People in a conversation can type /goaway 5s, /stall 8s, /close 1011 and /drop.
 `
@@ -56,13 +57,13 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	f.SetOutput(stderr)
 	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
 	persona := f.String("persona", "parrot", "who answers: parrot (says back what it hears) or beep (answers the first loud 20 ms at once)")
-	scenario := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
+	file := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
 	age := f.Duration("connection-age", 0, "how long a connection lives; 0: for ever")
 	lead := f.Duration("goaway-lead", 0, "how long before its end goAway is sent; 0: none is")
 	sessions := f.Int("max-sessions", 0, "how many sessions may be connected at once; 0: any number")
-	var faults []emulator.Fault
+	var faults []scenario.Fault
 	f.Func("fault", "one more fault, as a JSON `object`; can be repeated", func(text string) error {
-		fault, err := emulator.ParseFault([]byte(text))
+		fault, err := scenario.ParseFault([]byte(text))
 		faults = append(faults, fault)
 		return err
 	})
@@ -87,8 +88,8 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	if host, _, err := net.SplitHostPort(addr); err != nil || !isLoopback(host) {
 		return "", o, fmt.Errorf("addr: %q is not a loopback address and port", addr)
 	}
-	if *scenario != "" {
-		if o.Scenario, err = readScenario(*scenario); err != nil {
+	if *file != "" {
+		if o.Scenario, err = readScenario(*file); err != nil {
 			return "", o, err
 		}
 	}
@@ -111,13 +112,13 @@ func given(f *flag.FlagSet, name string) (is bool) {
 	return is
 }
 
-func readScenario(from string) (emulator.Scenario, error) {
+func readScenario(from string) (scenario.Scenario, error) {
 	data := []byte(from)
 	if !strings.HasPrefix(strings.TrimSpace(from), "{") {
 		var err error
 		if data, err = os.ReadFile(from); err != nil {
-			return emulator.Scenario{}, fmt.Errorf("scenario: %w", err)
+			return scenario.Scenario{}, fmt.Errorf("scenario: %w", err)
 		}
 	}
-	return emulator.ParseScenario(data)
+	return scenario.Parse(data)
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 func TestEmulateFlags(t *testing.T) {
@@ -20,21 +20,21 @@ func TestEmulateFlags(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"connectionAge":"10m","goAwayLead":"60s","slowPongs":"20s","faults":[{"on":"answer","drop":true}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := emulator.Fault{On: emulator.OnAnswer, Drop: true}
-	second := emulator.Fault{On: emulator.OnHandshake, HTTP: 429, Times: 1}
+	first := scenario.Fault{On: scenario.OnAnswer, Drop: true}
+	second := scenario.Fault{On: scenario.OnHandshake, HTTP: 429, Times: 1}
 	for _, c := range []struct {
 		args string
-		want emulator.Scenario
+		want scenario.Scenario
 	}{
-		{"", emulator.Scenario{}},
-		{"--connection-age 2m --max-sessions 3", emulator.Scenario{ConnectionAge: 2 * time.Minute, MaxSessions: 3}},
+		{"", scenario.Scenario{}},
+		{"--connection-age 2m --max-sessions 3", scenario.Scenario{ConnectionAge: 2 * time.Minute, MaxSessions: 3}},
 		{
 			"--goaway-lead 5s --scenario " + file,
-			emulator.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: 5 * time.Second, SlowPongs: 20 * time.Second, Faults: []emulator.Fault{first}},
+			scenario.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: 5 * time.Second, SlowPongs: 20 * time.Second, Faults: []scenario.Fault{first}},
 		},
 		{
 			`--scenario {"maxSessions":1,"faults":[{"on":"answer","drop":true}]} --fault {"on":"handshake","http":429,"times":1}`,
-			emulator.Scenario{MaxSessions: 1, Faults: []emulator.Fault{first, second}},
+			scenario.Scenario{MaxSessions: 1, Faults: []scenario.Fault{first, second}},
 		},
 	} {
 		addr, o, err := parseEmulate(strings.Fields(c.args), io.Discard)
@@ -66,7 +66,7 @@ func TestEmulateHelp(t *testing.T) {
 	if _, _, err := parseEmulate([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	_, err := emulator.ParseFault([]byte(`{"on":"lunch","drop":true}`))
+	_, err := scenario.ParseFault([]byte(`{"on":"lunch","drop":true}`))
 	list := err.Error()[strings.Index(err.Error(), "[")+1:]
 	for moment := range strings.FieldsSeq(strings.TrimSuffix(list, "]")) {
 		if !strings.Contains(help.String(), moment) {

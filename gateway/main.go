@@ -55,7 +55,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	case "emulate":
 		return emulate(ctx, args, stderr, log)
 	case "bench":
-		return bench.Run(ctx, args, os.Stdout, stderr)
+		serve := func(ctx context.Context) error { return run(ctx, nil, getenv, stderr) }
+		return bench.Run(ctx, args, serve, os.Stdout, stderr)
 	case "help":
 		fmt.Fprint(stderr, usage)
 		return nil

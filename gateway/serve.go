@@ -12,9 +12,14 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
+	"voxgate/signaling/rtc"
+	"voxgate/tools"
+	"voxgate/tools/canvas"
+	"voxgate/tools/catalogue"
+	"voxgate/tools/guard"
 	"voxgate/web"
 )
 
@@ -33,12 +38,12 @@ const (
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
-	client := &gemini.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
+	client := &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	backend := "gemini"
 	switch {
 	case s.vertex:
 		backend = "vertex"
-		client.Vertex = &gemini.Vertex{Project: s.project, Location: s.location}
+		client.Vertex = &api.Vertex{Project: s.project, Location: s.location}
 	case s.apiKey == "" && s.baseURL == "":
 		backend = "emulator"
 		url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
@@ -53,15 +58,34 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return fmt.Errorf("listen for browsers: %w", err)
 	}
 	defer listener.Close()
-	rtc, err := newRTC(s, listener.Addr().(*net.TCPAddr), log)
+	webrtc, err := newRTC(s, listener.Addr().(*net.TCPAddr), log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rtc.Close()) }()
-	host := bridge.NewHost(bridge.Options{Client: client, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Logger: log})
+	defer func() { err = errors.Join(err, webrtc.Close()) }()
+	own, stop, err := operatorsTools(ctx, s.tools, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	measured := newMetrics()
+	if s.metricsAddr != "" {
+		url, stop, err := measured.serve(s.metricsAddr)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		log.Info("metrics", "at", url)
+	}
+	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
+	host := bridge.NewHost(bridge.Options{
+		Client: client, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
+		Observe: measured.observe, ObserveCall: measured.observeCall, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
+		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
+	})
 	door := signaling.NewServer(signaling.Options{
-		Host: host, RTC: rtc, Page: web.Files, ICEServers: s.iceServers, Origins: s.origins, Hosts: s.hosts,
-		OpusDecoder: s.opusDecoder, Logger: log,
+		Host: host, RTC: webrtc, Page: web.Files, ICEServers: s.iceServers, Origins: s.origins, Hosts: s.hosts,
+		Canvas: canvasPages(fetcher, chips), OpusDecoder: s.opusDecoder, Logger: log,
 	})
 	server := &http.Server{
 		Handler: door, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
@@ -90,6 +114,30 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	return errors.Join(err, server.Shutdown(ending))
 }
 
+// operatorsTools are the tools of a file, which every conversation has.
+func operatorsTools(ctx context.Context, file string, log *slog.Logger) (list func() []tools.Tool, stop func(), err error) {
+	if file == "" {
+		return nil, func() {}, nil
+	}
+	c, err := catalogue.Load(ctx, file, log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("tools: %w", err)
+	}
+	return c.Tools, func() {
+		if err := c.Close(); err != nil {
+			log.Warn("tools did not stop as they should", "err", err)
+		}
+	}, nil
+}
+
+// canvasPages is what a canvas loads.
+func canvasPages(fetcher, chips http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /canvas/image", fetcher)
+	mux.Handle("GET /canvas/chips", chips)
+	return mux
+}
+
 // startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with
 // stop; when it ends by itself, ended says why.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
@@ -110,16 +158,16 @@ func startEmulator(addr string, o emulator.Options) (url string, ended <-chan er
 }
 
 // newRTC opens the WebRTC ports on the host of addr.
-func newRTC(s settings, addr *net.TCPAddr, log *slog.Logger) (*signaling.RTC, error) {
+func newRTC(s settings, addr *net.TCPAddr, log *slog.Logger) (*rtc.API, error) {
 	at := func(port int) string { return net.JoinHostPort(addr.IP.String(), strconv.Itoa(port)) }
-	o := signaling.RTCOptions{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	o := rtc.Options{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
 	if s.udpPort == 0 {
 		o.UDPAddr = at(addr.Port)
 	}
 	if s.tcpPort != 0 {
 		o.TCPAddr = at(s.tcpPort)
 	}
-	return signaling.NewRTC(o)
+	return rtc.New(o)
 }
 
 // announce says where we are and who answers.
@@ -153,11 +201,11 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 }
 
 // checkGemini tells the operator at the start what the first caller would find out.
-func checkGemini(ctx context.Context, client *gemini.Client, backend string, log *slog.Logger) {
+func checkGemini(ctx context.Context, client *api.Client, backend string, log *slog.Logger) {
 	if backend == "emulator" {
 		return
 	}
-	if err := client.Check(ctx, gemini.DefaultModel); err != nil && ctx.Err() == nil {
+	if err := client.Check(ctx, api.DefaultModel); err != nil && ctx.Err() == nil {
 		log.Warn("Gemini does not answer as it should; calls may fail.", "err", err)
 	}
 }

@@ -107,39 +107,66 @@ func (p *program) end() {
 	p.done = nil
 }
 
-// ask opens a conversation, types something and returns everything that came until the turn was complete.
-func (p *program) ask(config string) string {
+// conversation is a client on the plain socket.
+type conversation struct {
+	t    *testing.T
+	conn *websocket.Conn
+	all  strings.Builder // what came
+}
+
+func (p *program) converse(config string) *conversation {
 	p.t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer conn.Close()
-	var all strings.Builder
-	send := func(text string) {
-		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-			p.t.Fatal(err)
-		}
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	c := &conversation{t: p.t, conn: conn}
+	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
+	return c
+}
+
+func (c *conversation) send(text string) {
+	c.t.Helper()
+	if err := c.conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		c.t.Fatal(err)
 	}
-	send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":` + config + `}}`)
-	conn.SetReadDeadline(time.Now().Add(patience))
+}
+
+func (c *conversation) say(text string) {
+	c.t.Helper()
+	c.send(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
+}
+
+// until reads until a message of a type has the text. It reports false when the conversation ends before.
+func (c *conversation) until(kind, text string) bool {
+	c.t.Helper()
 	for {
-		_, raw, err := conn.ReadMessage()
+		_, raw, err := c.conn.ReadMessage()
 		if err != nil {
-			return all.String()
+			return false
 		}
-		all.Write(raw)
+		c.all.Write(raw)
 		var m struct{ Type string }
 		if err := json.Unmarshal(raw, &m); err != nil {
-			p.t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		switch m.Type {
-		case "SETUP_COMPLETE":
-			send(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"hello"}]}}`)
-		case "TURN_COMPLETE":
-			return all.String()
+		if m.Type == kind && strings.Contains(string(raw), text) {
+			return true
 		}
 	}
+}
+
+// ask opens a conversation, types something and returns everything that came until the turn was complete.
+func (p *program) ask(config string) string {
+	p.t.Helper()
+	c := p.converse(config)
+	defer c.conn.Close()
+	if c.until("SETUP_COMPLETE", "") {
+		c.say("hello")
+		c.until("TURN_COMPLETE", "")
+	}
+	return c.all.String()
 }
 
 func TestServeWithoutAKeyTalksToTheEmulator(t *testing.T) {

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini"
-	"voxgate/media"
+	"voxgate/bridge/gemini/api"
+	"voxgate/media/opus"
 	"voxgate/signaling"
 )
 
@@ -30,11 +31,15 @@ type settings struct {
 	park        time.Duration
 	stall       time.Duration
 	maxTokens   int
-	opusDecoder media.DecoderChoice
+	recordings  string // a folder; "": nothing is recorded
+	recordAll   bool
+	metricsAddr string // "": no metrics
+	tools       string // a file; "": none but the clients' own
+	opusDecoder opus.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
-	apiKey   gemini.Secret // or an ephemeral token
-	baseURL  string        // of the backend that is used
+	apiKey   api.Secret // or an ephemeral token
+	baseURL  string     // of the backend that is used
 	vertex   bool
 	project  string // on Vertex AI
 	location string // "" is Google's default
@@ -60,8 +65,12 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
 	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
+	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
+	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
+	f.StringVar(&s.metricsAddr, "metrics-addr", "", "`host:port` of the metrics for Prometheus, at /metrics; empty: none")
+	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.Func("opus-decoder", "libopus or pion; empty: chosen by what arrives", func(v string) (err error) {
-		s.opusDecoder, err = media.ParseDecoderChoice(v)
+		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
 	})
 	return f
@@ -141,7 +150,7 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 
 // google reads what Google's own SDKs read.
 func (s *settings) google(getenv func(string) string) error {
-	s.apiKey = gemini.Secret(first(getenv, "GEMINI_API_KEY", "GOOGLE_API_KEY"))
+	s.apiKey = api.Secret(first(getenv, "GEMINI_API_KEY", "GOOGLE_API_KEY"))
 	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
 		switch v := strings.ToLower(getenv(name)); v {
 		case "":
@@ -161,7 +170,7 @@ func (s *settings) google(getenv func(string) string) error {
 	s.baseURL = getenv("GOOGLE_VERTEX_BASE_URL")
 	s.project, s.location = getenv("GOOGLE_CLOUD_PROJECT"), first(getenv, "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION")
 	if s.project == "" {
-		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", gemini.ErrNoProject)
+		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", api.ErrNoProject)
 	}
 	return nil
 }
@@ -199,8 +208,27 @@ func (s *settings) check() error {
 	if s.stall < 0 || s.stall > 0 && s.stall < time.Second {
 		return fmt.Errorf("stall: %v is less than a second, which is no silence", s.stall)
 	}
+	if err := s.checkRecordings(); err != nil {
+		return err
+	}
 	if s.maxTokens < 0 {
 		return errors.New("max-session-tokens: a number of tokens cannot be negative")
+	}
+	return nil
+}
+
+// checkRecordings finds out now what the first recording would.
+func (s *settings) checkRecordings() error {
+	if s.recordings == "" {
+		if s.recordAll {
+			return errors.New("record-all: name a folder by --recordings")
+		}
+		return nil
+	}
+	if folder, err := os.Stat(s.recordings); err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	} else if !folder.IsDir() {
+		return fmt.Errorf("recordings: %s is not a folder", s.recordings)
 	}
 	return nil
 }

@@ -19,31 +19,67 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                {"signaling", "signaling/*", "bridge", "bridge/gemini", "bridge/gemini/emulator", "media", "tools", "tools/vox", "web", "gateway/bench"},
-	"gateway/bench":          {"media"},
-	"signaling":              {"bridge", "media"},
-	"signaling/*":            {"signaling", "bridge", "media"},
-	"bridge":                 {"media", "tools", "bridge/uplink", "bridge/gemini", "bridge/gemini/setup"},
-	"bridge/uplink":          {"media", "bridge/gemini"},
-	"bridge/gemini":          {},
-	"bridge/gemini/setup":    {"bridge/gemini"},
-	"bridge/gemini/emulator": {"media", "bridge/gemini"},
-	"media":                  {},
-	"media/*":                {"media"},
-	"tools":                  {},
-	"tools/*":                {"tools", "tools/*"},
-	"web":                    {},
+	"gateway":                         {"signaling", "signaling/rtc", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "bridge/gemini/emulator/scenario", "media/opus", "tools", "tools/*", "web", "gateway/bench"},
+	"gateway/bench":                   {"media", "media/opus", "gateway/bench/*"},
+	"gateway/bench/fault":             {"media", "media/opus", "gateway/bench/harness", "gateway/bench/peer", "gateway/bench/speech"},
+	"gateway/bench/harness":           {},
+	"gateway/bench/impair":            {},
+	"gateway/bench/model":             {"media", "gateway/bench/harness", "gateway/bench/speech"},
+	"gateway/bench/network":           {"media", "gateway/bench/harness", "gateway/bench/impair", "gateway/bench/model", "gateway/bench/peer", "gateway/bench/speech"},
+	"gateway/bench/peer":              {"media", "media/opus", "media/rtpaudio", "gateway/bench/speech"},
+	"gateway/bench/speech":            {"media", "media/opus"},
+	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
+	"signaling/protocol":              {"bridge"},
+	"signaling/rtc":                   {"bridge", "media", "media/opus", "media/picture", "media/rtpaudio"},
+	"signaling/*":                     {"signaling", "bridge", "media"}, // further front doors; gateway names each that it opens
+	"bridge":                          {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/transcript", "bridge/uplink", "bridge/gemini", "bridge/gemini/api", "bridge/gemini/usage", "bridge/gemini/wire", "bridge/gemini/setup", "bridge/gemini/setup/declaration", "bridge/gemini/setup/tree"},
+	"bridge/transcript":               {"bridge/gemini/wire"},
+	"bridge/uplink":                   {"media", "media/vad", "bridge/gemini/wire"},
+	"bridge/gemini":                   {"bridge/gemini/api", "bridge/gemini/wire"},
+	"bridge/gemini/api":               {"bridge/gemini/wire"},
+	"bridge/gemini/usage":             {},
+	"bridge/gemini/wire":              {},
+	"bridge/gemini/setup":             {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup/declaration", "bridge/gemini/setup/tree", "tools"},
+	"bridge/gemini/setup/declaration": {"bridge/gemini/setup/tree", "tools"},
+	"bridge/gemini/setup/tree":        {},
+	"bridge/gemini/emulator":          {"media", "bridge/gemini/wire", "bridge/gemini/emulator/*"},
+	"bridge/gemini/emulator/live":     {},
+	"bridge/gemini/emulator/rest":     {"bridge/gemini/emulator/live"},
+	"bridge/gemini/emulator/scenario": {"bridge/gemini/emulator/live"},
+	"bridge/gemini/emulator/socket":   {"bridge/gemini/emulator/live", "bridge/gemini/emulator/scenario"},
+	"bridge/gemini/emulator/sound":    {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live"},
+	"bridge/gemini/emulator/typed":    {},
+	"media":                           {},
+	"media/mediatest":                 {"media", "media/opus"}, // imported by tests only
+	"media/opus":                      {"media"},
+	"media/picture":                   {},
+	"media/playout":                   {"media"},
+	"media/record":                    {},
+	"media/rtpaudio":                  {"media", "media/opus"},
+	"media/vad":                       {"media"},
+	"tools":                           {},
+	"tools/canvas":                    {"tools", "tools/guard"},
+	"tools/catalogue":                 {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
+	"tools/guard":                     {},
+	"tools/mcp":                       {"tools"},
+	"tools/webhook":                   {"tools", "tools/guard"},
+	"tools/*":                         {"tools"},
+	"web":                             {},
 }
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
-	"github.com/pion/webrtc/v4":    {"signaling", "gateway/bench"},
-	"github.com/pion/opus":         {"media"},
-	"gopkg.in/hraban/opus.v2":      {"media"},
-	"github.com/zaf/resample":      {"media"},
-	"google.golang.org/genai":      {"bridge/gemini", "bridge/gemini/setup"},
-	"golang.org/x/oauth2":          {"bridge/gemini"},
-	"github.com/gorilla/websocket": {"signaling", "bridge/gemini", "bridge/gemini/emulator", "gateway/bench"},
+	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench/peer"},
+	"github.com/pion/opus":                     {"media/opus"},
+	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
+	"golang.org/x/image":                       {"media/picture"},
+	"github.com/zaf/resample":                  {"media"},
+	"google.golang.org/genai":                  {"bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/setup/declaration", "bridge/gemini/setup/tree"},
+	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
+	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
+	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
+	"github.com/gorilla/websocket":             {"signaling", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "bridge/gemini/emulator/socket", "gateway/bench/model", "gateway/bench/peer"},
 }
 
 func TestImportsFollowTheMap(t *testing.T) {
@@ -91,7 +127,7 @@ func matches(pattern, pkg string) bool {
 
 // TestTheSameMessagesEverywhere compares the message types of the Go code, of PROTOCOL.md and of the page.
 func TestTheSameMessagesEverywhere(t *testing.T) {
-	code := messageTypes(t, "../signaling/message.go")
+	code := messageTypes(t, "../signaling/protocol/protocol.go")
 	protocol := readFile(t, "../signaling/PROTOCOL.md")
 	inProtocol := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {
@@ -125,7 +161,7 @@ func TestTheSameMessagesEverywhere(t *testing.T) {
 	}
 }
 
-// messageTypes are the constants type* of a file.
+// messageTypes are the constants type* and Type* of a file.
 func messageTypes(t *testing.T, file string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -135,7 +171,7 @@ func messageTypes(t *testing.T, file string) []string {
 	var names []string
 	ast.Inspect(f, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "type") || len(spec.Values) != 1 {
+		if !ok || !strings.HasPrefix(strings.ToLower(spec.Names[0].Name), "type") || len(spec.Values) != 1 {
 			return true
 		}
 		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {

@@ -1,10 +1,10 @@
-// Package media is the sound of a call: it turns RTP into PCM and PCM into RTP on the caller's clock.
+// Package media is what the rooms of a call's sound share: mono PCM, how long it lasts, and who takes it.
 //
-// A Receiver reads RTP packets, puts them in order, decodes and conceals them and writes mono PCM to a Sink. A Playout
-// takes PCM in bursts and hands it to an Output in frames of 20 ms, one at a time as the wall clock goes. The codec runs
-// at the rates of its users (Opus decodes to and encodes from 8, 12, 16, 24 or 48 kHz), so no resampler adds delay.
+// A receiver of RTP writes PCM to a Sink as the wall clock goes; a playout hands the voice of the model to an Output in
+// frames of 20 ms. The codec runs at the rates of its users (Opus decodes to and encodes from 8, 12, 16, 24 or 48 kHz), so no
+// resampler adds delay.
 //
-// The package opens no sockets and knows no signaling.
+// Neither this package nor those below it open sockets or know signaling.
 package media
 
 import (
@@ -12,9 +12,13 @@ import (
 	"time"
 )
 
-// FrameDuration is how much sound travels in one packet: the default of RFC 7587, section 6.1 ("ptime"), and of RFC 3551,
-// section 4.2.
-const FrameDuration = 20 * time.Millisecond
+const (
+	// FrameDuration is how much sound travels in one packet: the default of RFC 7587, section 6.1 ("ptime"), and of RFC 3551,
+	// section 4.2.
+	FrameDuration = 20 * time.Millisecond
+	// FadeDuration is how long sound takes to fall silent where it is cut: the shortest fade in which no click is heard.
+	FadeDuration = 5 * time.Millisecond
+)
 
 // Sink takes mono PCM. It is called by one goroutine at a time and must neither keep nor change pcm.
 type Sink interface {
@@ -22,13 +26,38 @@ type Sink interface {
 	WritePCM(pcm []int16) error
 }
 
-// samplesIn returns how many samples at rate last d, rounded down.
-func samplesIn(d time.Duration, rate int) int {
+// Frame is 20 ms of sound.
+type Frame struct {
+	PCM   []int16
+	PTS   time.Duration // when it is to be heard, on the wall clock, since the playout was made
+	Start bool          // opens a talkspurt: nothing was sent right before it
+
+	// Generation counts the flushes before it. What a client still holds of an older one is not to be heard any more.
+	Generation uint32
+
+	// Hurried says that the clock has little time for each frame: cheaper is better than late.
+	Hurried bool
+}
+
+// Output takes the frames of a playout, one goroutine at a time. WriteFrame is called with the playout locked: it must not
+// block, must not call the playout, and must not keep f.PCM.
+type Output interface {
+	// Rate is the number of samples per second, that of the playout.
+	Rate() int
+	// Lead is how far ahead of their PTS frames may be handed over. 0 means one frame every 20 ms, as RTP wants it, and
+	// silence after each talkspurt. An output with a lead (a socket whose client has its own queue, and is told to
+	// empty it when the voice is cut) gets frames early, no trailing silence and no fades.
+	Lead() time.Duration
+	WriteFrame(f Frame) error
+}
+
+// Samples returns how many samples at rate, in Hz, last d, rounded down.
+func Samples(d time.Duration, rate int) int {
 	return int(int64(d) * int64(rate) / int64(time.Second))
 }
 
-// durationOf returns how long n samples at rate last.
-func durationOf(n, rate int) time.Duration {
+// Duration returns how long n samples at rate, in Hz, last.
+func Duration(n, rate int) time.Duration {
 	return time.Duration(int64(n) * int64(time.Second) / int64(rate))
 }
 
@@ -45,19 +74,11 @@ func RMS(pcm []int16) float64 {
 	return math.Sqrt(float64(sum) / float64(len(pcm)))
 }
 
-// ToneLevel returns the share of the energy of pcm, 0 to 1, that a sine of hz accounts for (Goertzel's algorithm). Its
-// resolution is rate/len(pcm) Hz.
-func ToneLevel(pcm []int16, rate int, hz float64) float64 {
-	c := 2 * math.Cos(2*math.Pi*hz/float64(rate))
-	var s1, s2, energy float64
-	for _, x := range pcm {
-		v := float64(x)
-		energy += v * v
-		s1, s2 = v+c*s1-s2, s1
+// FadeOut writes the mirror image of last, what was heard last, to the beginning of pcm, fading: it goes on without a step.
+// They must not overlap.
+func FadeOut(pcm, last []int16) {
+	n := len(last)
+	for i := range min(n, len(pcm)) {
+		pcm[i] = int16(int(last[n-1-i]) * (n - i) / n)
 	}
-	if energy == 0 {
-		return 0
-	}
-	power := s1*s1 + s2*s2 - c*s1*s2 // of the bin; (amplitude*n/2)^2 for a pure tone
-	return min(1, 2*power/(energy*float64(len(pcm))))
 }

@@ -8,20 +8,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pion/webrtc/v4"
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/signaling/protocol"
+	"voxgate/signaling/rtc"
 )
 
 // call is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Its loop (Serve)
 // alone changes its state; the reader of the socket and pion's callbacks post to it.
 type call struct {
 	// Static.
-	server *Server
-	out    *outbox
-	posts  chan func()
-	done   chan struct{} // closed when nothing is taken from posts any more
+	server  *Server
+	out     *outbox
+	posts   chan func()
+	done    chan struct{} // closed when nothing is taken from posts any more
+	cameras rtc.Cameras   // of its peers
 
 	// Guarded by mu.
 	mu       sync.Mutex
@@ -36,35 +38,27 @@ type call struct {
 	peer       *peer       // the one in use, or connecting as the first
 	next       *peer       // connecting, replaces peer
 	offers     *rate.Limiter
-	early      []candidatePayload
-	offered    *offerPayload // came before CONNECT_GEMINI
-	pieces     [channel + 1]puzzles
+	early      []string // candidates that came before an offer
+	offered    *string  // an offer that came before CONNECT_GEMINI
+	pieces     [channel + 1]protocol.Joiner
 	mic        *bridge.Microphone // of socket audio
 	voice      *peer              // who plays the voice; nil: see voiceTo
 	voiceTo    destination
 	byRequest  bool // the client sends audio by socket, so the voice is not held for a peer
 	warnedOld  bool // of chunks and mediaChunks
 	warnedTwo  bool // of two microphones
+	warnedSeen bool // of video that cannot be looked at
 	grace      bool // the socket was lost while a data channel was about to open: it gets a moment
 	goodbyeWay way
 	closers    sync.WaitGroup // peers being closed
 }
-
-// destination is where the model's voice goes.
-type destination int
-
-const (
-	nowhere destination = iota
-	toSocket
-	held // for a peer that is connecting
-	toPeer
-)
 
 // run is the life of a client from its socket's opening to its last goroutine.
 func (c *call) run(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	line := c.socket
+	line.told = c.onRoundTrip
 	c.out.connect(socket, line)
 	running.Go(func() { line.ping(ctx) })
 	written := make(chan struct{})
@@ -86,7 +80,7 @@ func (c *call) run(ctx context.Context) {
 	c.out.close()
 	<-written
 	if p := c.peer; p != nil && p.channel != nil {
-		p.channel.below(ctx, 0, closeTimeout) // the goodbye shall arrive; if it does not, so be it
+		p.channel.Flush(ctx, closeTimeout) // the goodbye shall arrive; if it does not, so be it
 	}
 	line.goodbye(code, reason)
 	cancel(nil)
@@ -127,6 +121,18 @@ func (c *call) read(l *socketLine) {
 // lineLost is called by the outbox's writer.
 func (c *call) lineLost(l line) { c.post(func() { c.onLost(l) }) }
 
+// onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
+func (c *call) onRoundTrip(d time.Duration) {
+	select {
+	case c.posts <- func() {
+		if c.voiceTo != toPeer {
+			c.session.RoundTrip(d)
+		}
+	}:
+	default: // there will be another one
+	}
+}
+
 // onLost drops a way to the client.
 func (c *call) onLost(l line) {
 	c.out.drop(l)
@@ -139,7 +145,7 @@ func (c *call) onLost(l line) {
 			c.grace = true
 			time.AfterFunc(channelGrace, func() { c.post(func() { c.grace = false }) })
 		}
-	case *dataChannel:
+	case *rtc.Channel:
 		for _, p := range []*peer{c.peer, c.next} {
 			if p != nil && p.channel == l {
 				p.channel = nil
@@ -151,7 +157,7 @@ func (c *call) onLost(l line) {
 // gone tells whether the client can no longer be reached.
 func (c *call) gone() bool {
 	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil && (p.channel != nil || c.grace && p.wantsChannel) {
+		if p != nil && (p.channel != nil || c.grace && p.WantsChannel()) {
 			return false
 		}
 	}
@@ -173,14 +179,14 @@ func (c *call) open() (bridge.Open, error) {
 		if err != nil {
 			return bridge.Open{}, errNoRequest
 		}
-		e, err := parseEnvelope(raw)
-		if err == nil && e.Type == typeConnect {
+		m, err := protocol.Parse(raw)
+		if err == nil && m.Type == protocol.TypeConnect {
 			var wish bridge.Open
-			if wish, err = c.connect(e); err == nil {
+			if wish, err = c.connect(m); err == nil {
 				return wish, nil
 			}
 		} else if err == nil {
-			err = c.keep(e)
+			err = c.keep(m)
 		}
 		c.reply(socket, err)
 	}
@@ -189,40 +195,37 @@ func (c *call) open() (bridge.Open, error) {
 // errNoRequest is the end of a socket that never sent CONNECT_GEMINI.
 var errNoRequest = errors.New("no CONNECT_GEMINI came in time")
 
+// door is what tools are told of where our callers come from.
+const door = "web"
+
 // connect reads CONNECT_GEMINI and answers it.
-func (c *call) connect(e envelope) (bridge.Open, error) {
-	var p connectPayload
-	if len(e.Payload) > 0 {
-		if err := e.decode(&p); err != nil {
-			return bridge.Open{}, err
-		}
+func (c *call) connect(m protocol.ClientMessage) (bridge.Open, error) {
+	wish, err := m.Open()
+	if err != nil {
+		return bridge.Open{}, err
 	}
-	if len(p.InitialConfig) == 0 {
-		p.InitialConfig = []byte("{}") // everything has a default
-	}
+	wish.Origin = bridge.Origin{Door: door, Screen: true}
 	c.socket.opened = true
 	c.setups = append(c.setups, socket)
-	c.out.put(socket, typeConnected, marshal(map[string]any{
-		"protocol": protocolVersion, "iceServers": c.server.options.ICEServers,
-	}))
-	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken}, nil
+	c.out.put(socket, protocol.Connected(c.server.options.ICEServers))
+	return wish, nil
 }
 
 // keep keeps what may come before CONNECT_GEMINI.
-func (c *call) keep(e envelope) error {
-	switch e.Type {
-	case typeOffer:
-		var p offerPayload
-		if err := e.decode(&p); err != nil {
-			return err
+func (c *call) keep(m protocol.ClientMessage) error {
+	switch m.Type {
+	case protocol.TypeOffer:
+		sdp, err := m.Offer()
+		if err == nil {
+			c.offered = &sdp
 		}
-		c.offered = &p
-		return nil
-	case typeCandidate:
-		return c.onCandidate(e)
+		return err
+	case protocol.TypeCandidate:
+		return c.onCandidate(m)
 	}
 	return &bridge.Error{
-		Code: bridge.CodeNotConnected, Field: "type", Message: fmt.Sprintf("%s came before CONNECT_GEMINI, which must be first.", clip(e.Type)),
+		Code: bridge.CodeNotConnected, Field: "type",
+		Message: fmt.Sprintf("%s came before CONNECT_GEMINI, which must be first.", protocol.Clip(m.Type)),
 	}
 }
 
@@ -248,18 +251,20 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	return nil
 }
 
-// hush stops the microphones that Serve started.
+// hush stops the microphones and the cameras that Serve started. A client that takes over may have to wait for as long as
+// [rtc.Cameras.Stop] takes; nothing else does.
 func (c *call) hush() {
 	for _, p := range []*peer{c.peer, c.next} {
 		if p != nil {
-			p.mute()
+			p.Mute()
 		}
 	}
+	c.cameras.Stop()
 }
 
 // farewell tells the client why it is over, and returns the close code for the socket.
 func (c *call) farewell(err error) (code int, reason string) {
-	end := func(w way, reason string) { c.out.put(w, typeDisconnected, marshal(disconnectedPayload{reason})) }
+	end := func(w way, reason string) { c.out.put(w, protocol.Disconnected(reason)) }
 	var limit bridge.Limit
 	switch {
 	case errors.Is(err, errNoRequest):
@@ -278,7 +283,7 @@ func (c *call) farewell(err error) (code int, reason string) {
 	case errors.As(err, &limit):
 		end(channel, limit.Error())
 		return closeNormal, ""
-	case errors.Is(err, errSlow):
+	case errors.Is(err, rtc.ErrSlow):
 		return closeTryLater, err.Error()
 	}
 	failure := bridge.AsError(err)
@@ -289,7 +294,7 @@ func (c *call) farewell(err error) (code int, reason string) {
 	refused := !c.setUp
 	c.mu.Unlock()
 	if refused {
-		c.out.put(socket, typeSetupComplete, marshal(setupRefused(failure)))
+		c.out.put(socket, protocol.SetupRefused(failure))
 		c.reply(socket, failure)
 		end(socket, failure.Message)
 		return closeNormal, ""
@@ -302,139 +307,9 @@ func (c *call) farewell(err error) (code int, reason string) {
 // reply tells the client of an error, if there is one.
 func (c *call) reply(w way, err error) {
 	if err != nil {
-		c.out.put(w, typeError, marshal(errorPayloadOf(bridge.AsError(err))))
+		c.out.put(w, protocol.Error(err))
 	}
 }
 
-// steer sends the voice where it belongs now.
-func (c *call) steer() {
-	to, by := toSocket, (*peer)(nil)
-	switch p := c.peer; {
-	case p != nil && p.connected && p.voice:
-		to, by = toPeer, p
-	case c.byRequest:
-	case p != nil && p.voice || c.next != nil && c.next.voice:
-		to = held
-	}
-	if to == c.voiceTo && by == c.voice {
-		return
-	}
-	c.voiceTo, c.voice = to, by
-	switch to {
-	case toPeer:
-		c.session.Attach(by.output)
-	case toSocket:
-		c.session.Attach(&chunkOutput{out: c.out})
-	}
-	c.session.Hold(to == held)
-}
-
-// newPeer makes a peer; what pion reports of it is posted to the loop.
-func (c *call) newPeer(w way, fingerprint string) (*peer, error) {
-	pc, err := c.server.options.RTC.api.NewPeerConnection(webrtc.Configuration{})
-	if err != nil {
-		return nil, fmt.Errorf("new peer: %w", err)
-	}
-	ctx, stop := context.WithCancel(context.Background()) // until p.close
-	p := &peer{log: c.log, pc: pc, fingerprint: fingerprint, from: w, stop: stop}
-	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) { c.post(func() { c.onPeerState(p, s) }) })
-	pc.OnICECandidate(func(i *webrtc.ICECandidate) { c.post(func() { c.sendCandidate(p, i) }) })
-	pc.OnTrack(func(t *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			p.do(func() { p.receive(ctx, t, c.session, c.server.options.OpusDecoder) })
-		}
-	})
-	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
-		if dc.Label() != eventsLabel {
-			dc.Close() // each one that stays is a goroutine
-			return
-		}
-		dc.OnOpen(func() { c.post(func() { c.onChannel(p, dc) }) })
-		dc.OnClose(func() { c.post(func() { c.onChannelClosed(p, dc) }) })
-		dc.OnMessage(func(m webrtc.DataChannelMessage) {
-			if !m.IsString {
-				c.post(func() { c.reply(channel, errNotText) })
-				return
-			}
-			c.post(func() { c.onMessage(channel, m.Data) })
-		})
-	})
-	return p, nil
-}
-
-// onChannel moves the events to a data channel that has opened.
-func (c *call) onChannel(p *peer, dc *webrtc.DataChannel) {
-	if p != c.peer && p != c.next {
-		return
-	}
-	p.channel = newDataChannel(dc, p.maxMessage)
-	c.out.connect(channel, p.channel)
-}
-
-// onChannelClosed moves them back.
-func (c *call) onChannelClosed(p *peer, dc *webrtc.DataChannel) {
-	if p.channel != nil && p.channel.dc == dc {
-		c.onLost(p.channel)
-	}
-}
-
-// onPeerState follows a peer's life.
-func (c *call) onPeerState(p *peer, s webrtc.PeerConnectionState) {
-	if p != c.peer && p != c.next {
-		return
-	}
-	c.log.Debug("peer", "state", s)
-	switch s {
-	case webrtc.PeerConnectionStateConnected:
-		if p == c.next {
-			c.closePeer(c.peer)
-			c.peer, c.next = p, nil
-		}
-		p.connected = true
-		c.steer()
-	case webrtc.PeerConnectionStateFailed:
-		c.losePeer(p, "The WebRTC connection failed; the voice goes on over the WebSocket.")
-	case webrtc.PeerConnectionStateClosed:
-		c.losePeer(p, "")
-	}
-}
-
-// losePeer gives a peer up; message says why, if the client does not know.
-func (c *call) losePeer(p *peer, message string) {
-	switch p {
-	case c.peer:
-		c.peer, c.next = c.next, nil
-	case c.next:
-		c.next = nil
-	default:
-		return
-	}
-	c.closePeer(p)
-	if message != "" {
-		c.log.Info("peer lost", "was_connected", p.connected)
-		c.reply(events, &bridge.Error{Code: bridge.CodePeerFailed, Message: message})
-	}
-	c.steer()
-}
-
-// closePeer closes a peer in the background; run waits for it.
-func (c *call) closePeer(p *peer) {
-	if p.channel != nil {
-		c.out.drop(p.channel)
-		p.channel = nil
-	}
-	c.closers.Go(p.close)
-}
-
-// sendCandidate trickles one of our candidates, after the answer: the loop was busy with that when it was found.
-func (c *call) sendCandidate(p *peer, i *webrtc.ICECandidate) {
-	var payload candidatePayload
-	if i != nil {
-		init := i.ToJSON()
-		payload.Candidate, payload.SDPMLineIndex = &init.Candidate, init.SDPMLineIndex
-		if p.mid != "" {
-			payload.SDPMid = &p.mid
-		}
-	}
-	c.out.put(p.from, typeCandidate, marshal(payload))
-}
+// warn tells the client's developer.
+func (c *call) warn(message string) { c.out.put(events, protocol.Warning(message)) }

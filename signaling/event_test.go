@@ -25,109 +25,6 @@ func told(c *call, list ...bridge.Event) (texts []string, ways []way) {
 	return texts, ways
 }
 
-func TestEventsAsMessages(t *testing.T) {
-	t.Parallel()
-	at := time.UnixMilli(1_790_000_000_123)
-	for _, test := range []struct {
-		name  string
-		event bridge.Event
-		want  string // empty: nothing
-	}{
-		{
-			"state",
-			bridge.StateChange{State: bridge.StateLive},
-			`{"type":"SESSION_STATE","payload":{"state":"live"},"seq":1}`,
-		},
-		{
-			"state with a sentence",
-			bridge.StateChange{State: bridge.StateResuming, Message: "One moment."},
-			`{"type":"SESSION_STATE","payload":{"state":"resuming","message":"One moment."},"seq":1}`,
-		},
-		{"the end", bridge.StateChange{State: bridge.StateEnded}, ``},
-		{
-			"the person begins",
-			bridge.UserSpeaking{Speaking: true},
-			`{"type":"USER_SPEAKING","payload":{"speaking":true},"seq":1}`,
-		},
-		{
-			"the person stops",
-			bridge.UserSpeaking{},
-			`{"type":"USER_SPEAKING","payload":{"speaking":false},"seq":1}`,
-		},
-		{
-			"log with details",
-			bridge.Log{Level: "warn", Message: "<b>", Details: map[string]any{"n": 1}},
-			`{"type":"LOG_MESSAGE","payload":{"type":"warn","message":"<b>","details":{"n":1}},"seq":1}`,
-		},
-		{
-			"failure",
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeResumptionFailed, Message: "Forgotten."}},
-			`{"type":"GEMINI_ERROR","payload":{"message":"Forgotten.","details":{"code":"session_resumption_failed"}},"seq":1}`,
-		},
-		{
-			"busy",
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Later.", Retry: 2100 * time.Millisecond}},
-			`{"type":"GEMINI_ERROR","payload":{"message":"Later.","details":{"code":"busy","retryAfter":3}},"seq":1}`,
-		},
-		{
-			"history",
-			bridge.History{Entries: []bridge.Entry{
-				{Role: "user", Content: "Hi", Time: at},
-				{Role: "assistant", Content: "Hel", Time: at.Add(time.Second), Played: 1500 * time.Millisecond, Cut: true},
-			}},
-			`{"type":"CONTEXT","payload":{"entries":[{"role":"user","content":"Hi","timestamp":1790000000123},` +
-				`{"role":"assistant","content":"Hel","timestamp":1790000001123,"playedMs":1500,"cut":true}]},"seq":1}`,
-		},
-		{"empty history", bridge.History{}, `{"type":"CONTEXT","payload":{"entries":[]},"seq":1}`},
-		{
-			"resumed",
-			bridge.SetupComplete{SessionID: "s", Resumed: true, Received: []string{"a", "b"}},
-			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"received":["a","b"]},"seq":1}`,
-		},
-		{
-			"resumed, nothing had come",
-			bridge.SetupComplete{SessionID: "s", Resumed: true},
-			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"received":[]},"seq":1}`,
-		},
-		{
-			"fresh",
-			bridge.SetupComplete{SessionID: "s", Received: []string{"a"}},
-			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":false},"seq":1}`,
-		},
-	} {
-		var want []string
-		if test.want != "" {
-			want = []string{test.want}
-		}
-		if got, _ := told(&call{out: newOutbox()}, test.event); !slices.Equal(got, want) {
-			t.Errorf("%s:\n got %s\nwant %s", test.name, got, want)
-		}
-	}
-}
-
-func TestUsageInWordsAndNumbers(t *testing.T) {
-	t.Parallel()
-	var e bridge.Usage
-	e.Turn.Prompt, e.Turn.Response, e.Turn.Total = 80, 40, 120
-	e.Turn.PromptBy = map[string]int{"AUDIO": 70, "TEXT": 10}
-	e.Total.Prompt, e.Total.Response, e.Total.Total = 2_000, 1_400, 1_003_400
-	e.Total.Cached, e.Total.ToolUse, e.Total.Thoughts = 5, 6, 7
-	e.Total.ResponseBy = map[string]int{"AUDIO": 1_400}
-	texts, ways := told(&call{out: newOutbox()}, e)
-	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1,003,400.",` +
-		`"details":{"usage":{"total":{"inputTokens":2000,"outputTokens":1400,"totalTokens":1003400,"cachedTokens":5,"toolUseTokens":6,` +
-		`"thoughtsTokens":7,"output":{"AUDIO":1400}},"turn":{"inputTokens":80,"outputTokens":40,"totalTokens":120,` +
-		`"input":{"AUDIO":70,"TEXT":10}}}}},"seq":1}`
-	if len(texts) != 1 || texts[0] != want || ways[0] != events {
-		t.Errorf("got  %s by %v\nwant %s", texts, ways, want)
-	}
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12345678: "12,345,678"} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d is written %s", n, got)
-		}
-	}
-}
-
 func TestAnswersGoBackWhereTheRequestsCameFrom(t *testing.T) {
 	t.Parallel()
 	c := &call{out: newOutbox(), setups: []way{socket, channel}, contexts: []way{channel, socket}}
@@ -165,17 +62,22 @@ func TestEveryEventIsTold(t *testing.T) {
 		bridge.TurnComplete{},
 		bridge.ToolCall{},
 		bridge.ToolCallCancellation{},
+		bridge.ToolStatus{},
 		bridge.Log{},
 		bridge.StateChange{},
 		bridge.UserSpeaking{},
 		bridge.Usage{},
+		bridge.Latency{},
 		bridge.Failure{Err: failed},
 		bridge.History{},
 	} {
 		delete(missing, fmt.Sprintf("%T", e))
-		texts, _ := told(&call{out: newOutbox()}, e)
+		texts, ways := told(&call{out: newOutbox()}, e)
 		if len(texts) == 0 {
 			t.Errorf("%T is not told", e)
+		}
+		if slices.ContainsFunc(ways, func(w way) bool { return w != events }) {
+			t.Errorf("%T, which nobody asked for, went by %v", e, ways)
 		}
 		for _, text := range texts {
 			if !json.Valid([]byte(text)) {

@@ -20,10 +20,13 @@ import (
 	"go.uber.org/goleak"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
+	"voxgate/media/mediatest"
 	"voxgate/signaling"
+	"voxgate/signaling/rtc"
 )
 
 func TestMain(m *testing.M) {
@@ -45,19 +48,19 @@ type gateway struct {
 
 type option func(*signaling.Options, *bridge.Options)
 
-func newGateway(t *testing.T, options ...option) *gateway {
+func newGateway(t testing.TB, options ...option) *gateway {
 	t.Helper()
 	logs := &logBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
 	upstream := httptest.NewServer(model)
-	rtc, err := signaling.NewRTC(signaling.RTCOptions{UDPAddr: "127.0.0.1:0", Logger: log})
+	peers, err := rtc.New(rtc.Options{UDPAddr: "127.0.0.1:0", Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ho := bridge.Options{Client: &gemini.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
+	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
 	so := signaling.Options{
-		RTC: rtc, Page: fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, Logger: log,
+		RTC: peers, Page: fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, Logger: log,
 	}
 	for _, o := range options {
 		o(&so, &ho)
@@ -76,7 +79,7 @@ func newGateway(t *testing.T, options ...option) *gateway {
 		server.Close()
 		model.Close()
 		upstream.Close()
-		if err := rtc.Close(); err != nil {
+		if err := peers.Close(); err != nil {
 			t.Errorf("close rtc: %v", err)
 		}
 		if t.Failed() {
@@ -122,14 +125,14 @@ func (m message) String() string {
 
 // inbox is what a client got, in order.
 type inbox struct {
-	t    *testing.T
+	t    testing.TB
 	mu   sync.Mutex
 	got  []message
 	more chan struct{} // closed and replaced at every message
 	over error         // the socket's end
 }
 
-func newInbox(t *testing.T) *inbox { return &inbox{t: t, more: make(chan struct{})} }
+func newInbox(t testing.TB) *inbox { return &inbox{t: t, more: make(chan struct{})} }
 
 func (i *inbox) put(m message) {
 	i.mu.Lock()
@@ -215,7 +218,7 @@ type client struct {
 	done chan struct{}
 }
 
-func dial(t *testing.T, url string) *client {
+func dial(t testing.TB, url string) *client {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, nil)
 	if err != nil {
@@ -246,7 +249,7 @@ func dial(t *testing.T, url string) *client {
 }
 
 // connect opens a conversation and waits until it is set up.
-func connect(t *testing.T, g *gateway, config string) *client {
+func connect(t testing.TB, g *gateway, config string) *client {
 	t.Helper()
 	c := dial(t, g.url)
 	c.send("CONNECT_GEMINI", `{"initialConfig":`+config+`}`)
@@ -295,7 +298,7 @@ func (c *client) expectError(code, field string) message {
 	return m
 }
 
-func checkError(t *testing.T, m message, code, field string) {
+func checkError(t testing.TB, m message, code, field string) {
 	t.Helper()
 	var p struct {
 		Message string
@@ -356,7 +359,7 @@ func (c *client) heard(from int) []int16 {
 	return pcm
 }
 
-func chunk(t *testing.T, m message) []int16 {
+func chunk(t testing.TB, m message) []int16 {
 	t.Helper()
 	var p struct{ Data []byte }
 	if err := json.Unmarshal(m.Payload, &p); err != nil {
@@ -412,15 +415,15 @@ func brokenDialer(context.Context, string, string) (net.Conn, error) { return ni
 // toneShare is the share of hz in the voice. It is taken piece by piece: on a busy machine a sender's clock stumbles, and
 // a tone with a jump in its phase is still the tone.
 func toneShare(pcm []int16, hz float64) float64 {
-	const piece = gemini.OutputRate / 20
+	const piece = wire.OutputRate / 20
 	if len(pcm) < piece {
-		return media.ToneLevel(pcm, gemini.OutputRate, hz)
+		return mediatest.ToneLevel(pcm, wire.OutputRate, hz)
 	}
 	var share, energy float64
 	for ; len(pcm) >= piece; pcm = pcm[piece:] {
 		e := media.RMS(pcm[:piece])
 		e *= e
-		share += e * media.ToneLevel(pcm[:piece], gemini.OutputRate, hz)
+		share += e * mediatest.ToneLevel(pcm[:piece], wire.OutputRate, hz)
 		energy += e
 	}
 	return share / energy

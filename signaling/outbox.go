@@ -3,13 +3,10 @@ package signaling
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"sync"
-	"time"
-	"unicode/utf8"
 
-	"voxgate/bridge"
+	"voxgate/signaling/protocol"
+	"voxgate/signaling/rtc"
 )
 
 // way is how a message travels.
@@ -21,31 +18,17 @@ const (
 	channel            // the data channel, or the socket when it is gone
 )
 
-const (
-	// maxWaiting bounds what waits for a slow client, in bytes. Above it the client is dropped: what it would hear
-	// is seconds old.
-	maxWaiting = 4 << 20
-
-	// maxBuffered is how much the data channel may hold before we wait for it.
-	maxBuffered = 1 << 20
-
-	// slowChannel is how long the data channel may take to get below maxBuffered.
-	slowChannel = 10 * time.Second
-
-	// pieceSize is the text in one PIECE. JSON inside JSON at most doubles (every byte a quote or a backslash),
-	// which stays below 64 KiB, the message size that any peer takes (RFC 8841 section 6.1).
-	pieceSize = 16 << 10
-)
-
-var errSlow = errors.New("the client does not read fast enough")
+// maxWaiting bounds what waits for a slow client, in bytes. Above it the client is dropped: what it would hear is seconds
+// old.
+const maxWaiting = 4 << 20
 
 // line is one of the two ways to the client, as the outbox sees it.
 type line interface {
-	write(message []byte) error
-	// limit is the longest message it takes, in bytes; 0: any.
-	limit() int
-	// ready blocks until the line takes more, or ctx is done.
-	ready(ctx context.Context) error
+	Write(message []byte) error
+	// Limit is the longest message it takes, in bytes; 0: any.
+	Limit() int
+	// Ready blocks until the line takes more, ctx is done, or the client is too slow ([rtc.ErrSlow]).
+	Ready(ctx context.Context) error
 }
 
 // outbox holds what waits to go to a client. One goroutine writes, whichever way it goes, so that the last event on
@@ -71,7 +54,7 @@ type letter struct {
 func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
 
 // put queues a message. It never blocks.
-func (o *outbox) put(w way, kind string, payload []byte) {
+func (o *outbox) put(w way, m protocol.ServerMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -87,7 +70,7 @@ func (o *outbox) put(w way, kind string, payload []byte) {
 		o.seq++
 		seq = o.seq
 	}
-	text := encode(kind, payload, seq)
+	text := m.Encode(seq)
 	o.queue = append(o.queue, letter{w, text})
 	o.waiting += len(text)
 	o.signal()
@@ -121,7 +104,7 @@ func (o *outbox) next() (l letter, by line, done bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.overflow {
-		return letter{}, nil, true, errSlow
+		return letter{}, nil, true, rtc.ErrSlow
 	}
 	if len(o.queue) == 0 {
 		return letter{}, nil, o.closed, nil
@@ -130,7 +113,7 @@ func (o *outbox) next() (l letter, by line, done bool, err error) {
 	by = o.lines[channel]
 	if other := o.lines[socket]; by == nil || l.way == socket && other != nil {
 		by = other
-	} else if other != nil && by.limit() > 0 && len(l.text) > by.limit() {
+	} else if other != nil && by.Limit() > 0 && len(l.text) > by.Limit() {
 		by = other // too long for the channel
 	}
 	if by == nil {
@@ -142,7 +125,7 @@ func (o *outbox) next() (l letter, by line, done bool, err error) {
 	return l, by, false, nil
 }
 
-// run writes until the outbox is closed and empty, the client is too slow (errSlow), or ctx is done. A line that fails
+// run writes until the outbox is closed and empty, the client is too slow (rtc.ErrSlow), or ctx is done. A line that fails
 // is reported to lost and not used again.
 func (o *outbox) run(ctx context.Context, lost func(line)) error {
 	for {
@@ -161,7 +144,7 @@ func (o *outbox) run(ctx context.Context, lost func(line)) error {
 				return ctx.Err()
 			}
 		}
-		if err := o.write(ctx, by, l.text); errors.Is(err, errSlow) {
+		if err := o.write(ctx, by, l.text); errors.Is(err, rtc.ErrSlow) {
 			return err
 		} else if err != nil {
 			o.drop(by)
@@ -183,102 +166,24 @@ func (o *outbox) drop(by line) {
 
 // write sends one message, in pieces if it must be.
 func (o *outbox) write(ctx context.Context, by line, text []byte) error {
-	limit := by.limit()
+	limit := by.Limit()
 	if limit == 0 || len(text) <= limit {
-		if err := by.ready(ctx); err != nil {
+		if err := by.Ready(ctx); err != nil {
 			return err
 		}
-		return by.write(text)
+		return by.Write(text)
 	}
 	o.mu.Lock()
 	o.pieces++
-	id := strconv.FormatUint(o.pieces, 10)
+	id := o.pieces
 	o.mu.Unlock()
-	pieces := split(text, pieceSize)
-	for i, p := range pieces {
-		if err := by.ready(ctx); err != nil {
+	for piece := range protocol.Pieces(id, text) {
+		if err := by.Ready(ctx); err != nil {
 			return err
 		}
-		payload := marshal(piecePayload{ID: id, Index: i, Count: len(pieces), Data: string(p)})
-		if err := by.write(encode(typePiece, payload, 0)); err != nil {
+		if err := by.Write(piece); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// split cuts text into pieces of at most size bytes that end between two characters.
-func split(text []byte, size int) [][]byte {
-	var pieces [][]byte
-	for len(text) > size {
-		n := size
-		for n > 0 && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		pieces = append(pieces, text[:n])
-		text = text[n:]
-	}
-	return append(pieces, text)
-}
-
-type piecePayload struct {
-	ID    string `json:"id"`
-	Index int    `json:"index"`
-	Count int    `json:"count"`
-	Data  string `json:"data"`
-}
-
-const (
-	// maxPuzzles bounds the messages that may be under way in pieces at once.
-	maxPuzzles = 4
-	// maxPieces bounds the pieces of a message: the longest message in pieces of a quarter of pieceSize.
-	maxPieces = maxLarge / (pieceSize / 4)
-)
-
-// puzzles are the messages of which some pieces have come. One goroutine at a time.
-type puzzles map[string]*puzzle
-
-type puzzle struct {
-	text []byte
-	next int
-}
-
-// add takes a piece, which must be the next of its message, and returns the message when it was the last.
-func (p puzzles) add(e envelope) ([]byte, error) {
-	var piece piecePayload
-	if err := e.decode(&piece); err != nil {
-		return nil, err
-	}
-	switch {
-	case piece.ID == "":
-		return nil, badField("payload.id", "is missing")
-	case piece.Count < 1 || piece.Count > maxPieces:
-		return nil, badField("payload.count", fmt.Sprintf("is %d; 1 to %d is served", piece.Count, maxPieces))
-	}
-	z := p[piece.ID]
-	if z == nil {
-		if len(p) >= maxPuzzles {
-			return nil, &bridge.Error{
-				Code: bridge.CodeStreamLimitExceeded, Field: "payload.id",
-				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxPuzzles),
-			}
-		}
-		z = &puzzle{}
-		p[piece.ID] = z
-	}
-	if piece.Index != z.next || piece.Index >= piece.Count {
-		delete(p, piece.ID)
-		return nil, badField("payload.index", fmt.Sprintf("is %d where %d was expected; the message is dropped", piece.Index, z.next))
-	}
-	z.text = append(z.text, piece.Data...)
-	z.next++
-	if len(z.text) > maxLarge {
-		delete(p, piece.ID)
-		return nil, badField("payload.data", fmt.Sprintf("makes a message of more than %d bytes", maxLarge))
-	}
-	if z.next < piece.Count {
-		return nil, nil
-	}
-	delete(p, piece.ID)
-	return z.text, nil
 }

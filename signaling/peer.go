@@ -1,23 +1,14 @@
 package signaling
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/pion/sdp/v3"
-	"github.com/pion/webrtc/v4"
+	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
-	"voxgate/media"
+	"voxgate/signaling/protocol"
+	"voxgate/signaling/rtc"
 )
 
 const (
@@ -25,341 +16,39 @@ const (
 	// 14 connections made while a link died, one hung for 36 s.
 	connectTimeout = 10 * time.Second
 
-	// gatherWait is how long an answer waits for our own candidates. They are the addresses of a port that is open
-	// already, so they are there within a millisecond, and a client that ignores trickled ones gets them, too.
-	gatherWait = 100 * time.Millisecond
-
-	// defaultChannelMessage is the limit of a peer that names none (RFC 8841 section 6.1).
-	defaultChannelMessage = 64 << 10
-
-	// uplinkRate is what Opus is decoded to: the Live API's own rate, so nothing has to be resampled.
-	uplinkRate = 16000
-
-	// eventsLabel is the data channel that carries this protocol.
-	eventsLabel = "events"
+	// maxCandidates bounds the candidates kept for an offer.
+	maxCandidates = 64
 )
 
-// offer is what we must know of an SDP offer before pion sees it.
-type offer struct {
-	sdp         string
-	fingerprint string // of its DTLS certificate: another one is another peer
-	ufrag       string // of ICE; a new one restarts it
-	voice       bool   // an audio section on which we may send
-	channel     bool   // a section for data channels
-	maxMessage  int    // bytes, of the data channel
-}
-
-// parseOffer reads an offer and refuses what cannot be served.
-func parseOffer(text string) (offer, error) {
-	o := offer{sdp: text, maxMessage: defaultChannelMessage}
-	bad := func(problem string) (offer, error) {
-		return o, &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp " + problem}
-	}
-	if text == "" {
-		return bad("is missing or empty")
-	}
-	if len(text) > maxSDP {
-		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
-	}
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(text); err != nil {
-		return bad("cannot be read: " + err.Error())
-	}
-	if len(d.MediaDescriptions) == 0 {
-		return bad("has no media section")
-	}
-	o.fingerprint, _ = d.Attribute("fingerprint")
-	o.ufrag, _ = d.Attribute("ice-ufrag")
-	audio, opus := false, false
-	var codecs []string
-	for _, m := range d.MediaDescriptions {
-		if f, ok := m.Attribute("fingerprint"); ok && o.fingerprint == "" {
-			o.fingerprint = f
-		}
-		if u, ok := m.Attribute("ice-ufrag"); ok && o.ufrag == "" {
-			o.ufrag = u
-		}
-		switch {
-		case m.MediaName.Media == "audio" && m.MediaName.Port.Value != 0:
-			audio = true
-			names := codecNames(m)
-			if hasOpus(names) {
-				opus = true
-				_, inactive := m.Attribute("inactive")
-				_, sendonly := m.Attribute("sendonly")
-				o.voice = o.voice || !inactive && !sendonly
-			}
-			codecs = append(codecs, names...)
-		case m.MediaName.Media == "application":
-			o.channel = true
-			if s, ok := m.Attribute("max-message-size"); ok {
-				if n, err := strconv.Atoi(s); err == nil {
-					o.maxMessage = n
-				}
-				if o.maxMessage <= 0 || o.maxMessage > maxChannelMessage { // 0: any size
-					o.maxMessage = maxChannelMessage
-				}
-			}
-		}
-	}
-	if o.fingerprint == "" {
-		return bad("has no DTLS fingerprint")
-	}
-	if audio && !opus {
-		return bad("offers no codec that is served here; Opus is, and the offer has " + strings.Join(codecs, ", "))
-	}
-	return o, nil
-}
-
-// codecNames are the encodings of a media section, as "opus/48000/2"; static payload types without a name count, too.
-func codecNames(m *sdp.MediaDescription) []string {
-	static := map[string]string{"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000"} // RFC 3551 section 6
-	names := map[string]string{}
-	for _, a := range m.Attributes {
-		if a.Key == "rtpmap" {
-			if pt, name, ok := strings.Cut(a.Value, " "); ok {
-				names[pt] = name
-			}
-		}
-	}
-	var list []string
-	for _, pt := range m.MediaName.Formats {
-		name := names[pt]
-		if name == "" {
-			name = static[pt]
-		}
-		if name != "" {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-func hasOpus(names []string) bool {
-	for _, n := range names {
-		if strings.EqualFold(n, "opus/48000/2") {
-			return true
-		}
-	}
-	return false
-}
-
-// peer is a WebRTC connection to the client. The call's loop owns it; the callbacks of pion only post to that loop.
+// peer is a WebRTC connection to the client, as the call's loop sees it.
 type peer struct {
-	log          *slog.Logger
-	pc           *webrtc.PeerConnection
-	fingerprint  string
-	ufrag        string
-	from         way // where offers came from, and answers and candidates go
-	connected    bool
-	late         *time.Timer      // gives it up if it has not connected
-	voice        bool             // the offer lets us send audio
-	output       *media.RTPOutput // nil until the first offer with voice
-	channel      *dataChannel     // nil until open
-	maxMessage   int              // bytes
-	wantsChannel bool             // the offer has a section for it
-	mid          string           // of the section that carries the transport
-	stop         context.CancelFunc
-	microphone   atomic.Pointer[microphone]
-
-	mu      sync.Mutex
-	closing bool // guards running: nothing is added once it is waited for
-	running sync.WaitGroup
+	*rtc.Peer
+	from      way // where offers came from, and answers and candidates go
+	connected bool
+	late      *time.Timer  // gives it up if it has not connected
+	channel   *rtc.Channel // nil until open
 }
 
-// do runs f and has close wait for it: pion's own Close returns while a track's handler still runs.
-func (p *peer) do(f func()) {
-	p.mu.Lock()
-	ok := !p.closing
-	if ok {
-		p.running.Add(1)
-	}
-	p.mu.Unlock()
-	if ok {
-		defer p.running.Done()
-		f()
-	}
-}
-
-// microphone is a track being received.
-type microphone struct {
-	cancel   context.CancelFunc
-	done     chan struct{}
-	receiver *media.Receiver
-}
-
-// apply answers an offer, the first or a further one.
-func (p *peer) apply(o offer) (answer string, err error) {
-	bad := func(err error) (string, error) {
-		return "", &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp cannot be used: " + err.Error(), Err: err}
-	}
-	if o.voice && p.output == nil {
-		if err := p.addVoice(); err != nil {
-			return "", err
-		}
-	}
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.sdp}); err != nil {
-		return bad(err)
-	}
-	a, err := p.pc.CreateAnswer(nil)
-	if err != nil {
-		return bad(err)
-	}
-	gathered := webrtc.GatheringCompletePromise(p.pc)
-	if err := p.pc.SetLocalDescription(a); err != nil {
-		return bad(err)
-	}
-	timer := time.NewTimer(gatherWait)
-	defer timer.Stop()
-	select {
-	case <-gathered:
-	case <-timer.C:
-	}
-	p.ufrag, p.voice, p.wantsChannel, p.maxMessage = o.ufrag, o.voice, o.channel, o.maxMessage
-	local := p.pc.LocalDescription().SDP
-	p.mid = firstMid(local)
-	return wireAnswer(local, o.sdp), nil
-}
-
-// wireAnswer makes of pion's answer the one that is sent: video, which nobody looks at yet, is inactive, and refused
-// sections get what pion leaves out and aiortc insists on (allowed by RFC 8829 section 5.3.1): the offer's mid and the
-// transport of the first section that was accepted.
-func wireAnswer(answer, offer string) string {
-	var a, o sdp.SessionDescription
-	if a.UnmarshalString(answer) != nil || o.UnmarshalString(offer) != nil || len(a.MediaDescriptions) != len(o.MediaDescriptions) {
-		return answer
-	}
-	var transport []sdp.Attribute
-	for _, m := range a.MediaDescriptions {
-		if m.MediaName.Port.Value == 0 {
-			continue
-		}
-		for _, key := range []string{"ice-ufrag", "ice-pwd", "setup", "rtcp-mux"} {
-			if v, ok := m.Attribute(key); ok {
-				transport = append(transport, sdp.Attribute{Key: key, Value: v})
-			}
-		}
-		break
-	}
-	for i, m := range a.MediaDescriptions {
-		switch {
-		case m.MediaName.Port.Value == 0:
-			if mid, ok := o.MediaDescriptions[i].Attribute("mid"); ok {
-				m.Attributes = append(m.Attributes, sdp.Attribute{Key: "mid", Value: mid})
-			}
-			m.Attributes = append(append(m.Attributes, transport...), sdp.Attribute{Key: "inactive"})
-		case m.MediaName.Media == "video":
-			for j, attribute := range m.Attributes {
-				if slices.Contains([]string{"sendrecv", "sendonly", "recvonly"}, attribute.Key) {
-					m.Attributes[j].Key = "inactive"
-				}
-			}
-		}
-	}
-	b, err := a.Marshal()
-	if err != nil {
-		return answer
-	}
-	return string(b)
-}
-
-// firstMid is the media section that carries the transport: all are bundled into the first one that is accepted.
-func firstMid(text string) string {
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(text); err != nil {
-		return ""
-	}
-	for _, m := range d.MediaDescriptions {
-		if mid, ok := m.Attribute("mid"); ok && m.MediaName.Port.Value != 0 {
-			return mid
-		}
-	}
-	return ""
-}
-
-// addVoice adds the track that carries the model's voice.
-func (p *peer) addVoice() error {
-	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{
-		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2,
-	}, "voice", "voxgate")
-	if err != nil {
-		return fmt.Errorf("voice track: %w", err)
-	}
-	sender, err := p.pc.AddTrack(track)
-	if err != nil {
-		return fmt.Errorf("voice track: %w", err)
-	}
-	if p.output, err = media.NewRTPOutput(track); err != nil {
-		return fmt.Errorf("voice encoder: %w", err)
-	}
-	go p.do(func() { // somebody must read the RTCP, or reports and NACK do nothing
-		buf := make([]byte, 1500)
-		for {
-			if _, _, err := sender.Read(buf); err != nil {
+// newPeer makes a peer; what happens to it is posted to the loop.
+func (c *call) newPeer() (*peer, error) {
+	p := &peer{}
+	var err error
+	p.Peer, err = c.server.options.RTC.NewPeer(rtc.PeerOptions{
+		Session: c.session, Cameras: &c.cameras, Decoder: c.server.options.OpusDecoder, Logger: c.log,
+		Connected: func() { c.post(func() { c.onConnected(p) }) },
+		Lost:      func(failed bool) { c.post(func() { c.onPeerLost(p, failed) }) },
+		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },
+		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
+		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onChannelClosed(p, closed) }) },
+		Message: func(message []byte, isText bool) {
+			if !isText {
+				c.post(func() { c.reply(channel, errNotText) })
 				return
 			}
-		}
+			c.post(func() { c.onMessage(channel, message) })
+		},
 	})
-	return nil
-}
-
-// receive feeds a track to the session until it ends. A newer track takes over from an older one.
-func (p *peer) receive(ctx context.Context, track *webrtc.TrackRemote, s *bridge.Session, decoder media.DecoderChoice) {
-	sink, err := s.Mic(uplinkRate)
-	if err != nil {
-		p.log.Error("microphone", "err", err)
-		return
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m := &microphone{cancel: cancel, done: make(chan struct{})}
-	m.receiver = media.NewReceiver(sink, []uint8{uint8(track.PayloadType())}, decoder)
-	defer close(m.done)
-	if old := p.microphone.Swap(m); old != nil {
-		old.cancel()
-		<-old.done
-	}
-	err = m.receiver.Run(ctx, trackReader{track})
-	p.microphone.CompareAndSwap(m, nil)
-	stats := m.receiver.Stats()
-	p.log.Info("microphone track ended", "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
-		"concealed", stats.Concealed, "err", err)
-}
-
-// trackReader is the [media.RTPReader] of a track.
-type trackReader struct{ track *webrtc.TrackRemote }
-
-func (r trackReader) Read(b []byte) (int, error) {
-	n, _, err := r.track.Read(b)
-	return n, err
-}
-
-func (r trackReader) SetReadDeadline(t time.Time) error { return r.track.SetReadDeadline(t) }
-
-// addCandidate takes one of the client's candidates.
-func (p *peer) addCandidate(c candidatePayload) error {
-	if c.Candidate == nil || *c.Candidate == "" {
-		return nil // no more: nothing depends on it
-	}
-	// The place is left out: all sections are bundled, and clients that give none of it must work, too.
-	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: *c.Candidate}); err != nil {
-		return &bridge.Error{
-			Code: bridge.CodeBadOffer, Field: "payload.candidate",
-			Message: fmt.Sprintf("payload.candidate cannot be read: %v", err), Err: err,
-		}
-	}
-	return nil
-}
-
-// maxCandidates bounds the candidates kept for an offer.
-const maxCandidates = 64
-
-// mute stops the microphone for good and waits for it.
-func (p *peer) mute() {
-	p.stop()
-	if m := p.microphone.Load(); m != nil {
-		<-m.done
-	}
+	return p, err
 }
 
 // close ends the connection and waits for all that it started.
@@ -367,59 +56,187 @@ func (p *peer) close() {
 	if p.late != nil {
 		p.late.Stop()
 	}
-	p.stop()
-	p.mu.Lock()
-	p.closing = true
-	p.mu.Unlock()
-	if err := p.pc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		p.log.Debug("peer close", "err", err)
-	}
-	p.running.Wait()
+	p.Close()
 }
 
-// dataChannel is the [line] over the data channel "events".
-type dataChannel struct {
-	dc         *webrtc.DataChannel
-	maxMessage int
-	low        chan struct{}
-}
+// offerRate and offerBurst bound what a client can make us compute: an offer costs 3 ms, a candidate or audio 10 us.
+const (
+	offerRate  = rate.Limit(1)
+	offerBurst = 10
+)
 
-func newDataChannel(dc *webrtc.DataChannel, maxMessage int) *dataChannel {
-	d := &dataChannel{dc: dc, maxMessage: maxMessage, low: make(chan struct{}, 1)}
-	dc.SetBufferedAmountLowThreshold(maxBuffered / 2)
-	dc.OnBufferedAmountLow(func() {
-		select {
-		case d.low <- struct{}{}:
-		default:
-		}
-	})
-	return d
-}
-
-func (d *dataChannel) limit() int { return d.maxMessage }
-
-func (d *dataChannel) write(message []byte) error { return d.dc.SendText(string(message)) }
-
-func (d *dataChannel) ready(ctx context.Context) error { return d.below(ctx, maxBuffered, slowChannel) }
-
-// below waits until at most n bytes are buffered.
-func (d *dataChannel) below(ctx context.Context, n uint64, patience time.Duration) error {
-	if d.dc.BufferedAmount() <= n {
-		return nil
-	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for d.dc.BufferedAmount() > n {
-		if d.dc.ReadyState() != webrtc.DataChannelStateOpen {
-			return net.ErrClosed
-		}
-		select {
-		case <-d.low:
-		case <-timer.C:
-			return errSlow
-		case <-ctx.Done():
-			return ctx.Err()
+// onOffer answers an offer: for the peer there is if it comes from the same one, else for a new one that replaces it.
+func (c *call) onOffer(w way, sdp string) error {
+	if !c.offers.Allow() {
+		return &bridge.Error{
+			Code: bridge.CodeBadOffer, Field: "type",
+			Message: fmt.Sprintf("Too many offers: %d at once and %v a second are served.", offerBurst, offerRate),
 		}
 	}
+	o, err := rtc.ParseOffer(sdp)
+	if err != nil {
+		return err
+	}
+	p := c.next
+	if p == nil || !p.Made(o) {
+		p = c.peer
+	}
+	fresh := p == nil || !p.Made(o)
+	if fresh {
+		if p, err = c.newPeer(); err != nil {
+			return err
+		}
+	} else if p.Restarts(o) && w == channel {
+		// The restart cuts the path that the channel runs over before the answer can take it.
+		if c.socket == nil {
+			return &bridge.Error{
+				Code: bridge.CodeBadOffer, Field: "payload.sdp",
+				Message: "payload.sdp restarts ICE, which cuts the data channel until the answer is there: send it by WebSocket.",
+			}
+		}
+		w = socket
+	}
+	p.from = w
+	answer, err := p.Answer(o)
+	if err != nil {
+		if fresh {
+			c.closePeer(p)
+		}
+		return err
+	}
+	c.out.put(w, protocol.Answer(answer))
+	if o.Unseen != "" && !c.warnedSeen {
+		c.warnedSeen = true
+		c.warn("Video is looked at only as VP8, and the offer has " + o.Unseen + ": its video section is refused. Sound goes on.")
+	}
+	if fresh {
+		c.seat(p)
+	}
+	c.byRequest = false
+	c.steer()
+	for _, line := range c.early {
+		c.reply(w, p.AddCandidate(line))
+	}
+	c.early = nil
 	return nil
+}
+
+// seat gives a new peer its place: at once if there is none, else when it has connected.
+func (c *call) seat(p *peer) {
+	switch {
+	case c.peer == nil:
+		c.peer = p
+	case c.peer.connected:
+		if c.next != nil {
+			c.closePeer(c.next)
+		}
+		c.next = p
+	default: // the one before has not even connected
+		c.closePeer(c.peer)
+		c.peer = p
+	}
+	p.late = time.AfterFunc(connectTimeout, func() {
+		c.post(func() {
+			if !p.connected {
+				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v; the voice goes on over the WebSocket.", connectTimeout))
+			}
+		})
+	})
+}
+
+// onCandidate takes one of the client's candidates, for the newest peer. One that comes before the offer is kept.
+func (c *call) onCandidate(m protocol.ClientMessage) error {
+	line, err := m.Candidate()
+	if err != nil {
+		return err
+	}
+	p := c.next
+	if p == nil {
+		p = c.peer
+	}
+	if p != nil {
+		return p.AddCandidate(line)
+	}
+	if len(c.early) >= maxCandidates {
+		return &bridge.Error{
+			Code: bridge.CodeBadOffer, Field: "payload.candidate",
+			Message: fmt.Sprintf("More than %d candidates came before the offer.", maxCandidates),
+		}
+	}
+	c.early = append(c.early, line)
+	return nil
+}
+
+// onChannel moves the events to a data channel that has opened.
+func (c *call) onChannel(p *peer, opened *rtc.Channel) {
+	if p != c.peer && p != c.next {
+		return
+	}
+	p.channel = opened
+	c.out.connect(channel, opened)
+}
+
+// onChannelClosed moves them back.
+func (c *call) onChannelClosed(p *peer, closed *rtc.Channel) {
+	if p.channel == closed {
+		c.onLost(closed)
+	}
+}
+
+// onConnected has a peer take the place of the one before.
+func (c *call) onConnected(p *peer) {
+	if p != c.peer && p != c.next {
+		return
+	}
+	if p == c.next {
+		c.closePeer(c.peer)
+		c.peer, c.next = p, nil
+	}
+	p.connected = true
+	c.steer()
+}
+
+// onPeerLost follows the end of a peer.
+func (c *call) onPeerLost(p *peer, failed bool) {
+	message := ""
+	if failed {
+		message = "The WebRTC connection failed; the voice goes on over the WebSocket."
+	}
+	c.losePeer(p, message)
+}
+
+// losePeer gives a peer up; message says why, if the client does not know.
+func (c *call) losePeer(p *peer, message string) {
+	switch p {
+	case c.peer:
+		c.peer, c.next = c.next, nil
+	case c.next:
+		c.next = nil
+	default:
+		return
+	}
+	c.closePeer(p)
+	if message != "" {
+		c.log.Info("peer lost", "was_connected", p.connected)
+		c.reply(events, &bridge.Error{Code: bridge.CodePeerFailed, Message: message})
+	}
+	c.steer()
+}
+
+// closePeer closes a peer in the background; run waits for it.
+func (c *call) closePeer(p *peer) {
+	if p.channel != nil {
+		c.out.drop(p.channel)
+		p.channel = nil
+	}
+	c.closers.Go(p.close)
+}
+
+// sendCandidate trickles one of our candidates, after the answer: the loop was busy with that when it was found.
+func (c *call) sendCandidate(p *peer, line string, section *uint16) {
+	if line == "" {
+		c.out.put(p.from, protocol.NoMoreCandidates())
+		return
+	}
+	c.out.put(p.from, protocol.Candidate(line, p.Mid(), section))
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/signaling"
 )
 
@@ -63,6 +64,11 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
 		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
 		{"response without response", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
+		{"odd scheduling", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"scheduling":"LATER"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].scheduling"},
+		{"odd parts", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts"},
+		{"parts without pictures", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"text":"x"}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData"},
+		{"picture of another kind", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/svg+xml","data":"AA=="}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.mimeType"},
+		{"picture that is none", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
 		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "invalid_state", ""},
 		{"update without payload", `{"type":"UPDATE_CONFIG"}`, "bad_message", "payload"},
 		{"offer without sdp", `{"type":"WEBRTC_OFFER","payload":{}}`, "bad_offer", "payload.sdp"},
@@ -158,7 +164,7 @@ func TestSetupComplete(t *testing.T) {
 	if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
 		t.Fatal(err)
 	}
-	if !p.Success || p.SessionID == "" || p.Model != gemini.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed || p.ResumeToken != "" {
+	if !p.Success || p.SessionID == "" || p.Model != api.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed || p.ResumeToken != "" {
 		t.Errorf("SETUP_COMPLETE has %+v", p)
 	}
 	if p.EffectiveConfig["generationConfig"] == nil || p.EffectiveConfig["inputAudioTranscription"] == nil {
@@ -471,7 +477,7 @@ func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 	c.say(sentence(880, time.Second, 16000), 16000)
 	_, at := c.wait(c.at, "INTERRUPTED", func(m message) bool { return m.Type == "INTERRUPTED" })
 	c.at = at
-	if n := len(loud(c.heard(0))); n > 3*gemini.OutputRate {
+	if n := len(loud(c.heard(0))); n > 3*wire.OutputRate {
 		t.Errorf("%d samples of the answer came before the interruption", n)
 	}
 	c.expect("ASSISTANT_SPEAKING")

@@ -1,5 +1,5 @@
-// Package signaling is how a person reaches the gateway: the page, the JSON protocol over WebSocket and data channel,
-// and the WebRTC peer. PROTOCOL.md describes it for client authors.
+// Package signaling is how a person reaches the gateway: the page, who may connect, and the call, which speaks the JSON
+// protocol over WebSocket and data channel and decides who plays the voice. PROTOCOL.md describes it for client authors.
 package signaling
 
 import (
@@ -18,7 +18,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
-	"voxgate/media"
+	"voxgate/media/opus"
+	"voxgate/signaling/protocol"
+	"voxgate/signaling/rtc"
 )
 
 // ICEServer is a STUN or TURN server that clients are told of, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
@@ -31,12 +33,13 @@ type ICEServer struct {
 // Options make a [Server].
 type Options struct {
 	Host        *bridge.Host
-	RTC         *RTC
-	Page        fs.FS       // what is served to browsers
-	ICEServers  []ICEServer // told to clients
-	Origins     []string    // whose pages may connect, besides our own; "https://example.com"
-	Hosts       []string    // names that we are reached by, besides localhost and addresses
-	OpusDecoder media.DecoderChoice
+	RTC         *rtc.API
+	Page        fs.FS        // what is served to browsers
+	ICEServers  []ICEServer  // told to clients
+	Origins     []string     // whose pages may connect, besides our own; "https://example.com"
+	Hosts       []string     // names that we are reached by, besides localhost and addresses
+	Canvas      http.Handler // what a canvas loads, below /canvas/; nil: nothing
+	OpusDecoder opus.DecoderChoice
 	Logger      *slog.Logger
 }
 
@@ -56,7 +59,7 @@ type Server struct {
 
 // csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
-	"media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // NewServer returns a server without calls.
@@ -81,6 +84,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if websocket.IsWebSocketUpgrade(r) {
 		s.serveSocket(w, r)
+		return
+	}
+	if s.options.Canvas != nil && strings.HasPrefix(r.URL.Path, "/canvas/") { // it has a policy of its own
+		s.options.Canvas.ServeHTTP(w, r)
 		return
 	}
 	h := w.Header()
@@ -112,7 +119,7 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.allowedOrigin(r) {
-		s.options.Logger.Warn("origin refused", "origin", clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+		s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 		http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		return
 	}

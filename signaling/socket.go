@@ -3,6 +3,7 @@ package signaling
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -19,6 +20,8 @@ const (
 	silence      = 20 * time.Second
 	// writeTimeout bounds one write to the client.
 	writeTimeout = 5 * time.Second
+	// maxRead is where reading stops, in bytes: no client needs it, and a socket that got this far is closed.
+	maxRead = 16 << 20
 	// closeTimeout is how long we wait for the client's close frame after ours.
 	closeTimeout = time.Second
 )
@@ -37,7 +40,9 @@ var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text 
 // socketLine is the [line] over the WebSocket. One reader and one writer at a time.
 type socketLine struct {
 	conn   *websocket.Conn
-	opened bool // CONNECT_GEMINI has come; until then the first deadline holds
+	opened bool                          // CONNECT_GEMINI has come; until then the first deadline holds
+	pinged atomic.Int64                  // when the last ping was sent, in ns since 1970
+	told   func(roundTrip time.Duration) // by a pong, in the reader; it must not block
 }
 
 func newSocketLine(conn *websocket.Conn) *socketLine {
@@ -47,6 +52,9 @@ func newSocketLine(conn *websocket.Conn) *socketLine {
 	conn.SetPongHandler(func(string) error {
 		if !l.opened {
 			return nil // no pong buys time for the first message
+		}
+		if sent := l.pinged.Swap(0); sent != 0 && l.told != nil {
+			l.told(time.Since(time.Unix(0, sent)))
 		}
 		return conn.SetReadDeadline(time.Now().Add(silence))
 	})
@@ -72,11 +80,11 @@ func (l *socketLine) read() ([]byte, error) {
 	return raw, nil
 }
 
-func (l *socketLine) limit() int { return 0 }
+func (l *socketLine) Limit() int { return 0 }
 
-func (l *socketLine) ready(context.Context) error { return nil }
+func (l *socketLine) Ready(context.Context) error { return nil }
 
-func (l *socketLine) write(message []byte) error {
+func (l *socketLine) Write(message []byte) error {
 	l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return l.conn.WriteMessage(websocket.TextMessage, message)
 }
@@ -88,6 +96,7 @@ func (l *socketLine) ping(ctx context.Context) {
 	for {
 		select {
 		case <-t.C:
+			l.pinged.Store(time.Now().UnixNano())
 			if l.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
 				return
 			}

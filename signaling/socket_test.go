@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
 )
 
 func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
@@ -16,7 +16,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 		c.expect("AUDIO_CHUNK")
 		c.expect("TURN_COMPLETE")
 		voice := loud(c.heard(0))
-		if got := time.Duration(len(voice)) * time.Second / gemini.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {
+		if got := time.Duration(len(voice)) * time.Second / wire.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {
 			t.Errorf("rate %d: heard %v of voice, want about 1s", rate, got)
 		}
 		if level := toneShare(voice, 440); level < 0.5 {

@@ -1,26 +1,21 @@
 /** The page: buttons, sentences, transcript. Everything it knows of the gateway it knows through voxgate.js. */
+import { Canvas } from './canvas.js';
+import { nativeTools } from './native.js';
 import { connect, LiveError } from './voxgate.js';
 
 /**
  * @import { Session } from './voxgate.js'
- * @import { Tool, ToolCall, Transport, Turn } from './types.d.ts'
+ * @import { Look, ToolCall, Transport, Turn } from './types.d.ts'
  */
 
 /** @param {string} id */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const text = /** @type {HTMLInputElement} */ ($('text'));
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
-
-/** @type {Record<string, Tool>} */
-const tools = {
-  get_current_time: {
-    description: 'The date and time where the person is.',
-    run() {
-      const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-      return { time: new Date().toLocaleString('en', { dateStyle: 'full', timeStyle: 'medium' }), timeZone };
-    },
-  },
-};
+const view = /** @type {HTMLVideoElement} */ ($('view'));
+const canvas = new Canvas($('canvas'));
+canvas.onWaiting = render;
+const tools = nativeTools({ canvas, contacts: $('contacts') });
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
 const FAILED = {
@@ -47,6 +42,21 @@ const NO_MIC = {
   muted: 'You are muted. Gemini does not hear you.',
 };
 
+/** @type {Record<string, string>} */
+const SIGHT = {
+  'camera asking': 'Waiting for your camera. Allow it if the browser asks.',
+  'camera live': 'Gemini sees your camera.',
+  'camera refused': 'The camera is not allowed. Allow it in the browser and press Camera again.',
+  'camera missing': 'No camera was found.',
+  'camera failed': 'The camera is in use by another program.',
+  'camera insecure': 'The camera needs https or localhost.',
+  'screen asking': 'Choose what Gemini shall see.',
+  'screen live': 'Gemini sees your screen.',
+  'screen refused': 'The screen is not shared.',
+  'screen insecure': 'Sharing the screen needs https or localhost.',
+};
+
+const ASKS = 'Gemini asks you something.';
 const READY = 'Ready. Press the button and speak.';
 const EMULATOR = 'No Gemini key is set: a built-in emulator answers and repeats what you say.';
 
@@ -58,22 +68,31 @@ let attempt;
 let ended;
 /** The tokens of the conversation so far. */
 let tokens = 0;
+/** How long the last answer took, in milliseconds. */
+let waited = 0;
+/** @type {Map<string, string>} the titles of the tools that run */
+const running = new Map();
 
 /** @param {boolean} [mic] */
 async function start(mic = true) {
   if (attempt) return;
   const mine = (attempt = new AbortController());
   ended = undefined;
-  tokens = 0;
+  tokens = waited = 0;
+  running.clear();
   render();
   try {
     const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? 'auto');
-    const opened = await connect({ tools, mic, transport, signal: mine.signal });
+    const opened = await connect({ tools, canvas, mic, transport, signal: mine.signal });
     session = opened;
     opened.on('state', () => session === opened && render());
     opened.on('link', () => session === opened && render());
     opened.on('usage', ({ total }) => {
       tokens = total.totalTokens;
+      render();
+    });
+    opened.on('latency', ({ totalMs }) => {
+      waited = totalMs;
       render();
     });
     opened.on('turn', showTurn);
@@ -113,17 +132,22 @@ function sentence() {
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
   if (!session || session.state === 'connecting') return 'Connecting…';
-  if (session.state === 'reconnecting') return 'Reconnecting, your conversation is kept.';
+  if (session.state === 'reconnecting') {
+    const kept = session.setup?.resumeToken;
+    return kept ? 'Reconnecting, your conversation is kept.' : 'The connection is interrupted. Waiting for it to come back.';
+  }
   if (session.link.message) return session.link.message; // it makes the person wait
   if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
+  if (canvas.waiting) return ASKS;
+  for (const title of running.values()) return title;
   if (session.state === 'speaking') return 'Gemini is speaking...';
   return NO_MIC[session.mic] ?? 'Gemini is listening...';
 }
 
 function render() {
   const now = sentence();
-  const status = $('status');
-  if (status.textContent !== now) status.textContent = now; // a live region speaks at every change
+  $('status').ariaLive = now === ASKS ? 'off' : 'polite'; // the canvas has said it
+  say('status', now);
   document.body.dataset['state'] = attempt ? 'live' : 'ready';
   label($('talk'), attempt ? 'Stop' : 'Start');
   const mic = session?.mic ?? 'off';
@@ -131,9 +155,34 @@ function render() {
   mute.disabled = !session || mic === 'asking' || mic === 'insecure';
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
+  renderSight(session?.looks ?? { state: 'off' });
+  say('recording', session?.setup?.recording ? 'Recording' : '');
   const carrier = session?.transport;
-  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), tokens && `${tokens.toLocaleString('en')} tokens`];
+  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), waited && `answered in ${waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`}`,
+    tokens && `${tokens.toLocaleString('en')} tokens`];
   $('detail').textContent = session ? details.filter(Boolean).join(' · ') : '';
+}
+
+/** @param {Look} looks */
+function renderSight({ state, kind, track }) {
+  for (const name of ['camera', 'screen']) {
+    const button = /** @type {HTMLButtonElement} */ ($(name));
+    button.disabled = !session || state === 'asking';
+    button.setAttribute('aria-pressed', String(state === 'live' && kind === name));
+  }
+  const stream = /** @type {MediaStream|null} */ (view.srcObject);
+  if (stream?.getTracks()[0] !== track) view.srcObject = track ? new MediaStream([track]) : null;
+  view.hidden = !track;
+  say('sight', SIGHT[`${kind} ${state}`] ?? '');
+}
+
+/**
+ * A live region speaks at every change.
+ * @param {string} id
+ * @param {string} what
+ */
+function say(id, what) {
+  if ($(id).textContent !== what) $(id).textContent = what;
 }
 
 /**
@@ -183,6 +232,7 @@ function make(tag, className = '', content = '') {
 
 /** @type {WeakMap<Session, Map<string, HTMLElement>>} */
 const shown = new WeakMap();
+let begun = 0; // turns and calls
 
 /**
  * The element of a turn or a call: it grows outside of the log and moves into it when it is finished.
@@ -199,7 +249,10 @@ function place(id, create, final, fill) {
   all.set(id, e);
   fill(e);
   const where = final ? $('log') : $('growing');
-  if (e.parentElement !== where && e.parentElement !== $('log')) where.append(e);
+  // What was begun first stands first, though what cut it off may have been finished before it.
+  e.dataset['begun'] ??= String(++begun);
+  const next = [...where.children].find((o) => Number(/** @type {HTMLElement} */ (o).dataset['begun']) > Number(e.dataset['begun']));
+  if (e.parentElement !== where && e.parentElement !== $('log')) where.insertBefore(e, next ?? null);
   $('empty').hidden = true;
 }
 
@@ -219,13 +272,45 @@ function showTurn(turn) {
 
 /** @param {ToolCall} call */
 function showTool(call) {
-  place(`call ${call.id}`, () => make('div', 'card'), call.status !== 'running', (e) => {
-    const took = call.ms === undefined ? '' : `, ${call.ms} ms`;
-    const lines = [call.args, call.response].filter(Boolean).map((o) => make('code', '', JSON.stringify(o)));
-    e.dataset['status'] = call.status;
-    e.replaceChildren(make('span', '', `Tool ${call.name}: ${call.status}${took}`), ...lines);
+  const { id, name, title, status, ms, args, response } = call;
+  if (call.missed) offerNotification();
+  const seen = name.endsWith('_canvas_tool'); // what it is about stands on the canvas
+  if (status !== 'running') running.delete(id);
+  else if (title && !seen) running.set(id, title);
+  render();
+  place(`call ${id}`, () => make('div', 'card'), status !== 'running', (e) => {
+    const took = ms === undefined ? '' : `, ${Math.round(ms)} ms`;
+    const told = (seen ? [] : [args ?? {}, response ?? {}]).filter((o) => Object.keys(o).length);
+    const lines = told.map((o) => make('code', '', brief(JSON.stringify(o))));
+    const what = title?.replace('…', '') ?? (seen ? 'Showing canvas' : `Tool ${name}`);
+    e.dataset['status'] = response?.dismissed === true ? 'cancelled' : status;
+    e.replaceChildren(make('span', '', `${what}: ${seen ? ofCanvas(call) : status + took}`), ...lines);
   });
 }
+
+/**
+ * What became of a canvas, or of a tool's question. An input may have any id, but its value is no `true`.
+ * @param {ToolCall} call
+ */
+function ofCanvas({ id, status, response }) {
+  const question = id.startsWith('ask-') ? 'question ' : '';
+  if (status === 'running') return `${question}open`;
+  if (status === 'failed') return `${status}, ${response?.error}`;
+  if (status === 'cancelled') return question + status;
+  if (response?.dismissed === true) return `${question}put away`;
+  return [response?.shown, response?.continued].includes(true) ? 'shown' : `${question}answered`;
+}
+
+/** Offers who was missed to be called next time: the browser asks them in a gesture only. */
+function offerNotification() {
+  if (!window.Notification || Notification.permission !== 'default' || document.querySelector('#log .offer')) return;
+  const button = make('button', 'offer', 'Notify me next time');
+  button.addEventListener('click', () => Notification.requestPermission().then(() => button.remove()));
+  note('Gemini needed you while this page was in the background.').append(' ', button);
+}
+
+/** @param {string} text */
+const brief = (text) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);
 
 /** @param {any} grounding */
 function showGrounding(grounding) {
@@ -233,18 +318,25 @@ function showGrounding(grounding) {
   const found = grounding.groundingChunks?.map((/** @type {any} */ c) => c.web?.title).filter(Boolean).join(', ');
   if (searched) note(`Searched the web for ${searched}`);
   if (found) note(`Found on ${found}`);
+  if (grounding.chips) canvas.chips(grounding.chips);
 }
 
 /** @param {string} what */
 function note(what) {
-  $('log').append(make('p', 'note', what));
+  const e = make('p', 'note', what);
+  $('log').append(e);
   $('empty').hidden = true;
+  return e;
 }
 
 // --- what the person does
 
 $('talk').addEventListener('click', () => (attempt ? stop() : start()));
 mute.addEventListener('click', () => session?.mute());
+for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
+  $(name).addEventListener('click', () => session?.look($(name).ariaPressed === 'true' ? null : name));
+}
+$('screen').hidden = !navigator.mediaDevices?.getDisplayMedia; // phones have none
 
 $('type').addEventListener('submit', async (event) => {
   event.preventDefault();
@@ -260,9 +352,10 @@ document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
+  if (event.defaultPrevented) return; // by the canvas, which Esc closes first
   if (key === 'Escape') stop();
-  else if (key === 'Enter' && !repeat && !target.closest('input, button')) start();
-  else if (key.toLowerCase() === 'm' && !repeat && target !== text && !mute.disabled) session?.mute();
+  else if (key === 'Enter' && !repeat && !target.closest('input, textarea, button, a, .canvas')) start();
+  else if (key.toLowerCase() === 'm' && !repeat && !target.closest('input, textarea') && !mute.disabled) session?.mute();
 });
 
 document.addEventListener('click', () => session?.blocked && session.unblock());

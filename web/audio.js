@@ -5,6 +5,7 @@
 
 const MIC_RATE = 16_000; // what the model hears at
 const VOICE_RATE = 24_000; // what AUDIO_CHUNK carries
+const HELD_BACK = 500; // ms of a track that a browser may hold back: measured 46 to 103 on lossy links, 225 on a busy machine
 
 /** @type {MediaTrackConstraints} */
 const MIC = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
@@ -19,6 +20,7 @@ export class Voice {
   /** @type {AudioWorkletNode|undefined} */ #capture;
   /** @type {((pcm: Int16Array, rate: number) => void)|undefined} */ #onPcm;
   #queued = false;
+  #hushed = 0;
   #closed = false;
   #onVisible = () => document.hidden || this.#resume(); // a phone call may have stopped the contexts
 
@@ -157,9 +159,18 @@ export class Voice {
     return player;
   }
 
-  /** Drops what is queued. */
+  /** Drops what is queued, and mutes a track, whose buffer cannot be emptied, until the next answer or its end. */
   async flush() {
+    this.#element.muted = true;
+    clearTimeout(this.#hushed);
+    this.#hushed = setTimeout(() => this.answer(), HELD_BACK);
     (await this.#player?.catch(() => undefined))?.port.postMessage('flush');
+  }
+
+  /** Another answer begins. */
+  answer() {
+    clearTimeout(this.#hushed);
+    this.#element.muted = false;
   }
 
   /** Starts what the browser held back; works only in a gesture. */

@@ -5,5 +5,5 @@ import "embed"
 
 // Files is the served part of this directory; its root is the root of the site.
 //
-//go:embed index.html style.css app.js voxgate.js audio.js capture-worklet.js playback-worklet.js
+//go:embed index.html style.css app.js voxgate.js connection.js canvas.js elements.js native.js contacts.js audio.js sight.js capture-worklet.js playback-worklet.js
 var Files embed.FS

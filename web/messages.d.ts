@@ -15,6 +15,7 @@ declare const CLIENT_MESSAGES: readonly [
   'WEBRTC_OFFER',
   'WEBRTC_ICE_CANDIDATE',
   'PIECE',
+  'PING',
 ];
 
 declare const SERVER_MESSAGES: readonly [
@@ -25,8 +26,10 @@ declare const SERVER_MESSAGES: readonly [
   'CONTENT_MESSAGE',
   'TOOL_CALL',
   'TOOL_CALL_CANCELLATION',
+  'TOOL_STATUS',
   'INTERRUPTED',
   'TURN_COMPLETE',
+  'TURN_LATENCY',
   'ASSISTANT_SPEAKING',
   'USER_SPEAKING',
   'SESSION_STATE',
@@ -37,6 +40,7 @@ declare const SERVER_MESSAGES: readonly [
   'WEBRTC_ANSWER',
   'WEBRTC_ICE_CANDIDATE',
   'PIECE',
+  'PONG',
 ];
 
 export type ClientType = (typeof CLIENT_MESSAGES)[number];
@@ -93,7 +97,18 @@ export interface SendRealtimeInput {
 }
 
 export interface SendToolResponse {
-  toolResponse: { functionResponses: { id: string; name: string; response: object }[] };
+  toolResponse: { functionResponses: FunctionResponse[] };
+}
+
+export interface FunctionResponse {
+  id: string;
+  name: string;
+  response: object;
+  scheduling?: 'WHEN_IDLE' | 'INTERRUPT' | 'SILENT';
+  /** It is not the last answer. */
+  willContinue?: boolean;
+  /** Pictures that the model shall see with it. */
+  parts?: { inlineData: Blob64 }[];
 }
 
 // What both say.
@@ -132,6 +147,17 @@ export interface SetupComplete {
   effectiveConfig: LiveConfig;
   /** After a resume: the ids of messages that have arrived, the newest 256. */
   received?: string[];
+  /** The conversation is recorded. */
+  recording?: boolean;
+  tools?: DeclaredTool[];
+}
+
+export interface DeclaredTool {
+  name: string;
+  title?: string;
+  behavior: 'BLOCKING' | 'NON_BLOCKING';
+  scheduling?: 'WHEN_IDLE' | 'INTERRUPT' | 'SILENT';
+  where: 'client' | 'gateway';
 }
 
 export interface SetupRefused {
@@ -202,7 +228,40 @@ export interface Transcription {
 export interface FunctionCall {
   id: string;
   name: string;
-  args?: object;
+  args?: any;
+  /** Of the tool, or of the one that asks. */
+  title?: string;
+}
+
+/** Of a tool that runs in the gateway. */
+export interface ToolStatus {
+  id: string;
+  name: string;
+  title?: string;
+  status: 'running' | 'done' | 'failed' | 'cancelled';
+  ms?: number;
+  error?: string;
+}
+
+/** Milliseconds from the end of what was said to the answer. */
+export interface TurnLatency {
+  /** To the model's first audio. */
+  modelMs: number;
+  /** From there to the first frame sent. */
+  gatewayMs: number;
+  /** To the client and back, if it is known. */
+  roundTripMs?: number;
+  /** The sum: what the person waited. */
+  totalMs: number;
+}
+
+export interface Interrupted {
+  /** AUDIO_CHUNKs of an older one are void. */
+  generation: number;
+  /** What was heard of the answer's text. */
+  heard: string;
+  /** How much was heard of its voice. */
+  playedMs: number;
 }
 
 export interface LogMessage {

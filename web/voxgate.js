@@ -12,11 +12,15 @@
  * `connect` again is always safe. No dependencies, no build.
  */
 import { Voice } from './audio.js';
+import { Connection, errorOf, LiveError, lost } from './connection.js';
+import { dataURL, Sight } from './sight.js';
+
+export { LiveError };
 
 /**
- * @import { ClientMessage, ClientType, ConnectGemini, ContextEntry, FunctionCall, LiveConfig, Piece, ServerContent,
- *   ServerMessage, SessionState, SetupComplete } from './messages.d.ts'
- * @import { Events, Mic, Options, State, Tool, ToolCall, Transport, Turn } from './types.d.ts'
+ * @import { ClientMessage, ClientType, ContextEntry, FunctionCall, FunctionResponse, LiveConfig,
+ *   ServerContent, ServerMessage, SessionState, SetupComplete, ToolStatus } from './messages.d.ts'
+ * @import { CanvasAnswer, CanvasCall, Events, Look, Mic, Options, State, Tool, ToolCall, Turn } from './types.d.ts'
  */
 
 /**
@@ -25,42 +29,19 @@ import { Voice } from './audio.js';
  *   reject?: (error: LiveError) => void}} Kept
  */
 
-const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
-const SETUP_TIMEOUT = 20_000; // for SETUP_COMPLETE: Gemini may be slow, and the gateway tries more than once
-const PEER_TIMEOUT = 5_000; // for WebRTC: ICE that works is done in one
-const PEER_PAUSE = 2_000; // a "disconnected" peer often comes back by itself
-const GOODBYE_TIMEOUT = 1_000;
 const KEPT_FOR = 60_000; // how long a lost conversation is looked for: as long as gateways wait by default
-const GAP = 300; // how long an event waits for one sent before it on the other way
-const SOCKET_QUEUE = 64 * 1024; // more unsent audio than this is dropped: late speech is worth less than new speech
-const SOCKET_STALL = 6_000; // a queue that stays full as long as this is a dead connection
-const PIECE = 16 * 1024;
 const KEPT = 64; // messages; the gateway knows the newest 256 that arrived
+// For a tool that asks the person first, who may have to look for the page. Where a model waits for its tools, the gateway answers
+// for it after 10 s all the same, that the call takes longer; the result then follows as text.
+const FOREGROUND_TIMEOUT = '60s';
 const SETTLED = 10_000; // a message has arrived if the gateway was heard as long as this after it was sent
+
+const CANVAS_TOOLS = ['create_canvas_tool', 'append_to_canvas_tool', 'show_canvas_tool'];
 
 /** What may be over when the gateway is asked again. */
 const PASSING = [
   'lost', 'no_gateway', 'timeout', 'busy', 'connection_failed', 'connection_not_established', 'websocket_error', 'unknown_error',
 ];
-
-/**
- * `code` is one of PROTOCOL.md's (`refused`, `busy`, `connection_failed` …) or one of ours: `no_gateway`, `timeout`,
- * `lost`, `ended`, `replaced`, `closed`, `aborted`, `playback_failed`, `not_resumed`.
- */
-export class LiveError extends Error {
-  name = 'LiveError';
-
-  /**
-   * @param {string} code for programs
-   * @param {string} message for people
-   * @param {number} [retryAfter] seconds, where it is known when to come back
-   */
-  constructor(code, message, retryAfter) {
-    super(message);
-    this.code = code;
-    this.retryAfter = retryAfter;
-  }
-}
 
 /**
  * Opens a conversation. Resolves when both sides can speak; rejects with a LiveError, within 25 s at the latest.
@@ -74,23 +55,43 @@ export async function connect(options = {}) {
   return session;
 }
 
+/**
+ * What a tool returns so that the model sees a picture with the answer.
+ * @param {object} result
+ * @param {Blob} picture a JPEG or PNG
+ */
+export const withPicture = (result, picture) => new Pictured(result, picture);
+
+class Pictured {
+  /** @param {object} result @param {Blob} picture */
+  constructor(result, picture) {
+    this.result = result;
+    this.picture = picture;
+  }
+}
+
 export class Session {
   #options;
   #voice = new Voice();
+  #sight = new Sight();
   #ended = new AbortController();
   /** @type {State} */ #state = 'connecting';
   /** @type {Mic} */ #mic = 'off';
+  /** @type {Look} */ #looks = { state: 'off' };
   /** @type {Connection|undefined} */ #connection;
   /** @type {SetupComplete|undefined} */ #setup;
+  #generation = 0; // of the voice: what is older is void
   /** @type {Map<string, Set<Function>>} */ #listeners = new Map();
   #turns = 0;
   /** @type {Turn|undefined} */ #heard; // what the person is saying, or has said to the open answer
   /** @type {Turn|undefined} */ #answer;
-  /** @type {Map<string, {call: ToolCall, abort: AbortController}>} */ #calls = new Map();
+  /** @type {Map<string, {call: ToolCall, abort: AbortController, begun: number, answer?: FunctionResponse}>} */ #calls = new Map();
+  #serial = 0; // of questions to the person, and of progress
   /** @type {Kept[]} */ #kept = []; // in the order in which they were meant
   #messages = 0;
   /** @type {SessionState} */ #link = { state: 'dialing' };
   #muted = false;
+  #doubted = false; // nothing comes from the gateway, and it is not yet given up
   #turnOver = false; // TURN_COMPLETE came while the end of the answer is still being played
   #hide = () => this.close();
   #abort = () => this.close(aborted());
@@ -100,6 +101,7 @@ export class Session {
     this.#options = options;
     this.#voice.onIdle = () => this.#turnOver && this.#set('listening');
     this.#voice.onMicEnded = () => this.#openMic();
+    this.#sight.onEnded = () => this.look(null); // the browser's own "Stop sharing", or the camera was unplugged
     this.#voice.onBlocked = () => this.#set(this.#state);
     this.#voice.onBroken = (cause) =>
       this.#emit('error', new LiveError('playback_failed', `This browser cannot play the voice here: ${cause}`));
@@ -121,7 +123,7 @@ export class Session {
   }
 
   get state() {
-    return this.#state;
+    return this.#doubted ? 'reconnecting' : this.#state;
   }
 
   get mic() {
@@ -231,6 +233,46 @@ export class Session {
     this.#set(this.#state);
   }
 
+  /** What the model is shown. */
+  get looks() {
+    return this.#looks;
+  }
+
+  /**
+   * Shows the model the camera, the screen, or a video track; null shows nothing more. Resolves when the browser and the
+   * person have decided: `looks` tells how. Call it in a gesture, or the browser may refuse the screen.
+   * @param {'camera'|'screen'|MediaStreamTrack|null} what
+   */
+  async look(what) {
+    if (this.#state === 'closed') return;
+    if (!what) {
+      this.#sight.close();
+      this.#connection?.setVideo();
+      return this.#setLooks({ state: 'off' });
+    }
+    const kind = what instanceof MediaStreamTrack ? 'track' : what;
+    if (!navigator.mediaDevices) return this.#setLooks({ state: 'insecure', kind });
+    const before = this.#looks;
+    this.#setLooks({ ...before, state: 'asking', kind });
+    try {
+      const track = await this.#sight.open(what);
+      this.#connection?.setVideo(track);
+      this.#setLooks({ state: 'live', kind, track });
+    } catch (e) {
+      if (/** @type {Error} */ (e).name === 'AbortError') return; // by another call, which tells
+      // Who thinks better of the screen goes on with the camera.
+      const { track } = this.#sight;
+      this.#setLooks(track && before.track === track ? before : { state: refusal(e), kind });
+    }
+  }
+
+  /** @param {Look} looks */
+  #setLooks(looks) {
+    if (this.#state === 'closed') return;
+    this.#looks = looks;
+    this.#set(this.#state);
+  }
+
   /** True while the browser holds the sound back for want of a gesture. */
   get blocked() {
     return this.#voice.blocked;
@@ -254,22 +296,28 @@ export class Session {
 
   // --- the connection, and the next one when it is lost
 
-  async #dial() {
+  /** @param {WebSocket} [socket] one that is open, or about to be */
+  async #dial(socket) {
+    const url = gatewayURL(this.#options.url);
     const connection = new Connection({
-      url: gatewayURL(this.#options.url),
+      url,
+      socket: socket ?? new WebSocket(url),
       transport: this.#options.transport ?? 'auto',
       voice: this.#voice,
+      sight: this.#sight,
       hello: {
-        initialConfig: withTools(this.#options.config ?? {}, this.#options.tools ?? {}),
+        initialConfig: withTools(this.#options),
         resumable: true,
         resumeToken: this.#setup?.resumeToken,
       },
       onMessage: (m) => this.#connection === connection && this.#receive(m),
       onCarrier: () => this.#connection === connection && this.#set(this.#state),
       onWayLost: () => this.#connection === connection && this.#postAgain(),
-      onLost: (e) => this.#connection === connection && this.#lost(e),
+      onDoubt: (doubted) => this.#connection === connection && this.#doubt(doubted),
+      onLost: (e, next) => this.#connection === connection && this.#lost(e, next),
     });
     this.#connection = connection;
+    this.#generation = 0;
     const setup = await connection.open();
     if (this.#state === 'closed') throw aborted();
     this.#setup = setup;
@@ -281,9 +329,24 @@ export class Session {
     return setup;
   }
 
-  /** @param {LiveError} error */
-  async #lost(error) {
-    if (error.code !== 'lost' || !this.#setup?.resumeToken) return this.#end(error);
+  /** @param {boolean} doubted */
+  #doubt(doubted) {
+    if (doubted === this.#doubted) return;
+    this.#doubted = doubted;
+    this.#set(this.#state);
+  }
+
+  /**
+   * @param {LiveError} error
+   * @param {WebSocket} [next] another socket to the gateway
+   */
+  async #lost(error, next) {
+    this.#doubted = false;
+    if (error.code !== 'lost' || !this.#setup?.resumeToken) {
+      next?.close();
+      return this.#end(error);
+    }
+    if (next && next.readyState > WebSocket.OPEN) next = undefined;
     this.#connection = undefined;
     this.#link = { state: 'dialing' };
     for (const m of this.#kept) m.sentAt = undefined; // it may have been sent to nobody
@@ -292,10 +355,13 @@ export class Session {
     this.#set('reconnecting');
     const until = Date.now() + KEPT_FOR;
     for (let pause = 250; ; pause = Math.min(2 * pause, 5_000)) {
-      await this.#sleep(pause * (0.5 + Math.random())); // spread: a restarted gateway meets all its clients at once
-      if (this.#ended.signal.aborted) return;
+      // Spread: a restarted gateway meets all its clients at once. Who gave up the old network is alone with the new one.
+      if (!next) await this.#sleep(pause * (0.5 + Math.random()));
+      if (this.#ended.signal.aborted) return next?.close();
       try {
-        const { resumed } = await this.#dial();
+        const dialed = this.#dial(next);
+        next = undefined;
+        const { resumed } = await dialed;
         if (resumed) return;
         this.#dropCalls();
         this.#emit('error', new LiveError('not_resumed', 'The conversation could not be kept; this is a new one.'));
@@ -303,32 +369,40 @@ export class Session {
       } catch (e) {
         if (this.#ended.signal.aborted) return;
         const why = asLiveError(e);
-        const next = Date.now() + 1_000 * (why.retryAfter ?? 0);
-        if (!PASSING.includes(why.code) || next > until) return this.#end(why.code === 'no_gateway' ? error : why);
+        const earliest = Date.now() + 1_000 * (why.retryAfter ?? 0);
+        if (!PASSING.includes(why.code) || earliest > until) return this.#end(why.code === 'no_gateway' ? error : why);
       }
     }
   }
 
-  /** @param {number} ms */
+  /**
+   * Until the time is over, or there is a network again.
+   * @param {number} ms
+   */
   #sleep(ms) {
-    const { signal } = this.#ended;
+    const over = new AbortController();
     return new Promise((resolve) => {
       setTimeout(resolve, ms);
-      signal.addEventListener('abort', resolve, { once: true });
-    });
+      this.#ended.signal.addEventListener('abort', resolve, over);
+      addEventListener('online', resolve, over);
+    }).finally(() => over.abort());
   }
 
   /** @param {LiveError} why */
   #end(why) {
     if (this.#state === 'closed') return;
+    this.#doubted = false;
     removeEventListener('pagehide', this.#hide);
     this.#options.signal?.removeEventListener('abort', this.#abort);
     this.#ended.abort();
     this.#connection?.end(why);
     for (const m of this.#kept.splice(0)) m.reject?.(why);
     this.#dropCalls();
+    this.#options.canvas?.hide();
     this.#voice.close();
+    this.#sight.close();
     this.#mic = 'off';
+    this.#looks = { state: 'off' };
     this.#finish(true);
     this.#set('closed');
     this.#emit('closed', why);
@@ -344,9 +418,7 @@ export class Session {
       this.#connection?.setTrack(track);
       this.#setMic('live');
     } catch (e) {
-      const { name } = /** @type {Error} */ (e);
-      if (name === 'NotAllowedError' || name === 'SecurityError') this.#setMic('refused');
-      else this.#setMic(name === 'NotFoundError' || name === 'OverconstrainedError' ? 'missing' : 'failed');
+      this.#setMic(refusal(e));
     }
   }
 
@@ -368,13 +440,16 @@ export class Session {
         return this.#content(payload.serverContent);
       case 'ASSISTANT_SPEAKING':
         this.#turnOver = false;
+        this.#voice.answer();
         this.#answering();
         return this.#set('speaking');
       case 'AUDIO_CHUNK':
+        if (payload.generation < this.#generation) return; // it was on its way when it was cut off
         return void this.#voice.play(payload.data);
       case 'INTERRUPTED':
+        this.#generation = payload?.generation ?? 0;
         this.#voice.flush();
-        this.#finish(true);
+        this.#finish(true, payload?.heard);
         return this.#set('listening');
       case 'TURN_COMPLETE':
         this.#finish(false);
@@ -385,8 +460,14 @@ export class Session {
         return payload.toolCall.functionCalls.forEach((/** @type {FunctionCall} */ c) => this.#call(c));
       case 'TOOL_CALL_CANCELLATION':
         return this.#dropCalls(payload.toolCallCancellation.ids);
-      case 'groundingMetadata':
-        return this.#emit('grounding', payload.groundingMetadata);
+      case 'TOOL_STATUS':
+        return this.#runsInGateway(payload);
+      case 'groundingMetadata': {
+        const chips = payload.chips && new URL(payload.chips, this.#gateway);
+        return this.#emit('grounding', { ...payload.groundingMetadata, ...(chips && { chips: chips.href }) });
+      }
+      case 'TURN_LATENCY':
+        return this.#emit('latency', payload);
       case 'LOG_MESSAGE':
         if (payload.details?.usage) this.#emit('usage', payload.details.usage);
         return this.#emit('log', payload);
@@ -400,7 +481,9 @@ export class Session {
       case 'GEMINI_ERROR':
         return this.#emit('error', errorOf(payload));
       case 'SETUP_COMPLETE': // to an UPDATE_CONFIG; a refusal comes as GEMINI_ERROR, too
-        if (payload.success) this.#setup = { ...this.#setup, ...payload };
+        if (!payload.success) return;
+        this.#setup = { ...this.#setup, ...payload };
+        this.#set(this.#state);
     }
   }
 
@@ -427,10 +510,13 @@ export class Session {
     if (this.#heard && !this.#heard.final) this.#heard = this.#tell({ ...this.#heard, final: true });
   }
 
-  /** @param {boolean} interrupted */
-  #finish(interrupted) {
+  /**
+   * @param {boolean} interrupted
+   * @param {string} [heard] what the person heard of the answer
+   */
+  #finish(interrupted, heard) {
     this.#heardOut();
-    if (this.#answer) this.#tell({ ...this.#answer, final: true, interrupted });
+    if (this.#answer) this.#tell({ ...this.#answer, text: heard ?? this.#answer.text, final: true, interrupted });
     this.#heard = this.#answer = undefined;
   }
 
@@ -459,45 +545,138 @@ export class Session {
   // --- tools
 
   /** @param {FunctionCall} asked */
-  async #call({ id, name, args = {} }) {
+  async #call({ id, name, args = {}, title }) {
     const known = this.#calls.get(id);
     if (known) {
       // Asked again after a lost connection: an answer given meanwhile may not have arrived.
-      if (known.call.response) this.#respond(known.call);
+      if (known.answer) this.#respond(known.answer);
       return;
     }
-    const abort = new AbortController();
+    const { canvas, tools = {} } = this.#options;
+    const tool = Object.hasOwn(tools, name) ? tools[name] : undefined;
+    const shows = canvas && (CANVAS_TOOLS.includes(name) || id.startsWith('ask-'));
     /** @type {ToolCall} */
-    let call = { id, name, args, status: 'running' };
-    const tell = (/** @type {Partial<ToolCall>} */ change) => {
-      call = { ...call, ...change };
-      this.#calls.set(id, { call, abort });
-      this.#emit('tool', call);
-    };
-    abort.signal.addEventListener('abort', () => tell({ status: 'cancelled' }));
-    if (this.#calls.size >= 64) this.#calls.delete(this.#calls.keys().next().value ?? '');
-    tell({});
-    const start = performance.now();
+    const call = { id, name, title: title ?? tool?.title ?? this.#titleOf(name), where: 'client', args, status: 'running' };
+    const { abort: { signal }, begun } = this.#track(call);
+    const answered = new Promise((respond, reject) => tool && !tool.run && Object.assign(call, { respond, reject }));
+    answered.catch(() => {}); // nobody may wait for it
+    this.#emit('tool', call);
     /** @type {Partial<ToolCall>} */
     let outcome;
+    /** @type {FunctionResponse['parts']} */
+    let parts;
     try {
-      const tool = this.#options.tools?.[name];
-      if (!tool) throw new Error(`there is no tool ${name}`);
-      const value = (await tool.run(args, { id, signal: abort.signal })) ?? null;
-      const plain = typeof value === 'object' && value !== null && !Array.isArray(value);
-      outcome = { status: 'done', response: JSON.parse(JSON.stringify(plain ? value : { output: value })) };
+      if (!shows && !tool) throw new Error(`there is no tool ${name}`);
+      const shown = shows && this.#show({ ...call, args }, signal, call);
+      let value = await (shown || this.#run(/** @type {Tool} */ (tool), call, answered, signal));
+      if (value instanceof Pictured) {
+        const [, mimeType = '', data = ''] = /^data:([^;,]*).*?,(.*)$/.exec(await dataURL(value.picture)) ?? [];
+        parts = [{ inlineData: { mimeType, data } }];
+        value = value.result;
+      }
+      outcome = { status: 'done', response: asObject(value) };
     } catch (e) {
       outcome = { status: 'failed', response: { error: e instanceof Error ? e.message : String(e) } };
     }
-    if (abort.signal.aborted) return;
-    tell({ ...outcome, ms: Math.round(performance.now() - start) });
-    this.#respond(call);
+    if (signal.aborted) return;
+    const answer = { id, name, response: outcome.response, parts };
+    const { respond: _, reject: __, ...rest } = call;
+    this.#emit('tool', this.#track({ ...rest, ...outcome, ms: since(begun) }, answer).call);
+    this.#respond(answer);
   }
 
-  /** @param {ToolCall} call */
-  #respond({ id, name, response }) {
-    const payload = { toolResponse: { functionResponses: [{ id, name, response }] } };
-    this.#post({ type: 'SEND_TOOL_RESPONSE', payload, id: `tool ${id}`.slice(0, 128) }); // the same if asked again
+  /**
+   * @param {Tool} tool
+   * @param {ToolCall} call
+   * @param {Promise<unknown>} answered by whoever hears of the call
+   * @param {AbortSignal} signal
+   */
+  async #run(tool, call, answered, signal) {
+    const { id, name, args, title } = call;
+    /** @type {(schema: object|string, title?: string, view?: Element) => Promise<CanvasAnswer>} */
+    const ask = (schema, title, view) =>
+      this.#show({ id: `ask-${id}-${++this.#serial}`, name: 'show_canvas_tool', args: { schema }, title, view }, signal, call);
+    const confirm = async (/** @type {string} */ text, yes = 'Yes', no = 'No', about = title) => {
+      const elements = [
+        { type: 'text', value: text.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`) },
+        { type: 'button', label: yes, action: 'submit' },
+        { type: 'button', label: no, action: 'dismiss' },
+      ];
+      return (await ask({ type: 'canvas', elements }, about))['action'] === 'submit';
+    };
+    if (tool.foreground) {
+      const what = title ?? name;
+      if (document.hidden) {
+        call.missed = !notify(what);
+        const told = call.missed ? 'could not be notified' : 'was sent a notification';
+        throw new Error(`The page is in the background; the person ${told}. Ask again when they are back.`);
+      }
+      const may = tool.foreground === 'asks' || (await confirm(`Gemini wants to: ${what}`, 'Allow', 'Not now', ''));
+      if (!may) throw new Error('the person did not allow it');
+    }
+    const progress = (/** @type {unknown} */ value) => {
+      if (signal.aborted || this.#calls.get(id)?.answer) return;
+      this.#respond({ id, name, response: asObject(value), willContinue: true });
+    };
+    if (!tool.run) return answered;
+    return tool.run(args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, title, view) });
+  }
+
+  /**
+   * @param {Omit<CanvasCall, 'gateway'|'send'>} call
+   * @param {AbortSignal} signal
+   * @param {ToolCall} by
+   */
+  async #show(call, signal, by) {
+    const { canvas } = this.#options;
+    if (!canvas) throw new Error('there is no canvas to ask the person on');
+    if (signal.aborted) return { dismissed: /** @type {const} */ (true) };
+    signal.addEventListener('abort', () => canvas.hide(call.id), { once: true });
+    const send = (/** @type {object} */ answer) => this.post('SEND_REALTIME_INPUT', { text: JSON.stringify(answer) });
+    const answer = canvas.show({ ...call, gateway: this.#gateway, send });
+    if (document.hidden && !(await Promise.race([answer, undefined])) && !notify(by.title ?? 'a question')) {
+      this.#emit('tool', { ...by, missed: true });
+    }
+    return answer;
+  }
+
+  /** @param {ToolStatus} status */
+  #runsInGateway({ id, name, title = this.#titleOf(name), status, ms, error }) {
+    this.#emit('tool', this.#track({ id, name, title, where: 'gateway', status, ms, ...(error && { response: { error } }) }).call);
+  }
+
+  /** @param {string} name */
+  #titleOf(name) {
+    return this.#setup?.tools?.find((t) => t.name === name)?.title;
+  }
+
+  /**
+   * @param {ToolCall} call
+   * @param {FunctionResponse} [answer]
+   */
+  #track(call, answer) {
+    let entry = this.#calls.get(call.id);
+    if (!entry) {
+      if (this.#calls.size >= 64) this.#calls.delete(this.#calls.keys().next().value ?? '');
+      const fresh = (entry = { call, abort: new AbortController(), begun: performance.now() });
+      const cancel = () => this.#emit('tool', (fresh.call = { ...fresh.call, status: 'cancelled', ms: since(fresh.begun) }));
+      entry.abort.signal.addEventListener('abort', cancel);
+      this.#calls.set(call.id, entry);
+    }
+    return Object.assign(entry, { call, answer });
+  }
+
+  /** @param {FunctionResponse} answer */
+  #respond(answer) {
+    const { id } = answer;
+    const name = answer.willContinue ? `progress ${++this.#serial} ${id}` : `tool ${id}`; // the same if asked again
+    this.#post({ type: 'SEND_TOOL_RESPONSE', payload: { toolResponse: { functionResponses: [answer] } }, id: name.slice(0, 128) });
+  }
+
+  get #gateway() {
+    const url = new URL('.', gatewayURL(this.#options.url));
+    url.protocol = url.protocol.replace('ws', 'http');
+    return url;
   }
 
   /** @param {string[]} [ids] all if absent */
@@ -513,7 +692,7 @@ export class Session {
   #set(state) {
     this.#state = state;
     if (state !== 'speaking') this.#turnOver = false;
-    this.#emit('state', { state, mic: this.mic });
+    this.#emit('state', { state: this.state, mic: this.mic });
   }
 
   /**
@@ -532,406 +711,20 @@ export class Session {
   }
 }
 
-/**
- * One WebSocket and the peer beside it: two ways to one gateway. Used once.
- * `onLost` comes at most once, and only after `open` has resolved.
- */
-class Connection {
-  /** @type {'webrtc'|'websocket'|undefined} what carries the voice */ carrier;
-  opened = false;
-  #o;
-  /** @type {WebSocket} */ #socket;
-  /** @type {RTCPeerConnection|undefined} */ #pc;
-  /** @type {RTCDataChannel|undefined} */ #channel;
-  /** @type {RTCRtpSender|undefined} */ #sender;
-  /** @type {Promise<unknown>} */ #negotiation = Promise.resolve(); // one step after the other
-  /** @type {RTCIceCandidateInit[]} */ #waiting = []; // candidates that came before the answer
-  #candidates = 0;
-  #restarted = false;
-  /** @type {SetupComplete|undefined} */ #setup;
-  /** @type {ServerMessage|undefined} */ #fault; // a GEMINI_ERROR, until it is known whether the goodbye follows
-  #ended = false;
-  /** @type {(setup: SetupComplete) => void} */ #resolve = () => {};
-  /** @type {(error: LiveError) => void} */ #reject = () => {};
-  /** @type {Record<string, ReturnType<typeof setTimeout>|undefined>} */ #timers = {};
-  #next = 1; // the seq to be told next
-  /** @type {Map<number, ServerMessage>} */ #early = new Map();
-  /** @type {Map<string, string[]>} */ #pieces = new Map();
-  #pieceID = 0;
-  #unstalled = 0; // when the socket last had room
-
-  /**
-   * @param {{url: URL, transport: Transport, voice: Voice, hello: ConnectGemini,
-   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onWayLost: () => void,
-   *   onLost: (e: LiveError) => void}} o
-   */
-  constructor(o) {
-    this.#o = o;
-    this.#socket = new WebSocket(o.url);
-  }
-
-  /** @returns {Promise<SetupComplete>} when the model is there and the voice has a way */
-  open() {
-    const socket = this.#socket;
-    socket.onopen = () => this.#say('CONNECT_GEMINI', this.#o.hello);
-    socket.onmessage = ({ data }) => this.#read(data);
-    socket.onclose = ({ code }) => this.#socketClosed(code);
-    const silent = () => this.end(new LiveError('no_gateway', 'The gateway does not answer.'));
-    this.#after('gateway', GATEWAY_TIMEOUT, silent);
-    this.#after('setup', SETUP_TIMEOUT, () => this.end(new LiveError('timeout', 'Gemini did not answer in time.')));
-    return new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
-  }
-
-  #maybeOpen() {
-    if (this.opened || !this.#setup || !this.carrier) return;
-    this.opened = true;
-    this.#resolve(this.#setup);
-  }
-
-  /**
-   * @param {LiveError} error
-   * @param {boolean} [keepSocket]
-   */
-  end(error, keepSocket) {
-    if (this.#ended) return;
-    this.#ended = true;
-    for (const t of Object.values(this.#timers)) clearTimeout(t);
-    this.#closePeer();
-    this.#o.voice.stopCapture();
-    this.#socket.onclose = null;
-    if (!keepSocket) this.#socket.close(1000);
-    this.#reject(error);
-    if (this.opened) this.#o.onLost(error);
-  }
-
-  /**
-   * Resolves when the gateway has answered, or will not. For everybody else the connection has ended at once.
-   * @param {LiveError} why
-   */
-  async goodbye(why) {
-    const [socket, pc, channel] = [this.#socket, this.#pc, this.#channel];
-    const told = this.#say('DISCONNECT_GEMINI');
-    this.#pc = undefined;
-    this.end(why, told);
-    if (told) {
-      await new Promise((resolve) => {
-        setTimeout(resolve, GOODBYE_TIMEOUT);
-        const heard = (/** @type {MessageEvent} */ { data }) => /"GEMINI_DISCONNECTED"/.test(data) && resolve(0);
-        socket.onclose = resolve;
-        socket.onmessage = heard;
-        if (channel) channel.onmessage = heard;
-      });
-    }
-    pc?.close();
-    socket.close(1000);
-  }
-
-  // --- the two ways
-
-  /**
-   * @param {ClientType} type
-   * @param {any} [payload]
-   */
-  #say(type, payload) {
-    return this.send({ type, payload });
-  }
-
-  /**
-   * What is said goes over the channel while it is open; signalling stays with the socket.
-   * @param {ClientMessage} message
-   * @returns {boolean} false: there is no way
-   */
-  send({ type, id, payload }) {
-    if (this.#ended) return false;
-    const text = JSON.stringify({ type, id, payload });
-    const socket = this.#socket.readyState === WebSocket.OPEN ? this.#socket : undefined;
-    const channel = this.#channel?.readyState === 'open' ? this.#channel : undefined;
-    const signalling = type.startsWith('WEBRTC_') || type.endsWith('_GEMINI');
-    const fits = new TextEncoder().encode(text).length <= (this.#pc?.sctp?.maxMessageSize ?? 65536);
-    const better = this.#pc?.connectionState === 'connected' && !signalling;
-    try {
-      if (channel && fits && (better || !socket)) channel.send(text);
-      else if (socket) socket.send(text);
-      else if (channel) for (const piece of this.#cut(text)) channel.send(piece);
-      else return false;
-    } catch {
-      return false; // the channel's queue is full, which is a dead channel
-    }
-    return true;
-  }
-
-  /** @param {string} text */
-  *#cut(text) {
-    const id = String(++this.#pieceID);
-    const bytes = new TextEncoder().encode(text);
-    const parts = [];
-    for (let from = 0, to = 0; from < bytes.length; from = to) {
-      to = Math.min(from + PIECE, bytes.length);
-      while (((bytes[to] ?? 0) & 0xc0) === 0x80) to--; // not within a character
-      parts.push(new TextDecoder().decode(bytes.subarray(from, to)));
-    }
-    for (const [index, data] of parts.entries()) {
-      yield JSON.stringify({ type: 'PIECE', payload: { id, index, count: parts.length, data } });
-    }
-  }
-
-  /** @param {Piece} piece */
-  #join({ id, index, count, data }) {
-    const parts = this.#pieces.get(id) ?? [];
-    if (index !== parts.length || count > 1024) return void this.#pieces.delete(id);
-    parts.push(data);
-    this.#pieces.set(id, parts);
-    if (parts.length < count) return;
-    this.#pieces.delete(id);
-    this.#read(parts.join(''));
-  }
-
-  /** @param {unknown} data */
-  #read(data) {
-    if (this.#ended) return;
-    /** @type {ServerMessage} */
-    let message;
-    try {
-      message = JSON.parse(String(data));
-    } catch {
-      return; // not of this protocol
-    }
-    if (message.type === 'PIECE') return this.#join(message.payload);
-    if (!message.seq) return this.#receive(message);
-    if (message.seq < this.#next) return;
-    this.#early.set(message.seq, message);
-    this.#release();
-  }
-
-  /** Hands on the events that are next. Two ways can overtake each other; what one of them lost is given up soon. */
-  #release() {
-    for (let m; (m = this.#early.get(this.#next)) && !this.#ended; ) {
-      this.#early.delete(this.#next++);
-      this.#receive(m);
-    }
-    if (!this.#early.size) return this.#after('gap', 0);
-    if (this.#timers['gap']) return;
-    this.#after('gap', GAP, () => {
-      this.#next = Math.min(...this.#early.keys());
-      this.#release();
-    });
-  }
-
-  /** @param {ServerMessage} message */
-  #receive(message) {
-    const { type, payload } = message;
-    if (type !== 'GEMINI_DISCONNECTED') this.#tellFault();
-    switch (type) {
-      case 'GEMINI_CONNECTED':
-        this.#after('gateway', 0);
-        if (this.#o.transport === 'websocket') return this.#carry('websocket');
-        return this.#openPeer(payload?.iceServers ?? []);
-      case 'SETUP_COMPLETE':
-        if (this.#setup) return this.#o.onMessage(message);
-        this.#after('setup', 0);
-        if (!payload.success) {
-          return this.end(errorOf(payload.error));
-        }
-        this.#setup = payload;
-        return this.#maybeOpen();
-      case 'WEBRTC_ANSWER':
-        this.#negotiate((pc) => pc.setRemoteDescription({ type: 'answer', sdp: payload.sdp }));
-        for (const c of this.#waiting.splice(0)) this.#negotiate((pc) => pc.addIceCandidate(c));
-        return;
-      case 'WEBRTC_ICE_CANDIDATE': {
-        const c = { ...payload, candidate: payload.candidate ?? '' };
-        return this.#negotiate((pc) => (pc.remoteDescription ? pc.addIceCandidate(c) : this.#waiting.push(c)));
-      }
-      case 'GEMINI_ERROR': {
-        const code = payload.details?.code;
-        if (code === 'bad_offer' || code === 'peer_failed') this.#fallBack();
-        this.#fault = message;
-        return this.#after('fault', GAP, () => this.#tellFault());
-      }
-      case 'GEMINI_DISCONNECTED': {
-        const { reason = 'The conversation has ended.' } = payload ?? {};
-        if (this.#fault && this.#fault.payload.message === reason) return this.end(errorOf(this.#fault.payload));
-        this.#tellFault();
-        return this.end(new LiveError(reason === 'replaced' ? reason : 'ended', reason));
-      }
-      default:
-        this.#o.onMessage(message);
-    }
-  }
-
-  #tellFault() {
-    const fault = this.#fault;
-    this.#fault = undefined;
-    this.#after('fault', 0);
-    if (fault) this.#o.onMessage(fault);
-  }
-
-  /** @param {number} code */
-  #socketClosed(code) {
-    this.#after('gateway', 0);
-    if (this.#fault && code === 1011) return this.end(errorOf(this.#fault.payload));
-    this.#tellFault();
-    if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new LiveError('ended', 'The conversation has ended.'));
-    if (!this.opened) return this.end(new LiveError('no_gateway', 'The gateway cannot be reached.'));
-    this.#check();
-  }
-
-  /** Is there a way left? */
-  #check() {
-    if (this.#socket.readyState <= WebSocket.OPEN) return;
-    if (this.#channel?.readyState === 'open') {
-      const state = this.#pc?.connectionState;
-      if (state === 'connected') {
-        this.#after('peer', 0);
-        return this.#o.onWayLost();
-      }
-      if (state === 'disconnected') return this.#after('peer', PEER_PAUSE, () => this.end(lost()));
-    }
-    this.end(lost());
-  }
-
-  // --- the voice over WebRTC
-
-  /** @param {RTCIceServer[]} iceServers */
-  #openPeer(iceServers) {
-    /** @type {RTCPeerConnection} */
-    let pc;
-    try {
-      pc = new RTCPeerConnection({ iceServers, bundlePolicy: 'max-bundle' });
-    } catch {
-      return this.#fallBack(); // no WebRTC here, or an ICE server it cannot read
-    }
-    this.#pc = pc;
-    const channel = (this.#channel = pc.createDataChannel('events'));
-    channel.onmessage = ({ data }) => this.#read(data);
-    channel.onclose = () => this.#pc === pc && this.#check();
-    // sendrecv before there is a microphone: it is put in when it comes, without another offer.
-    this.#sender = pc.addTransceiver('audio', { direction: 'sendrecv' }).sender;
-    if (this.#o.voice.track) this.setTrack(this.#o.voice.track);
-    pc.ontrack = ({ track }) => this.#o.voice.playTrack(track);
-    pc.onnegotiationneeded = () =>
-      this.#negotiate(async () => {
-        await pc.setLocalDescription();
-        this.#say('WEBRTC_OFFER', { sdp: pc.localDescription?.sdp });
-      });
-    pc.onicecandidate = ({ candidate: c }) => {
-      if (c?.candidate) this.#candidates++;
-      const { candidate = null, sdpMid = null, sdpMLineIndex = null } = c?.toJSON() ?? {};
-      this.#say('WEBRTC_ICE_CANDIDATE', { candidate, sdpMid, sdpMLineIndex });
-    };
-    pc.onicegatheringstatechange = () => {
-      if (pc.iceGatheringState === 'complete' && !this.#candidates) this.#fallBack();
-    };
-    pc.onconnectionstatechange = () => this.#pc === pc && this.#peerChanged(pc.connectionState);
-    this.#after('peer', PEER_TIMEOUT, () => this.#fallBack());
-  }
-
-  /**
-   * Steps run one at a time and only on the peer they were meant for.
-   * @param {(pc: RTCPeerConnection) => unknown} step
-   */
-  #negotiate(step) {
-    const pc = this.#pc;
-    if (!pc) return;
-    this.#negotiation = this.#negotiation
-      .then(() => (this.#pc === pc ? step(pc) : undefined))
-      .catch((e) => console.debug('voxgate: negotiation', e)); // a bad candidate is no harm; a bad answer times out
-  }
-
-  /** @param {RTCPeerConnectionState} state */
-  #peerChanged(state) {
-    if (this.#socket.readyState > WebSocket.OPEN) return this.#check();
-    if (state === 'connected') {
-      this.#after('peer', 0);
-      this.#restarted = false;
-      this.#carry('webrtc');
-    } else if (state === 'disconnected') {
-      this.#after('peer', PEER_PAUSE, () => this.#restart());
-    } else if (state === 'failed') {
-      this.#restart();
-    }
-  }
-
-  /** Another network, perhaps: new candidates once, then the socket. */
-  #restart() {
-    if (this.#restarted || this.carrier !== 'webrtc') return this.#fallBack();
-    this.#restarted = true;
-    this.#pc?.restartIce();
-    this.#after('peer', PEER_TIMEOUT, () => this.#fallBack());
-  }
-
-  #fallBack() {
-    if (this.#ended || this.carrier === 'websocket') return;
-    const { opened } = this;
-    if (this.#o.transport === 'webrtc') return this.end(new LiveError('peer_failed', 'WebRTC did not connect.'));
-    this.#closePeer();
-    // A chunk of audio takes the voice to the socket; silence does, when there is no microphone to send from.
-    this.#sendAudio(new Int16Array(320), 16_000);
-    this.#carry('websocket');
-    if (opened) this.#o.onWayLost();
-  }
-
-  #closePeer() {
-    this.#after('peer', 0);
-    const pc = this.#pc;
-    this.#pc = this.#channel = this.#sender = undefined;
-    pc?.close();
-    if (pc) this.#o.voice.stopTrack();
-  }
-
-  /** @param {MediaStreamTrack} track */
-  setTrack(track) {
-    this.#sender?.replaceTrack(track).catch(() => {}); // the peer was closed meanwhile
-  }
-
-  // --- the voice over the socket
-
-  /** @param {'webrtc'|'websocket'} carrier */
-  #carry(carrier) {
-    this.carrier = carrier;
-    if (carrier === 'websocket') {
-      const { voice } = this.#o;
-      voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).catch(reportError);
-    }
-    this.#o.onCarrier();
-    this.#maybeOpen();
-  }
-
-  /**
-   * @param {Int16Array} pcm
-   * @param {number} rate
-   */
-  #sendAudio(pcm, rate) {
-    const now = performance.now();
-    if (this.#socket.bufferedAmount > SOCKET_QUEUE) {
-      if (this.#unstalled && now - this.#unstalled > SOCKET_STALL) this.end(lost());
-      return;
-    }
-    this.#unstalled = now;
-    const data = btoa(String.fromCharCode(...new Uint8Array(pcm.buffer)));
-    this.#say('SEND_REALTIME_INPUT', { audio: { mimeType: `audio/pcm;rate=${rate}`, data } });
-  }
-
-  /**
-   * Sets, or with no function clears, the one timer of a name.
-   * @param {string} name
-   * @param {number} ms
-   * @param {() => void} [f]
-   */
-  #after(name, ms, f) {
-    clearTimeout(this.#timers[name]);
-    this.#timers[name] = f && setTimeout(() => {
-      this.#timers[name] = undefined;
-      f();
-    }, ms);
-  }
-}
+/** @param {number} then */
+const since = (then) => Math.round(performance.now() - then);
 
 const aborted = () => new LiveError('aborted', 'The conversation was given up.');
-const lost = () => new LiveError('lost', 'The connection was lost.');
+
+/**
+ * Why there is no microphone, camera or screen.
+ * @param {unknown} e
+ */
+function refusal(e) {
+  const { name } = /** @type {Error} */ (e);
+  if (name === 'NotAllowedError' || name === 'SecurityError') return 'refused';
+  return name === 'NotFoundError' || name === 'OverconstrainedError' ? 'missing' : 'failed';
+}
 
 /** @param {string|URL} [url] */
 function gatewayURL(url = new URL('ws', import.meta.url)) {
@@ -941,13 +734,48 @@ function gatewayURL(url = new URL('ws', import.meta.url)) {
 }
 
 /**
- * @param {LiveConfig} config
- * @param {Record<string, Tool>} tools
+ * @param {Options} options
+ * @returns {LiveConfig}
  */
-function withTools(config, tools) {
-  const functionDeclarations = Object.entries(tools).map(([name, { run, ...rest }]) => ({ name, ...rest }));
-  if (!functionDeclarations.length) return config;
-  return { ...config, tools: [...(config['tools'] ?? []), { functionDeclarations }] };
+function withTools({ config = {}, tools = {}, canvas }) {
+  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, ...rest }]) => ({
+    name,
+    ...(foreground && { timeout: FOREGROUND_TIMEOUT }),
+    ...rest,
+  }));
+  return {
+    ...config,
+    ...(canvas && { voxgate: { canvas: true, ...config['voxgate'] } }),
+    ...(functionDeclarations.length && { tools: [...(config['tools'] ?? []), { functionDeclarations }] }),
+  };
+}
+
+/**
+ * Answers are objects.
+ * @param {unknown} value
+ */
+function asObject(value = null) {
+  const plain = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return JSON.parse(JSON.stringify(plain ? value : { output: value }));
+}
+
+/**
+ * Calls the person back to the page, if that was allowed before.
+ * @param {string} what
+ * @returns {boolean} false: it was not, or cannot be
+ */
+function notify(what) {
+  try {
+    if (Notification.permission !== 'granted') throw new Error('not allowed');
+    const n = new Notification(`Gemini: ${what}`, { body: 'Gemini needs you in the conversation.', tag: 'voxgate' });
+    n.onclick = () => {
+      window.focus();
+      n.close();
+    };
+    return true;
+  } catch {
+    return false; // Android has notifications only for service workers, old iPhones have none
+  }
 }
 
 /**
@@ -956,9 +784,6 @@ function withTools(config, tools) {
  * @param {Kept} m
  */
 const worthAsking = ({ type, answered, resolve }) => resolve || (!answered && type !== 'SEND_TOOL_RESPONSE');
-
-/** @param {import('./messages.d.ts').GeminiError} error */
-const errorOf = ({ message, details }) => new LiveError(details?.code ?? 'unknown_error', message, details?.retryAfter);
 
 /** @param {unknown} e */
 function asLiveError(e) {

@@ -8,7 +8,7 @@ import (
 	"github.com/gorilla/websocket"
 	"google.golang.org/genai"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 )
 
 // The benchmarks run over a TCP socket on loopback, ours and the SDK's one after the other.
@@ -22,7 +22,7 @@ func sdkSession(b *testing.B, base string) *genai.Session {
 	if err != nil {
 		b.Fatal(err)
 	}
-	session, err := client.Live.Connect(b.Context(), gemini.DefaultModel, nil)
+	session, err := client.Live.Connect(b.Context(), api.DefaultModel, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

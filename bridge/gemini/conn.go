@@ -3,38 +3,43 @@ package gemini
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 )
 
-// Conn is one Live connection, made by Client.Dial. One goroutine may send (SendAudio, Send) while another one
+// Conn is one Live connection, made by Dial. One goroutine may send (SendAudio, Send) while another one
 // receives (Recv). Close may be called by anybody at any time. Pings of the server are answered while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
-	key    Secret // to keep it out of what the server says
+	key    api.Secret // to keep it out of what the server says
 	closed chan struct{}
 	close  func() error
 
 	// Owned by the sender.
 	frame []byte // the audio message under construction
-	raw   []byte // its samples, little endian
 
 	// Owned by the receiver.
 	in      bytes.Buffer
-	dec     decoder
-	waiting []*ServerMessage // came with or before setupComplete
-	dead    error            // the first error that ended receiving
+	dec     *wire.Decoder
+	waiting []*wire.ServerMessage // came with or before setupComplete
+	dead    error                 // the first error that ended receiving
+
+	// Guarded by mu.
+	mu       sync.Mutex
+	followed <-chan struct{} // when it is closed, reading ends
+	unfollow func() bool     // nil while nothing is followed
 }
 
-func newConn(ws *websocket.Conn, key Secret) *Conn {
-	c := &Conn{ws: ws, key: key, closed: make(chan struct{})}
+func newConn(ws *websocket.Conn, key api.Secret) *Conn {
+	c := &Conn{ws: ws, key: key, closed: make(chan struct{}), dec: wire.NewDecoder()}
 	ws.SetReadLimit(readLimit)
 	c.close = sync.OnceValue(c.shut)
 	return c
@@ -49,7 +54,9 @@ func (c *Conn) shut() error {
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	// An error means that the peer is gone or does not read; closing is what helps then.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
-	return c.ws.Close()
+	err := c.ws.Close()
+	c.follow(context.Background())
+	return err
 }
 
 // isClosed reports whether our side has closed the connection.
@@ -65,23 +72,14 @@ func (c *Conn) isClosed() bool {
 // SendAudio sends mono samples at rate Hz; any length, of which 20 to 40 ms are recommended. It keeps nothing of pcm.
 // Time limits are those of Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
-	c.raw = c.raw[:0]
-	for _, s := range pcm {
-		c.raw = append(c.raw, byte(s), byte(uint16(s)>>8))
-	}
-	f := append(c.frame[:0], `{"realtimeInput":{"audio":{"data":"`...)
-	f = base64.StdEncoding.AppendEncode(f, c.raw)
-	f = append(f, `","mimeType":"audio/pcm;rate=`...)
-	f = strconv.AppendInt(f, int64(rate), 10)
-	f = append(f, `"}}}`...)
-	c.frame = f
-	return c.write(ctx, f)
+	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
+	return c.write(ctx, c.frame)
 }
 
 // Send sends one message. It fails after 2 s, or at ctx's deadline if that is earlier, when the peer does not read;
 // the connection is of no use then. A ctx cancelled while it runs does not stop it, Close does.
-func (c *Conn) Send(ctx context.Context, m ClientMessage) error {
-	frame, err := m.encode()
+func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
+	frame, err := m.Encode()
 	if err != nil {
 		return err
 	}
@@ -113,12 +111,16 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message. The Audio of a message is valid until the next call; all else is the caller's.
+// Recv returns the next message; SetupComplete is set in none, Dial has taken it. The Audio of a message is valid until the
+// next call. A message of nothing but audio is the same one each time, of which the next call sets Audio and AudioRate; all
+// else is the caller's.
 //
-// After a *FrameError or a *ServerError the connection goes on. Every other error is final and is returned by each
-// further call: *CloseError when the server ended it or the link was lost, ctx's error when ctx ended (which makes
+// ctx is followed until a call has another one or the connection ends, so a reader does best to use one for all calls.
+//
+// After a *wire.FrameError or a *wire.ServerError the connection goes on. Every other error is final and is returned by each
+// further call: *wire.CloseError when the server ended it or the link was lost, ctx's error when ctx ended (which makes
 // the connection unusable), net.ErrClosed after Close.
-func (c *Conn) Recv(ctx context.Context) (*ServerMessage, error) {
+func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	if len(c.waiting) > 0 {
 		m := c.waiting[0]
 		c.waiting = c.waiting[1:]
@@ -136,6 +138,7 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
 		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
 	defer cancel()
+	defer c.follow(context.Background())
 	if err := c.write(ctx, frame); err != nil {
 		// The server may have closed with a reason while we wrote, which says more than the broken pipe.
 		if !isTimeout(err) {
@@ -148,24 +151,24 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 	for {
 		m, err := c.next(ctx)
 		if err != nil {
-			if _, broken := errors.AsType[*FrameError](err); broken {
+			if _, broken := errors.AsType[*wire.FrameError](err); broken {
 				continue
 			}
 			return err
 		}
 		done := m.SetupComplete
-		if m.SetupComplete = false; !m.empty() {
+		if m.SetupComplete = false; !m.Empty() {
 			c.waiting = append(c.waiting, m)
-			c.dec.pcm = nil // m keeps it
+			c.dec = wire.NewDecoder() // m is a part of the old one, or its audio is
 		}
-		if done && ctx.Err() == nil { // else the read deadline may have been set meanwhile
+		if done {
 			return nil
 		}
 	}
 }
 
 // next reads and decodes one message.
-func (c *Conn) next(ctx context.Context) (*ServerMessage, error) {
+func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 	if c.dead != nil {
 		return nil, c.dead
 	}
@@ -174,21 +177,19 @@ func (c *Conn) next(ctx context.Context) (*ServerMessage, error) {
 	}
 	if err := c.read(ctx); err != nil {
 		c.dead = err
+		c.follow(context.Background())
 		return nil, err
 	}
-	m, err := c.dec.decode(c.in.Bytes())
-	if told, ok := errors.AsType[*ServerError](err); ok {
-		told.Message = c.key.hide(told.Message)
+	m, err := c.dec.Decode(c.in.Bytes())
+	if told, ok := errors.AsType[*wire.ServerError](err); ok {
+		told.Message = wire.OneLine(c.key.Hide(told.Message), wire.MaxReason)
 	}
 	return m, err
 }
 
 // read fills c.in with the next text or binary message; the server uses both.
 func (c *Conn) read(ctx context.Context) error {
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.ws.SetReadDeadline(time.Unix(1, 0)) })
-		defer stop()
-	}
+	c.follow(ctx)
 	if c.in.Reset(); c.in.Cap() > keepBuffer {
 		c.in = bytes.Buffer{}
 	}
@@ -206,12 +207,38 @@ func (c *Conn) read(ctx context.Context) error {
 		return ended(ctx)
 	}
 	if errors.Is(err, websocket.ErrReadLimit) {
-		return &CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
+		return &wire.CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
 	}
 	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
-		return &CloseError{Code: closed.Code, Reason: oneLine(c.key.hide(closed.Text), 123)}
+		return &wire.CloseError{Code: closed.Code, Reason: wire.OneLine(c.key.Hide(closed.Text), maxCloseReason)}
 	}
-	return &CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), err: err}
+	return &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
+}
+
+// follow has ctx end the read under way and those to come, in place of the one before. It goes on between reads, because to
+// begin it costs four allocations.
+func (c *Conn) follow(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := ctx.Done()
+	if done == c.followed {
+		return
+	}
+	if c.unfollow != nil {
+		c.unfollow()
+		c.unfollow = nil
+		_ = c.ws.SetReadDeadline(time.Time{}) // the one before may have ended after its last read
+	}
+	if c.followed = done; done == nil {
+		return
+	}
+	c.unfollow = context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.followed == done {
+			_ = c.ws.SetReadDeadline(time.Unix(1, 0))
+		}
+	})
 }
 
 func isTimeout(err error) bool {

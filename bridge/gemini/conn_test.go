@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
 )
 
 func TestSend(t *testing.T) {
@@ -42,22 +43,22 @@ func TestSend(t *testing.T) {
 			func() error { return conn.SendAudio(t.Context(), nil, 24000) },
 			`{"realtimeInput":{"audio":{"data":"","mimeType":"audio/pcm;rate=24000"}}}`,
 		},
-		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: "hi"}}), `{"realtimeInput":{"text":"hi"}}`},
-		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}}), `{"realtimeInput":{"activityStart":{}}}`},
-		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}}), `{"realtimeInput":{"activityEnd":{}}}`},
-		{send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}}), `{"realtimeInput":{"audioStreamEnd":true}}`},
+		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "hi"}}), `{"realtimeInput":{"text":"hi"}}`},
+		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}}), `{"realtimeInput":{"activityStart":{}}}`},
+		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}}), `{"realtimeInput":{"activityEnd":{}}}`},
+		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}}), `{"realtimeInput":{"audioStreamEnd":true}}`},
 		{
-			send(t, conn, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &gemini.Blob{MIMEType: "image/jpeg", Data: []byte{255}}}}),
+			send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: &wire.Blob{MIMEType: "image/jpeg", Data: []byte{255}}}}),
 			`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"/w=="}}}`,
 		},
 		{
-			send(t, conn, gemini.ClientMessage{ClientContent: &gemini.ClientContent{
-				Turns: []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"hi"}]`)}}, TurnComplete: true,
+			send(t, conn, wire.ClientMessage{ClientContent: &wire.ClientContent{
+				Turns: []wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"hi"}]`)}}, TurnComplete: true,
 			}}),
 			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"hi"}]}],"turnComplete":true}}`,
 		},
 		{
-			send(t, conn, gemini.ClientMessage{ToolResponse: &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{
+			send(t, conn, wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
 				{ID: "1", Name: "f", Response: json.RawMessage(`{"n":9007199254740993}`), Scheduling: "SILENT"},
 			}}}),
 			`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"n":9007199254740993},"scheduling":"SILENT"}]}}`,
@@ -70,14 +71,14 @@ func TestSend(t *testing.T) {
 			t.Errorf("sent %s\nwant %s", frame, c.want)
 		}
 	}
-	for _, m := range []gemini.ClientMessage{{}, {ClientContent: &gemini.ClientContent{}, RealtimeInput: &gemini.RealtimeInput{}}} {
+	for _, m := range []wire.ClientMessage{{}, {ClientContent: &wire.ClientContent{}, RealtimeInput: &wire.RealtimeInput{}}} {
 		if conn.Send(t.Context(), m) == nil {
 			t.Errorf("%+v was sent", m)
 		}
 	}
 }
 
-func send(t *testing.T, conn *gemini.Conn, m gemini.ClientMessage) func() error {
+func send(t *testing.T, conn *gemini.Conn, m wire.ClientMessage) func() error {
 	return func() error { return conn.Send(t.Context(), m) }
 }
 
@@ -110,7 +111,7 @@ func TestServerEnds(t *testing.T) {
 			conn := dial(t, tcpClient(t, live(func(_ testing.TB, ws *websocket.Conn) { c.end(ws) }).handler(t)))
 			for range 1200 { // gorilla panics at the thousandth read of a dead connection
 				_, err := conn.Recv(t.Context())
-				closed, ok := errors.AsType[*gemini.CloseError](err)
+				closed, ok := errors.AsType[*wire.CloseError](err)
 				if !ok || closed.Code != c.code || !strings.Contains(closed.Reason, c.reason) {
 					t.Fatalf("%v, want %d", err, c.code)
 				}
@@ -127,15 +128,32 @@ func TestBadMessagesDoNotEnd(t *testing.T) {
 		untilGone(t, ws)
 	}).handler(t)))
 	_, err := conn.Recv(t.Context())
-	if _, ok := errors.AsType[*gemini.FrameError](err); !ok {
+	if _, ok := errors.AsType[*wire.FrameError](err); !ok {
 		t.Errorf("%v, want a FrameError", err)
 	}
 	_, err = conn.Recv(t.Context())
-	if told, ok := errors.AsType[*gemini.ServerError](err); !ok || told.Code != 429 || strings.Contains(err.Error(), testKey) {
+	if told, ok := errors.AsType[*wire.ServerError](err); !ok || told.Code != 429 || strings.Contains(err.Error(), testKey) {
 		t.Errorf("%v, want a ServerError", err)
 	}
 	if m, err := conn.Recv(t.Context()); err != nil || !m.Content.TurnComplete {
 		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// TestErrorsHideTheKey: a server that echoes the key may be cut in its middle, and the rest of it must not be left.
+func TestErrorsHideTheKey(t *testing.T) {
+	for before := range 400 {
+		said := strings.Repeat("x", before) + "\n" + testKey + " is no key"
+		conn := dial(t, pipeClient(t, live(func(t testing.TB, ws *websocket.Conn) {
+			_ = ws.WriteJSON(map[string]any{"error": map[string]any{"code": 400, "message": said}})
+			untilGone(t, ws)
+		}).handler(t)))
+		_, err := conn.Recv(t.Context())
+		told, ok := errors.AsType[*wire.ServerError](err)
+		if !ok || strings.Contains(told.Message, testKey[:8]) || strings.Contains(told.Message, "\n") || len(told.Message) > wire.MaxReason+len("…") {
+			t.Fatalf("the key after %d bytes: %v", before, err)
+		}
+		_ = conn.Close()
 	}
 }
 
@@ -163,7 +181,7 @@ func TestContextDeadlineBoundsSend(t *testing.T) {
 		if err := conn.SendAudio(ctx, make([]int16, 320), 16000); err == nil || time.Since(start) != 300*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
-		if err := conn.Send(ctx, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: "x"}}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "x"}}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v with a context that is over", err)
 		}
 	})
@@ -244,23 +262,71 @@ func TestPingsAreAnswered(t *testing.T) {
 	<-received
 }
 
-// TestAudioIsOverwritten documents who owns the samples.
+// TestContextOfACallIsItsOwn: a context that ends when its call has returned does not end the next one.
+func TestContextOfACallIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		speak := make(chan struct{})
+		conn := dial(t, pipeClient(t, live(func(_ testing.TB, ws *websocket.Conn) {
+			for range speak {
+				_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"x":1}`))
+			}
+			untilGone(t, ws)
+		}).handler(t)))
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			for range 2 {
+				go func() { time.Sleep(time.Second); speak <- struct{}{} }()
+				if _, err := conn.Recv(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cancel()
+			synctest.Wait()
+		}
+		close(speak)
+		first, cancelFirst := context.WithCancel(t.Context())
+		cancelFirst()
+		if _, err := conn.Recv(first); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v with a context that is over", err)
+		}
+		second, cancelSecond := context.WithTimeout(t.Context(), time.Second)
+		defer cancelSecond()
+		start := time.Now()
+		if _, err := conn.Recv(second); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// TestAudioIsOverwritten documents who owns what.
 func TestAudioIsOverwritten(t *testing.T) {
-	message := func(sample byte) []byte {
+	message := func(sample byte, more string) []byte {
 		data := base64.StdEncoding.EncodeToString([]byte{sample, 0, sample, 0})
-		return []byte(`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + data + `"}}]}}}`)
+		return []byte(`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + data + `"}}]}` + more + `}}`)
 	}
-	conn := dial(t, tcpClient(t, live(func(t testing.TB, ws *websocket.Conn) {
-		_ = ws.WriteMessage(websocket.BinaryMessage, message(1))
-		_ = ws.WriteMessage(websocket.BinaryMessage, message(2))
+	conn := dial(t, tcpClient(t, script(func(t testing.TB, ws *websocket.Conn) {
+		for _, m := range [][]byte{
+			message(1, ""), []byte(`{"setupComplete":{}}`), message(2, ""), message(3, `,"outputTranscription":{"text":"three"}`), message(4, ""),
+		} {
+			_ = ws.WriteMessage(websocket.BinaryMessage, m)
+		}
 		untilGone(t, ws)
 	}).handler(t)))
-	first, err := conn.Recv(t.Context())
-	if err != nil || first.Content.Audio[0] != 1 || first.Content.AudioRate != 24000 || first.Content.Fields != nil {
-		t.Fatalf("%+v, %v", first, err)
+	var got []*wire.ServerMessage
+	for i := range 4 {
+		m, err := conn.Recv(t.Context())
+		if err != nil || m.Content.Audio[0] != int16(i+1) || m.Content.AudioRate != 24000 {
+			t.Fatalf("message %d: %+v, %v", i, m, err)
+		}
+		got = append(got, m)
 	}
-	second, err := conn.Recv(t.Context())
-	if err != nil || &first.Content.Audio[0] != &second.Content.Audio[0] {
-		t.Errorf("a second buffer was made (%v)", err)
+	if early := got[0].Content; early.Audio[0] != 1 {
+		t.Error("what came before setupComplete has changed")
+	}
+	if got[1] != got[3] || &got[1].Content.Audio[0] != &got[2].Content.Audio[0] {
+		t.Error("a second message or buffer was made")
+	}
+	if c := got[2].Content; c.OutputTranscription != "three" || got[3].Content.Fields != nil {
+		t.Errorf("%+v and %+v have to do with one another", c, got[3].Content)
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"net/url"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 )
 
-// Setup is what a Live connection starts with. Package setup makes it; the zero value is DefaultModel as Google has set it.
+// Setup is what a Live connection starts with. Package setup makes it; the zero value is api.DefaultModel as Google has set it.
 type Setup struct {
 	// Object is the setup as a JSON object in the words of the Gemini API, with its name for the model. Dial puts Vertex
 	// AI's name in its place there, and adds what the other fields say.
@@ -32,7 +35,7 @@ type Setup struct {
 
 	// History is what a fresh session is told of the conversation so far, oldest first; one that is resumed knows it. It
 	// gets no answer. Roles alternate between "user" and "model".
-	History []Content
+	History []wire.Content
 
 	// Announced is set if the setup must say that History comes first: so for models that take no clientContent later.
 	// Others take theirs as a turn without an end, which is how LiveKit and pydantic-ai do it.
@@ -43,7 +46,7 @@ type Setup struct {
 }
 
 // message returns the first message of a connection.
-func (c *Client) message(s Setup) ([]byte, error) {
+func (s Setup) message(client *api.Client) ([]byte, error) {
 	setup := make(map[string]any)
 	var model string
 	if s.Object != nil {
@@ -57,7 +60,7 @@ func (c *Client) message(s Setup) ([]byte, error) {
 		}
 		model = named.Model
 	}
-	setup["model"] = c.fullName(model)
+	setup["model"] = client.FullName(model)
 	switch {
 	case s.Handle != "":
 		setup["sessionResumption"] = map[string]string{"handle": s.Handle}
@@ -77,31 +80,18 @@ func (c *Client) message(s Setup) ([]byte, error) {
 }
 
 // Dial opens a Live connection, sends the setup and waits until the server has accepted it; then it tells a fresh session
-// its history. Cancelling ctx aborts it at any point. It fails with *HandshakeError if the upgrade was refused, and with
-// *CloseError if the setup was. The connection outlives ctx.
-func (c *Client) Dial(ctx context.Context, s Setup) (*Conn, error) {
-	if err := c.ready(); err != nil {
-		return nil, err
-	}
-	first, err := c.message(s)
+// its history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
+// *wire.CloseError if the setup was. The connection outlives ctx.
+func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
+	u, err := client.Live(s.Alpha)
 	if err != nil {
 		return nil, err
 	}
-	u, err := c.endpoint("ws", "wss")
+	first, err := s.message(client)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case c.Vertex != nil:
-		u.Path += "/ws/google.cloud.aiplatform." + vertexVersion + ".LlmBidiService/BidiGenerateContent"
-	case c.hasToken():
-		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContentConstrained"
-	case s.Alpha:
-		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContent"
-	default:
-		u.Path += "/ws/google.ai.generativelanguage." + stableVersion + ".GenerativeService.BidiGenerateContent"
-	}
-	ws, secret, err := c.admitted(ctx, u)
+	ws, secret, err := admitted(ctx, client, u)
 	if err != nil {
 		return nil, fmt.Errorf("gemini: dial: %w", err)
 	}
@@ -114,7 +104,7 @@ func (c *Client) Dial(ctx context.Context, s Setup) (*Conn, error) {
 		return nil, fmt.Errorf("gemini: setup: %w", err)
 	}
 	if len(s.History) > 0 {
-		seed := ClientMessage{ClientContent: &ClientContent{Turns: s.History, TurnComplete: s.Announced}}
+		seed := wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: s.History, TurnComplete: s.Announced}}
 		if err := conn.Send(ctx, seed); err != nil {
 			_ = conn.Close()
 			return nil, err
@@ -123,37 +113,27 @@ func (c *Client) Dial(ctx context.Context, s Setup) (*Conn, error) {
 	return conn, nil
 }
 
-// admitted connects with the credentials there are, and returns those. A token that Google refuses, which it may have
-// withdrawn early, is fetched anew once.
-func (c *Client) admitted(ctx context.Context, u *url.URL) (*websocket.Conn, Secret, error) {
-	if c.Vertex == nil {
-		header := http.Header{}
-		switch {
-		case c.APIKey == "":
-		case c.hasToken():
-			header.Set("Authorization", "Token "+string(c.APIKey))
-		default:
-			header.Set("X-Goog-Api-Key", string(c.APIKey))
-		}
-		ws, err := c.upgrade(ctx, u, header, c.APIKey)
-		if refused, ok := errors.AsType[*HandshakeError](err); ok && c.APIKey == "" && refused.Cause() == Auth {
-			err = fmt.Errorf("%w: %w", ErrNoKey, err)
-		}
-		return ws, c.APIKey, err
-	}
+// admitted connects with the credentials there are, and returns their secret. If they were refused and there may be others,
+// it tries once more.
+func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
 	for again := false; ; again = true {
-		token, err := c.Vertex.token(ctx)
+		header, secret, err := client.Credentials(ctx)
 		if err != nil {
+			if ctx.Err() != nil {
+				err = ended(ctx)
+			}
 			return nil, "", err
 		}
-		ws, err := c.upgrade(ctx, u, http.Header{"Authorization": {"Bearer " + string(token)}}, token)
-		if refused, ok := errors.AsType[*HandshakeError](err); ok && refused.Status == http.StatusUnauthorized {
-			c.Vertex.drop(token)
-			if !again {
+		ws, err := upgrade(ctx, client, u, header, secret)
+		if refusal, ok := errors.AsType[*wire.HandshakeError](err); ok {
+			if client.Refused(secret, refusal.Status) && !again {
 				continue
 			}
+			if secret == "" && refusal.Cause() == wire.Auth {
+				err = fmt.Errorf("%w: %w", api.ErrNoKey, err)
+			}
 		}
-		return ws, token, err
+		return ws, secret, err
 	}
 }
 
@@ -164,16 +144,16 @@ var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveC
 }}
 
 // upgrade connects and performs the WebSocket handshake. Secret is what must not stand in an error.
-func (c *Client) upgrade(ctx context.Context, u *url.URL, header http.Header, secret Secret) (*websocket.Conn, error) {
+func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.Header, secret api.Secret) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout,
 		fmt.Errorf("no answer to the upgrade within %v: %w", handshakeTimeout, context.DeadlineExceeded))
 	defer cancel()
 
 	dialer := websocket.Dialer{
 		WriteBufferSize: writeBuffer,
-		NetDialContext:  c.NetDial,
+		NetDialContext:  client.NetDial,
 	}
-	if c.NetDial == nil {
+	if client.NetDial == nil {
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
@@ -200,7 +180,7 @@ func (c *Client) upgrade(ctx context.Context, u *url.URL, header http.Header, se
 		return ws, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		body, _ := io.ReadAll(resp.Body) // the dialer has read what there is, at most 1024 bytes
-		return nil, &HandshakeError{Status: resp.StatusCode, Body: bodyText(string(body), secret)}
+		return nil, &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(string(body)), wire.MaxReason)}
 	case ctx.Err() != nil:
 		return nil, ended(ctx)
 	default:

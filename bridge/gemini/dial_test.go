@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 )
 
 func TestDialSendsKeyPathAndSetup(t *testing.T) {
@@ -40,7 +41,7 @@ func TestDialSendsKeyPathAndSetup(t *testing.T) {
 				inner.ServeHTTP(w, r)
 			}))
 			client.BaseURL = c.scheme + strings.TrimPrefix(client.BaseURL, "http") + c.suffix
-			conn, err := client.Dial(t.Context(), gemini.Setup{Handle: "h-1"})
+			conn, err := gemini.Dial(t.Context(), client, gemini.Setup{Handle: "h-1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +64,7 @@ func TestDialSendsKeyPathAndSetup(t *testing.T) {
 
 // TestSetupMessage looks at what is sent first, and at the history behind it.
 func TestSetupMessage(t *testing.T) {
-	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	history := []wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
 	const turns = `"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]}]`
 	object := func(fields string) json.RawMessage {
 		return json.RawMessage(`{"model":"models/gemini-9",` + fields + `}`)
@@ -120,7 +121,7 @@ func TestSetupMessage(t *testing.T) {
 			if c.vertex {
 				vertexOn(client, time.Hour)
 			}
-			conn, err := client.Dial(t.Context(), c.setup)
+			conn, err := gemini.Dial(t.Context(), client, c.setup)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,8 +138,8 @@ func TestSetupMessage(t *testing.T) {
 		})
 	}
 	for _, wrong := range []string{`[]`, `{"model":7}`, `{`, ``} {
-		client := &gemini.Client{BaseURL: "http://nowhere.test"}
-		if _, err := client.Dial(t.Context(), gemini.Setup{Object: json.RawMessage(wrong)}); err == nil || !strings.Contains(err.Error(), "the setup is not") {
+		client := &api.Client{BaseURL: "http://nowhere.test"}
+		if _, err := gemini.Dial(t.Context(), client, gemini.Setup{Object: json.RawMessage(wrong)}); err == nil || !strings.Contains(err.Error(), "the setup is not") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
@@ -153,15 +154,15 @@ func TestNoKeyNoHeader(t *testing.T) {
 		http.Error(w, "{}", http.StatusTeapot)
 	}))
 	client.APIKey = ""
-	_, err := client.Dial(t.Context(), gemini.Setup{})
+	_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 	wantStatus(t, err, http.StatusTeapot)
 	wantStatus(t, client.Check(t.Context(), ""), http.StatusTeapot)
 }
 
 func TestBaseURLRefused(t *testing.T) {
 	for _, base := range []string{"ftp://x", "host:1", "http://", "http://u:hunter2@x", "http://x?key=hunter2", "http://x:hunter2", ":", "/path"} {
-		client := &gemini.Client{BaseURL: base}
-		_, err := client.Dial(t.Context(), gemini.Setup{})
+		client := &api.Client{BaseURL: base}
+		_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", base, err)
 		}
@@ -173,7 +174,7 @@ func TestBaseURLRefused(t *testing.T) {
 
 func wantStatus(t *testing.T, err error, status int) {
 	t.Helper()
-	if refused, ok := errors.AsType[*gemini.HandshakeError](err); !ok || refused.Status != status {
+	if refused, ok := errors.AsType[*wire.HandshakeError](err); !ok || refused.Status != status {
 		t.Errorf("%v, want a HandshakeError with %d", err, status)
 	}
 }
@@ -185,7 +186,7 @@ func TestHandshakeStatus(t *testing.T) {
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"error": {"code": %d, "message": "no\nluck with %s"}}`, status, testKey)
 		}))
-		_, err := client.Dial(t.Context(), gemini.Setup{})
+		_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 		wantStatus(t, err, status)
 		if text := err.Error(); strings.Contains(text, testKey) || !strings.Contains(text, "luck") {
 			t.Errorf("%d: %s", status, text)
@@ -223,8 +224,8 @@ func TestSetupRefused(t *testing.T) {
 		_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(1007, reason))
 		untilGone(t, ws)
 	}).handler(t))
-	_, err := client.Dial(t.Context(), gemini.Setup{})
-	closed, ok := errors.AsType[*gemini.CloseError](err)
+	_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
+	closed, ok := errors.AsType[*wire.CloseError](err)
 	if !ok || closed.Code != 1007 || !strings.Contains(closed.Reason, "Unknown name") || strings.Contains(closed.Reason, testKey[:8]) {
 		t.Errorf("%v", err)
 	}
@@ -235,32 +236,32 @@ func TestDialEnds(t *testing.T) {
 	never := func(conn net.Conn) { drain(conn); _ = conn.Close() }
 	for _, c := range []struct {
 		name string
-		dial func(t *testing.T) *gemini.Client
+		dial func(t *testing.T) *api.Client
 	}{
-		{"no connection", func(*testing.T) *gemini.Client {
-			return &gemini.Client{BaseURL: "ws://x", NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		{"no connection", func(*testing.T) *api.Client {
+			return &api.Client{BaseURL: "ws://x", NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}}
 		}},
-		{"no answer to the upgrade", func(*testing.T) *gemini.Client {
-			return &gemini.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
+		{"no answer to the upgrade", func(*testing.T) *api.Client {
+			return &api.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
 				ours, theirs := net.Pipe()
 				go never(theirs)
 				return ours, nil
 			}}
 		}},
-		{"nobody reads", func(t *testing.T) *gemini.Client {
-			return &gemini.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
+		{"nobody reads", func(t *testing.T) *api.Client {
+			return &api.Client{BaseURL: "ws://x", NetDial: func(context.Context, string, string) (net.Conn, error) {
 				ours, theirs := net.Pipe()
 				t.Cleanup(func() { _ = theirs.Close() })
 				return ours, nil
 			}}
 		}},
-		{"no setupComplete", func(t *testing.T) *gemini.Client {
+		{"no setupComplete", func(t *testing.T) *api.Client {
 			return pipeClient(t, script(untilGone).handler(t))
 		}},
-		{"other messages for ever", func(t *testing.T) *gemini.Client {
+		{"other messages for ever", func(t *testing.T) *api.Client {
 			return pipeClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
 				go untilGone(t, ws)
 				for ws.WriteMessage(websocket.TextMessage, []byte(`{"x":1}`)) == nil {
@@ -274,7 +275,7 @@ func TestDialEnds(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(3*time.Second, cancel)
 				start := time.Now()
-				_, err := c.dial(t).Dial(ctx, gemini.Setup{})
+				_, err := gemini.Dial(ctx, c.dial(t), gemini.Setup{})
 				if took := time.Since(start); !errors.Is(err, context.Canceled) || took > 3500*time.Millisecond {
 					t.Errorf("%v after %v", err, took)
 				}
@@ -283,7 +284,7 @@ func TestDialEnds(t *testing.T) {
 		t.Run(c.name+", in time", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				_, err := c.dial(t).Dial(t.Context(), gemini.Setup{})
+				_, err := gemini.Dial(t.Context(), c.dial(t), gemini.Setup{})
 				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 11*time.Second {
 					t.Errorf("%v after %v", err, took)
 				}
@@ -300,32 +301,14 @@ func TestEarlyMessagesAreKept(t *testing.T) {
 		untilGone(t, ws)
 	}).handler(t))
 	conn := dial(t, client)
-	for i, ok := range []func(*gemini.ServerMessage) bool{
-		func(m *gemini.ServerMessage) bool { return string(m.Extra["a"]) == "1" },
-		func(m *gemini.ServerMessage) bool { return m.Resumption != nil && m.Resumption.Handle == "h" },
-		func(m *gemini.ServerMessage) bool { return string(m.Extra["b"]) == "2" },
+	for i, ok := range []func(*wire.ServerMessage) bool{
+		func(m *wire.ServerMessage) bool { return string(m.Extra["a"]) == "1" },
+		func(m *wire.ServerMessage) bool { return m.Resumption != nil && m.Resumption.Handle == "h" },
+		func(m *wire.ServerMessage) bool { return string(m.Extra["b"]) == "2" },
 	} {
 		m, err := conn.Recv(t.Context())
 		if err != nil || !ok(m) {
 			t.Errorf("message %d: %+v, %v", i, m, err)
-		}
-	}
-}
-
-func TestSecretDoesNotPrint(t *testing.T) {
-	client := gemini.Client{APIKey: testKey}
-	encoded, err := json.Marshal(client.APIKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "key", client.APIKey, "client", slog.AnyValue(map[string]any{"k": client.APIKey}))
-	for _, text := range []string{
-		fmt.Sprint(client.APIKey), fmt.Sprintf("%v %+v %#v %s %q %x %d", client, &client, client, client.APIKey, client.APIKey, client.APIKey, client.APIKey),
-		string(encoded), log.String(),
-	} {
-		if strings.Contains(text, testKey) || strings.Contains(text, fmt.Sprintf("%x", testKey)) {
-			t.Errorf("printed in %s", text)
 		}
 	}
 }

@@ -1,38 +1,15 @@
-// Package gemini is the wire of Google's Gemini Live API: it opens connections, on the Gemini API or on Vertex AI, sends,
-// receives, and says what an end means for the next dial. What a connection is set up with is decided elsewhere (package
-// setup), and so is what is said on it (package bridge).
+// Package gemini is the connection to Google's Gemini Live API: it opens one, on the Gemini API or on Vertex AI, sends and
+// receives on it. What is said there, and what an end means for the next dial, package wire knows; where Google is and who we
+// are for it, package api. What a connection is set up with is decided elsewhere (package setup), and so is what is said on
+// it (package bridge).
 //
-// Google's Go SDK serves here for REST alone. Its Live client does not do: it ignores contexts, sets no deadlines, drops
+// Google's Go SDK serves for REST alone. Its Live client does not do: it ignores contexts, sets no deadlines, drops
 // fields it does not know, and spends 38 allocations on 20 ms of audio.
-//
-// The wire is described at https://ai.google.dev/api/live.
 package gemini
 
 import "time"
 
-// DefaultModel is the model of those who name none.
-// See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
-const DefaultModel = "gemini-3.8-live"
-
-// OutputRate is the sample rate of the model's voice in Hz unless its mime type says otherwise.
-// See https://ai.google.dev/gemini-api/docs/live-guide.
-const OutputRate = 24000
-
 const (
-	// googleURL is where the Gemini API lives.
-	googleURL = "https://generativelanguage.googleapis.com"
-
-	// stableVersion carries every field but those that Setup.Alpha is about.
-	stableVersion = "v1beta"
-
-	// alphaVersion has those, and is the one version on which all of Google's SDKs and pages agree for ephemeral tokens;
-	// the Go SDK refuses to use them on another.
-	alphaVersion = "v1alpha"
-
-	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that has the
-	// fields of alphaVersion: v1alpha is answered with 404 there (livekit/agents #4362).
-	vertexVersion = "v1beta1"
-
 	// handshakeTimeout covers DNS, TCP, TLS and the upgrade. Google answers within a second; a person who waits
 	// longer than this has hung up.
 	handshakeTimeout = 10 * time.Second
@@ -57,6 +34,9 @@ const (
 	// readLimit is far above anything the API sends (the longest audio message seen is below 100 kB) and small
 	// enough to survive a mad server.
 	readLimit = 16 << 20
+
+	// maxCloseReason is what a close frame holds besides its code, in bytes: RFC 6455 section 5.5.
+	maxCloseReason = 123
 
 	// keepBuffer is the largest read buffer kept for the next message.
 	keepBuffer = 1 << 20

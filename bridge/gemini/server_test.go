@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 )
 
 // pipes is a network of net.Pipe: a listener whose dial never leaves the process, so it works in a synctest bubble.
@@ -48,7 +49,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // pipeClient returns a client of a server that runs h on pipes.
-func pipeClient(t testing.TB, h http.Handler) *gemini.Client {
+func pipeClient(t testing.TB, h http.Handler) *api.Client {
 	t.Helper()
 	p := newPipes()
 	var handlers sync.WaitGroup
@@ -56,7 +57,7 @@ func pipeClient(t testing.TB, h http.Handler) *gemini.Client {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(p) }()
 	t.Cleanup(func() { _ = server.Close(); <-served; handlers.Wait() })
-	return &gemini.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.dial}
+	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.dial}
 }
 
 // counted lets a test wait for handlers of hijacked connections, which servers forget.
@@ -108,17 +109,17 @@ func untilGone(_ testing.TB, ws *websocket.Conn) {
 }
 
 // tcpClient returns a client of a server that runs h on a TCP port.
-func tcpClient(t testing.TB, h http.Handler) *gemini.Client {
+func tcpClient(t testing.TB, h http.Handler) *api.Client {
 	t.Helper()
 	var handlers sync.WaitGroup
 	server := httptest.NewServer(counted(&handlers, h))
 	t.Cleanup(func() { server.Close(); handlers.Wait() })
-	return &gemini.Client{APIKey: testKey, BaseURL: server.URL}
+	return &api.Client{APIKey: testKey, BaseURL: server.URL}
 }
 
-func dial(t testing.TB, c *gemini.Client) *gemini.Conn {
+func dial(t testing.TB, c *api.Client) *gemini.Conn {
 	t.Helper()
-	conn, err := c.Dial(t.Context(), gemini.Setup{})
+	conn, err := gemini.Dial(t.Context(), c, gemini.Setup{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 )
 
@@ -81,7 +82,7 @@ func TestVertexWithDefaultCredentials(t *testing.T) {
 		e.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { server.Close(); e.Close() })
-	client := &gemini.Client{APIKey: testKey, BaseURL: server.URL + "/prefix", Vertex: &gemini.Vertex{Project: "a-project"}}
+	client := &api.Client{APIKey: testKey, BaseURL: server.URL + "/prefix", Vertex: &api.Vertex{Project: "a-project"}}
 	for range 2 {
 		dial(t, client)
 	}
@@ -117,15 +118,15 @@ func TestVertexWithoutCredentials(t *testing.T) {
 				assertion = r.FormValue("assertion")
 				c.answer(w, r)
 			})
-			client := &gemini.Client{BaseURL: "http://nowhere.test", Vertex: &gemini.Vertex{Project: "p"}}
-			_, err := client.Dial(t.Context(), gemini.Setup{})
-			if err == nil || errors.Is(err, gemini.ErrCredentials) != c.credentials {
+			client := &api.Client{BaseURL: "http://nowhere.test", Vertex: &api.Vertex{Project: "p"}}
+			_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
+			if err == nil || errors.Is(err, api.ErrCredentials) != c.credentials {
 				t.Fatalf("%v", err)
 			}
 			if text := err.Error(); strings.Contains(text, assertion) || strings.Contains(text, private[40:80]) {
 				t.Errorf("too much is told: %s", text)
 			}
-			if err := client.Check(t.Context(), ""); errors.Is(err, gemini.ErrCredentials) != c.credentials {
+			if err := client.Check(t.Context(), ""); errors.Is(err, api.ErrCredentials) != c.credentials {
 				t.Errorf("check: %v", err)
 			}
 		})
@@ -146,8 +147,8 @@ func TestVertexWithoutCredentials(t *testing.T) {
 			}
 		}
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", name)
-		_, err := (&gemini.Client{Vertex: &gemini.Vertex{Project: "p"}}).Dial(t.Context(), gemini.Setup{})
-		if err == nil || errors.Is(err, gemini.ErrCredentials) != c.credentials || strings.Contains(err.Error(), "planted") {
+		_, err := gemini.Dial(t.Context(), &api.Client{Vertex: &api.Vertex{Project: "p"}}, gemini.Setup{})
+		if err == nil || errors.Is(err, api.ErrCredentials) != c.credentials || strings.Contains(err.Error(), "planted") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -158,18 +159,18 @@ func TestWhoWeAreMustBeKnown(t *testing.T) {
 	defer refuse.Close()
 	for _, c := range []struct {
 		name   string
-		client *gemini.Client
+		client *api.Client
 		want   error
 		says   string
 	}{
-		{"no key", &gemini.Client{}, gemini.ErrNoKey, "key"},
-		{"no key, refused", &gemini.Client{BaseURL: refuse.URL}, gemini.ErrNoKey, "HTTP 403"},
-		{"no project", &gemini.Client{Vertex: &gemini.Vertex{}}, gemini.ErrNoProject, "project"},
-		{"no project elsewhere", &gemini.Client{BaseURL: refuse.URL, Vertex: &gemini.Vertex{Location: "us"}}, gemini.ErrNoProject, "project"},
-		{"a path as project", &gemini.Client{Vertex: &gemini.Vertex{Project: "a/../b"}}, nil, "project"},
-		{"a host as location", &gemini.Client{Vertex: &gemini.Vertex{Project: "p", Location: "evil.test/"}}, nil, "location"},
+		{"no key", &api.Client{}, api.ErrNoKey, "key"},
+		{"no key, refused", &api.Client{BaseURL: refuse.URL}, api.ErrNoKey, "HTTP 403"},
+		{"no project", &api.Client{Vertex: &api.Vertex{}}, api.ErrNoProject, "project"},
+		{"no project elsewhere", &api.Client{BaseURL: refuse.URL, Vertex: &api.Vertex{Location: "us"}}, api.ErrNoProject, "project"},
+		{"a path as project", &api.Client{Vertex: &api.Vertex{Project: "a/../b"}}, nil, "project"},
+		{"a host as location", &api.Client{Vertex: &api.Vertex{Project: "p", Location: "evil.test/"}}, nil, "location"},
 	} {
-		_, err := c.client.Dial(t.Context(), gemini.Setup{})
+		_, err := gemini.Dial(t.Context(), c.client, gemini.Setup{})
 		if err == nil || !strings.Contains(err.Error(), c.says) || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -179,16 +180,16 @@ func TestWhoWeAreMustBeKnown(t *testing.T) {
 			}
 		}
 	}
-	keyed := &gemini.Client{APIKey: testKey, BaseURL: refuse.URL}
-	if _, err := keyed.Dial(t.Context(), gemini.Setup{}); err == nil || errors.Is(err, gemini.ErrNoKey) {
+	keyed := &api.Client{APIKey: testKey, BaseURL: refuse.URL}
+	if _, err := gemini.Dial(t.Context(), keyed, gemini.Setup{}); err == nil || errors.Is(err, api.ErrNoKey) {
 		t.Errorf("with a key: %v", err)
 	}
 }
 
 // vertexOn returns a client whose tokens are token-1, token-2 … from then on, and how many were fetched.
-func vertexOn(client *gemini.Client, live time.Duration) *atomic.Int32 {
+func vertexOn(client *api.Client, live time.Duration) *atomic.Int32 {
 	var fetched atomic.Int32
-	client.Vertex = &gemini.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*oauth2.Token, error) {
+	client.Vertex = &api.Vertex{Project: "a-project", Location: "us", Fetch: func(context.Context) (*oauth2.Token, error) {
 		return &oauth2.Token{AccessToken: fmt.Sprintf("token-%d", fetched.Add(1)), Expiry: time.Now().Add(live)}, nil
 	}}
 	return &fetched
@@ -221,7 +222,7 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 		t.Errorf("%d tokens, %d dials", fetched.Load(), tries.Load())
 	}
 	token.Store("another")
-	_, err := client.Dial(t.Context(), gemini.Setup{})
+	_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 	wantStatus(t, err, http.StatusUnauthorized)
 	if strings.Contains(err.Error(), "token-") {
 		t.Errorf("the token is in %v", err)
@@ -271,7 +272,7 @@ func TestOneFetchForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := pipeClient(t, live(untilGone).handler(t))
 		var fetched, ended atomic.Int32
-		client.Vertex = &gemini.Vertex{Project: "p", Fetch: func(ctx context.Context) (*oauth2.Token, error) {
+		client.Vertex = &api.Vertex{Project: "p", Fetch: func(ctx context.Context) (*oauth2.Token, error) {
 			fetched.Add(1)
 			select {
 			case <-time.After(3 * time.Second):
@@ -288,7 +289,7 @@ func TestOneFetchForAll(t *testing.T) {
 			var bad atomic.Int32
 			for range n {
 				all.Go(func() {
-					conn, err := client.Dial(ctx, gemini.Setup{})
+					conn, err := gemini.Dial(ctx, client, gemini.Setup{})
 					if err != nil {
 						if !errors.Is(err, context.DeadlineExceeded) {
 							t.Errorf("%v", err)
@@ -324,12 +325,12 @@ func TestOneFetchForAll(t *testing.T) {
 func TestTheTokenServerThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		client := &gemini.Client{Vertex: &gemini.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+		client := &api.Client{Vertex: &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
 			<-release // deaf to its context
 			return nil, errors.New("too late")
 		}}}
 		begin := time.Now()
-		_, err := client.Dial(t.Context(), gemini.Setup{})
+		_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 		if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -355,7 +356,7 @@ func TestEphemeralToken(t *testing.T) {
 		t.Fatalf("%v %+v", err, minted)
 	}
 	resp.Body.Close()
-	client := &gemini.Client{APIKey: gemini.Secret(minted.Name), BaseURL: server.URL}
+	client := &api.Client{APIKey: api.Secret(minted.Name), BaseURL: server.URL}
 	dial(t, client)
 	if want := "/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContentConstrained"; paths[1] != want {
 		t.Errorf("path %s", paths[1])
@@ -363,7 +364,7 @@ func TestEphemeralToken(t *testing.T) {
 	if err := client.Check(t.Context(), ""); err != nil || len(paths) != 2 {
 		t.Errorf("check: %v, %q", err, paths)
 	}
-	if _, err := client.Dial(t.Context(), gemini.Setup{}); err == nil || strings.Contains(err.Error(), minted.Name) {
+	if _, err := gemini.Dial(t.Context(), client, gemini.Setup{}); err == nil || strings.Contains(err.Error(), minted.Name) {
 		t.Errorf("a second session: %v", err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/media"
+	"voxgate/media/vad"
 )
 
 const (
@@ -29,12 +29,14 @@ const (
 
 // ear finds out whether the person speaks, or is told so. Guarded by uplink.mu.
 type ear struct {
-	vad      media.VAD
+	vad      vad.Detector
 	speaking bool
 	speeches int       // that have begun
 	began    time.Time // when the last speech did
 	ended    time.Time // when the last one did, unless speaking
 	last     time.Time // when audio last came
+	loud     time.Time // when loud audio last came, or the end was marked
+	void     bool      // the last speech was not said to its end: nobody answers it
 
 	manual  bool // the client marks speech itself
 	preRoll time.Duration
@@ -43,7 +45,7 @@ type ear struct {
 	old     []Item // what was cut off last
 }
 
-func newEar() ear { return ear{vad: media.VAD{Onset: onset, Hangover: hangover}} }
+func newEar() ear { return ear{vad: vad.Detector{Onset: onset, Hangover: hangover}} }
 
 // hear takes a chunk of audio.
 func (e *ear) hear(pcm []int16, rate int) (began, ended bool) {
@@ -52,9 +54,12 @@ func (e *ear) hear(pcm []int16, rate int) (began, ended bool) {
 		return false, false
 	}
 	now := e.vad.Hear(pcm, rate)
+	if e.vad.Quiet() == 0 {
+		e.loud = e.last
+	}
 	began, ended = now && !e.speaking, !now && e.speaking
 	if began {
-		e.speaking, e.began = true, e.last
+		e.speaking, e.began, e.void = true, e.last, false
 		e.speeches++
 	}
 	if ended {
@@ -74,6 +79,8 @@ func (e *ear) speech() int {
 // voiced is how much of the present or last speech was loud. Who marks speech by hand means it.
 func (e *ear) voiced() time.Duration {
 	switch {
+	case e.void:
+		return 0
 	case !e.manual:
 		return e.vad.Voiced()
 	case e.speaking:
@@ -86,7 +93,7 @@ func (e *ear) voiced() time.Duration {
 func (e *ear) begin() []Item {
 	before := e.before
 	e.before, e.kept = nil, 0
-	e.speaking, e.began = true, time.Now()
+	e.speaking, e.began, e.void = true, time.Now(), false
 	e.speeches++
 	return before
 }
@@ -96,6 +103,9 @@ func (e *ear) end() bool {
 	was := e.speaking
 	if was {
 		e.speaking, e.ended = false, time.Now()
+		if e.manual {
+			e.loud = e.ended
+		}
 		e.vad.End()
 	}
 	return was

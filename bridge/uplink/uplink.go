@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 )
 
@@ -23,8 +23,11 @@ const (
 	maxQueued = 10 * time.Second
 
 	// maxUrgent bounds the messages that wait for a link. A client that types a hundred turns into a dead link has
-	// enough. Answers to tool calls have as much room again: they must not be crowded out, since a model waits for them.
+	// enough.
 	maxUrgent = 100
+
+	// maxResponses bounds the answers to tool calls that wait: more than a model asks for in one message, and each is owed.
+	maxResponses = 5000
 
 	// maxMarks bounds the marks that wait among the audio.
 	maxMarks = 100
@@ -53,7 +56,7 @@ type Uplink struct {
 
 	mu     sync.Mutex
 	urgent []Item // goes ahead of the audio
-	frame  *Item  // the newest picture; older ones are worthless
+	view   view
 	queue  []Item // audio, and the marks that keep their place in it; taken from head on
 	head   int
 	queued time.Duration // of the audio in queue that was never sent
@@ -74,6 +77,7 @@ type Uplink struct {
 type Turn struct {
 	Parts    json.RawMessage // an array of Part
 	Complete bool
+	Picture  *wire.Blob // goes with it, as one more part; nil: none. Many turns may share one.
 }
 
 // Mark says where speech begins and ends, or that the microphone pauses.
@@ -99,7 +103,8 @@ type Item struct {
 	PCM     []int16
 	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
 	Turn    *Turn // to be sent in the form of the model that it goes to
-	Message *gemini.ClientMessage
+	Message *wire.ClientMessage
+	Sent    chan<- struct{} // gets a token when it was sent, or could not be; nil: nobody waits
 }
 
 // typed tells whether it is words that want an answer, as speech does.
@@ -140,7 +145,10 @@ func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ear.manual != manual { // what was marked in the other way would close the session
-		u.ear.end()
+		if u.ear.end() { // in mid-speech: the rest would have no begin, so what was said of it wants no answer
+			u.ear.void = true
+			signal(u.Turned)
+		}
 		u.ring = ring{}
 		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), Item.mark)
 		u.head, u.replay, u.marks = 0, 0, 0
@@ -157,11 +165,11 @@ func (u *Uplink) recount() {
 	}
 }
 
-// Clear forgets all that was said: another conversation begins.
+// Clear forgets all that was said and shown: another conversation begins.
 func (u *Uplink) Clear() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.ring = ring{}
+	u.ring, u.view = ring{}, view{}
 	u.urgent, u.queue, u.head, u.replay, u.marks, u.queued = nil, nil, 0, 0, 0, 0
 	if u.ear.manual && u.ear.speaking {
 		u.put(markOf(Start, u.ear.speeches))
@@ -300,29 +308,29 @@ func (u *Uplink) Mark(m Mark) error {
 
 // markOf is the message of a mark in a speech.
 func markOf(m Mark, speech int) Item {
-	return Item{speech: speech, Message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{
+	return Item{speech: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{
 		ActivityStart: m == Start, ActivityEnd: m == End, AudioStreamEnd: m == Pause,
 	}}}
 }
 
 // Send queues m ahead of the audio. It reports false when too much waits already.
-func (u *Uplink) Send(m gemini.ClientMessage) bool { return u.enqueue(Item{Message: &m}, maxUrgent) }
+func (u *Uplink) Send(m wire.ClientMessage) bool { return u.enqueue(Item{Message: &m}, maxUrgent) }
 
 // Say queues a typed turn ahead of the audio, but behind what is said again. It reports false when too much waits already.
 func (u *Uplink) Say(t Turn) bool { return u.enqueue(Item{Turn: &t}, maxUrgent) }
 
 // First queues m ahead of everything.
-func (u *Uplink) First(m gemini.ClientMessage) {
+func (u *Uplink) First(m wire.ClientMessage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.urgent = slices.Insert(u.urgent, 0, Item{Message: &m})
 	signal(u.Ready)
 }
 
-// Respond queues the answer to a tool call.
-func (u *Uplink) Respond(r gemini.FunctionResponse) bool {
-	answer := &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{r}}
-	return u.enqueue(Item{Message: &gemini.ClientMessage{ToolResponse: answer}}, 2*maxUrgent)
+// Respond queues the answer to a tool call. When it has been sent, sent gets a token, for which it has room; nil: nobody waits.
+func (u *Uplink) Respond(r wire.FunctionResponse, sent chan<- struct{}) bool {
+	answer := &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{r}}
+	return u.enqueue(Item{Message: &wire.ClientMessage{ToolResponse: answer}, Sent: sent}, maxResponses)
 }
 
 func (u *Uplink) enqueue(it Item, limit int) bool {
@@ -357,14 +365,6 @@ func (u *Uplink) TakeBack() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.Message != nil && it.Message.ToolResponse != nil })
-}
-
-// Picture replaces the waiting picture.
-func (u *Uplink) Picture(b gemini.Blob) {
-	u.mu.Lock()
-	u.frame = &Item{Message: &gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &b}}}
-	u.mu.Unlock()
-	signal(u.Ready)
 }
 
 // Gate shuts or opens the way for audio. While a synchronous tool runs, some models close the session for it.
@@ -409,22 +409,22 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 		u.urgent = u.urgent[1:]
 		return it, 0, true
 	}
-	if u.frame != nil {
-		it, u.frame = *u.frame, nil
+	it, wait, ok = u.view.take(u.ear.speaking)
+	if ok {
 		return it, 0, true
 	}
 	if u.head == len(u.queue) {
 		u.paced = false
-		return Item{}, 0, false
+		return Item{}, wait, false
 	}
 	if u.shut {
-		return Item{}, 0, false
+		return Item{}, wait, false
 	}
 	it = u.queue[u.head]
 	if u.paced && it.PCM != nil {
 		now := time.Now()
 		if u.due.After(now) {
-			return Item{}, u.due.Sub(now), false
+			return Item{}, u.due.Sub(now), false // sooner than a picture, or soon enough for it
 		}
 		u.due = now.Add(it.duration() / ReplaySpeed)
 	}
@@ -546,6 +546,13 @@ func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.ear.speaking, u.ear.speeches, u.ear.voiced()
+}
+
+// LastLoud is when the end of the last speech came: its last loud 20 ms, or the mark of who marks speech by hand.
+func (u *Uplink) LastLoud() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ear.loud
 }
 
 // Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is its

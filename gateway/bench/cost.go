@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/media"
+	"voxgate/gateway/bench/harness"
+	"voxgate/gateway/bench/peer"
+	"voxgate/gateway/bench/speech"
+	"voxgate/media/opus"
 )
 
 const (
@@ -46,21 +49,21 @@ func measureCost(ctx context.Context, o options, n int, start func(context.Conte
 		return cost{}, err
 	}
 	// A first call, so that the memory without calls is that of a server that has worked.
-	first, err := calls(ctx, s, 1)
+	first, err := calls(ctx, s, 1, o.offers())
 	if err != nil {
 		return cost{}, err
 	}
-	first[0].ask()
-	pace(ctx, 1, int(o.settle/frame), func(_, i int) { first[0].send(room[i%roomFrames]) })
+	first[0].Ask()
+	harness.Pace(ctx, frame, 1, int(o.settle/frame), func(_, i int) { first[0].Send(room[i%roomFrames]) })
 	hangUp(first)
-	if err := sleep(ctx, o.settle); err != nil {
+	if err := harness.Sleep(ctx, o.settle); err != nil {
 		return cost{}, err
 	}
-	idle, err := residentBytes(s.cmd.Process.Pid)
+	idle, err := s.ResidentBytes()
 	if err != nil {
 		return cost{}, err
 	}
-	peers, err := calls(ctx, s, n)
+	peers, err := calls(ctx, s, n, o.offers())
 	if err != nil {
 		return cost{}, err
 	}
@@ -70,14 +73,14 @@ func measureCost(ctx context.Context, o options, n int, start func(context.Conte
 	defer stop()
 	late := make(chan []time.Duration, 1)
 	go func() {
-		late <- pace(speaking, n, int((o.settle+o.window+time.Minute)/frame), func(caller, i int) {
+		late <- harness.Pace(speaking, frame, n, int((o.settle+o.window+time.Minute)/frame), func(caller, i int) {
 			if time.Duration(i)*frame == time.Duration(caller)*turnLength/time.Duration(n)/frame*frame {
-				peers[caller].ask() // turns are spread, too
+				peers[caller].Ask() // turns are spread, too
 			}
-			peers[caller].send(room[(i+caller)%roomFrames])
+			peers[caller].Send(room[(i+caller)%roomFrames])
 		})
 	}()
-	if err := sleep(ctx, o.settle); err != nil {
+	if err := harness.Sleep(ctx, o.settle); err != nil {
 		return cost{}, err
 	}
 	c, err := watch(ctx, s, peers, o.window)
@@ -85,11 +88,11 @@ func measureCost(ctx context.Context, o options, n int, start func(context.Conte
 		return cost{}, err
 	}
 	stop()
-	c.late = quantile(<-late, 0.99)
+	c.late = harness.Quantile(<-late, 0.99)
 	c.memory = (c.memory - idle) / int64(n)
 	for i, p := range peers {
-		if p.err() != nil {
-			return cost{}, fmt.Errorf("call %d failed: %w", i, p.err())
+		if p.Err() != nil {
+			return cost{}, fmt.Errorf("call %d failed: %w\n%s", i, p.Err(), s.Log())
 		}
 	}
 	if c.answered < o.answered {
@@ -99,50 +102,63 @@ func measureCost(ctx context.Context, o options, n int, start func(context.Conte
 }
 
 // watch measures the server for a while. The memory it returns is all that is resident, at its most.
-func watch(ctx context.Context, s *service, peers []*peer, window time.Duration) (cost, error) {
-	pid := s.cmd.Process.Pid
+func watch(ctx context.Context, s *service, peers []*peer.Peer, window time.Duration) (cost, error) {
 	before := make([]uint64, len(peers))
 	for i, p := range peers {
-		before[i] = p.received.Load()
+		before[i] = p.Received()
+	}
+	if s.profiled {
+		if err := s.BeginProfile(); err != nil {
+			return cost{}, err
+		}
 	}
 	began := time.Now()
-	used, err := cpuTime(pid)
+	used, err := s.CPUTime()
 	if err != nil {
 		return cost{}, err
 	}
 	c := cost{calls: len(peers), answered: 1}
 	for left := window; left > 0; left = window - time.Since(began) {
-		if err := sleep(ctx, min(left, time.Second)); err != nil {
+		if err := harness.Sleep(ctx, min(left, time.Second)); err != nil {
 			return cost{}, err
 		}
-		resident, err := residentBytes(pid)
+		resident, err := s.ResidentBytes()
 		if err != nil {
 			return cost{}, err
 		}
 		c.memory = max(c.memory, resident)
 	}
-	usedNow, err := cpuTime(pid)
+	usedNow, err := s.CPUTime()
 	if err != nil {
 		return cost{}, err
 	}
 	took := time.Since(began)
+	if s.profiled {
+		if err := s.EndProfile(); err != nil {
+			return cost{}, err
+		}
+	}
 	for i, p := range peers {
-		got := float64(p.received.Load()-before[i]) * float64(frame) / float64(took)
+		got := float64(p.Received()-before[i]) * float64(frame) / float64(took)
 		c.answered = min(c.answered, got)
 	}
 	c.cpu = time.Duration(float64(usedNow-used) * float64(time.Minute) / float64(took) / float64(len(peers)))
 	return c, nil
 }
 
-// calls makes n calls. If one fails all are ended.
-func calls(ctx context.Context, s *service, n int) ([]*peer, error) {
-	peers, errs := make([]*peer, n), make([]error, n)
+// calls makes n calls that talk without a pause. If one fails all are ended.
+func calls(ctx context.Context, s *service, n int, offers peer.Features) ([]*peer.Peer, error) {
+	return callsWith(ctx, s, n, func(int) peer.Options { return peer.Options{Question: question, Offers: offers} })
+}
+
+func callsWith(ctx context.Context, s *service, n int, options func(call int) peer.Options) ([]*peer.Peer, error) {
+	peers, errs := make([]*peer.Peer, n), make([]error, n)
 	var wg sync.WaitGroup
 	room := make(chan struct{}, connecting)
 	for i := range n {
 		room <- struct{}{}
 		wg.Go(func() {
-			peers[i], errs[i] = s.call(ctx, s, peerOptions{chat: true})
+			peers[i], errs[i] = s.call(ctx, options(i))
 			<-room
 		})
 	}
@@ -150,29 +166,29 @@ func calls(ctx context.Context, s *service, n int) ([]*peer, error) {
 	for i, err := range errs {
 		if err != nil {
 			hangUp(peers)
-			return nil, fmt.Errorf("call %d: %w\n%s", i, err, s.log())
+			return nil, fmt.Errorf("call %d: %w\n%s", i, err, s.Log())
 		}
 	}
 	return peers, nil
 }
 
-func hangUp(peers []*peer) {
+func hangUp(peers []*peer.Peer) {
 	for _, p := range peers {
 		if p != nil {
-			p.close()
+			p.Close()
 		}
 	}
 }
 
 // roomNoise encodes what the callers send, once for all.
 func roomNoise() ([][]byte, error) {
-	encoder, err := media.NewOpusEncoder(micRate)
+	encoder, err := opus.NewEncoder(speech.MicRate)
 	if err != nil {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	packets := make([][]byte, roomFrames)
-	pcm, buf := make([]int16, samples(frame)), make([]byte, 1500)
+	pcm, buf := make([]int16, speech.FrameSamples(speech.MicRate)), make([]byte, 1500)
 	for i := range packets {
 		for j := range pcm {
 			pcm[j] = int16(random.IntN(2*roomLevel+1) - roomLevel)
@@ -184,15 +200,4 @@ func roomNoise() ([][]byte, error) {
 		packets[i] = slices.Clone(buf[:n])
 	}
 	return packets, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -11,13 +11,16 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/gateway/bench/harness"
+	"voxgate/gateway/bench/peer"
+	"voxgate/gateway/bench/speech"
 	"voxgate/media"
+	"voxgate/media/opus"
 )
 
-const (
-	micRate = 48000 // as a browser's
-	earRate = 24000
+const frame = media.FrameDuration
 
+const (
 	// A trial is 400 ms of quiet and a beep that begins somewhere in the 20 ms after. The reply, 150 ms and its trail of
 	// silence, is over long before the next beep.
 	quietFrames = 20
@@ -47,7 +50,7 @@ type trial struct {
 
 // measureLatency beeps and waits for the answers.
 func measureLatency(ctx context.Context, o options) (latency, error) {
-	s, err := startGateway(ctx, "beep") // answers the first loud 20 ms at once
+	s, err := startGateway(ctx, "beep", "") // answers the first loud 20 ms at once
 	if err != nil {
 		return latency{}, err
 	}
@@ -56,22 +59,22 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 	if err != nil {
 		return latency{}, err
 	}
-	p, err := s.call(ctx, s, peerOptions{hear: e.hear})
+	p, err := s.call(ctx, peer.Options{Hear: e.hear})
 	if err != nil {
-		return latency{}, fmt.Errorf("%w\n%s", err, s.log())
+		return latency{}, fmt.Errorf("%w\n%s", err, s.Log())
 	}
-	defer p.close()
+	defer p.Close()
 	m, err := newMicrophone()
 	if err != nil {
 		return latency{}, err
 	}
 	trials := make([]trial, o.trials+warmUpTrials)
-	late := pace(ctx, 1, (len(trials)+1)*trialFrames, func(_, i int) {
+	late := harness.Pace(ctx, frame, 1, (len(trials)+1)*trialFrames, func(_, i int) {
 		if err != nil {
 			return
 		}
 		sent := time.Now()
-		p.send(m.packet)
+		p.Send(m.packet)
 		m.note(trials, sent)
 		err = m.prepare(i + 1)
 	})
@@ -80,8 +83,8 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 		return latency{}, context.Cause(ctx)
 	case err != nil:
 		return latency{}, err
-	case p.err() != nil:
-		return latency{}, p.err()
+	case p.Err() != nil:
+		return latency{}, p.Err()
 	}
 	l, err := match(trials[warmUpTrials:], e.onsets(), o.answered)
 	l.late = late
@@ -90,8 +93,8 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 
 // microphone makes the packets of the trials, one ahead.
 type microphone struct {
-	encoder *media.OpusEncoder
-	decoder media.OpusDecoder // tells what can be heard in a packet
+	encoder *opus.Encoder
+	decoder opus.Decoder // tells what can be heard in a packet
 	buf     [1500]byte
 	pcm     []int16 // of the packet
 	heard   []int16
@@ -103,19 +106,20 @@ type microphone struct {
 }
 
 func newMicrophone() (*microphone, error) {
-	encoder, err := media.NewOpusEncoder(micRate)
+	encoder, err := opus.NewEncoder(speech.MicRate)
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := media.NewOpusDecoder(micRate, "")
+	decoder, err := opus.NewDecoder(speech.MicRate, "")
 	if err != nil {
 		return nil, err
 	}
-	m := &microphone{encoder: encoder, decoder: decoder, pcm: make([]int16, samples(frame)), heard: make([]int16, samples(120*time.Millisecond))}
+	m := &microphone{encoder: encoder, decoder: decoder, pcm: make([]int16, speech.FrameSamples(speech.MicRate)), heard: make([]int16, samples(120*time.Millisecond))}
 	return m, m.prepare(0)
 }
 
-func samples(d time.Duration) int { return int(d * micRate / time.Second) }
+// samples is the length of a sound at the microphone.
+func samples(d time.Duration) int { return int(d * speech.MicRate / time.Second) }
 
 // beepOffset is where in its frame the beep of a trial begins. Steps of the golden ratio spread any number of trials evenly.
 func beepOffset(trial int) time.Duration {
@@ -131,12 +135,12 @@ func (m *microphone) prepare(i int) error {
 	first := samples(begin) - samples(at) // the beep's first sample, as counted in this frame
 	m.onset = -1
 	if first >= 0 && first < len(m.pcm) {
-		m.onset = time.Duration(first) * time.Second / micRate
+		m.onset = time.Duration(first) * time.Second / speech.MicRate
 	}
 	for j := range m.pcm {
 		m.pcm[j] = int16(rand.IntN(61) - 30) // a quiet room
 		if k := j - first; k >= 0 && k < samples(beepLength) {
-			m.pcm[j] = int16(16000 * math.Cos(2*math.Pi*440*float64(k)/micRate))
+			m.pcm[j] = int16(16000 * math.Cos(2*math.Pi*440*float64(k)/speech.MicRate))
 		}
 	}
 	n, err := m.encoder.Encode(m.pcm, m.buf[:])
@@ -147,7 +151,7 @@ func (m *microphone) prepare(i int) error {
 	if n, err = m.decoder.Decode(m.packet, m.heard); err != nil {
 		return err
 	}
-	m.loud = loud(m.heard[:n])
+	m.loud = speech.Loud(m.heard[:n])
 	return nil
 }
 
@@ -167,7 +171,7 @@ func (m *microphone) note(trials []trial, sent time.Time) {
 
 // ear finds the replies in what comes.
 type ear struct {
-	decoder media.OpusDecoder
+	decoder opus.Decoder
 	pcm     []int16
 	last    time.Time // a loud packet came
 
@@ -176,8 +180,8 @@ type ear struct {
 }
 
 func newEar() (*ear, error) {
-	decoder, err := media.NewOpusDecoder(earRate, "")
-	return &ear{decoder: decoder, pcm: make([]int16, earRate*120/1000)}, err
+	decoder, err := opus.NewDecoder(speech.EarRate, "")
+	return &ear{decoder: decoder, pcm: make([]int16, speech.EarRate*120/1000)}, err
 }
 
 func (e *ear) hear(arrived time.Time, p *rtp.Packet) {
@@ -185,7 +189,7 @@ func (e *ear) hear(arrived time.Time, p *rtp.Packet) {
 		return
 	}
 	n, err := e.decoder.Decode(p.Payload, e.pcm)
-	if err != nil || !loud(e.pcm[:n]) {
+	if err != nil || !speech.Loud(e.pcm[:n]) {
 		return
 	}
 	if arrived.Sub(e.last) > replyGap {

@@ -1,78 +1,9 @@
 /** voxgate.js and the page against a gateway that the test plays itself, message by message. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { says, start, status, type, withGateway } from './harness.mjs';
+import { playGateway, says, start, status, type, withGateway } from './harness.mjs';
 
 const inPage = withGateway();
-
-/**
- * Runs in the page before its own scripts: instead of sockets there are `links`. Each answers CONNECT_GEMINI with the
- * next of `setups`, keeps in `said` what came after it, and tells or drops what the test wants.
- */
-function playGateway() {
-  const links = (window.links = []);
-  window.setups = [{}];
-  const now = performance.now.bind(performance);
-  window.later = 0; // ms
-  performance.now = () => now() + later;
-  window.WebSocket = class {
-    static OPEN = 1;
-    readyState = 0;
-    bufferedAmount = 0;
-    said = [];
-    deaf = false; // loses what it is sent, as a dying connection does
-    constructor() {
-      links.push(this);
-      setTimeout(() => {
-        this.readyState = 1;
-        this.onopen();
-      });
-    }
-    send(text) {
-      const message = JSON.parse(text);
-      if (message.type !== 'CONNECT_GEMINI') {
-        if (!this.deaf) this.said.push(message);
-        return;
-      }
-      setTimeout(() => {
-        this.tell('GEMINI_CONNECTED', { protocol: 1, iceServers: [] });
-        const fresh = { success: true, sessionId: 's', model: 'm', resumed: false, resumeToken: 't', backend: 'gemini' };
-        this.tell('SETUP_COMPLETE', { ...fresh, effectiveConfig: {}, ...setups.shift() });
-      });
-    }
-    tell(type, payload) {
-      this.onmessage?.({ data: JSON.stringify({ type, payload }) });
-    }
-    drop(code = 1006) {
-      this.readyState = 3;
-      this.onclose?.({ code });
-    }
-    close() {
-      this.readyState = 3;
-    }
-  };
-  /** Opens a session and keeps what it tells. */
-  window.talk = async (options) => {
-    const { connect } = await import('./voxgate.js');
-    window.session = await connect({ mic: false, transport: 'websocket', ...options });
-    window.events = [];
-    for (const type of ['error', 'closed', 'link', 'usage', 'tool']) {
-      session.on(type, (e) => events.push([type, e instanceof Error ? `${e.code}: ${e.message}` : e]));
-    }
-    return session;
-  };
-  /** Loses the newest link and waits for the next to be set up. */
-  window.reconnect = async (setup) => {
-    setups.push(setup);
-    const back = new Promise((resolve) => {
-      const off = session.on('state', ({ state }) => state === 'listening' && resolve(off()));
-    });
-    links.at(-1).drop();
-    return back;
-  };
-  window.texts = ({ said }) =>
-    said.filter((m) => !m.payload?.audio).map((m) => m.payload?.parts?.[0].text ?? m.payload?.text ?? m.type);
-}
 
 const play = (name, run, query = '?transport=websocket') => inPage(name, { init: playGateway, query }, run);
 
@@ -107,6 +38,17 @@ describe('what was sent before a loss', () => {
       return texts(links[2]);
     });
     assert.deepEqual(after, ['one']);
+  });
+
+  play('and nothing listens any more for a network that came long ago', async (page) => {
+    await page.evaluate(async () => {
+      await talk();
+      for (let i = 0; i < 3; i++) await reconnect({ resumed: true, received: [] });
+    });
+    const debug = await page.context().newCDPSession(page);
+    const expression = 'getEventListeners(window).online.length';
+    const { result } = await debug.send('Runtime.evaluate', { expression, includeCommandLineAPI: true });
+    assert.equal(result.value, 1);
   });
 
   play('is forgotten when it must have arrived, not by a clock alone', async (page) => {
@@ -146,6 +88,205 @@ describe('what was sent before a loss', () => {
     });
     assert.equal(before.length, 1);
     assert.deepEqual(after, [before[0], before[0]]);
+  });
+});
+
+describe('a socket that says nothing', () => {
+  const resumed = { resumed: true, received: [] };
+  const deaf = (page) => page.evaluate((setup) => {
+    links.at(-1).deaf = true;
+    setups.push(setup);
+  }, resumed);
+  const seen = (page) =>
+    page.evaluate(() => {
+      const tokens = links.filter((l) => l.hello?.resumeToken).length;
+      return { sockets: links.length, tokens, state: session.state };
+    });
+  const begin = async (page) => {
+    await page.clock.install();
+    await page.evaluate(async () => void (await talk()));
+    await page.clock.pauseAt(Date.now() + 60_000); // from here on the test makes the time
+  };
+  const networkChanges = (page) => page.evaluate(() => void dispatchEvent(new Event('online')));
+
+  play('is kept as long as it answers, and given up for another one when it does not', async (page) => {
+    await begin(page);
+    await page.clock.runFor(60_000);
+    assert.deepEqual(await seen(page), { sockets: 1, tokens: 0, state: 'listening' });
+    await deaf(page);
+    await page.clock.runFor(4_000);
+    assert.deepEqual(await seen(page), { sockets: 1, tokens: 0, state: 'listening' });
+    await page.clock.runFor(2_500);
+    assert.deepEqual(await seen(page), { sockets: 2, tokens: 1, state: 'listening' });
+  });
+
+  play('is kept when it speaks again before there is another one', async (page) => {
+    await begin(page);
+    await deaf(page);
+    await page.evaluate(() => void (window.unreachable = true));
+    await page.clock.runFor(7_000);
+    assert.equal((await seen(page)).state, 'reconnecting');
+    await page.evaluate(() => {
+      links[0].deaf = false;
+      links[0].tell('LOG_MESSAGE', { type: 'info', message: 'a sign of life' });
+    });
+    await page.clock.runFor(10_000);
+    const { tokens, state } = await seen(page);
+    assert.deepEqual({ tokens, state }, { tokens: 0, state: 'listening' });
+  });
+
+  play('is given up sooner when the browser tells of another network', async (page) => {
+    await begin(page);
+    await page.evaluate(() => links[0].tell('LOG_MESSAGE', { type: 'info', message: 'a sign of life' }));
+    await deaf(page);
+    await networkChanges(page);
+    await page.clock.runFor(4_000);
+    assert.deepEqual(await seen(page), { sockets: 1, tokens: 0, state: 'listening' });
+    await page.clock.runFor(1_000);
+    assert.deepEqual(await seen(page), { sockets: 2, tokens: 1, state: 'listening' });
+  });
+
+  play('is asked once, and kept if it answers within 3.5 s, however often the browser tells of another network', async (page) => {
+    await begin(page);
+    await page.evaluate(() => {
+      const [link] = links;
+      const { send, tell } = link;
+      window.pings = 0;
+      link.send = (text) => (text.includes('"PING"') && pings++, send.call(link, text));
+      link.tell = (...a) => void setTimeout(() => tell.apply(link, a), 3_500); // by a loss over TCP
+    });
+    await page.clock.runFor(8_000);
+    await page.evaluate(() => void (pings = 0));
+    for (let i = 0; i < 24; i++) {
+      await networkChanges(page);
+      await page.clock.runFor(50);
+    }
+    assert.ok((await page.evaluate(() => pings)) <= 1);
+    await page.clock.runFor(8_000);
+    assert.deepEqual(await seen(page), { sockets: 1, tokens: 0, state: 'listening' });
+  });
+});
+
+/**
+ * Runs in the page: peers that the test plays, too. Something comes over each while it `flows`, and the first answer to an offer
+ * connects it.
+ */
+const playPeers = () => {
+  window.peers = [];
+  window.RTCPeerConnection = class {
+    connectionState = 'new';
+    signalingState = 'stable';
+    localDescription = { sdp: '' };
+    sctp = { maxMessageSize: 65_536 };
+    channel = { readyState: 'connecting', send() {} };
+    flows = true;
+    packets = 0;
+    restarts = 0;
+    constructor() {
+      peers.push(this);
+      setTimeout(() => this.onnegotiationneeded());
+    }
+    createDataChannel = () => this.channel;
+    addTransceiver = () => ({ sender: {} });
+    async setLocalDescription() {}
+    async setRemoteDescription() {
+      if (this.connectionState === 'new') setTimeout(() => this.becomes('connected'));
+    }
+    becomes(state) {
+      this.connectionState = state;
+      if (state === 'connected') this.channel.readyState = 'open';
+      this.onconnectionstatechange();
+    }
+    restartIce() {
+      this.restarts++;
+      setTimeout(() => this.onnegotiationneeded());
+    }
+    async getStats() {
+      if (this.flows) this.packets++;
+      return new Map([['t', { type: 'transport', packetsReceived: this.packets }]]);
+    }
+    close() {}
+  };
+  const { send } = WebSocket.prototype;
+  WebSocket.prototype.send = function (text) {
+    send.call(this, text);
+    if (text.includes('"WEBRTC_OFFER"') && !this.deaf) setTimeout(() => this.tell('WEBRTC_ANSWER', { sdp: '' }));
+  };
+};
+
+describe('a peer through which nothing comes', () => {
+  const playPeer = (name, run) => inPage(name, { init: `(${playGateway})(); (${playPeers})();` }, run);
+  const begin = async (page, setup = {}) => {
+    await page.clock.install();
+    await page.evaluate(async (setup) => {
+      setups = [setup, { resumed: true, received: [] }];
+      Object.defineProperty(navigator.connection, 'type', { get: () => window.network });
+      window.network = 'wifi';
+      await talk({ transport: 'auto' });
+    }, setup);
+    await page.clock.pauseAt(Date.now() + 60_000); // from here on the test makes the time
+    assert.deepEqual(await seen(page), { tokens: 0, restarts: 0, state: 'listening', transport: 'webrtc' });
+  };
+  const seen = (page) =>
+    page.evaluate(() => {
+      const tokens = links.filter((l) => l.hello?.resumeToken).length;
+      return { tokens, restarts: peers[0].restarts, state: session.state, transport: session.transport };
+    });
+  const stops = (page) => page.evaluate(() => void (peers[0].flows = false));
+
+  for (const [name, restarts, tells] of [
+    ['is waited for when the browser tells of the same network', 0, () => navigator.connection.dispatchEvent(new Event('change'))],
+    ['is not when it tells of another one', 1, () => {
+      network = 'cellular';
+      navigator.connection.dispatchEvent(new Event('change'));
+    }],
+  ]) {
+    playPeer(name, async (page) => {
+      await begin(page);
+      await page.clock.runFor(1_000);
+      await stops(page);
+      await page.evaluate(tells);
+      await page.clock.runFor(1_400);
+      assert.equal((await seen(page)).restarts, restarts);
+    });
+  }
+
+  for (const [name, within, happens] of [
+    ['connects for a moment', 5_500, () => {
+      peers[0].becomes('disconnected');
+      peers[0].becomes('connected');
+      links[0].deaf = true;
+    }],
+    ['is called connected when the socket closes', 2_000, () => links[0].drop()],
+    ['is disconnected when the socket closes', 2_000, () => {
+      peers[0].becomes('disconnected');
+      links[0].drop();
+    }],
+    ['does not connect, and the socket is closing', 5_500, () => links[0].close()],
+  ]) {
+    playPeer(`is given up though a restart was answered, and it ${name}`, async (page) => {
+      await begin(page);
+      await stops(page);
+      await page.clock.runFor(2_000);
+      assert.equal((await seen(page)).restarts, 1);
+      await page.evaluate(() => session.on('state', () => (window.carriers ??= []).push(session.transport)));
+      await page.evaluate(happens);
+      await page.clock.runFor(within);
+      const { tokens, state, transport } = await seen(page);
+      assert.deepEqual({ tokens, state, transport }, { tokens: 1, state: 'listening', transport: 'webrtc' });
+      assert.ok(!(await page.evaluate(() => carriers)).includes('websocket'));
+    });
+  }
+
+  playPeer('is kept for its return if there is no resume token', async (page) => {
+    await begin(page, { resumeToken: undefined });
+    await stops(page);
+    await page.evaluate(() => void (links[0].deaf = true));
+    await page.clock.runFor(12_000);
+    assert.deepEqual(await seen(page), { tokens: 0, restarts: 1, state: 'reconnecting', transport: 'webrtc' });
+    await page.evaluate(() => void (peers[0].flows = true));
+    await page.clock.runFor(1_000);
+    assert.equal((await seen(page)).state, 'listening');
   });
 });
 
@@ -189,6 +330,60 @@ describe('the library tells', () => {
     const resuming = { state: 'resuming', message: 'One moment.' };
     assert.deepEqual(links, [{ state: 'live' }, resuming]);
     assert.deepEqual(events, [['link', resuming], ['usage', usage]]);
+  });
+
+  play('how long an answer took, and what was heard of one that was cut off', async (page) => {
+    const latency = { modelMs: 480.2, gatewayMs: 1.1, roundTripMs: 40, totalMs: 521.3 };
+    const { turns, events } = await page.evaluate(async (latency) => {
+      await talk();
+      const [link] = window.links;
+      const turns = [];
+      session.on('turn', (t) => t.final && turns.push([t.text, t.interrupted]));
+      const says = (text) => link.tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+      says('Once upon a time there was ');
+      says('a parrot.');
+      link.tell('INTERRUPTED', { generation: 1, heard: 'Once upon a time ', playedMs: 900 });
+      link.tell('TURN_LATENCY', latency);
+      says('All of it.');
+      link.tell('TURN_COMPLETE');
+      return { turns, events };
+    }, latency);
+    assert.deepEqual(turns, [['Once upon a time ', true], ['All of it.', false]]);
+    assert.deepEqual(events, [['latency', latency]]);
+  });
+
+  play('an answer of which nothing was heard is not shown as heard', async (page) => {
+    const turns = await page.evaluate(async () => {
+      await talk();
+      const [link] = window.links;
+      const turns = [];
+      session.on('turn', (t) => t.final && turns.push([t.text, t.interrupted]));
+      link.tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Once upon a time there was a parrot.' } } });
+      link.tell('INTERRUPTED', { generation: 1, heard: '', playedMs: 40 });
+      return turns;
+    });
+    assert.deepEqual(turns, [['', true]]);
+  });
+
+  play('no sound of an answer that was cut off, however late it comes', async (page) => {
+    const heard = await page.evaluate(async () => {
+      const played = [];
+      const { Voice } = await import('./audio.js');
+      const { play } = Voice.prototype;
+      Voice.prototype.play = (data) => played.push(data);
+      await talk();
+      const [link] = window.links;
+      const chunk = (generation, data) => link.tell('AUDIO_CHUNK', { generation, data });
+      chunk(0, 'a');
+      link.tell('INTERRUPTED', { generation: 1, heard: '', playedMs: 0 });
+      chunk(0, 'stale');
+      chunk(1, 'b');
+      await reconnect({ resumed: false });
+      window.links.at(-1).tell('AUDIO_CHUNK', { generation: 0, data: 'c' });
+      Voice.prototype.play = play;
+      return played;
+    });
+    assert.deepEqual(heard, ['a', 'b', 'c']);
   });
 
   play('the context, also across a loss', async (page) => {
@@ -239,6 +434,260 @@ describe('the library tells', () => {
   });
 });
 
+/** Runs in the page: a session with these tools and a canvas, and what its one call was told and answered. */
+const tools = () => {
+  window.Notification = class {
+    static permission = 'granted';
+    constructor(title, options) {
+      (window.notified ??= []).push([title, options.body]);
+    }
+  };
+  Object.defineProperty(document, 'hidden', { get: () => window.away ?? false });
+  window.use = async (tool, { canvas = true, ...options } = {}) => {
+    const { Canvas } = await import('./canvas.js');
+    const shown = canvas && new Canvas(document.body.appendChild(document.createElement('div')));
+    await talk({ tools: { f: { description: 'F', ...tool } }, ...(shown && { canvas: shown }), ...options });
+    call('c1', 'f', { n: 1 });
+  };
+  window.call = (id, name, args) => links.at(-1).tell('TOOL_CALL', { toolCall: { functionCalls: [{ id, name, args }] } });
+  window.cancel = (...ids) => links.at(-1).tell('TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids } });
+  window.told = () => events.filter(([type]) => type === 'tool').map(([, c]) => [c.id, c.status]);
+};
+const playTools = (name, run) =>
+  inPage(name, { init: `(${playGateway})(); (${tools})();` , query: '?transport=websocket' }, run);
+
+describe('a tool', () => {
+  const answers = async (page, count = 1) => {
+    await page.waitForFunction((count) => links.at(-1).answers.length >= count, count);
+    return page.evaluate(() => links.at(-1).answers);
+  };
+  const press = (page, name) => page.locator('.canvas').getByRole('button', { name, exact: true }).click();
+
+  playTools('is declared with its rules, and the canvas with it', async (page) => {
+    const hello = await page.evaluate(async () => {
+      const parameters = { type: 'object' };
+      const rules = { behavior: 'NON_BLOCKING', scheduling: 'SILENT', timeout: '20s' };
+      const config = { model: 'm', voxgate: { record: true }, tools: [{ googleSearch: {} }] };
+      await use({ parameters, title: 'Effing…', ...rules, foreground: true, run() {} }, { config });
+      const [first] = links;
+      await use({ foreground: true, run() {} }, { canvas: false });
+      return [first.hello.initialConfig, links[1].hello.initialConfig];
+    });
+    const rules = { behavior: 'NON_BLOCKING', scheduling: 'SILENT', timeout: '20s' };
+    const declared = { name: 'f', description: 'F', parameters: { type: 'object' }, title: 'Effing…', ...rules };
+    assert.deepEqual(hello, [
+      { model: 'm', voxgate: { canvas: true, record: true }, tools: [{ googleSearch: {} }, { functionDeclarations: [declared] }] },
+      { tools: [{ functionDeclarations: [{ name: 'f', description: 'F', timeout: '60s' }] }] },
+    ]);
+  });
+
+  playTools('can be answered by who hears of it', async (page) => {
+    await page.evaluate(async () => {
+      await use({ title: 'Waiting…' });
+      const calls = [];
+      session.on('tool', (c) => calls.push(c));
+      events.find(([type]) => type === 'tool')[1].respond(['later']);
+      call('c2', 'f');
+      calls.find((c) => c.id === 'c2').reject(new Error('not today'));
+      calls[0].respond('twice');
+      call('c3', 'constructor');
+    });
+    const said = await answers(page, 3);
+    assert.deepEqual(said.map((r) => [r.id, r.response]).sort(), [
+      ['c1', { output: ['later'] }], ['c2', { error: 'not today' }], ['c3', { error: 'there is no tool constructor' }],
+    ]);
+    const [, first] = await page.evaluate(() => events.find(([type]) => type === 'tool'));
+    assert.deepEqual([first.title, first.where, first.status, first.args], ['Waiting…', 'client', 'running', { n: 1 }]);
+  });
+
+  playTools('can ask, and be told', async (page) => {
+    await page.evaluate(() =>
+      use({
+        title: 'Sending…',
+        async run({ n }, { confirm, ask, progress }) {
+          progress('at the door');
+          const yes = await confirm('Send <b>it</b> & go?');
+          const { who } = await ask([{ type: 'input', id: 'who', label: 'Who' }, { type: 'button', label: 'Go', action: 'submit' }]);
+          const no = await confirm('Again?');
+          return { n, yes, who, no };
+        },
+      }));
+    assert.match(await page.locator('.canvas:not([hidden])').innerText(), /Sending…[^]*Send <b>it<\/b> & go\?/);
+    await press(page, 'Yes');
+    await page.fill('.canvas input', 'Ada');
+    await press(page, 'Go');
+    await press(page, 'No');
+    assert.deepEqual(await answers(page, 2), [
+      { id: 'c1', name: 'f', response: { output: 'at the door' }, willContinue: true },
+      { id: 'c1', name: 'f', response: { n: 1, yes: true, who: 'Ada', no: false } },
+    ]);
+    const ids = await page.evaluate(() => links[0].said.map((m) => m.id));
+    assert.equal(new Set(ids).size, 2, 'both arrive');
+  });
+
+  playTools('may ask nobody where there is no canvas', async (page) => {
+    await page.evaluate(() => use({ run: (_, { confirm }) => confirm('Sure?') }, { canvas: false }));
+    assert.deepEqual((await answers(page))[0].response, { error: 'there is no canvas to ask the person on' });
+  });
+
+  playTools('that is cancelled asks no more, and its late answer is dropped', async (page) => {
+    await page.evaluate(() =>
+      use({
+        async run(_, { ask, progress, signal }) {
+          const answer = await ask({ type: 'button', label: 'Go', action: 'submit' });
+          progress('late');
+          window.over = [answer, signal.aborted];
+          return 'late';
+        },
+      }));
+    await page.locator('.canvas').getByText('Go').waitFor();
+    await page.evaluate(() => ((later += 1_500), cancel('c1')));
+    assert.deepEqual(await page.evaluate(() => over), [{ dismissed: true }, true]);
+    assert.equal(await page.locator('.canvas:not([hidden])').count(), 0);
+    assert.deepEqual(await page.evaluate(() => [told(), links[0].answers]), [[['c1', 'running'], ['c1', 'cancelled']], []]);
+    const { ms } = await page.evaluate(() => events.at(-1)[1]);
+    assert.ok(ms >= 1_500 && Number.isInteger(ms), String(ms));
+  });
+
+  playTools('that asks in the background calls the person back, or says that they were missed', async (page) => {
+    await page.evaluate(async () => {
+      window.away = true;
+      await use({ title: 'Paying…', run: (_, { confirm }) => confirm('Sure?') });
+      const show = (id, type, title) => {
+        const args = { schema: { type, id: 'x', value: '' } };
+        links[0].tell('TOOL_CALL', { toolCall: { functionCalls: [{ id, name: 'show_canvas_tool', args, title }] } });
+      };
+      show('ask-1', 'input', 'book_table');
+      show('ask-2', 'input');
+      show('waits', 'input', 'Showing canvas…');
+      show('does not', 'text', 'Showing canvas…');
+      await new Promise((resolve) => setTimeout(resolve));
+      Notification.permission = 'default';
+      call('c2', 'f');
+      show('ask-3', 'input');
+      show('neither', 'text');
+      await new Promise((resolve) => setTimeout(resolve));
+      window.away = false;
+      show('here', 'input');
+    });
+    const titles = (await page.evaluate(() => notified)).map(([title]) => title);
+    assert.deepEqual(titles, ['Paying…', 'book_table', 'a question', 'Showing canvas…'].map((t) => `Gemini: ${t}`));
+    const missed = await page.evaluate(() => events.filter(([, c]) => c.missed).map(([, c]) => [c.id, c.status]));
+    assert.deepEqual(missed, [['c2', 'running'], ['ask-3', 'running']]);
+  });
+
+  playTools('may show the model a picture', async (page) => {
+    await page.evaluate(async () => {
+      const { withPicture } = await import('./voxgate.js');
+      await use({ run: () => withPicture({ ref: 'photo:1' }, new Blob(['abc'], { type: 'image/jpeg' })) });
+    });
+    const [{ response, parts }] = await answers(page);
+    assert.deepEqual([response, parts], [{ ref: 'photo:1' }, [{ inlineData: { mimeType: 'image/jpeg', data: 'YWJj' } }]]);
+  });
+
+  describe('that needs the foreground', () => {
+    const photo = (page, options) =>
+      page.evaluate((o) => use({ title: 'Taking photo…', foreground: true, run: () => navigator.userActivation.isActive }, o), options);
+
+    playTools('runs when the person allows it, in their gesture', async (page) => {
+      await photo(page);
+      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+Hide\s+Gemini wants to: Taking photo…/);
+      await press(page, 'Allow');
+      assert.deepEqual((await answers(page))[0].response, { output: true });
+    });
+
+    playTools('does not when the person does not', async (page) => {
+      await photo(page);
+      await press(page, 'Not now');
+      await page.evaluate(() => call('c2', 'f'));
+      await press(page, 'Hide');
+      const said = (await answers(page, 2)).map((r) => r.response);
+      assert.deepEqual(said, Array(2).fill({ error: 'the person did not allow it' }));
+    });
+
+    playTools('may ask in its own words instead', async (page) => {
+      await page.evaluate(() => use({ foreground: 'asks', run: (_, { confirm }) => confirm('Smile?') }));
+      assert.match(await page.locator('.canvas:not([hidden])').innerText(), /^From Gemini\s+Hide\s+Smile\?/);
+      await press(page, 'Yes');
+      assert.deepEqual((await answers(page))[0].response, { output: true });
+    });
+
+    playTools('calls the person back to the page', async (page) => {
+      await page.evaluate(() => (window.away = true));
+      await photo(page);
+      await page.evaluate(() => ((Notification.permission = 'default'), call('c2', 'f')));
+      const said = (await answers(page, 2)).map((r) => r.response.error);
+      assert.deepEqual(said, [
+        'The page is in the background; the person was sent a notification. Ask again when they are back.',
+        'The page is in the background; the person could not be notified. Ask again when they are back.',
+      ]);
+      assert.deepEqual(await page.evaluate(() => notified), [['Gemini: Taking photo…', 'Gemini needs you in the conversation.']]);
+    });
+  });
+
+  playTools('of the gateway is told, with the titles of the set-up', async (page) => {
+    const calls = await page.evaluate(async () => {
+      setups = [{ tools: [{ name: 'book', title: 'Booking…', behavior: 'BLOCKING', where: 'gateway' }] }];
+      await talk();
+      const [link] = links;
+      link.tell('TOOL_STATUS', { id: 'g1', name: 'book', status: 'running' });
+      link.tell('TOOL_STATUS', { id: 'g1', name: 'book', status: 'done', ms: 12 });
+      link.tell('TOOL_STATUS', { id: 'g2', name: 'other', title: 'Other…', status: 'failed', ms: 3, error: 'No.' });
+      link.tell('TOOL_STATUS', { id: 'g3', name: 'other', status: 'running' });
+      await session.close();
+      return JSON.parse(JSON.stringify(events.filter(([type]) => type === 'tool').map(([, c]) => c)));
+    });
+    const where = 'gateway';
+    const { ms } = calls.at(-1); // measured here
+    const book = { id: 'g1', name: 'book', title: 'Booking…', where };
+    assert.deepEqual(calls, [
+      { ...book, status: 'running' },
+      { ...book, status: 'done', ms: 12 },
+      { id: 'g2', name: 'other', title: 'Other…', where, status: 'failed', ms: 3, response: { error: 'No.' } },
+      { id: 'g3', name: 'other', where, status: 'running' },
+      { id: 'g3', name: 'other', where, status: 'cancelled', ms },
+    ]);
+    assert.ok(Number.isInteger(ms));
+  });
+
+  playTools('canvases go to whoever shows them, and once', async (page) => {
+    const got = await page.evaluate(async () => {
+      const shown = [];
+      const canvas = {
+        async show({ id, name, args, title, gateway }) {
+          shown.push([id, name, args.schema, title, gateway.href]);
+          if (id === 'b') throw new Error('no');
+          return { a: 1 };
+        },
+        hide: (id) => shown.push(['hide', id]),
+      };
+      await talk({ canvas, url: 'ws://gateway.example/ws' });
+      const functionCalls = [
+        { id: 'a', name: 'create_canvas_tool', args: { schema: '{}' } },
+        { id: 'ask-1', name: 'show_canvas_tool', args: { schema: '[]' }, title: 'T' },
+        { id: 'b', name: 'append_to_canvas_tool', args: {} },
+      ];
+      links[0].tell('TOOL_CALL', { toolCall: { functionCalls } });
+      await new Promise((resolve) => setTimeout(resolve));
+      const answers = links[0].answers.map((r) => [r.id, r.response]);
+      const chips = new Promise((resolve) => session.on('grounding', resolve));
+      links[0].tell('groundingMetadata', { groundingMetadata: { webSearchQueries: [] }, chips: 'canvas/chips?x' });
+      const grounding = await chips;
+      await session.close();
+      return { shown, answers, grounding };
+    });
+    const gateway = 'http://gateway.example/';
+    assert.deepEqual(got.shown, [
+      ['a', 'create_canvas_tool', '{}', undefined, gateway],
+      ['ask-1', 'show_canvas_tool', '[]', 'T', gateway],
+      ['b', 'append_to_canvas_tool', undefined, undefined, gateway],
+      ['hide', undefined],
+    ]);
+    assert.deepEqual(got.answers, [['a', { a: 1 }], ['ask-1', { a: 1 }], ['b', { error: 'no' }]]);
+    assert.deepEqual(got.grounding, { webSearchQueries: [], chips: 'http://gateway.example/canvas/chips?x' });
+  });
+});
+
 describe('the page says', () => {
   const begin = async (page) => {
     await start(page);
@@ -256,12 +705,41 @@ describe('the page says', () => {
     await says(page, 'Gemini is listening...');
   });
 
+  play('whether an interrupted conversation is kept, and keeps to its only socket where it is not', async (page) => {
+    await page.clock.install();
+    await page.evaluate(() => void (setups = [{ resumeToken: undefined }]));
+    await begin(page);
+    await page.evaluate(() => void (links[0].deaf = true));
+    await page.clock.runFor(12_000);
+    await says(page, 'The connection is interrupted. Waiting for it to come back.');
+    assert.equal(await page.evaluate(() => links.length), 1);
+    await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'a sign of life' });
+    await page.clock.runFor(1_000);
+    await says(page, 'Gemini is listening...');
+    await page.clock.runFor(31_000);
+    await says(page, 'The connection was lost. Press the button to start anew.');
+  });
+
+  play('turns in the order in which they were begun', async (page) => {
+    await begin(page);
+    const said = (text) => tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+    await said('Once upon a time');
+    await type(page, 'stop');
+    await tell(page, 'INTERRUPTED', { generation: 1, heard: 'Once upon', playedMs: 500 });
+    await said('As you wish.');
+    await tell(page, 'TURN_COMPLETE');
+    const turns = await page.$$eval('#log .turn', (all) => all.map((e) => e.textContent));
+    assert.deepEqual(turns, ['GeminiOnce upon', 'Youstop', 'GeminiAs you wish.']);
+  });
+
   play('how many tokens the conversation took', async (page) => {
     await begin(page);
     assert.equal(await page.textContent('#detail'), 'WebSocket');
     const usage = { turn: { totalTokens: 120 }, total: { totalTokens: 3_400 } };
     await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'This turn took …', details: { usage } });
     assert.equal(await page.textContent('#detail'), 'WebSocket · 3,400 tokens');
+    await tell(page, 'TURN_LATENCY', { modelMs: 500, gatewayMs: 1, totalMs: 1_234 });
+    assert.equal(await page.textContent('#detail'), 'WebSocket · answered in 1.2 s · 3,400 tokens');
     await page.evaluate(() => (setups = [{}]));
     await page.click('#talk');
     await says(page, 'Ready.');

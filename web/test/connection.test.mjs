@@ -74,6 +74,19 @@ describe('lost connections', () => {
     assert.equal((await page.evaluate(() => sent.at(-1))).way, 'channel');
   });
 
+  talk('a page that is busy for 4 s loses nothing', { sounds: [silence(0.2)] }, async (page) => {
+    await start(page);
+    await says(page, 'Gemini is listening...');
+    await page.evaluate(() => {
+      for (const until = performance.now() + 4_000; performance.now() < until; );
+    });
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 1_000))); // what waited has been done
+    const doings = ['CONNECT_GEMINI', 'WEBRTC_OFFER'];
+    const counts = await page.evaluate((types) => types.map((type) => sent.filter((m) => m.type === type).length), doings);
+    assert.deepEqual(counts, [1, 1]);
+    await says(page, 'Gemini is listening...');
+  });
+
   talk('is resumed when all is lost', { query: '?transport=websocket' }, async (page) => {
     await start(page);
     await says(page, 'Gemini is listening...');

@@ -2,13 +2,14 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { WebSocket, WebSocketServer } from 'ws';
 
 const RATE = 16_000;
 export const TONE = 1_500; // far from the fundamental of any voice, and well inside what Opus and 16 kHz keep
@@ -17,10 +18,13 @@ const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 const temporary = mkdtempSync(join(tmpdir(), 'voxgate-'));
 process.on('exit', () => rmSync(temporary, { recursive: true, force: true }));
 
-/** Starts the gateway with its emulator on a free port. */
-export async function startGateway(environment = {}) {
+export const gatewayBinary = process.env.GATEWAY ?? local('../../bin/gateway');
+
+/** Starts the gateway with its emulator on a free port; `inside` is a command that runs it somewhere else. */
+export async function startGateway(environment = {}, inside = []) {
   const { PATH, HOME } = process.env; // no key of the developer's, or the tests would talk with Google
-  const child = spawn(process.env.GATEWAY ?? local('../../bin/gateway'), ['serve'], {
+  const [command, ...args] = [...inside, gatewayBinary, 'serve'];
+  const child = spawn(command, args, {
     env: { PATH, HOME, VOXGATE_ADDR: '127.0.0.1:0', ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -55,6 +59,56 @@ export async function startGateway(environment = {}) {
       clearTimeout(late);
     },
   };
+}
+
+/**
+ * Starts an emulator for a gateway, as its GOOGLE_GEMINI_BASE_URL.
+ * @param {(message: any) => void} onMessage what the gateway sends up
+ */
+export async function startModel(onMessage) {
+  const { PATH, HOME } = process.env;
+  const model = spawn(gatewayBinary, ['emulate', '--addr', '127.0.0.1:0'], { env: { PATH, HOME }, stdio: ['ignore', 'ignore', 'pipe'] });
+  process.on('exit', () => model.kill('SIGKILL'));
+  let upstream;
+  for await (const line of createInterface({ input: model.stderr })) {
+    upstream = /emulator listening" url=http(\S+)/.exec(line)?.[1];
+    if (upstream) break;
+  }
+  model.stderr.resume();
+  const tap = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+  await once(tap, 'listening');
+  tap.on('connection', (near, { url }) => {
+    const far = new WebSocket(`ws${upstream}${url}`);
+    const early = [];
+    near.on('message', (data) => {
+      onMessage(JSON.parse(data));
+      if (far.readyState === WebSocket.OPEN) far.send(String(data));
+      else early.push(String(data));
+    });
+    far.on('open', () => early.splice(0).forEach((m) => far.send(m)));
+    far.on('message', (data) => near.send(data));
+    for (const [one, other] of [[near, far], [far, near]]) {
+      one.on('close', () => other.close());
+      one.on('error', () => other.terminate());
+    }
+  });
+  return {
+    url: `http://127.0.0.1:${tap.address().port}`,
+    async stop() {
+      tap.close();
+      model.kill();
+      await once(model, 'exit');
+    },
+  };
+}
+
+/** The size that a JPEG says it has. */
+export function jpegSize(jpeg) {
+  assert.equal(jpeg.readUInt16BE(0), 0xffd8, 'not a JPEG');
+  for (let at = 2; ; at += 2 + jpeg.readUInt16BE(at + 2)) {
+    const marker = jpeg[at + 1];
+    if (marker >= 0xc0 && marker <= 0xc2) return { height: jpeg.readUInt16BE(at + 5), width: jpeg.readUInt16BE(at + 7) };
+  }
 }
 
 // --- sounds
@@ -97,19 +151,31 @@ function wav(sounds) {
 
 // --- browsers
 
+const chromiumBinary = process.env.CHROMIUM ?? '/usr/bin/chromium';
+
+/** A program that runs Chromium inside of something. */
+function chromiumInside(inside) {
+  const path = join(temporary, 'chromium');
+  writeFileSync(path, `#!/bin/sh\nexec ${inside.join(' ')} ${chromiumBinary} "$@"\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
 /**
  * A page of the gateway in a browser of its own.
  * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
- *   context?: object}} o `sounds` is what the microphone hears from the moment it is opened
+ *   context?: object, inside?: string[]}} o `sounds` is what the microphone hears from the moment it is opened; `inside`
+ *   is a command that runs the browser somewhere else
  */
-export async function openPage({ url, sounds = [silence(1)], mic = 'granted', query = '', init, context = {} }) {
+export async function openPage({ url, sounds = [silence(1)], mic = 'granted', query = '', init, context = {}, inside }) {
   const browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    executablePath: inside ? chromiumInside(inside) : chromiumBinary,
     args: [
       ...(mic === 'none' ? [] : ['--use-fake-device-for-media-stream']),
       `--use-file-for-fake-audio-capture=${wav(sounds)}%noloop`,
       mic === 'denied' ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
       '--allow-loopback-in-peer-connection',
+      ...(inside ? [`--unsafely-treat-insecure-origin-as-secure=${url}`] : []), // or there is no microphone
       '--autoplay-policy=no-user-gesture-required',
       '--disable-background-networking',
       '--disable-component-update',
@@ -126,7 +192,7 @@ export async function openPage({ url, sounds = [silence(1)], mic = 'granted', qu
   });
   page.on('pageerror', (e) => complaints.push(String(e)));
   page.on('request', (r) => {
-    if (!r.url().startsWith(url) && !r.url().startsWith('data:')) complaints.push(`asked ${r.url()}`);
+    if (!/^(data|blob):/.test(r.url()) && !r.url().startsWith(url)) complaints.push(`asked ${r.url()}`);
   });
   await page.addInitScript(listen, { tone: TONE });
   if (init) await page.addInitScript(init);
@@ -205,6 +271,83 @@ function listen({ tone }) {
       return (window.channel = channel);
     }
   };
+}
+
+/**
+ * Runs in the page before its own scripts: instead of sockets there are `links`. Each answers CONNECT_GEMINI with the
+ * next of `setups`, keeps in `said` what came after it, and tells or drops what the test wants.
+ */
+export function playGateway() {
+  const links = (window.links = []);
+  window.setups = [{}];
+  const now = performance.now.bind(performance);
+  window.later = 0; // ms
+  performance.now = () => now() + later;
+  window.WebSocket = class {
+    static CONNECTING = 0;
+    static OPEN = 1;
+    readyState = 0;
+    bufferedAmount = 0;
+    said = [];
+    deaf = false; // loses what it is sent, as a dying connection does
+    constructor() {
+      links.push(this);
+      setTimeout(() => {
+        if (window.unreachable) return;
+        this.readyState = 1;
+        this.onopen?.();
+      });
+    }
+    send(text) {
+      const message = JSON.parse(text);
+      if (message.type === 'PING') return void (this.deaf || this.tell('PONG'));
+      if (message.type !== 'CONNECT_GEMINI') {
+        if (!this.deaf) this.said.push(message);
+        return;
+      }
+      this.hello = message.payload;
+      setTimeout(() => {
+        this.tell('GEMINI_CONNECTED', { protocol: 1, iceServers: [] });
+        const fresh = { success: true, sessionId: 's', model: 'm', resumed: false, resumeToken: 't', backend: 'gemini' };
+        this.tell('SETUP_COMPLETE', { ...fresh, effectiveConfig: {}, ...setups.shift() });
+      });
+    }
+    tell(type, payload) {
+      this.onmessage?.({ data: JSON.stringify({ type, payload }) });
+    }
+    /** What tools were answered with. */
+    get answers() {
+      return this.said.flatMap((m) => m.payload?.toolResponse?.functionResponses ?? []);
+    }
+    drop(code = 1006) {
+      this.readyState = 3;
+      this.onclose?.({ code });
+    }
+    close() {
+      this.readyState = 3;
+    }
+  };
+  /** Opens a session and keeps what it tells. */
+  window.talk = async (options) => {
+    const { connect } = await import('./voxgate.js');
+    window.session = await connect({ mic: false, transport: 'websocket', ...options });
+    window.events = [];
+    for (const type of ['error', 'closed', 'link', 'usage', 'latency', 'tool']) {
+      session.on(type, (e) => events.push([type, e instanceof Error ? `${e.code}: ${e.message}` : e]));
+    }
+    return session;
+  };
+  /** Loses the newest link and waits for the next to be set up. */
+  window.reconnect = async (setup) => {
+    setups.push(setup);
+    const back = new Promise((resolve) => {
+      const off = session.on('state', ({ state }) => state === 'listening' && resolve(off()));
+    });
+    links.at(-1).drop();
+    return back;
+  };
+  window.texts = ({ said }) =>
+    said.filter((m) => !m.payload?.audio).map((m) => m.payload?.parts?.[0].text ?? m.payload?.text ?? m.type);
 }
 
 /**

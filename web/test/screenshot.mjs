@@ -8,6 +8,13 @@ mkdirSync(folder, { recursive: true });
 
 const gateway = await startGateway();
 const phone = { viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
+const canvas = [
+  { type: 'text', value: '<h3>Your table</h3><p>Two questions before I book it for <b>eight</b>:</p>' },
+  { type: 'input', id: 'name', label: 'Name', hint: 'As on the reservation' },
+  { type: 'input', id: 'guests', label: 'Guests', kind: 'number', value: '2' },
+  { type: 'button', label: 'Book it', action: 'submit' },
+  { type: 'button', label: 'Not now', action: 'dismiss' },
+];
 const kinds = {
   desktop: {},
   'desktop-dark': { colorScheme: 'dark' },
@@ -27,6 +34,9 @@ try {
     await gets(page, 'ASSISTANT_SPEAKING', { after: at });
     await page.waitForFunction(() => Number(document.querySelector('#talk').style.getPropertyValue('--model')) > 0.4);
     await picture('speaking');
+    await type(page, `/tool show_canvas_tool ${JSON.stringify({ schema: JSON.stringify(canvas) })}`);
+    await page.waitForSelector('.canvas:not([hidden])');
+    await picture('canvas');
     await page.quit();
   }
   const page = await openPage({ url: gateway.url, mic: 'denied', context: phone });

@@ -31,7 +31,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       await says(page, 'Gemini is speaking...');
       const { at } = await gets(page, 'INTERRUPTED');
       const last = await hearsNothing(page, at);
-      const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 300 && f.at < at), at);
+      const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 1_000 && f.at < at), at); // a busy page hears late
       assert.ok(spoke, 'heard until then');
       assert.ok(last - at < 300, `heard for ${last - at} ms after INTERRUPTED`);
       assert.ok(await page.locator('.turn.model.interrupted').isVisible());
@@ -47,7 +47,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       await says(page, 'Gemini is listening...');
       assert.equal(await page.textContent('#log .turn.user span'), 'Hello there');
       assert.equal(await page.textContent('#log .turn.model span'), 'You said: Hello there');
-      await page.waitForFunction(() => /^Web(RTC|Socket) · \d+ tokens$/.test(document.querySelector('#detail').textContent));
+      await page.waitForFunction(() => /^Web(RTC|Socket) · answered in (\d+\.\d s|\d+ ms) · \d+ tokens$/.test(document.querySelector('#detail').textContent));
     });
   });
 }
@@ -134,10 +134,11 @@ describe('tools', () => {
   talk('run in the page, and their answer is spoken', {}, async (page) => {
     await start(page);
     await says(page, 'Gemini is listening...');
+    await page.waitForFunction(() => channel.readyState === 'open'); // the voice may be there before it
     await type(page, '/tool get_current_time {}');
     await gets(page, 'TOOL_CALL', { way: 'channel' });
     await hears(page, { sound: 0.3 });
-    assert.match(await page.textContent('#log .card'), /get_current_time: done/);
+    assert.match(await page.textContent('#log .card'), /Looking at the clock: done/);
     const year = String(new Date().getFullYear());
     await page.waitForFunction((year) => document.querySelector('.turn.model').textContent.includes(year), year);
     const ways = await page.evaluate(() => sent.filter((m) => m.type === 'SEND_TOOL_RESPONSE').map((m) => m.way));

@@ -17,7 +17,7 @@ type entry struct {
 }
 
 func newAgenda() *agenda {
-	a := &agenda{timer: time.NewTimer(Forever)}
+	a := &agenda{timer: time.NewTimer(time.Hour)}
 	a.timer.Stop()
 	return a
 }

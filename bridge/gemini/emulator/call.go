@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator/typed"
 )
 
 // call is a function call that was not answered yet.
@@ -15,13 +19,7 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-}
-
-type functionResponse struct {
-	ID, Name     string
-	Response     json.RawMessage
-	Scheduling   string
-	WillContinue bool
+	chain    *typed.Chain // what follows; nil: nothing
 }
 
 // blocked reports whether the model waits for a result and says nothing before.
@@ -38,33 +36,33 @@ func newCallID() string { return "function-call-" + strings.ToLower(rand.Text()[
 
 // sendCalls asks the client for results.
 func (s *session) sendCalls(calls []*call) error {
-	var list []object
+	var list []live.Object
 	for _, c := range calls {
 		s.calls[c.id] = c
-		list = append(list, object{"id": c.id, "name": c.name, "args": c.args})
+		list = append(list, live.Object{"id": c.id, "name": c.name, "args": c.args})
 		s.tell(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
 	s.asked = time.Now()
 	if err := s.withhold(); err != nil {
 		return err
 	}
-	if err := s.send(object{"toolCall": object{"functionCalls": list}}); err != nil {
+	if err := s.conn.Send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
 		return err
 	}
 	if err := s.changed(); err != nil { // a session resumed from here knows of the call
 		return err
 	}
-	return s.moment(OnToolCall)
+	return s.moment(scenario.OnToolCall)
 }
 
 // waits reports whether the model hears nothing before its call is answered.
-func (s *session) waits() bool { return s.setup.profile.blocks && s.blocked() }
+func (s *session) waits() bool { return s.setup.Blocks && s.blocked() }
 
-// cancelCalls takes back the calls that the model waits for. The others go on while people talk.
-func (s *session) cancelCalls() error {
+// cancelCalls takes back those of the open calls that are meant.
+func (s *session) cancelCalls(meant func(*call) bool) error {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
-		if s.calls[id].blocking {
+		if meant(s.calls[id]) {
 			ids = append(ids, id)
 			delete(s.calls, id)
 		}
@@ -72,23 +70,23 @@ func (s *session) cancelCalls() error {
 	if ids == nil {
 		return nil
 	}
-	return s.send(object{"toolCallCancellation": object{"ids": ids}})
+	return s.conn.Send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
 }
 
 // toolResponse takes results. Those of unknown calls are ignored, as Google does.
-func (s *session) toolResponse(responses []functionResponse) error {
-	if err := s.moment(OnToolResponse); err != nil {
+func (s *session) toolResponse(responses []live.FunctionResponse) error {
+	if err := s.moment(scenario.OnToolResponse); err != nil {
 		return err
 	}
 	for _, r := range responses {
-		switch {
-		case r.Scheduling != "" && s.setup.profile.noScheduling:
-			return invalid("Function response scheduling is not supported for this model.")
-		case r.WillContinue && s.endpoint.vertex:
-			return newClosing(closeInvalid, "")
+		if err := s.setup.CheckResponse(r); err != nil {
+			return err
 		}
 		c := s.calls[r.ID]
-		s.tell(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
+		s.tell(Event{
+			What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil,
+			Scheduling: r.Scheduling, WillContinue: r.WillContinue,
+		})
 		if c == nil {
 			continue
 		}
@@ -99,7 +97,7 @@ func (s *session) toolResponse(responses []functionResponse) error {
 	return nil
 }
 
-func (s *session) result(c *call, r functionResponse) error {
+func (s *session) result(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
 		response = nil // there is none
@@ -107,13 +105,29 @@ func (s *session) result(c *call, r functionResponse) error {
 	if len(response) == 0 && !r.WillContinue {
 		// gemini-3.8-live does not take {} for an answer and asks again.
 		delete(s.calls, c.id)
-		return s.sendCalls([]*call{{id: newCallID(), name: c.name, args: c.args, blocking: c.blocking}})
+		again := *c
+		again.id = newCallID()
+		return s.sendCalls([]*call{&again})
 	}
 	if !r.WillContinue {
 		delete(s.calls, c.id)
 	}
 	s.remember("tool", string(r.Response))
-	if r.Scheduling == "SILENT" && !c.blocking {
+	if r.WillContinue && c.blocking {
+		return nil // the model waits for the last answer
+	}
+	text, transcript := typed.Plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
+	silent := r.Scheduling == "SILENT" && !c.blocking
+	if c.chain != nil && !r.WillContinue {
+		next, err := s.after(c, r.Response)
+		if next != nil {
+			return s.goOn(c, next)
+		}
+		if err != nil {
+			text, transcript, silent = sentence(err), sentence(err), false
+		}
+	}
+	if silent {
 		return nil
 	}
 	if r.Scheduling == "INTERRUPT" && !c.blocking && s.turn != nil {
@@ -126,25 +140,5 @@ func (s *session) result(c *call, r functionResponse) error {
 			return err
 		}
 	}
-	return s.speak(plainText(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response), true)
-}
-
-// plainText is what of a result can be said: its values in the order of their names.
-func plainText(v any) string {
-	switch v := v.(type) {
-	case map[string]any:
-		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			texts = append(texts, plainText(v[name]))
-		}
-		return strings.Join(texts, ", ")
-	case []any:
-		var texts []string
-		for _, element := range v {
-			texts = append(texts, plainText(element))
-		}
-		return strings.Join(texts, ", ")
-	default:
-		return fmt.Sprint(v)
-	}
+	return s.speak(text, transcript, true)
 }

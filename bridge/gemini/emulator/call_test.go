@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/wire"
 )
 
 const toolConfig = `{"tools":[{"functionDeclarations":[{"name":"weather"},{"name":"slow","behavior":"BLOCKING"}]}]}`
@@ -15,12 +15,12 @@ const toolConfig = `{"tools":[{"functionDeclarations":[{"name":"weather"},{"name
 // respond answers a call.
 func (p *peer) respond(id, response, scheduling string) {
 	p.t.Helper()
-	p.send(gemini.ClientMessage{ToolResponse: &gemini.ToolResponse{FunctionResponses: []gemini.FunctionResponse{
+	p.send(wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
 		{ID: id, Response: json.RawMessage(response), Scheduling: scheduling},
 	}}})
 }
 
-func (p *peer) call(text string) gemini.FunctionCall {
+func (p *peer) call(text string) wire.FunctionCall {
 	p.t.Helper()
 	p.text(text)
 	m := p.until(func(m *message) bool { return len(m.ToolCalls) > 0 })
@@ -132,7 +132,7 @@ func TestUndeclaredTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), toolConfig)
 		p.text("/tool nothing {}")
-		if said := p.turn(); said.text != "I have no tool named nothing. I have: slow, weather." {
+		if said := p.turn(); said.text != "No tool is named nothing, but these: slow, weather." {
 			t.Errorf("says %q", said.text)
 		}
 	})

@@ -4,6 +4,11 @@
 // The parrot says back what it hears, speaks what is typed, and knows some commands as typed text:
 //
 //	/tool NAME {json}   calls a declared function with these arguments
+//	/rogue NAME {json}  calls a function whether or not it is declared
+//	/tools [CALL,…]     calls several functions at once, each CALL being {"name":"NAME","args":{…}}
+//	/chain [CALL,…]     calls them one after the other; in strings of the arguments "$1.photo" stands for the field photo of the
+//	                    first one's result; a result with "error" ends it, and so does the end of a call without a result
+//	/cancel             takes back all calls that were not answered
 //	/ground             answers with the metadata of a Google search
 //	/image              answers with an image part besides the voice
 //	/history            says what it remembers of the conversation
@@ -15,7 +20,7 @@
 // Keys are not checked, except that keys which begin with "invalid", "forbidden" or "exhausted" are refused as Google
 // refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token.
 //
-// By itself nothing goes wrong. What shall, and how long connections, sessions and handles last, is in a Scenario.
+// By itself nothing goes wrong. What shall, and how long connections, sessions and handles last, is in a scenario.Scenario.
 package emulator
 
 import (
@@ -25,11 +30,14 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/rest"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // Persona is how the model behaves.
@@ -56,7 +64,7 @@ type Options struct {
 	Espeak string
 
 	// Scenario says how long things last and what goes wrong.
-	Scenario Scenario
+	Scenario scenario.Scenario
 
 	// Observe, if not nil, is told what happens, for tests. It is called by the goroutines of the connections, for each
 	// connection in order, and must not block.
@@ -68,10 +76,10 @@ type Emulator struct {
 	log      *slog.Logger
 	persona  Persona
 	espeak   string // path, "" without
-	scenario Scenario
+	scenario scenario.Scenario
 	observe  func(Event)
 
-	tokens tokenStore
+	rest   rest.API
 	memory memory
 
 	sessions sync.WaitGroup // Add under mu, while not closed
@@ -84,7 +92,7 @@ type Emulator struct {
 	occupied map[*session]bool               // by sessions that are connected
 }
 
-// New returns an emulator. Close ends it. It panics if the scenario makes no sense: Scenario.Validate says so before.
+// New returns an emulator. Close ends it. It panics if the scenario makes no sense: its Validate says so before.
 func New(o Options) *Emulator {
 	if err := o.Scenario.Validate(); err != nil {
 		panic("emulator: scenario: " + err.Error())
@@ -119,29 +127,17 @@ func (e *Emulator) Close() {
 	e.sessions.Wait()
 }
 
-// livePath matches the Live API below any prefix: Google's own with its version and perhaps the method for ephemeral
-// tokens, or Vertex's, which has a slash where the other has a dot.
-var livePath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
-	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
-
-// endpoint is which of Google's APIs a client has come to.
-type endpoint struct {
-	version     string
-	vertex      bool
-	constrained bool // for ephemeral tokens
-}
-
 var slashes = regexp.MustCompile(`//+`)
 
 // ServeHTTP implements http.Handler. It must see the path as it came: the JavaScript and Python SDKs send two slashes
 // before "ws", which http.ServeMux answers with a redirect that no WebSocket client follows.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := slashes.ReplaceAllString(r.URL.Path, "/")
-	if m := livePath.FindStringSubmatch(path); m != nil {
-		e.serveLive(w, r, endpoint{version: m[1] + m[2], vertex: m[2] != "", constrained: m[3] != ""})
+	if to, ok := live.EndpointOf(path); ok {
+		e.serveLive(w, r, to)
 		return
 	}
-	e.serveREST(w, r, path)
+	e.rest.Serve(w, r, path)
 }
 
 // upgrader accepts every origin: so does Google, and there is nothing here to protect.
@@ -151,19 +147,19 @@ var upgrader = websocket.Upgrader{
 	CheckOrigin:     func(*http.Request) bool { return true },
 }
 
-func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to endpoint) {
+func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.Endpoint) {
 	// The session's end is a matter of the emulator: the request's context ends with the upgrade.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s := newSession(e, to)
 	if !e.enter(s, cancel) {
-		refusals[http.StatusServiceUnavailable].write(w)
+		rest.Refusal(http.StatusServiceUnavailable).Write(w)
 		return
 	}
 	defer e.leave(s)
-	token, refused := e.admit(r, to)
+	token, refused := e.rest.Admit(r, to)
 	if refused == nil && e.scenario.BusyHTTP && e.busy() {
-		refused = refusals[http.StatusTooManyRequests]
+		refused = rest.Refusal(http.StatusTooManyRequests)
 	}
 	if refused == nil {
 		var dropped bool
@@ -174,8 +170,8 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to endpoint
 		}
 	}
 	if refused != nil {
-		s.tell(Event{What: Refused, Code: refused.code, Text: refused.message})
-		refused.write(w)
+		s.tell(Event{What: Refused, Code: refused.Code, Text: refused.Message})
+		refused.Write(w)
 		return
 	}
 	s.token = token
@@ -185,7 +181,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to endpoint
 	}
 	start := time.Now()
 	err = s.run(ctx, ws)
-	e.log.Info("live session ended", "connection", s.number, "model", s.setup.model, "duration", time.Since(start), "reason", err)
+	e.log.Info("live session ended", "connection", s.number, "model", s.setup.Model, "duration", time.Since(start), "reason", err)
 }
 
 // enter numbers a connection that begins, unless the emulator is closed.
@@ -235,9 +231,4 @@ func (e *Emulator) vacate(s *session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.occupied, s)
-}
-
-// trimModel takes "models/" or the path of a Vertex model off a name.
-func trimModel(name string) string {
-	return name[strings.LastIndexByte(name, '/')+1:]
 }

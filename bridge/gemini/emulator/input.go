@@ -3,20 +3,27 @@ package emulator
 import (
 	"fmt"
 	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator/sound"
 )
 
 // message acts on one message of the client.
 func (s *session) message(data []byte) error {
 	s.consumed++
-	m, foreign, err := decode(data)
+	m, foreign, err := live.Parse(data)
 	switch {
 	case err != nil:
 		return err
 	case foreign != nil:
 		s.e.log.Info("a message of another protocol is ignored", "connection", s.number, "fields", foreign)
 		return nil
-	case s.setup.affective:
-		return invalid("Affective dialog is not supported for this model.") // told when something is sent, not before
+	}
+	if err := s.setup.Check(m, s.seeding); err != nil {
+		return err
+	}
+	switch {
 	case m.RealtimeInput != nil:
 		return s.realtime(m.RealtimeInput)
 	case m.ClientContent != nil:
@@ -30,49 +37,36 @@ func (s *session) message(data []byte) error {
 }
 
 // update changes the system instruction or the tools from the next answer on.
-func (s *session) update(u *contextUpdate) error {
-	if err := s.moment(OnContextUpdate); err != nil {
+func (s *session) update(u *live.ContextUpdate) error {
+	if err := s.moment(scenario.OnContextUpdate); err != nil {
 		return err
 	}
-	if !s.setup.profile.contextUpdate {
-		return newClosing(closeInvalid, "")
+	if err := s.setup.Update(u); err != nil {
+		return err
 	}
 	ev := Event{What: Updated}
 	if u.SystemInstruction != nil {
-		ev.Text = u.SystemInstruction.text()
-		s.setup.instruction = ev.Text
+		ev.Text = s.setup.Instruction
 	}
 	if u.Tools != nil {
-		functions, err := readTools(u.Tools.Tools, s.setup.profile, "context_update.tools.tools")
-		if err != nil {
-			return err
-		}
-		s.setup.functions = functions
-		ev.Tools = append([]string{}, sortedKeys(functions)...)
+		ev.Tools = append([]string{}, s.setup.FunctionNames()...)
 	}
 	s.tell(ev)
 	return nil
 }
 
 // typed appends turns to the conversation and answers the last one, if an answer is asked for.
-func (s *session) typed(turns []content, complete bool) error {
-	if s.setup.profile.noContent && !s.seeding {
-		return invalid("Request contains an invalid argument.") // mid-session that model takes realtimeInput.text
-	}
+func (s *session) typed(turns []live.Content, complete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
-		switch {
-		case t.Role == "user" || t.Role == "" && !s.setup.profile.needsRole:
-			text = t.text()
-			added = append(added, Turn{"user", text})
-		case t.Role == "model", t.Role == "system" && s.endpoint.vertex:
-			added = append(added, Turn{t.Role, t.text()})
-		default:
-			return invalid("Please use a valid role: user, model.")
+		role := t.Role
+		if role == "" {
+			role = "user"
 		}
-		if err := t.checkAudio(); err != nil {
-			return err
+		if role == "user" {
+			text = t.Text()
 		}
+		added = append(added, Turn{role, t.Text()})
 	}
 	for _, t := range added {
 		s.remember(t.Role, t.Text)
@@ -88,7 +82,7 @@ func (s *session) typed(turns []content, complete bool) error {
 // ask answers typed text.
 func (s *session) ask(text string) error {
 	s.tell(Event{What: Typed, Text: text})
-	if err := s.moment(OnText); err != nil {
+	if err := s.moment(scenario.OnText); err != nil {
 		return err
 	}
 	if err := s.interrupt(); err != nil {
@@ -98,13 +92,7 @@ func (s *session) ask(text string) error {
 }
 
 // realtime takes input that has no turns.
-func (s *session) realtime(in *realtimeInput) error {
-	if s.setup.manual && in.AudioStreamEnd {
-		return invalid("audio_stream_end is only supported with automatic activity detection.")
-	}
-	if !s.setup.manual && (in.ActivityStart != nil || in.ActivityEnd != nil) {
-		return invalid("Explicit activity control is not supported when automatic activity detection is enabled.")
-	}
+func (s *session) realtime(in *live.RealtimeInput) error {
 	if in.Text != "" {
 		s.remember("user", in.Text)
 		return s.ask(in.Text)
@@ -125,34 +113,32 @@ func (s *session) realtime(in *realtimeInput) error {
 		return s.ended(speech, s.rate)
 	}
 	if in.AudioStreamEnd {
-		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
+		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.End(ended) })
 	}
 	return nil
 }
 
 // media takes audio and pictures.
-func (s *session) media(in *realtimeInput) error {
+func (s *session) media(in *live.RealtimeInput) error {
 	chunks := in.MediaChunks
 	if in.Audio != nil {
 		chunks = append(chunks, *in.Audio)
 	}
 	for _, chunk := range chunks {
-		if isImage(chunk.MIMEType) {
+		if chunk.IsImage() {
 			s.sees()
 		} else if err := s.audio(chunk); err != nil {
 			return err
 		}
 	}
 	if in.Video != nil {
-		if !isImage(in.Video.MIMEType) {
-			return invalid("Unsupported MIME type %q of video.", in.Video.MIMEType)
+		if !in.Video.IsImage() {
+			return live.NewClosing(live.CloseInvalid, fmt.Sprintf("Unsupported MIME type %q of video.", in.Video.MIMEType))
 		}
 		s.sees()
 	}
 	return nil
 }
-
-func isImage(mimeType string) bool { return len(mimeType) > 6 && mimeType[:6] == "image/" }
 
 // hearingLag is how long audio may still come after a call during which the model hears nothing: what was on its way is
 // nobody's fault. It is dropped. Google's own tolerance is not known; that there is one follows from clients that survive
@@ -160,41 +146,39 @@ func isImage(mimeType string) bool { return len(mimeType) > 6 && mimeType[:6] ==
 const hearingLag = 500 * time.Millisecond
 
 // audio takes a piece of the user's audio.
-func (s *session) audio(b blob) error {
-	pcm, rate, err := b.pcm()
+func (s *session) audio(b live.Blob) error {
+	pcm, rate, err := b.PCM()
 	if err != nil {
 		return err
 	}
 	if s.waits() {
 		if time.Since(s.asked) > hearingLag {
-			return &closing{closePolicy, notEnabled}
+			return live.NewClosing(live.ClosePolicy, live.NotEnabled)
 		}
 		return nil
 	}
 	before := s.input
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
 	if before == 0 {
-		s.seen[OnAudio] = 1
+		s.seen[scenario.OnAudio] = 1
 	}
-	if err := s.passage(OnAudio, before, s.input); err != nil {
+	if err := s.passage(scenario.OnAudio, before, s.input); err != nil {
 		return err
 	}
 	if s.e.persona == Beep {
 		return s.beeps(pcm, rate)
 	}
-	if s.setup.manual {
-		if s.talking && s.setup.wholeInput && len(s.manual) < rate*int(longestSpeech/time.Second) {
+	if s.setup.Manual {
+		if s.talking && s.setup.WholeInput && len(s.manual) < rate*int(sound.LongestSpeech/time.Second) {
 			s.rate = rate
 			s.manual = append(s.manual, pcm...)
 		}
 		return nil
 	}
-	if rate != s.vad.rate {
-		offset := s.vad.offset
-		s.vad = newVAD(s.setup.vad, rate)
-		s.vad.offset = offset
+	if rate != s.vad.Rate() {
+		s.vad = sound.NewVAD(s.setup.Detection, rate, s.vad.Offset())
 	}
-	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.hear(pcm, began, ended) })
+	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.Hear(pcm, began, ended) })
 }
 
 // withVAD runs the activity detection, and what its findings lead to.
@@ -206,7 +190,7 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 		}
 	}, func(speech []int16) {
 		if err == nil {
-			err = s.ended(speech, s.vad.rate)
+			err = s.ended(speech, s.vad.Rate())
 		}
 	})
 	return err
@@ -217,10 +201,10 @@ func (s *session) began() error {
 	if err := s.activity("ACTIVITY_START", "VAD_SIGNAL_TYPE_SOS"); err != nil {
 		return err
 	}
-	if err := s.moment(OnSpeechStart); err != nil {
+	if err := s.moment(scenario.OnSpeechStart); err != nil {
 		return err
 	}
-	if s.setup.noInterruption {
+	if s.setup.NoInterruption {
 		return nil
 	}
 	return s.interrupt()
@@ -231,10 +215,10 @@ func (s *session) ended(speech []int16, rate int) error {
 	if err := s.activity("ACTIVITY_END", "VAD_SIGNAL_TYPE_EOS"); err != nil {
 		return err
 	}
-	if err := s.moment(OnSpeechEnd); err != nil {
+	if err := s.moment(scenario.OnSpeechEnd); err != nil {
 		return err
 	}
-	if !s.setup.wholeInput && s.setup.manual {
+	if !s.setup.WholeInput && s.setup.Manual {
 		return s.turnComplete(0) // of an empty turn
 	}
 	if len(speech) == 0 {
@@ -243,8 +227,8 @@ func (s *session) ended(speech []int16, rate int) error {
 	s.tell(Event{What: Heard, PCM: speech, Rate: rate})
 	heard := fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 	s.remember("user", "("+heard+")")
-	if s.setup.inputTranscript {
-		if err := s.content(object{"inputTranscription": object{"text": "(" + heard + ")"}}); err != nil {
+	if s.setup.InputTranscript {
+		if err := s.content(live.Object{"inputTranscription": live.Object{"text": "(" + heard + ")"}}); err != nil {
 			return err
 		}
 	}
@@ -253,10 +237,10 @@ func (s *session) ended(speech []int16, rate int) error {
 
 // activity tells what the activity detection has found, on Vertex by a signal as well if that was asked for.
 func (s *session) activity(kind, signal string) error {
-	if s.setup.vadSignals {
-		if err := s.send(object{"voiceActivityDetectionSignal": object{"vadSignalType": signal}}); err != nil {
+	if s.setup.VADSignals {
+		if err := s.conn.Send(live.Object{"voiceActivityDetectionSignal": live.Object{"vadSignalType": signal}}); err != nil {
 			return err
 		}
 	}
-	return s.send(object{"voiceActivity": object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
+	return s.conn.Send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.Offset())}})
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 const (
@@ -29,12 +32,12 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	sc := &s.e.scenario
 	saved, ok := s.e.memory.find(handle)
 	switch {
-	case !ok && sc.BadHandleCode == closeInvalid:
-		return &closing{closeInvalid, "Invalid session handle"}
+	case !ok && sc.BadHandleCode == live.CloseInvalid:
+		return live.NewClosing(live.CloseInvalid, "Invalid session handle")
 	case !ok:
-		return &closing{closePolicy, notFound}
-	case saved.model != s.setup.model:
-		return invalid("Request contains an invalid argument.") // the model cannot change
+		return live.NewClosing(live.ClosePolicy, "BidiGenerateContent session not found")
+	case saved.model != s.setup.Model:
+		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
 	}
 	late := time.NewTimer(onItsWay)
 	defer late.Stop()
@@ -46,7 +49,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		select {
 		case <-busy:
 		case <-late.C:
-			return newClosing(closeInternal, "")
+			return live.NewClosing(live.CloseInternal, "")
 		case <-ctx.Done():
 			return goingAway()
 		}
@@ -68,49 +71,49 @@ func (s *session) live() {
 	if spoken != nil {
 		s.vad, s.manual, s.talking, s.rate = spoken.vad, spoken.manual, spoken.talking, spoken.rate
 	}
-	if age := sc.ConnectionAge; age > 0 && age != Forever {
+	if age := sc.ConnectionAge; age > 0 && age != scenario.Forever {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
 			s.agenda.add(age-lead, func() error { return s.goAway(lead) })
 		}
 		s.agenda.add(age, s.expire)
 	}
-	if limit := sc.SessionLimit; !s.setup.compresses && limit != Forever {
+	if limit := sc.SessionLimit; !s.setup.Compresses && limit != scenario.Forever {
 		if limit == 0 {
 			limit = audioLimit
 		}
 		s.agenda.add(max(0, limit-used), s.outlive)
 	}
 	// gemini-3.8-live gives the first handle whether it was asked for one or not.
-	if s.handles() == handlesPrompt {
+	if s.handles() == scenario.HandlesPrompt {
 		s.agenda.add(firstHandle, s.giveHandle)
 	}
 }
 
 // goAway announces the end of the connection. Google's durations have fractions.
 func (s *session) goAway(left time.Duration) error {
-	if err := s.send(object{"goAway": object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
+	if err := s.conn.Send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
 		return err
 	}
-	return s.moment(OnGoAway)
+	return s.moment(scenario.OnGoAway)
 }
 
 // expire ends the connection because of its age. A server that hangs does not do that either.
 func (s *session) expire() error {
-	if err := s.moment(OnAge); err != nil {
+	if err := s.moment(scenario.OnAge); err != nil {
 		return err
 	}
-	switch s.stalled {
-	case 0:
+	switch left, stalled := s.conn.Stalled(); {
+	case !stalled:
 		code := s.e.scenario.CloseCode
 		if code == 0 {
-			code = closePolicy
+			code = live.ClosePolicy
 		}
-		return newClosing(code, s.e.scenario.CloseReason)
-	case Forever:
+		return live.NewClosing(code, s.e.scenario.CloseReason)
+	case left == scenario.Forever:
 		return nil
 	default:
-		s.agenda.add(time.Until(s.stallEnd), s.expire)
+		s.agenda.add(left, s.expire)
 		return nil
 	}
 }
@@ -118,12 +121,12 @@ func (s *session) expire() error {
 // outlive ends the session for good.
 func (s *session) outlive() error {
 	s.e.memory.finish(s.conversation)
-	return &closing{closeInternal, deadlineExpired}
+	return live.NewClosing(live.CloseInternal, "Deadline expired before operation could complete.")
 }
 
 // sees notes that the session has pictures, which shortens it.
 func (s *session) sees() {
-	if !s.video && !s.setup.compresses && s.e.scenario.SessionLimit == 0 {
+	if !s.video && !s.setup.Compresses && s.e.scenario.SessionLimit == 0 {
 		s.agenda.add(videoLimit, s.outlive)
 	}
 	s.video = true
@@ -140,10 +143,10 @@ func (s *session) depart() {
 		return
 	}
 	var kept *speech
-	if s.talking || s.vad != nil && s.vad.speaking {
+	if s.talking || s.vad != nil && s.vad.Speaking() {
 		s.unended, s.unendedRate = s.manual, s.rate
 		if !s.talking {
-			s.unended, s.unendedRate = s.vad.heard, s.vad.rate
+			s.unended, s.unendedRate = s.vad.Heard(), s.vad.Rate()
 		}
 		if s.e.scenario.RememberSpeech {
 			s.unended = slices.Clone(s.unended) // the next connection goes on with the original

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/media"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media/mediatest"
 )
 
 // handle waits for the next handle.
@@ -20,15 +23,15 @@ func (p *peer) handle() string {
 }
 
 // refused checks that a dial fails with a close.
-func refused(t *testing.T, client *gemini.Client, handle string, code int, reason string) {
+func refused(t *testing.T, client *api.Client, handle string, code int, reason string) {
 	t.Helper()
-	conn, err := client.Dial(t.Context(), gemini.Setup{Handle: handle})
+	conn, err := gemini.Dial(t.Context(), client, gemini.Setup{Handle: handle})
 	if err == nil {
 		_ = conn.Close()
 		t.Errorf("accepted, want %d %s", code, reason)
 		return
 	}
-	if closed, ok := errors.AsType[*gemini.CloseError](err); !ok || closed.Code != code || !strings.Contains(closed.Reason, reason) {
+	if closed, ok := errors.AsType[*wire.CloseError](err); !ok || closed.Code != code || !strings.Contains(closed.Reason, reason) {
 		t.Errorf("%v, want %d %s", err, code, reason)
 	}
 }
@@ -36,17 +39,17 @@ func refused(t *testing.T, client *gemini.Client, handle string, code int, reaso
 func TestConnectionAge(t *testing.T) {
 	const age = 10 * time.Minute
 	for _, c := range []struct {
-		sc     emulator.Scenario
+		sc     scenario.Scenario
 		lead   time.Duration
 		code   int
 		reason string
 	}{
-		{emulator.Scenario{ConnectionAge: age, GoAwayLead: time.Minute}, time.Minute, 1008, "The operation was aborted"},
-		{emulator.Scenario{ConnectionAge: age}, 0, 1008, "The operation was aborted"},
-		{emulator.Scenario{ConnectionAge: age, CloseCode: 1006}, 0, 1006, ""},
-		{emulator.Scenario{ConnectionAge: age, CloseCode: 1000}, 0, 1000, ""},
+		{scenario.Scenario{ConnectionAge: age, GoAwayLead: time.Minute}, time.Minute, 1008, "The operation was aborted"},
+		{scenario.Scenario{ConnectionAge: age}, 0, 1008, "The operation was aborted"},
+		{scenario.Scenario{ConnectionAge: age, CloseCode: 1006}, 0, 1006, ""},
+		{scenario.Scenario{ConnectionAge: age, CloseCode: 1000}, 0, 1000, ""},
 		{
-			emulator.Scenario{ConnectionAge: age, GoAwayLead: 50 * time.Second, CloseCode: 1011, CloseReason: "Deadline expired before operation could complete."},
+			scenario.Scenario{ConnectionAge: age, GoAwayLead: 50 * time.Second, CloseCode: 1011, CloseReason: "Deadline expired before operation could complete."},
 			50 * time.Second, 1011, "Deadline expired",
 		},
 	} {
@@ -77,7 +80,7 @@ func TestConnectionAge(t *testing.T) {
 // TestSilentAfterGoAway is the server that announces its end and then hangs.
 func TestSilentAfterGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sc := with(emulator.Fault{On: emulator.OnGoAway, Stall: emulator.Forever})
+		sc := with(scenario.Fault{On: scenario.OnGoAway, Stall: scenario.Forever})
 		sc.ConnectionAge, sc.GoAwayLead = time.Minute, 10*time.Second
 		client, w := newScene(t, sc)
 		p := join(t, client, `{}`)
@@ -92,9 +95,9 @@ func TestSilentAfterGoAway(t *testing.T) {
 }
 
 func TestHandleTTL(t *testing.T) {
-	for ttl, set := range map[time.Duration]emulator.Scenario{
-		2 * time.Hour: {SessionLimit: emulator.Forever},
-		time.Minute:   {SessionLimit: emulator.Forever, HandleTTL: time.Minute, BadHandleCode: 1007},
+	for ttl, set := range map[time.Duration]scenario.Scenario{
+		2 * time.Hour: {SessionLimit: scenario.Forever},
+		time.Minute:   {SessionLimit: scenario.Forever, HandleTTL: time.Minute, BadHandleCode: 1007},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, _ := newScene(t, set)
@@ -120,7 +123,7 @@ func TestHandleTTL(t *testing.T) {
 
 func TestResumeWhileOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, emulator.Scenario{})
+		client, _ := newScene(t, scenario.Scenario{})
 		p := join(t, client, `{}`)
 		handle := p.handle()
 		refused(t, client, handle, 1011, "Internal error")
@@ -130,7 +133,7 @@ func TestResumeWhileOpen(t *testing.T) {
 		resume(t, client, `{}`, handle)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, emulator.Scenario{ResumeWhileOpen: true})
+		client, _ := newScene(t, scenario.Scenario{ResumeWhileOpen: true})
 		p := join(t, client, `{}`)
 		resume(t, client, `{}`, p.handle())
 	})
@@ -140,7 +143,7 @@ func TestResumeWhileOpen(t *testing.T) {
 func TestResumeAfterEachEnd(t *testing.T) {
 	for _, code := range []int{1000, 1006, 1008, 1011} {
 		synctest.Test(t, func(t *testing.T) {
-			client, _ := newScene(t, emulator.Scenario{})
+			client, _ := newScene(t, scenario.Scenario{})
 			p := join(t, client, `{}`)
 			p.text("my name is Ada")
 			p.turn()
@@ -161,7 +164,7 @@ func TestResumeAfterEachEnd(t *testing.T) {
 // TestOldHandle stands for the session as it was when the handle was given.
 func TestOldHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, emulator.Scenario{})
+		client, w := newScene(t, scenario.Scenario{})
 		p := join(t, client, `{}`)
 		empty := p.handle()
 		p.text("one")
@@ -184,7 +187,7 @@ func TestOldHandle(t *testing.T) {
 
 func TestMaxSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, emulator.Scenario{MaxSessions: 2})
+		client, _ := newScene(t, scenario.Scenario{MaxSessions: 2})
 		join(t, client, `{}`)
 		p := join(t, client, `{}`)
 		handle := p.handle()
@@ -194,10 +197,10 @@ func TestMaxSessions(t *testing.T) {
 		refused(t, client, "", 1011, "You exceeded")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, emulator.Scenario{MaxSessions: 1, BusyHTTP: true})
+		client, w := newScene(t, scenario.Scenario{MaxSessions: 1, BusyHTTP: true})
 		join(t, client, `{}`)
-		_, err := client.Dial(t.Context(), gemini.Setup{})
-		if refused, ok := errors.AsType[*gemini.HandshakeError](err); !ok || refused.Status != 429 {
+		_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
+		if refused, ok := errors.AsType[*wire.HandshakeError](err); !ok || refused.Status != 429 {
 			t.Errorf("%v", err)
 		}
 		if events := w.of(emulator.Refused); len(events) != 1 || events[0].Code != 429 {
@@ -207,22 +210,22 @@ func TestMaxSessions(t *testing.T) {
 }
 
 // picture is what a camera sends.
-var picture = gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: &gemini.Blob{MIMEType: "image/jpeg", Data: []byte{1}}}}
+var picture = wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: &wire.Blob{MIMEType: "image/jpeg", Data: []byte{1}}}}
 
 const uncompressed = `{"voxgate":{"contextCompression":false}}` // our client compresses by itself
 
 func TestSessionLimit(t *testing.T) {
 	for _, c := range []struct {
 		name, config string
-		sc           emulator.Scenario
+		sc           scenario.Scenario
 		video        bool
 		want         time.Duration // 0: none
 	}{
-		{"audio", uncompressed, emulator.Scenario{}, false, 15 * time.Minute},
-		{"video", uncompressed, emulator.Scenario{}, true, 2 * time.Minute},
-		{"compressed", `{}`, emulator.Scenario{}, true, 0},
-		{"none", uncompressed, emulator.Scenario{SessionLimit: emulator.Forever}, true, 0},
-		{"own", uncompressed, emulator.Scenario{SessionLimit: time.Minute}, true, time.Minute},
+		{"audio", uncompressed, scenario.Scenario{}, false, 15 * time.Minute},
+		{"video", uncompressed, scenario.Scenario{}, true, 2 * time.Minute},
+		{"compressed", `{}`, scenario.Scenario{}, true, 0},
+		{"none", uncompressed, scenario.Scenario{SessionLimit: scenario.Forever}, true, 0},
+		{"own", uncompressed, scenario.Scenario{SessionLimit: time.Minute}, true, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -252,7 +255,7 @@ func TestSessionLimit(t *testing.T) {
 // TestSessionLimitSurvivesResumption adds the connections up, and there is no session after it.
 func TestSessionLimitSurvivesResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, emulator.Scenario{})
+		client, _ := newScene(t, scenario.Scenario{})
 		p := join(t, client, uncompressed)
 		handle := p.handle()
 		time.Sleep(10 * time.Minute)
@@ -303,7 +306,7 @@ func TestWhenHandlesAreGiven(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, _ := newScene(t, emulator.Scenario{Handles: c.handles})
+				client, _ := newScene(t, scenario.Scenario{Handles: c.handles})
 				p := join(t, client, c.config)
 				if got := p.resumptions(); got != c.start {
 					t.Errorf("at first: %s", got)
@@ -336,7 +339,7 @@ func TestCallsAcrossConnections(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, w := newScene(t, emulator.Scenario{ForgetCalls: c.forget})
+				client, w := newScene(t, scenario.Scenario{ForgetCalls: c.forget})
 				p := join(t, client, config)
 				before := p.handle()
 				call := p.call("/tool " + c.function)
@@ -366,7 +369,7 @@ func TestCallsAcrossConnections(t *testing.T) {
 func TestSpeechAcrossConnections(t *testing.T) {
 	for _, remember := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			client, w := newScene(t, emulator.Scenario{RememberSpeech: remember})
+			client, w := newScene(t, scenario.Scenario{RememberSpeech: remember})
 			p := join(t, client, `{}`)
 			handle := p.handle()
 			p.audio(tone(16000, 440, time.Second))
@@ -377,15 +380,15 @@ func TestSpeechAcrossConnections(t *testing.T) {
 			q.audio(make([]int16, 16000))
 			q.turn()
 			lost := w.of(emulator.Closed)[0]
-			if media.ToneLevel(lost.PCM, lost.Rate, 440) < 0.5 {
+			if mediatest.ToneLevel(lost.PCM, lost.Rate, 440) < 0.5 {
 				t.Error("the closed connection does not tell what it heard")
 			}
 			heard := w.of(emulator.Heard)
 			if len(heard) != 1 || heard[0].Connection != 2 {
 				t.Fatalf("%d turns", len(heard))
 			}
-			first := media.ToneLevel(heard[0].PCM[:8000], heard[0].Rate, 440) > 0.5
-			if first != remember || media.ToneLevel(heard[0].PCM[len(heard[0].PCM)-8000:], heard[0].Rate, 880) < 0.5 {
+			first := mediatest.ToneLevel(heard[0].PCM[:8000], heard[0].Rate, 440) > 0.5
+			if first != remember || mediatest.ToneLevel(heard[0].PCM[len(heard[0].PCM)-8000:], heard[0].Rate, 880) < 0.5 {
 				t.Errorf("remember %v: %d samples, the first half %v", remember, len(heard[0].PCM), first)
 			}
 		})
@@ -395,7 +398,7 @@ func TestSpeechAcrossConnections(t *testing.T) {
 // TestObserve is what a test of the bridge can learn of a conversation.
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, emulator.Scenario{})
+		client, w := newScene(t, scenario.Scenario{})
 		p := join(t, client, `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
 		speech := tone(16000, 440, time.Second)
 		p.speak(speech)
@@ -403,7 +406,7 @@ func TestObserve(t *testing.T) {
 		p.send(content("the sky is green", false))
 		p.send(content("hello", true))
 		p.turn()
-		p.send(gemini.ClientMessage{ContextUpdate: &gemini.ContextUpdate{
+		p.send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{
 			SystemInstruction: []byte(`{"parts":[{"text":"Be long."}]}`), Tools: []byte(`{"tools":[{"functionDeclarations":[{"name":"g"}]}]}`),
 		}})
 		call := p.call("/tool g {}")

@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator/sound"
 )
 
 // conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
@@ -23,7 +27,7 @@ type conversation struct {
 
 // speech is what was heard of a speech that has not ended.
 type speech struct {
-	vad     *vad
+	vad     *sound.VAD
 	manual  []int16
 	talking bool
 	rate    int
@@ -116,38 +120,31 @@ func (m *memory) finish(c *conversation) {
 	c.over = true
 }
 
-// Values of Scenario.Handles.
-const (
-	handlesPrompt   = "prompt"
-	handlesWithheld = "withheld"
-	handlesNever    = "never"
-)
-
 // handles says when this session gets handles.
 func (s *session) handles() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
 		return given
-	case s.setup.profile.withholds:
-		return handlesWithheld
+	case s.setup.Withholds:
+		return scenario.HandlesWithheld
 	}
-	return handlesPrompt
+	return scenario.HandlesPrompt
 }
 
 // giveHandle sends a handle for the session as it is now.
 func (s *session) giveHandle() error {
-	fields := object{"newHandle": s.e.memory.save(saved{
-		s.conversation, s.setup.model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls),
+	fields := live.Object{"newHandle": s.e.memory.save(saved{
+		s.conversation, s.setup.Model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls),
 	}), "resumable": true}
-	if s.setup.transparent {
+	if s.setup.Transparent {
 		fields["lastConsumedClientMessageIndex"] = strconv.Itoa(s.consumed) // proto3 JSON writes int64 so
 	}
-	return s.send(object{"sessionResumptionUpdate": fields})
+	return s.conn.Send(live.Object{"sessionResumptionUpdate": fields})
 }
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.
 func (s *session) changed() error {
-	if !s.setup.resumption || s.handles() == handlesNever || s.handles() == handlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+	if !s.setup.Resumption || s.handles() == scenario.HandlesNever || s.handles() == scenario.HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
 	}
 	return s.giveHandle()
@@ -156,10 +153,10 @@ func (s *session) changed() error {
 // withhold tells that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
 // and so is an empty handle.
 func (s *session) withhold() error {
-	if !s.setup.resumption || s.handles() != handlesWithheld {
+	if !s.setup.Resumption || s.handles() != scenario.HandlesWithheld {
 		return nil
 	}
-	return s.send(object{"sessionResumptionUpdate": object{}})
+	return s.conn.Send(live.Object{"sessionResumptionUpdate": live.Object{}})
 }
 
 // remember adds a turn to the history.

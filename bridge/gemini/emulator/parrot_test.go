@@ -12,7 +12,9 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
+	"voxgate/media/mediatest"
 )
 
 func TestParrotSaysWhatItHears(t *testing.T) {
@@ -25,7 +27,7 @@ func TestParrotSaysWhatItHears(t *testing.T) {
 			if length < 1400*time.Millisecond || length > 2*time.Second {
 				t.Errorf("%v Hz: %v of voice for 1.4 s", hz, length)
 			}
-			if level := media.ToneLevel(s.audio, 24000, hz); level < 0.5 {
+			if level := mediatest.ToneLevel(s.audio, 24000, hz); level < 0.5 {
 				t.Errorf("%v Hz are %.2f of the answer", hz, level)
 			}
 			if !strings.HasSuffix(s.heard, "seconds of speech)") || s.text != "You said: "+strings.Trim(s.heard, "()")+"." {
@@ -69,7 +71,7 @@ func TestNoiseIsNoSpeech(t *testing.T) {
 		}
 		p.audio(speech)
 		p.audio(noise[:16000])
-		if s := p.turn(); media.ToneLevel(s.audio, 24000, 700) < 0.5 {
+		if s := p.turn(); mediatest.ToneLevel(s.audio, 24000, 700) < 0.5 {
 			t.Error("speech in noise was not found")
 		}
 	})
@@ -98,7 +100,7 @@ func TestClickIsNoSpeech(t *testing.T) {
 		if length := duration(len(s.audio), 24000); length < 2*time.Second {
 			t.Errorf("two words became %v", length)
 		}
-		if n := len(s.audio); media.ToneLevel(s.audio[:n/2], 24000, 440) < 0.4 || media.ToneLevel(s.audio[n/2:], 24000, 880) < 0.4 {
+		if n := len(s.audio); mediatest.ToneLevel(s.audio[:n/2], 24000, 440) < 0.4 || mediatest.ToneLevel(s.audio[n/2:], 24000, 880) < 0.4 {
 			t.Error("a word is missing")
 		}
 	})
@@ -118,7 +120,7 @@ func TestBargeIn(t *testing.T) {
 		if after := s.complete.Sub(first.at); after > 400*time.Millisecond {
 			t.Errorf("interrupted %v after its begin", after)
 		}
-		if s := p.turn(); s.interrupted || media.ToneLevel(s.audio, 24000, 1000) < 0.5 {
+		if s := p.turn(); s.interrupted || mediatest.ToneLevel(s.audio, 24000, 1000) < 0.5 {
 			t.Error("what was said over it is not answered")
 		}
 	})
@@ -148,7 +150,7 @@ func TestNoInterruption(t *testing.T) {
 		if s := p.turn(); s.interrupted || !s.generated {
 			t.Error("the first turn was interrupted")
 		}
-		if s := p.turn(); media.ToneLevel(s.audio, 24000, 1000) < 0.5 {
+		if s := p.turn(); mediatest.ToneLevel(s.audio, 24000, 1000) < 0.5 {
 			t.Error("the second speech was lost")
 		}
 	})
@@ -158,16 +160,16 @@ func TestManualActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`)
 		p.speak(tone(16000, 440, time.Second)) // outside of an activity
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 		p.audio(tone(16000, 1000, time.Second))
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
 		s := p.turn()
-		if media.ToneLevel(s.audio, 24000, 1000) < 0.5 || len(s.audio) != 24000 {
+		if mediatest.ToneLevel(s.audio, 24000, 1000) < 0.5 || len(s.audio) != 24000 {
 			t.Errorf("%d samples of the wrong kind", len(s.audio))
 		}
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityEnd: true}})
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
 		p.closes(1007, "automatic activity detection")
 	})
 }
@@ -175,7 +177,7 @@ func TestManualActivity(t *testing.T) {
 func TestManualActivityNeedsItsSetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), `{}`)
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{ActivityStart: true}})
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 		p.closes(1007, "Explicit activity control is not supported")
 	})
 }
@@ -185,20 +187,20 @@ func TestAudioStreamEnd(t *testing.T) {
 		p := join(t, newPeer(t, silent), `{}`)
 		p.audio(tone(16000, 440, time.Second)) // and nothing more: the server's clock stands still
 		time.Sleep(time.Minute)
-		p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{AudioStreamEnd: true}})
-		if s := p.turn(); media.ToneLevel(s.audio, 24000, 440) < 0.5 {
+		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
+		if s := p.turn(); mediatest.ToneLevel(s.audio, 24000, 440) < 0.5 {
 			t.Error("the speech was lost")
 		}
 	})
 }
 
-func content(text string, complete bool) gemini.ClientMessage {
+func content(text string, complete bool) wire.ClientMessage {
 	parts, err := json.Marshal([]map[string]string{{"text": text}})
 	if err != nil {
 		panic(err)
 	}
-	return gemini.ClientMessage{ClientContent: &gemini.ClientContent{
-		Turns: []gemini.Content{{Role: "user", Parts: parts}}, TurnComplete: complete,
+	return wire.ClientMessage{ClientContent: &wire.ClientContent{
+		Turns: []wire.Content{{Role: "user", Parts: parts}}, TurnComplete: complete,
 	}}
 }
 
@@ -250,7 +252,7 @@ func TestResumption(t *testing.T) {
 		if s := q.turn(); !strings.Contains(s.text, "my name is Ada") {
 			t.Errorf("says %q", s.text)
 		}
-		_, err := client.Dial(t.Context(), gemini.Setup{Handle: "of nobody"})
+		_, err := gemini.Dial(t.Context(), client, gemini.Setup{Handle: "of nobody"})
 		if err == nil || !strings.Contains(err.Error(), "1008: BidiGenerateContent session not found") {
 			t.Errorf("%v", err)
 		}
@@ -297,7 +299,7 @@ func TestBeep(t *testing.T) {
 			start := time.Now()
 			p.audio(tone(16000, 440, 60*time.Millisecond))
 			m := p.next()
-			if len(m.audio) != 3600 || media.ToneLevel(m.audio, 24000, 1000) < 0.9 || m.at != start {
+			if len(m.audio) != 3600 || mediatest.ToneLevel(m.audio, 24000, 1000) < 0.9 || m.at != start {
 				t.Fatalf("%d samples after %v", len(m.audio), m.at.Sub(start))
 			}
 			if s := p.turn(); len(s.audio) != 0 {

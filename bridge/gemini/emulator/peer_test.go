@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
 )
 
 // silent is an emulator without espeak-ng, so that a test does not depend on what is installed.
@@ -51,7 +53,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // newPeer starts an emulator on pipes and returns a client of it.
-func newPeer(t testing.TB, o emulator.Options) *gemini.Client {
+func newPeer(t testing.TB, o emulator.Options) *api.Client {
 	t.Helper()
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	e := emulator.New(o)
@@ -59,12 +61,12 @@ func newPeer(t testing.TB, o emulator.Options) *gemini.Client {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(p) }()
 	t.Cleanup(func() { e.Close(); _ = server.Close(); <-served })
-	return &gemini.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.dial}
+	return &api.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.dial}
 }
 
 // message is a server message with its own audio, and when it came.
 type message struct {
-	*gemini.ServerMessage
+	*wire.ServerMessage
 	audio []int16
 	at    time.Time
 }
@@ -77,18 +79,18 @@ type peer struct {
 	err  error // after in is closed
 }
 
-func join(t testing.TB, client *gemini.Client, config string) *peer {
+func join(t testing.TB, client *api.Client, config string) *peer {
 	t.Helper()
 	return resume(t, client, config, "")
 }
 
-func resume(t testing.TB, client *gemini.Client, config, handle string) *peer {
+func resume(t testing.TB, client *api.Client, config, handle string) *peer {
 	t.Helper()
-	parsed, err := setup.Parse(json.RawMessage(config), "config", nil)
+	parsed, err := setup.Parse(json.RawMessage(config), "config", setup.Scope{Screen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := client.Dial(t.Context(), parsed.Setup(handle, nil))
+	conn, err := gemini.Dial(t.Context(), client, parsed.Setup(handle, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,7 @@ func resume(t testing.TB, client *gemini.Client, config, handle string) *peer {
 	return p
 }
 
-func (p *peer) send(m gemini.ClientMessage) {
+func (p *peer) send(m wire.ClientMessage) {
 	p.t.Helper()
 	if err := p.conn.Send(context.Background(), m); err != nil {
 		p.t.Fatal(err)
@@ -122,7 +124,7 @@ func (p *peer) send(m gemini.ClientMessage) {
 
 func (p *peer) text(text string) {
 	p.t.Helper()
-	p.send(gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: text}})
+	p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 }
 
 // audio sends 16 kHz audio in pieces of 20 ms, as fast as the server takes it.
@@ -220,7 +222,7 @@ func (p *peer) closes(code int, reason string) {
 	for range p.in {
 		continue
 	}
-	closed, ok := errors.AsType[*gemini.CloseError](p.err)
+	closed, ok := errors.AsType[*wire.CloseError](p.err)
 	if !ok || closed.Code != code || !strings.Contains(closed.Reason, reason) {
 		p.t.Errorf("%v, want %d with %q", p.err, code, reason)
 	}

@@ -85,6 +85,9 @@ func TestWhatModelsTake(t *testing.T) {
 	function := func(behavior string) string {
 		return `,"tools":[{"functionDeclarations":[{"name":"f","behavior":"` + behavior + `"}]}]`
 	}
+	takes := func(property string) string {
+		return `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"a":` + property + `}}}]}]`
+	}
 	level := thinking(`"thinkingLevel":"LOW"`)
 	const proactive, reactive = `,"proactivity":{"proactiveAudio":true}`, `,"proactivity":{"proactiveAudio":false}`
 	const affective = `,"generationConfig":{"enableAffectiveDialog":true}`
@@ -116,6 +119,11 @@ func TestWhatModelsTake(t *testing.T) {
 		{livePath, extended, level + function("BLOCKING"), 1007, "Blocking function calls are not supported"},
 		{livePath, gemini31, function("NON_BLOCKING"), 1007, "Non-blocking function calls are not supported"},
 		{livePath, gemini25, function("NON_BLOCKING"), 0, ""},
+		{livePath, gemini38, takes(`{"anyOf":[{"type":"STRING"},{"type":"ARRAY","items":{"type":"STRING"}}]}`), 0, ""},
+		{livePath, gemini38, takes(`{}`), 1007, "parameters.properties[a]: schema didn't specify"},
+		{livePath, gemini38, takes(`{"type":"OBJECT"}`), 1007, "properties[a].properties: should be non-empty"},
+		{livePath, gemini38, takes(`{"type":"ARRAY"}`), 1007, "properties[a].items: missing field"},
+		{livePath, gemini38, takes(`{"anyOf":[{"type":"ARRAY","items":{"type":"OBJECT"}}]}`), 1007, "any_of[0].items.properties: should be non-empty"},
 		// Proactive audio and affective dialog.
 		{livePath, gemini25, proactive, 1007, `Unknown name "proactivity" at 'setup'`},
 		{alphaPath, gemini25, proactive + affective, 0, ""},

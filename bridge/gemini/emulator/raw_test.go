@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 )
 
 // raw is a WebSocket without a client: what is on the wire is what a test writes and reads.
@@ -18,7 +18,7 @@ type raw struct {
 	ws *websocket.Conn
 }
 
-func newRaw(t *testing.T, client *gemini.Client, path string, header http.Header) *raw {
+func newRaw(t *testing.T, client *api.Client, path string, header http.Header) *raw {
 	t.Helper()
 	dialer := websocket.Dialer{NetDialContext: client.NetDial}
 	ws, resp, err := dialer.DialContext(t.Context(), "ws://gemini.test"+path, header)

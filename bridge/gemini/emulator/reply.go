@@ -2,43 +2,67 @@ package emulator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/sound"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 )
 
 // echo says back what was heard.
 func (s *session) echo(speech []int16, rate int, text string) error {
-	pcm, err := media.Resample(speech, rate, gemini.OutputRate)
+	pcm, err := media.Resample(speech, rate, wire.OutputRate)
 	if err != nil {
-		return &closing{closeInternal, "Internal error encountered."}
+		return live.NewClosing(live.CloseInternal, "Internal error encountered.")
 	}
 	sc := s.speech(pcm, text)
 	sc.polite = true
 	return s.say(sc)
 }
 
+const (
+	beepHz     = 1000
+	beepLength = 150 * time.Millisecond
+)
+
+// beeps answers a sound: the tone is the very next message, and the turn's end follows when it was played.
+func (s *session) beeps(pcm []int16, rate int) error {
+	if !s.onset.Hear(pcm, rate) {
+		return nil
+	}
+	s.turn = nil
+	return s.say(&script{audio: beepLength, steps: []step{{
+		content: live.Object{"modelTurn": live.Object{"parts": []live.Object{live.AudioPart(sound.Tone(beepHz, beepLength))}}},
+	}}})
+}
+
 // command answers what was typed.
 func (s *session) command(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
-	case "/tool":
-		return s.askTool(rest)
+	case "/tool", "/rogue":
+		return s.askTool(rest, word == "/rogue")
+	case "/tools":
+		return s.askTools(rest)
+	case "/chain":
+		return s.askChain(rest)
+	case "/cancel":
+		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
+			return err
+		}
+		return s.speak("I have taken all my calls back.", "I have taken all my calls back.", false)
 	case "/ground":
-		sc := s.speech(melody("ground"), "I have searched the web for you.")
-		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: object{"groundingMetadata": grounding(rest)}})
+		sc := s.speech(sound.Melody("ground"), "I have searched the web for you.")
+		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": grounding(rest)}})
 		return s.say(sc)
 	case "/image":
-		return s.say(s.speech(melody("image"), "Here is an image.", object{"inlineData": object{"mimeType": "image/png", "data": pixel}}))
+		return s.say(s.speech(sound.Melody("image"), "Here is an image.", live.Object{"inlineData": live.Object{"mimeType": "image/png", "data": pixel}}))
 	case "/history":
 		var lines []string
 		for _, m := range s.history {
@@ -63,15 +87,15 @@ const obeyed = 300 * time.Millisecond
 // answer would ask for the same on its next connection.
 func (s *session) byHand(command, rest string) error {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	end := newClosing(websocket.CloseAbnormalClosure, "")
+	end := live.NewClosing(websocket.CloseAbnormalClosure, "")
 	if command == "/close" {
 		code, err := strconv.Atoi(word)
-		if err != nil || !validCode(code) {
+		if err != nil || !live.ValidCode(code) {
 			return s.speak("There is no such code.", "There is no such code.", false)
 		}
-		end = newClosing(code, strings.TrimSpace(reason))
+		end = live.NewClosing(code, strings.TrimSpace(reason))
 	}
-	if err := s.content(object{"outputTranscription": object{"text": "As you wish."}, "generationComplete": true}); err != nil {
+	if err := s.content(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
 		return err
 	}
 	if err := s.turnComplete(0); err != nil {
@@ -93,36 +117,16 @@ func (s *session) byHand(command, rest string) error {
 	return s.goAway(d)
 }
 
-// askTool calls a declared function, as "NAME {json}" says.
-func (s *session) askTool(text string) error {
-	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
-	blocking, declared := s.setup.functions[name]
-	if !declared {
-		said := fmt.Sprintf("I have no tool named %s. I have: %s.", name,
-			strings.Join(slices.Sorted(maps.Keys(s.setup.functions)), ", "))
-		return s.speak(said, said, false)
-	}
-	args := json.RawMessage(strings.TrimSpace(rest))
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
-	if !json.Valid(args) || args[0] != '{' {
-		said := "The arguments must be a JSON object."
-		return s.speak(said, said, false)
-	}
-	return s.say(&script{calls: []*call{{id: newCallID(), name: name, args: args, blocking: blocking}}})
-}
-
 // grounding is what a search adds to a turn. Its terms ask clients to show renderedContent.
-func grounding(query string) object {
+func grounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
 		query = "parrots"
 	}
-	return object{
-		"searchEntryPoint":  object{"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`},
+	return live.Object{
+		"searchEntryPoint":  live.Object{"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`},
 		"webSearchQueries":  []string{query},
-		"groundingChunks":   []object{{"web": object{"uri": "https://en.wikipedia.org/wiki/Parrot", "title": "wikipedia.org"}}},
-		"groundingSupports": []object{},
+		"groundingChunks":   []live.Object{{"web": live.Object{"uri": "https://en.wikipedia.org/wiki/Parrot", "title": "wikipedia.org"}}},
+		"groundingSupports": []live.Object{},
 	}
 }
 
@@ -141,8 +145,8 @@ type voiced struct {
 // answer that is no longer wanted then is not given. A polite one waits for the user to be quiet.
 func (s *session) speak(text, transcript string, polite bool) error {
 	v := voiced{text: text, transcript: transcript, polite: polite}
-	if s.e.espeak == "" || s.setup.text {
-		v.pcm = melody(text)
+	if s.e.espeak == "" || s.setup.Text {
+		v.pcm = sound.Melody(text)
 		return s.sayVoiced(v)
 	}
 	s.serial++
@@ -167,7 +171,7 @@ func (s *session) voice(ctx context.Context) {
 	s.toVoice = nil
 	s.work.Go(func() {
 		for _, v := range texts {
-			v.pcm = synthesize(ctx, s.e.espeak, v.text)
+			v.pcm = sound.Speak(ctx, s.e.espeak, v.text)
 			select {
 			case s.voiced <- v:
 			case <-ctx.Done():

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/genai"
 
-	"voxgate/media"
+	"voxgate/media/mediatest"
 )
 
 // sdk returns Google's client for an emulator. Live wants ws and REST http in its base URL.
@@ -108,7 +108,7 @@ func TestSDKLive(t *testing.T) {
 		}
 	}
 	turn := receive(t, session, complete)
-	if media.ToneLevel(turn.pcm, 24000, 440) < 0.5 || turn.usage == nil || !strings.Contains(turn.heard, "of speech") || !strings.HasPrefix(turn.text, "You said") {
+	if mediatest.ToneLevel(turn.pcm, 24000, 440) < 0.5 || turn.usage == nil || !strings.Contains(turn.heard, "of speech") || !strings.HasPrefix(turn.text, "You said") {
 		t.Errorf("heard %q, says %q, usage %v", turn.heard, turn.text, turn.usage)
 	}
 

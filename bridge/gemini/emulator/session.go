@@ -4,59 +4,43 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/rest"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator/socket"
+	"voxgate/bridge/gemini/emulator/sound"
 )
 
-const (
-	// messageLimit is what a client may send at once; Google's own limit is not published.
-	messageLimit = 16 << 20
-
-	// patience is how long a client may not read.
-	patience = 5 * time.Second
-
-	// farewell is how long the answer to a close frame is waited for.
-	farewell = time.Second
-
-	// mostHeld bounds what waits for the end of a stall: some minutes of voice. What is more is lost.
-	mostHeld = 4096
-)
-
-// session is one Live connection. Its loop owns everything in it and is the only one that writes, pongs apart.
+// session is one Live connection. Its loop owns everything in it.
 type session struct {
 	// Static after construction.
 	e        *Emulator
-	endpoint endpoint
+	endpoint live.Endpoint
 	number   int // of the connection, from 1
-	token    *token
-	ws       *websocket.Conn
+	token    *rest.Token
+	conn     *socket.Conn
 
-	in     chan []byte // from the reader
-	pings  chan string // from the reader, if pongs are slow
 	voiced chan voiced // from the goroutines that speak
 	work   sync.WaitGroup
-	ear    atomic.Pointer[chan struct{}] // not nil: the reader reads nothing before it is closed
 
 	timer  *time.Timer // the next step of a turn
 	agenda *agenda
 
 	born         time.Time // when it became a conversation's connection
-	setup        setup
+	setup        live.Setup
 	opened       bool // setupComplete was sent, or is held
 	departed     bool
 	conversation *conversation
 	history      []Turn
 	seeding      bool // the history is yet to come, in clientContent
 	consumed     int  // index of the last message of the client, the setup being 0
-	seen         map[Moment]int
+	seen         map[scenario.Moment]int
 
-	stalled  time.Duration // 0: not
-	stallEnd time.Time
-	held     []object // what will be sent after it
-
-	vad     *vad
+	vad     *sound.VAD
 	manual  []int16 // what was said since activityStart
 	talking bool    // between activityStart and activityEnd
 	rate    int     // of manual
@@ -73,21 +57,18 @@ type session struct {
 	calls   map[string]*call
 	asked   time.Time     // when the newest call was sent
 	input   time.Duration // audio heard, for the usage
-	beep    beeper
+	onset   sound.OnsetDetector
 }
 
-func newSession(e *Emulator, to endpoint) *session {
+func newSession(e *Emulator, to live.Endpoint) *session {
 	s := &session{
 		e: e, endpoint: to,
-		// Enough for 5 s of audio in 20 ms; a client that is further ahead waits.
-		in:     make(chan []byte, 256),
-		pings:  make(chan string, 16), // of which nobody sends more than one in some seconds
 		voiced: make(chan voiced),
 		calls:  make(map[string]*call),
 		wanted: make(map[int]bool),
-		seen:   make(map[Moment]int),
+		seen:   make(map[scenario.Moment]int),
 		agenda: newAgenda(),
-		timer:  time.NewTimer(Forever),
+		timer:  time.NewTimer(scenario.Forever),
 	}
 	s.timer.Stop()
 	return s
@@ -95,34 +76,14 @@ func newSession(e *Emulator, to endpoint) *session {
 
 // run serves the connection until one side ends it, and returns why. It waits for all that it has started.
 func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
-	s.ws = ws
 	ctx, cancel := context.WithCancel(ctx)
-	s.ws.SetReadLimit(messageLimit)
-	if s.e.scenario.SlowPongs > 0 {
-		s.ws.SetPingHandler(func(data string) error {
-			select {
-			case s.pings <- data:
-			default:
-			}
-			return nil
-		})
-	}
-	var readErr error
-	s.work.Go(func() {
-		defer close(s.in)
-		readErr = s.read(ctx)
-	})
+	defer cancel()
+	s.conn = socket.New(ctx, ws, &s.e.scenario)
 	err := s.loop(ctx)
 	s.depart()
-	end, told := isClosing(err)
-	if told && end.code != websocket.CloseAbnormalClosure {
-		s.goodbye(end)
-	}
+	end, told := errors.AsType[*live.Closing](err)
+	readErr := s.conn.Close(end)
 	cancel()
-	_ = s.ws.Close()
-	for range s.in {
-		continue // the reader may be waiting to hand over
-	}
 	s.work.Wait()
 	s.timer.Stop()
 	s.agenda.timer.Stop()
@@ -136,8 +97,8 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 // tellEnd reports how the connection ended.
 func (s *session) tellEnd(err error) {
 	ev := Event{What: Closed, Code: websocket.CloseAbnormalClosure}
-	if end, ok := errors.AsType[*closing](err); ok {
-		ev.Code, ev.Text = end.code, end.reason
+	if end, ok := errors.AsType[*live.Closing](err); ok {
+		ev.Code, ev.Text = end.Code, end.Reason
 	} else if end, ok := errors.AsType[*websocket.CloseError](err); ok {
 		ev.Code, ev.Text = end.Code, end.Text
 	}
@@ -147,69 +108,25 @@ func (s *session) tellEnd(err error) {
 	s.tell(ev)
 }
 
-// read hands the client's messages to the loop.
-func (s *session) read(ctx context.Context) error {
-	for {
-		if ear := s.ear.Load(); ear != nil {
-			select {
-			case <-*ear:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		_, data, err := s.ws.ReadMessage() // text or binary
-		if err != nil {
-			return err
-		}
-		select {
-		case s.in <- data:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// goodbye sends a close frame and waits for the client's. A connection closed with unread input is reset, and the
-// reset overtakes the frame that says why.
-func (s *session) goodbye(end *closing) {
-	if s.ws.WriteControl(websocket.CloseMessage, end.frame(), time.Now().Add(farewell)) != nil {
-		return
-	}
-	deadline := time.NewTimer(farewell)
-	defer deadline.Stop()
-	for {
-		select {
-		case _, open := <-s.in:
-			if !open {
-				return
-			}
-		case <-s.voiced:
-		case <-deadline.C:
-			return
-		}
-	}
-}
-
 func (s *session) loop(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
 	for {
-		in := s.in
-		if s.ear.Load() != nil {
-			in = nil
-		}
 		var err error
 		select {
 		case <-ctx.Done():
 			return goingAway()
-		case data, open := <-in:
+		case data, open := <-s.conn.Messages():
 			if !open {
 				return nil
 			}
 			err = s.message(data)
-		case data := <-s.pings:
-			s.agenda.add(s.e.scenario.SlowPongs, func() error { return s.pong(data) })
+		case data := <-s.conn.Pings():
+			s.agenda.add(s.e.scenario.SlowPongs, func() error {
+				s.conn.Pong(data)
+				return nil
+			})
 		case v := <-s.voiced:
 			err = s.answerVoiced(v)
 		case <-s.timer.C:
@@ -225,7 +142,9 @@ func (s *session) loop(ctx context.Context) error {
 }
 
 // goingAway ends a session because the emulator ends.
-func goingAway() error { return &closing{closeGoingAway, "The service is currently unavailable."} }
+func goingAway() error {
+	return live.NewClosing(websocket.CloseGoingAway, "The service is currently unavailable.")
+}
 
 // start takes the setup.
 func (s *session) start(ctx context.Context) error {
@@ -233,27 +152,27 @@ func (s *session) start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return goingAway()
-	case data = <-s.in:
+	case data = <-s.conn.Messages():
 		if data == nil {
 			return errors.New("ended before the setup")
 		}
 	}
-	tree, err := decodeSetup(data)
+	tree, err := live.ParseSetup(data)
 	if err != nil {
 		return err
 	}
 	resumption, _ := tree["sessionResumption"].(map[string]any)
 	handle, _ := resumption["handle"].(string)
 	if s.token != nil {
-		if !s.e.tokens.spend(s.token, handle != "") {
-			return &closing{closePolicy, "Token has been used too many times or has expired for new sessions."}
+		if !s.token.Spend(handle != "") {
+			return live.NewClosing(live.ClosePolicy, "Token has been used too many times or has expired for new sessions.")
 		}
-		tree = s.token.lock(tree)
+		tree = s.token.Lock(tree)
 	}
-	if s.setup, err = readSetup(tree, s.endpoint); err != nil {
+	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
 		return err
 	}
-	s.vad, s.born = newVAD(s.setup.vad, 16000), time.Now()
+	s.vad, s.born = sound.NewVAD(s.setup.Detection, 16000, 0), time.Now()
 	if handle != "" {
 		if err := s.resume(ctx, handle); err != nil {
 			return err
@@ -261,71 +180,36 @@ func (s *session) start(ctx context.Context) error {
 	} else {
 		s.conversation = &conversation{}
 		s.e.memory.enter(s.conversation, s, true)
-		s.seeding = s.setup.initialHistory
+		s.seeding = s.setup.InitialHistory
 	}
 	if !s.e.occupy(s) {
-		return &closing{closeInternal, "RESOURCE_EXHAUSTED: " + quotaExceeded}
+		return live.NewClosing(live.CloseInternal, "RESOURCE_EXHAUSTED: "+live.QuotaExceeded)
 	}
 	return s.open(handle != "")
 }
 
 // open accepts the setup.
 func (s *session) open(resumed bool) error {
-	if err := s.moment(OnSetup); err != nil {
+	if err := s.moment(scenario.OnSetup); err != nil {
 		return err
 	}
 	if resumed {
-		if err := s.moment(OnResume); err != nil {
+		if err := s.moment(scenario.OnResume); err != nil {
 			return err
 		}
 	}
 	s.tell(Event{
-		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.instruction, Tools: sortedKeys(s.setup.functions),
+		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.opened = true
-	if err := s.send(object{"setupComplete": object{}}); err != nil {
+	if err := s.conn.Send(live.Object{"setupComplete": live.Object{}}); err != nil {
 		return err
 	}
 	s.live()
-	return s.moment(OnReady)
-}
-
-// send writes one message, as a binary frame, which is what Google sends. During a stall it waits, or is lost if there
-// is no end to it.
-func (s *session) send(message object) error {
-	switch s.stalled {
-	case 0:
-	case Forever:
-		return nil
-	default:
-		if len(s.held) < mostHeld {
-			s.held = append(s.held, message)
-		}
-		return nil
-	}
-	if _, first := message["setupComplete"]; s.e.scenario.EmptyMessages && !first {
-		for _, empty := range []object{{}, {"serverContent": object{}}} {
-			if err := s.write(encode(empty)); err != nil {
-				return err
-			}
-		}
-	}
-	return s.write(encode(s.e.scenario.distort(message)))
-}
-
-func (s *session) write(data []byte) error {
-	if err := s.ws.SetWriteDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	return s.ws.WriteMessage(websocket.BinaryMessage, data)
-}
-
-// pong answers a ping. It is no message: a model that hangs sits behind a server that answers. An error is the reader's
-// to notice.
-func (s *session) pong(data string) error {
-	_ = s.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience))
-	return nil
+	return s.moment(scenario.OnReady)
 }
 
 // content sends a serverContent.
-func (s *session) content(fields object) error { return s.send(object{"serverContent": fields}) }
+func (s *session) content(fields live.Object) error {
+	return s.conn.Send(live.Object{"serverContent": fields})
+}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/wire"
 )
 
 // script is what the model says in one turn. The client gets it faster than it can be played, and has it all to play
@@ -23,7 +25,7 @@ type script struct {
 // step is a piece of a turn, sent so long after its begin.
 type step struct {
 	at      time.Duration
-	content object        // of serverContent; nil is an empty message
+	content live.Object   // of serverContent; nil is an empty message
 	voice   time.Duration // that is sent with this step; text counts as the least voice there is
 }
 
@@ -45,41 +47,41 @@ var chunks = []time.Duration{
 }
 
 // speech makes a script of a voice at 24 kHz and its transcript. Extra parts go with the first piece.
-func (s *session) speech(pcm []int16, text string, extra ...object) *script {
-	sc := &script{audio: time.Duration(len(pcm)) * time.Second / gemini.OutputRate, text: text}
-	if s.setup.text {
-		parts := append([]object{{"text": text}}, extra...)
-		sc.audio, sc.steps = 0, []step{{content: object{"modelTurn": object{"parts": parts}}, voice: 1}}
+func (s *session) speech(pcm []int16, text string, extra ...live.Object) *script {
+	sc := &script{audio: time.Duration(len(pcm)) * time.Second / wire.OutputRate, text: text}
+	if s.setup.Text {
+		parts := append([]live.Object{{"text": text}}, extra...)
+		sc.audio, sc.steps = 0, []step{{content: live.Object{"modelTurn": live.Object{"parts": parts}}, voice: 1}}
 		return sc
 	}
 	words := strings.SplitAfter(text, " ")
 	said := 0
 	for i := 0; len(pcm) > 0; i++ {
 		length := chunks[i%len(chunks)]
-		n := min(len(pcm), int(length.Seconds()*gemini.OutputRate))
-		parts := []object{audioPart(pcm[:n])}
-		if i%3 == 2 && n > 480 && !s.setup.profile.onePart { // the 3.x models put several parts into one event
-			parts = []object{audioPart(pcm[:n/2]), audioPart(pcm[n/2 : n])}
+		n := min(len(pcm), int(length.Seconds()*wire.OutputRate))
+		parts := []live.Object{live.AudioPart(pcm[:n])}
+		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
+			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
 		}
 		if i == 0 {
 			parts = append(parts, extra...)
 		}
-		content := object{"modelTurn": object{"parts": parts}}
+		content := live.Object{"modelTurn": live.Object{"parts": parts}}
 		pcm = pcm[n:]
-		sent := sc.audio - time.Duration(len(pcm))*time.Second/gemini.OutputRate
-		at := (sent - time.Duration(n)*time.Second/gemini.OutputRate) / ahead
+		sent := sc.audio - time.Duration(len(pcm))*time.Second/wire.OutputRate
+		at := (sent - time.Duration(n)*time.Second/wire.OutputRate) / ahead
 		// The transcript keeps step with the voice, and is complete with its last piece.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
-		if upTo > said && s.setup.outputTranscript {
-			transcription := object{"text": strings.Join(words[said:upTo], "")}
+		if upTo > said && s.setup.OutputTranscript {
+			transcription := live.Object{"text": strings.Join(words[said:upTo], "")}
 			said = upTo
-			if s.setup.profile.onePart {
-				sc.steps = append(sc.steps, step{at: at, content: object{"outputTranscription": transcription}})
+			if s.setup.OnePart {
+				sc.steps = append(sc.steps, step{at: at, content: live.Object{"outputTranscription": transcription}})
 			} else {
 				content["outputTranscription"] = transcription
 			}
 		}
-		sc.steps = append(sc.steps, step{at: at, content: content, voice: time.Duration(n) * time.Second / gemini.OutputRate})
+		sc.steps = append(sc.steps, step{at: at, content: content, voice: time.Duration(n) * time.Second / wire.OutputRate})
 		if i == 1 {
 			sc.steps = append(sc.steps, step{at: sc.steps[len(sc.steps)-1].at}) // Google sends empty messages, too
 		}
@@ -98,13 +100,13 @@ func (s *session) next() error {
 	if s.turn != nil || len(s.queue) == 0 || s.blocked() {
 		return nil
 	}
-	if s.queue[0].polite && (s.talking || s.vad.speaking) {
+	if s.queue[0].polite && (s.talking || s.vad.Speaking()) {
 		return nil
 	}
 	s.turn = &turn{script: s.queue[0], begun: time.Now()}
 	s.queue = s.queue[1:]
 	if len(s.turn.steps) > 0 {
-		s.seen[OnAnswer]++
+		s.seen[scenario.OnAnswer]++
 		if err := s.withhold(); err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func (s *session) proceed() error {
 			return nil
 		}
 		if content := t.steps[t.next].content; content == nil {
-			if err := s.send(object{}); err != nil {
+			if err := s.conn.Send(live.Object{}); err != nil {
 				return err
 			}
 		} else if err := s.content(content); err != nil {
@@ -133,7 +135,7 @@ func (s *session) proceed() error {
 		}
 		before := t.voice
 		t.voice += t.steps[t.next].voice
-		if err := s.passage(OnAnswer, before, t.voice); err != nil {
+		if err := s.passage(scenario.OnAnswer, before, t.voice); err != nil {
 			return err
 		}
 	}
@@ -162,7 +164,7 @@ func (s *session) finish(t *turn) error {
 		s.remember("model", t.text)
 		s.tell(Event{What: Said, Text: t.text})
 	}
-	return s.content(object{"generationComplete": true})
+	return s.content(live.Object{"generationComplete": true})
 }
 
 // endTurn completes the present turn and begins the next one.
@@ -178,8 +180,8 @@ func (s *session) endTurn() error {
 
 // turnComplete sends the end of a turn with its usage, in one message.
 func (s *session) turnComplete(spoken time.Duration) error {
-	fields := object{"turnComplete": true}
-	if s.setup.profile.saysIdle { // that model's turns end before it is done
+	fields := live.Object{"turnComplete": true}
+	if s.setup.SaysIdle { // that model's turns end before it is done
 		fields["interactionStatus"] = "IDLE"
 		if len(s.queue) > 0 || len(s.calls) > 0 {
 			fields["interactionStatus"] = "IN_PROGRESS"
@@ -188,19 +190,19 @@ func (s *session) turnComplete(spoken time.Duration) error {
 	// 25 tokens a second in, 25 out: https://ai.google.dev/gemini-api/docs/tokens.
 	in, out := int(s.input.Seconds()*25)+len(s.history)*8, int(spoken.Seconds()*25)
 	response := "response"
-	if s.endpoint.vertex {
+	if s.endpoint.Vertex {
 		response = "candidates"
 	}
-	err := s.send(object{"serverContent": fields, "usageMetadata": object{
+	err := s.conn.Send(live.Object{"serverContent": fields, "usageMetadata": live.Object{
 		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
-		"promptTokensDetails":      []object{{"modality": "AUDIO", "tokenCount": in}},
-		response + "TokensDetails": []object{{"modality": "AUDIO", "tokenCount": out}},
+		"promptTokensDetails":      []live.Object{{"modality": "AUDIO", "tokenCount": in}},
+		response + "TokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": out}},
 	}})
 	if err == nil {
 		err = s.changed()
 	}
 	if err == nil {
-		err = s.moment(OnTurnComplete)
+		err = s.moment(scenario.OnTurnComplete)
 	}
 	return err
 }
@@ -208,7 +210,8 @@ func (s *session) turnComplete(spoken time.Duration) error {
 // interrupt ends the present turn because the user has come in. What waits for its end is still said later.
 func (s *session) interrupt() error {
 	clear(s.wanted)
-	if err := s.cancelCalls(); err != nil {
+	// What the model waits for is given up. Other calls go on while people talk.
+	if err := s.cancelCalls(func(c *call) bool { return c.blocking }); err != nil {
 		return err
 	}
 	t := s.turn
@@ -221,7 +224,7 @@ func (s *session) interrupt() error {
 	}
 	s.turn = nil
 	s.timer.Stop()
-	if err := s.content(object{"interrupted": true}); err != nil {
+	if err := s.content(live.Object{"interrupted": true}); err != nil {
 		return err
 	}
 	return s.turnComplete(heard)

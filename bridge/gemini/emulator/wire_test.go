@@ -14,9 +14,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/media"
+	"voxgate/media/mediatest"
 )
 
 const livePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
@@ -111,7 +111,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	client := &gemini.Client{BaseURL: base, APIKey: "invalid"}
+	client := &api.Client{BaseURL: base, APIKey: "invalid"}
 	if err := client.Check(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "API key not valid") {
 		t.Errorf("check: %v", err)
 	}
@@ -226,7 +226,7 @@ func TestSnakeCaseInBinary(t *testing.T) {
 			break
 		}
 	}
-	if media.ToneLevel(pcm, 24000, 440) < 0.5 {
+	if mediatest.ToneLevel(pcm, 24000, 440) < 0.5 {
 		t.Error("not the tone that was sent")
 	}
 }

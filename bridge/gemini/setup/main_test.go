@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/oauth2"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 )
 
@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 }
 
 // door returns a client of one of the two backends; it need not exist.
-func door(vertex bool) *gemini.Client {
+func door(vertex bool) *api.Client {
 	if !vertex {
-		return &gemini.Client{}
+		return &api.Client{}
 	}
-	return &gemini.Client{Vertex: &gemini.Vertex{
+	return &api.Client{Vertex: &api.Vertex{
 		Project: "a-project", Location: "europe-west4",
 		Fetch: func(context.Context) (*oauth2.Token, error) { return &oauth2.Token{AccessToken: "a-token"}, nil },
 	}}
@@ -59,9 +59,9 @@ func encode(t testing.TB, v any) string {
 	return string(b)
 }
 
-func parse(t testing.TB, client *gemini.Client, raw json.RawMessage) setup.Config {
+func parse(t testing.TB, client *api.Client, raw json.RawMessage) setup.Config {
 	t.Helper()
-	config, err := setup.Parse(raw, "c", client.Vertex)
+	config, err := setup.Parse(raw, "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package setup
 import (
 	"fmt"
 	"strings"
+
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 // modalities decides what the model answers in.
@@ -19,17 +21,17 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 		case "VIDEO":
 			switch {
 			case p.row.output&shows == 0:
-				p.warnf("%s[%d] was dropped: %s has no avatar.", path, i, p.Model)
+				p.Warnf("%s[%d] was dropped: %s has no avatar.", path, i, p.Model)
 			case setup["avatarConfig"] == nil:
-				p.warnf("%s[%d] was dropped: there is no avatarConfig.", path, i)
+				p.Warnf("%s[%d] was dropped: there is no avatarConfig.", path, i)
 			default:
 				video = true
 			}
 		case "IMAGE":
-			p.warnf("%s[%d] was dropped: a live model answers with speech, not with images.", path, i)
+			p.Warnf("%s[%d] was dropped: a live model answers with speech, not with images.", path, i)
 		case "", "MODALITY_UNSPECIFIED":
 		default:
-			return &FieldError{Field: fmt.Sprintf("%s[%d]", path, i), Problem: `must be "AUDIO" or "TEXT"`}
+			return &tree.FieldError{Field: fmt.Sprintf("%s[%d]", path, i), Problem: `must be "AUDIO" or "TEXT"`}
 		}
 	}
 	modality := "AUDIO"
@@ -37,7 +39,7 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	case p.row.output&speaks == 0:
 		modality = "TEXT"
 		if audio {
-			p.warnf("%s became TEXT: %s does not speak.", path, p.Model)
+			p.Warnf("%s became TEXT: %s does not speak.", path, p.Model)
 		}
 	case video:
 		modality = "VIDEO"
@@ -54,7 +56,7 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	if (p.TextOnly || p.TextToo) && setup["outputAudioTranscription"] == nil {
 		setup["outputAudioTranscription"] = map[string]any{}
 		if value, given := asked["outputAudioTranscription"]; given && value == nil {
-			p.warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
+			p.Warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
 		}
 	}
 	return nil

@@ -5,15 +5,16 @@ import (
 	"regexp"
 	"strings"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 // model chooses the model.
 func (p *parser) model(fields map[string]any) error {
-	asked := gemini.DefaultModel
-	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
+	asked := api.DefaultModel
+	wrong := func(problem string) error { return &tree.FieldError{Field: p.path + ".model", Problem: problem} }
 	switch name := fields["model"].(type) {
 	case nil:
 	case string:
@@ -41,9 +42,9 @@ func (p *parser) model(fields map[string]any) error {
 		return wrong(fmt.Sprintf("%s is not a model of %s", asked, p.backend))
 	case p.Model == asked:
 	case isRetired(asked):
-		p.warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
+		p.Warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
 	default:
-		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
+		p.Warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
 	}
 	p.Profile = p.row.Profile
 	return nil
@@ -97,7 +98,7 @@ func rowOf(model string, on backend) (row, string) {
 			}
 			return rowOf(other.twin, on)
 		case r.retired:
-			return rowOf(gemini.DefaultModel, on)
+			return rowOf(api.DefaultModel, on)
 		default:
 			return *r, model
 		}

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 func TestModelNames(t *testing.T) {
@@ -16,14 +17,14 @@ func TestModelNames(t *testing.T) {
 		want   string // "": refused
 		warns  string
 	}{
-		{"", false, gemini.DefaultModel, ""},
-		{"", true, gemini.DefaultModel, ""},
+		{"", false, api.DefaultModel, ""},
+		{"", true, api.DefaultModel, ""},
 		{"models/gemini-3.8-live", true, "gemini-3.8-live", ""},
 		{"publishers/google/models/gemini-3.8-live", true, "gemini-3.8-live", ""},
 		{"projects/p/locations/l/publishers/google/models/gemini-3.8-live", false, "gemini-3.8-live", ""},
-		{"gemini-2.0-flash-live-001", true, gemini.DefaultModel, "shut down"},
-		{"gemini-2.0-flash-exp", false, gemini.DefaultModel, "shut down"},
-		{"gemini-live-2.5-flash-preview", true, gemini.DefaultModel, "shut down"},
+		{"gemini-2.0-flash-live-001", true, api.DefaultModel, "shut down"},
+		{"gemini-2.0-flash-exp", false, api.DefaultModel, "shut down"},
+		{"gemini-live-2.5-flash-preview", true, api.DefaultModel, "shut down"},
 		{"gemini-live-2.5-flash-preview-native-audio-09-2025", true, "gemini-live-2.5-flash-preview-native-audio-09-2025", ""},
 		{"gemini-live-2.5-flash-preview-native-audio-09-2025", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
 		{"gemini-live-2.5-flash-native-audio", false, "gemini-2.5-flash-native-audio-preview-12-2025", "is called"},
@@ -41,9 +42,9 @@ func TestModelNames(t *testing.T) {
 		{"projects/another/locations/l/endpoints/7", true, "", ""},
 		{"projects/a-project/locations/l/endpoints/7", false, "", ""},
 	} {
-		config, err := setup.Parse(named(c.asked, `{}`), "c", door(c.vertex).Vertex)
+		config, err := setup.Parse(named(c.asked, `{}`), "c", setup.Scope{Vertex: door(c.vertex).Vertex, Screen: true})
 		if c.want == "" {
-			if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != "c.model" {
+			if wrong, ok := errors.AsType[*tree.FieldError](err); !ok || wrong.Field != "c.model" {
 				t.Errorf("%s on Vertex %v: %v, want an error", c.asked, c.vertex, err)
 			}
 			continue

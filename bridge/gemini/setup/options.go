@@ -3,9 +3,9 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
+
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 // Options are the session options of a config's `voxgate` object.
@@ -18,6 +18,15 @@ type Options struct {
 
 	// Manual is set if the client marks speech itself by activityStart and activityEnd.
 	Manual bool
+
+	// Ducking makes the model's voice quieter while the person speaks over it.
+	Ducking bool
+
+	// Record asks for a recording of the conversation.
+	Record bool
+
+	// Canvas is set if the client can show a canvas.
+	Canvas bool
 
 	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
 	PreRoll time.Duration
@@ -42,22 +51,29 @@ func (p *parser) options(fields map[string]any) error {
 	if own == nil {
 		return nil
 	}
-	o, err := p.object(own, p.path+".voxgate")
+	o, err := tree.NewObject(own, p.path+".voxgate", &p.Warnings)
 	if err != nil {
 		return err
 	}
-	resumption, err := o.boolean("enableResumption")
+	resumption, err := o.Boolean("enableResumption")
 	if err != nil {
 		return err
 	}
 	p.Options.Resumption = resumption == nil || *resumption
-	compression, err := o.boolean("contextCompression")
+	compression, err := o.Boolean("contextCompression")
 	if err != nil {
 		return err
 	}
 	p.compression = compression == nil || *compression
-	if p.Options.MaxDuration, err = o.duration("maxDuration"); err != nil {
+	if p.Options.MaxDuration, err = o.Duration("maxDuration"); err != nil {
 		return err
+	}
+	for name, wish := range map[string]*bool{"ducking": &p.Options.Ducking, "record": &p.Options.Record, "canvas": &p.Options.Canvas} {
+		given, err := o.Boolean(name)
+		if err != nil {
+			return err
+		}
+		*wish = given != nil && *given
 	}
 	if err := p.vad(o, fields); err != nil {
 		return err
@@ -65,81 +81,81 @@ func (p *parser) options(fields map[string]any) error {
 	if err := p.interrupts(o, fields); err != nil {
 		return err
 	}
-	o.rest()
+	o.Rest()
 	return nil
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
-func (p *parser) vad(o *ownObject, fields map[string]any) error {
-	v, err := o.object("vad")
+func (p *parser) vad(o *tree.Object, fields map[string]any) error {
+	v, err := o.Object("vad")
 	if err != nil || v == nil {
 		return err
 	}
-	enabled, err := v.boolean("enabled")
+	enabled, err := v.Boolean("enabled")
 	if err != nil {
 		return err
 	}
-	sensitivity, err := v.number("sensitivity", 0, 1)
+	sensitivity, err := v.Number("sensitivity", 0, 1)
 	if err != nil {
 		return err
 	}
-	silence, err := v.number("silenceDurationMs", 0, maxPause)
+	silence, err := v.Number("silenceDurationMs", 0, maxPause)
 	if err != nil {
 		return err
 	}
-	padding, err := v.number("prefixPaddingMs", 0, maxPause)
+	padding, err := v.Number("prefixPaddingMs", 0, maxPause)
 	if err != nil {
 		return err
 	}
-	v.rest()
+	v.Rest()
 	google := overlay{p, fields, []string{"realtimeInputConfig", "automaticActivityDetection"}}
 	if enabled != nil {
-		google.set("disabled", !*enabled, v.path+".enabled")
+		google.set("disabled", !*enabled, v.Path+".enabled")
 	}
 	if sensitivity != nil {
 		level := "LOW"
 		if *sensitivity >= 0.5 { // Google has two levels
 			level = "HIGH"
 		}
-		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.path+".sensitivity")
-		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.path+".sensitivity")
+		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.Path+".sensitivity")
+		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.Path+".sensitivity")
 	}
 	if silence != nil {
-		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.path+".silenceDurationMs")
+		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.Path+".silenceDurationMs")
 	}
 	if padding != nil {
-		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.path+".prefixPaddingMs")
+		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.Path+".prefixPaddingMs")
 	}
 	return nil
 }
 
 // interrupts reads interrupts {enabled, allowUserInterruption}.
-func (p *parser) interrupts(o *ownObject, fields map[string]any) error {
-	i, err := o.object("interrupts")
+func (p *parser) interrupts(o *tree.Object, fields map[string]any) error {
+	i, err := o.Object("interrupts")
 	if err != nil || i == nil {
 		return err
 	}
 	google := overlay{p, fields, []string{"realtimeInputConfig"}}
 	for _, name := range []string{"enabled", "allowUserInterruption"} {
-		may, err := i.boolean(name)
+		may, err := i.Boolean(name)
 		if err != nil {
 			return err
 		}
 		if may != nil && !*may {
-			google.set("activityHandling", "NO_INTERRUPTION", i.path+"."+name)
+			google.set("activityHandling", "NO_INTERRUPTION", i.Path+"."+name)
 		}
 	}
-	i.rest()
+	i.Rest()
 	return nil
 }
 
 // activity notes who marks speech in a setup.
 func (p *parser) activity(setup map[string]any) error {
-	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
+	detection, _ := tree.Get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
 		ms, ok := milliseconds(detection[name])
 		if !ok {
-			return &FieldError{
+			return &tree.FieldError{
 				Field: p.path + ".realtimeInputConfig.automaticActivityDetection." + name, Problem: fmt.Sprintf("must be from 0 to %d", maxPause),
 			}
 		}
@@ -186,7 +202,7 @@ func (o overlay) set(name string, value any, from string) {
 		if !ok && fields[n] != nil {
 			return // fit complains
 		}
-		object = camelKeys(object)
+		object = tree.Camel(object)
 		fields[n] = object
 		fields = object
 	}
@@ -194,85 +210,6 @@ func (o overlay) set(name string, value any, from string) {
 	case given == nil:
 		fields[name] = value
 	case fmt.Sprint(given) != fmt.Sprint(value):
-		o.p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
-	}
-}
-
-// ownObject reads an object of our own strictly: what was not asked for by the end is unknown.
-type ownObject struct {
-	p      *parser
-	path   string
-	fields map[string]any
-}
-
-func (p *parser) object(value any, path string) (*ownObject, error) {
-	fields, ok := value.(map[string]any)
-	if !ok {
-		return nil, &FieldError{Field: path, Problem: "must be an object"}
-	}
-	return &ownObject{p: p, path: path, fields: camelKeys(fields)}, nil
-}
-
-// take returns a field and forgets it.
-func (o *ownObject) take(name string) any {
-	value := o.fields[name]
-	delete(o.fields, name)
-	return value
-}
-
-func (o *ownObject) wrong(name, problem string) error {
-	return &FieldError{Field: o.path + "." + name, Problem: problem}
-}
-
-func (o *ownObject) object(name string) (*ownObject, error) {
-	value := o.take(name)
-	if value == nil {
-		return nil, nil
-	}
-	return o.p.object(value, o.path+"."+name)
-}
-
-func (o *ownObject) boolean(name string) (*bool, error) {
-	switch value := o.take(name).(type) {
-	case nil:
-		return nil, nil
-	case bool:
-		return &value, nil
-	}
-	return nil, o.wrong(name, "must be true or false")
-}
-
-func (o *ownObject) number(name string, low, high float64) (*float64, error) {
-	value := o.take(name)
-	if value == nil {
-		return nil, nil
-	}
-	if number, ok := value.(json.Number); ok {
-		if f, err := number.Float64(); err == nil && f >= low && f <= high {
-			return &f, nil
-		}
-	}
-	return nil, o.wrong(name, fmt.Sprintf("must be a number from %g to %g", low, high))
-}
-
-func (o *ownObject) duration(name string) (time.Duration, error) {
-	value := o.take(name)
-	if value == nil {
-		return 0, nil
-	}
-	if text, ok := value.(string); ok {
-		if d, err := time.ParseDuration(text); err == nil && d > 0 {
-			return d, nil
-		}
-	}
-	return 0, o.wrong(name, `must be a duration, as "30m" or "2h"`)
-}
-
-// rest warns of the fields that nobody asked for.
-func (o *ownObject) rest() {
-	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
-		if o.fields[name] != nil {
-			o.p.warnf("%s.%s was dropped: there is no such option.", o.path, name)
-		}
+		o.p.Warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 func TestOptions(t *testing.T) {
@@ -68,8 +69,8 @@ func TestOptions(t *testing.T) {
 		{name: "not by the user", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":false}}}`, want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
 		{name: "interruption", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":true}}}`, want: setup.Options{Resumption: true}, field: handling},
 		{
-			name: "unknown", in: `{"voxgate":{"canvas":1,"vad":{"mode":2},"interrupts":{"x":3}}}`, want: setup.Options{Resumption: true},
-			warns: []string{"voxgate.vad.mode was dropped", "voxgate.interrupts.x was dropped", "voxgate.canvas was dropped"}, field: "voxgate",
+			name: "unknown", in: `{"voxgate":{"colour":1,"vad":{"mode":2},"interrupts":{"x":3}}}`, want: setup.Options{Resumption: true},
+			warns: []string{"voxgate.vad.mode was dropped", "voxgate.interrupts.x was dropped", "voxgate.colour was dropped"}, field: "voxgate",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,10 +117,9 @@ func TestOptionErrors(t *testing.T) {
 		{`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-2}}}`, "c.generationConfig.thinkingConfig.thinkingBudget"},
 		{`{"contextWindowCompression":{"triggerTokens":0}}`, "c.contextWindowCompression.triggerTokens"},
 		{`{"contextWindowCompression":{"triggerTokens":5,"slidingWindow":{"targetTokens":5}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
-		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"date"}}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x.type"},
 	} {
-		_, err := setup.Parse(json.RawMessage(c.in), "c", door(false).Vertex)
-		if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != c.field {
+		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})
+		if wrong, ok := errors.AsType[*tree.FieldError](err); !ok || wrong.Field != c.field {
 			t.Errorf("%s: %v, want %s", c.in, err, c.field)
 		}
 	}

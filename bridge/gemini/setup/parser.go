@@ -1,28 +1,28 @@
 package setup
 
 import (
-	"fmt"
 	"reflect"
 
 	"google.golang.org/genai"
+
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/setup/tree"
 )
 
 // parser builds a Config.
 type parser struct {
 	Config
-	path    string
-	backend backend
-	project string // on Vertex AI
+	tree.Warnings // so far
+	path          string
+	scope         Scope
+	backend       backend
+	project       string // on Vertex AI
 
 	compression bool // the context may be compressed
 }
 
-func (p *parser) warnf(format string, args ...any) {
-	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
-}
-
 func (p *parser) config(fields map[string]any) error {
-	fields = camelKeys(fields)
+	fields = tree.Camel(fields)
 	if err := p.options(fields); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (p *parser) config(fields map[string]any) error {
 		{"historyConfig", "the gateway tells the model the history itself"},
 	} {
 		if fields[ours.name] != nil {
-			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
+			p.Warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
 		}
 		delete(fields, ours.name)
 	}
@@ -39,21 +39,23 @@ func (p *parser) config(fields map[string]any) error {
 		return err
 	}
 	p.liberal(fields)
-	p.tools(fields)
+	declared := p.declarations()
+	if err := declared.Read(fields); err != nil {
+		return err
+	}
+	p.Functions = declared.Functions
 	// The SDK's type is the list of all fields of a setup with their types.
-	tree, err := p.fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path)
+	fitted, err := tree.Fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path, &p.Warnings)
 	if err != nil {
 		return err
 	}
-	setup := tree.(map[string]any)
+	setup := fitted.(map[string]any)
 	p.setup = setup
 	setup["model"] = fullName(p.Model)
 	if err := p.activity(setup); err != nil {
 		return err
 	}
-	if err := p.declarations(setup); err != nil {
-		return err
-	}
+	declared.Split(setup)
 	generation, _ := setup["generationConfig"].(map[string]any)
 	if generation == nil {
 		generation = map[string]any{}
@@ -71,6 +73,15 @@ func (p *parser) config(fields map[string]any) error {
 	return p.compress(setup)
 }
 
+// declarations reads the tools for the model.
+func (p *parser) declarations() *declaration.Reader {
+	return &declaration.Reader{
+		Path: p.path, Warnings: &p.Warnings,
+		Model: p.Model, Backend: p.backend.String(), Calls: p.row.calls, Continues: p.backend != vertexAI,
+		Own: p.scope.Tools, Canvas: p.scope.Canvas, Screen: p.scope.Screen, Wanted: p.Options.Canvas,
+	}
+}
+
 // liberal rewrites what clients commonly send in another form than the API has it.
 func (p *parser) liberal(fields map[string]any) {
 	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
@@ -86,7 +97,7 @@ func (p *parser) liberal(fields map[string]any) {
 	if generation == nil {
 		return
 	}
-	generation = camelKeys(generation)
+	generation = tree.Camel(generation)
 	fields["generationConfig"] = generation
 	if one, ok := generation["responseModalities"].(string); ok {
 		generation["responseModalities"] = []any{one}

@@ -6,7 +6,8 @@ import (
 	"maps"
 	"strings"
 
-	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/bridge/gemini/wire"
 )
 
 // Profile is what a model can do in an open session; bridge acts on it.
@@ -31,54 +32,39 @@ type Profile struct {
 	Slow bool
 }
 
-// Blocks tells whether the model waits for the answer to a call of this function, and closes the session when it hears
-// audio before.
-func (c Config) Blocks(function string) bool {
-	switch c.row.calls {
-	case callsSync:
-		return true
-	case callsWaiting:
-		return c.behavior[function] != "NON_BLOCKING"
-	case callsOn:
-		return c.behavior[function] == "BLOCKING"
-	case callsAsync, callsNothing:
-	}
-	return false
-}
-
 // Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.
 //
 // A model that takes no clientContent then gets images as video frames and after them the text as realtime text. It may
 // answer an incomplete turn, since realtime text has no such mark, and parts of other kinds are left out.
-func (c Config) Typed(parts json.RawMessage, complete bool) []gemini.ClientMessage {
+func (c Config) Typed(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
-		content := &gemini.ClientContent{TurnComplete: complete}
+		content := &wire.ClientContent{TurnComplete: complete}
 		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
-			content.Turns = []gemini.Content{{Role: "user", Parts: parts}}
+			content.Turns = []wire.Content{{Role: "user", Parts: parts}}
 		} else if !complete {
 			return nil
 		}
-		return []gemini.ClientMessage{{ClientContent: content}}
+		return []wire.ClientMessage{{ClientContent: content}}
 	}
 	var list []map[string]any
 	if json.Unmarshal(parts, &list) != nil {
 		return nil
 	}
-	var messages []gemini.ClientMessage
+	var messages []wire.ClientMessage
 	var text []string
 	for _, part := range list {
-		part = camelKeys(part)
+		part = tree.Camel(part)
 		if said, ok := part["text"].(string); ok && said != "" {
 			text = append(text, said)
 		}
 		if data, ok := part["inlineData"].(map[string]any); ok {
-			if frame := imageBlob(camelKeys(data)); frame != nil {
-				messages = append(messages, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Video: frame}})
+			if frame := imageBlob(tree.Camel(data)); frame != nil {
+				messages = append(messages, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: frame}})
 			}
 		}
 	}
 	if len(text) > 0 {
-		messages = append(messages, gemini.ClientMessage{RealtimeInput: &gemini.RealtimeInput{Text: strings.Join(text, "\n")}})
+		messages = append(messages, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: strings.Join(text, "\n")}})
 	}
 	return messages
 }
@@ -88,15 +74,15 @@ func emptyArray(trimmed []byte) bool {
 }
 
 // imageBlob returns the image in an inlineData object, or nil.
-func imageBlob(data map[string]any) *gemini.Blob {
+func imageBlob(data map[string]any) *wire.Blob {
 	mime, _ := data["mimeType"].(string)
 	encoded, _ := data["data"].(string)
 	if !strings.HasPrefix(strings.ToLower(mime), "image/") {
 		return nil
 	}
-	var blob gemini.Blob
+	var blob wire.Blob
 	// encoding/json knows base64.
-	if json.Unmarshal(mustMarshal(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
+	if json.Unmarshal(tree.Marshal(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
 		return nil
 	}
 	return &blob
@@ -108,19 +94,19 @@ func imageBlob(data map[string]any) *gemini.Blob {
 //
 // A system instruction can be replaced and not be taken away: a contextUpdate changes only the fields it has
 // (https://ai.google.dev/api/live, LiveClientContextUpdate).
-func (c Config) InPlace(next Config) (*gemini.ContextUpdate, bool) {
+func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	if c.Options.Resumption != next.Options.Resumption {
 		return nil, false
 	}
 	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
-	instruction, update := differs(was, will, "systemInstruction"), &gemini.ContextUpdate{}
+	instruction, update := differs(was, will, "systemInstruction"), &wire.ContextUpdate{}
 	tools := differs(was, will, "tools")
 	delete(was, "systemInstruction")
 	delete(will, "systemInstruction")
 	delete(was, "tools")
 	delete(will, "tools")
 	switch {
-	case !bytes.Equal(mustMarshal(was), mustMarshal(will)):
+	case !bytes.Equal(tree.Marshal(was), tree.Marshal(will)):
 		return nil, false
 	case !instruction && !tools:
 		return nil, true
@@ -131,17 +117,17 @@ func (c Config) InPlace(next Config) (*gemini.ContextUpdate, bool) {
 		if next.setup["systemInstruction"] == nil {
 			return nil, false
 		}
-		update.SystemInstruction = mustMarshal(next.setup["systemInstruction"])
+		update.SystemInstruction = tree.Marshal(next.setup["systemInstruction"])
 	}
 	if tools {
 		update.Tools = json.RawMessage(`{}`)
 		if next.setup["tools"] != nil {
-			update.Tools = mustMarshal(map[string]any{"tools": next.setup["tools"]})
+			update.Tools = tree.Marshal(map[string]any{"tools": next.setup["tools"]})
 		}
 	}
 	return update, true
 }
 
 func differs(a, b map[string]any, name string) bool {
-	return !bytes.Equal(mustMarshal(a[name]), mustMarshal(b[name]))
+	return !bytes.Equal(tree.Marshal(a[name]), tree.Marshal(b[name]))
 }

@@ -12,6 +12,7 @@ import (
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
 )
 
 func TestProfiles(t *testing.T) {
@@ -46,26 +47,23 @@ func TestBlocks(t *testing.T) {
 		vertex bool
 		want   []string
 	}{
-		{"gemini-2.5-flash-native-audio-latest", false, []string{"waits", "plain", "other"}},
-		{"gemini-live-2.5-flash-native-audio", true, []string{"waits", "runs", "plain", "other"}},
-		{"gemini-3.1-flash-live-preview", false, []string{"waits", "runs", "plain", "other"}},
+		{"gemini-2.5-flash-native-audio-latest", false, []string{"waits", "plain"}},
+		{"gemini-live-2.5-flash-native-audio", true, []string{"waits", "runs", "plain"}},
+		{"gemini-3.1-flash-live-preview", false, []string{"waits", "runs", "plain"}},
 		{"gemini-3.8-live", false, []string{"waits"}},
 		{"gemini-3.8-live-extended-thinking", false, nil},
 		{"gemini-9", false, []string{"waits"}},
 	} {
 		config := parse(t, door(c.vertex), named(c.model, functions))
 		var got []string
-		for _, name := range []string{"waits", "runs", "plain", "other"} {
-			if config.Blocks(name) {
-				got = append(got, name)
+		for _, f := range config.Functions {
+			if f.Blocking {
+				got = append(got, f.Name)
 			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s waits for %q, want %q", c.model, got, c.want)
 		}
-	}
-	if (setup.Config{}).Blocks("f") {
-		t.Error("the default model waits")
 	}
 }
 
@@ -112,7 +110,7 @@ func TestTypedIsAnswered(t *testing.T) {
 		client := door(m.vertex)
 		client.BaseURL = server.URL
 		config := parse(t, client, named(m.model, `{}`))
-		conn, err := client.Dial(ctx, config.Setup("", []gemini.Content{
+		conn, err := gemini.Dial(ctx, client, config.Setup("", []wire.Content{
 			{Role: "user", Parts: json.RawMessage(`[{"text":"My name is Ada."}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"Hello Ada."}]`)},
 		}))
 		if err != nil {

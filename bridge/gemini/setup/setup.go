@@ -1,5 +1,6 @@
 // Package setup decides what becomes of a client's session config: it validates it, translates it into the setup that the
-// model it names takes, and says what that model can do in the session. It opens no connections; package gemini does.
+// model it names takes, and says what that model can do in the session. It opens no connections; package gemini
+// does. Package declaration reads the functions in it.
 //
 // A server answers a setup that its model does not take with a closed socket and never with a warning. So a table (table.go)
 // says what each model takes, and the parser drops, adds and translates accordingly, with warnings for the client. The types
@@ -9,9 +10,13 @@ package setup
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // Config is a client's session config, validated and translated for the model it names. Parse makes it; it may be shared
@@ -31,8 +36,8 @@ type Config struct {
 	// Warnings are sentences for the client: what was dropped or changed, and why.
 	Warnings []string
 
-	// FunctionNames are the names of the declared functions, in order.
-	FunctionNames []string
+	// Functions are the declared functions: first the gateway's, then the client's in its order.
+	Functions declaration.List
 
 	// Options are our own session options, the `voxgate` object of the config. They are not sent to Google.
 	Options Options
@@ -40,65 +45,70 @@ type Config struct {
 	// Profile is what the model can do.
 	Profile Profile
 
-	row      row
-	behavior map[string]string // of the functions that have one
-	alpha    bool              // there is something in setup that only v1alpha has
-	setup    map[string]any
+	row   row
+	alpha bool // there is something in setup that only v1alpha has
+	setup map[string]any
 }
 
-// FieldError says which field of a client's config cannot be used, and why. Both parts are for the client.
-type FieldError struct {
-	Field   string // path from the name given to Parse, as "initialConfig.generationConfig.topK"
-	Problem string // continues the field's name, as "must be a number"
-}
+// Scope is what a config is parsed for.
+type Scope struct {
+	// Vertex is set where Vertex AI answers; nil: the Gemini API does.
+	Vertex *api.Vertex
 
-// Error implements error.
-func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
+	// Tools are the gateway's own, which every conversation has.
+	Tools []tools.Declaration
+
+	// Canvas are the functions that show something, and Screen tells whether the callers of this front door may have where to
+	// show it: a telephone has not.
+	Canvas []tools.Declaration
+	Screen bool
+}
 
 // maxWarnings keeps a config of nonsense from becoming a log of nonsense.
 const maxWarnings = 32
 
-// Parse validates a client's config and translates it for its model on Vertex AI, or on the Gemini API if vertex is nil; a
-// client of the same backend dials it. Path names the config in errors, as "initialConfig". The error is always a
-// *FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
+// Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. Path
+// names the config in errors, as "initialConfig". The error is always a
+// *tree.FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
 // null means absent, and no config at all is an empty one.
-func Parse(raw json.RawMessage, path string, vertex *gemini.Vertex) (Config, error) {
+func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber() // integers above 2^53 and decimals are sent on as they came
-	var tree any
+	var config any
 	if len(bytes.TrimSpace(raw)) > 0 {
 		if !json.Valid(raw) {
-			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}
+			return Config{}, &tree.FieldError{Field: path, Problem: "is not valid JSON"}
 		}
-		if err := dec.Decode(&tree); err != nil {
-			return Config{}, &FieldError{Field: path, Problem: "cannot be read: " + err.Error()}
+		if err := dec.Decode(&config); err != nil {
+			return Config{}, &tree.FieldError{Field: path, Problem: "cannot be read: " + err.Error()}
 		}
 	}
-	fields, ok := tree.(map[string]any)
-	if !ok && tree != nil {
-		return Config{}, &FieldError{Field: path, Problem: "must be an object"}
+	fields, ok := config.(map[string]any)
+	if !ok && config != nil {
+		return Config{}, &tree.FieldError{Field: path, Problem: "must be an object"}
 	}
-	p := &parser{path: path, backend: geminiAPI}
-	if vertex != nil {
-		p.backend, p.project = vertexAI, vertex.Project
+	p := &parser{path: path, backend: geminiAPI, scope: scope}
+	if scope.Vertex != nil {
+		p.backend, p.project = vertexAI, scope.Vertex.Project
 	}
 	if err := p.config(fields); err != nil {
 		return Config{}, err
 	}
-	if len(p.Warnings) > maxWarnings {
-		more := len(p.Warnings) - maxWarnings
-		p.Warnings = append(p.Warnings[:maxWarnings:maxWarnings], fmt.Sprintf("There are %d more warnings.", more))
+	if more := len(p.Warnings) - maxWarnings; more > 0 {
+		p.Warnings = p.Warnings[:maxWarnings]
+		p.Warnf("There are %d more warnings.", more)
 	}
+	p.Config.Warnings = p.Warnings
 	return p.Config, nil
 }
 
 // Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name as it
 // is on the Gemini API.
-func (c Config) Effective() json.RawMessage { return mustMarshal(c.setup) }
+func (c Config) Effective() json.RawMessage { return tree.Marshal(c.setup) }
 
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
 // is told the history, if its profile allows that.
-func (c Config) Setup(handle string, history []gemini.Content) gemini.Setup {
+func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle}
 	if handle == "" && c.Profile.Seeds {
 		s.History, s.Announced = history, !c.Profile.Appends

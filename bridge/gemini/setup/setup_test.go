@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/bridge/gemini/wire"
 )
 
 // standard is what every setup has unless the client says otherwise.
@@ -58,8 +61,8 @@ func TestParse(t *testing.T) {
 			want: `{` + standard + `}`, warnings: []string{"sessionResumption was dropped", "responseMimeType was dropped", "stopSequences was dropped"},
 		},
 		{
-			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"canvas":true}}`,
-			warnings: []string{"voxgate.canvas was dropped", "historyConfig was dropped"},
+			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"colour":true}}`,
+			warnings: []string{"voxgate.colour was dropped", "historyConfig was dropped"},
 			want:     `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
 		},
 		{
@@ -75,18 +78,28 @@ func TestParse(t *testing.T) {
 			want: `{` + standard + `,"tools":[{"functionDeclarations":[{"description":"d","name":"f"}]},{"googleSearch":{}}]}`, functions: []string{"f"},
 		},
 		{
-			name: "JSON Schema", in: `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/x"}]}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
-			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
-			warnings: []string{"sent as parameters", "items.anyOf[1].$ref was dropped", "my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
+			name: "JSON Schema", in: `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/$defs/x"}]}}},"$defs":{"x":{"type":"object","properties":{"a":{"type":["string","integer"]}}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
+			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"properties":{"a":{"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}},"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
+			warnings: []string{"my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
 		},
 		{
 			name: "behavior", in: `{"tools":[{"functionDeclarations":[{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},{"name":"g","behavior":"non_blocking"}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"behavior":"BLOCKING","name":"f"},{"behavior":"NON_BLOCKING","name":"g"}]}]}`,
-			warnings: []string{"scheduling was dropped", "defaultScheduling was dropped", "read as behavior"}, functions: []string{"f", "g"},
+			warnings: []string{"functionDeclarations[0].scheduling was dropped"}, functions: []string{"f", "g"},
+		},
+		{
+			name: "functions that cannot be told", in: `{"tools":[{"functionDeclarations":[{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},{"name":"list","parametersJsonSchema":{"type":"array"}},{"name":"f"}]},{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
+			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
+			warnings: []string{`parameters of "loops" cannot be told to Gemini`, `"odd"`, `"list"`, `"elsewhere"`}, functions: []string{"f"},
+		},
+		{
+			name: "all of it", in: `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"string","title":"B"}},"required":["b"]}]},"response":{"type":"array","items":{"type":"string"}}}]}]}`,
+			want:      `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"a":{"type":"STRING"},"b":{"title":"B","type":"STRING"}},"required":["a","b"],"type":"OBJECT"},"response":{"items":{"type":"STRING"},"type":"ARRAY"}}]}]}`,
+			functions: []string{"f"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config, err := setup.Parse(json.RawMessage(c.in), "initialConfig", nil)
+			config, err := setup.Parse(json.RawMessage(c.in), "initialConfig", setup.Scope{Screen: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,11 +118,11 @@ func TestParse(t *testing.T) {
 			if config.TextOnly != c.textOnly || config.TextToo != c.textToo {
 				t.Errorf("TextOnly is %v, TextToo %v", config.TextOnly, config.TextToo)
 			}
-			if !slices.Equal(config.FunctionNames, c.functions) {
-				t.Errorf("functions %q", config.FunctionNames)
+			if names := namesOf(config); !slices.Equal(names, c.functions) {
+				t.Errorf("functions %q", names)
 			}
 			// What was made of a config needs no further change.
-			again, err := setup.Parse(config.Effective(), "again", nil)
+			again, err := setup.Parse(config.Effective(), "again", setup.Scope{Screen: true})
 			if err != nil || !json.Valid(config.Effective()) {
 				t.Fatal(err)
 			}
@@ -118,6 +131,13 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
+}
+
+func namesOf(config setup.Config) (names []string) {
+	for _, f := range config.Functions {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 func TestParseErrors(t *testing.T) {
@@ -144,11 +164,13 @@ func TestParseErrors(t *testing.T) {
 		{`{"tools":[{"functionDeclarations":[{"name":"a b"}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a letter"},
 		{`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]},{"functionDeclarations":[{"name":"f"}]}]}`, "c.tools[2].functionDeclarations[0].name", "declared twice"},
 		{`{"tools":[{"functionDeclarations":[{"name":"f","behavior":"LAZY"}]}]}`, "c.tools[0].functionDeclarations[0].behavior", "BLOCKING"},
-		{`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object","properties":{"x":7}}}]}]}`, "c.tools[0].functionDeclarations[0].parameters.properties.x", "must be an object"},
+		{`{"tools":[{"functionDeclarations":[{"name":"f","timeout":"1h"}]}]}`, "c.tools[0].functionDeclarations[0].timeout", "at most 5m"},
+		{`{"tools":[{"functionDeclarations":[{"name":"f","timeout":7}]}]}`, "c.tools[0].functionDeclarations[0].timeout", "must be a duration"},
+		{`{"tools":[{"functionDeclarations":[{"name":"f","defaultScheduling":"LATER"}]}]}`, "c.tools[0].functionDeclarations[0].scheduling", "SILENT, WHEN_IDLE or INTERRUPT"},
 		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
 	} {
-		_, err := setup.Parse(json.RawMessage(c.in), "c", nil)
-		wrong, ok := errors.AsType[*setup.FieldError](err)
+		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Screen: true})
+		wrong, ok := errors.AsType[*tree.FieldError](err)
 		if !ok || wrong.Field != c.field || !strings.Contains(wrong.Problem, c.problem) {
 			t.Errorf("%s: %v, want %s %s", c.in, err, c.field, c.problem)
 		}
@@ -164,18 +186,18 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := setup.Parse(raw, "c", nil)
+	config, err := setup.Parse(raw, "c", setup.Scope{Screen: true})
 	if err != nil || len(config.Warnings) > 40 {
 		t.Errorf("%d warnings, %v", len(config.Warnings), err)
 	}
 }
 
 func TestSetup(t *testing.T) {
-	history := []gemini.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	history := []wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
 	for _, c := range []struct {
 		name, model, config string
 		handle              string
-		history             []gemini.Content
+		history             []wire.Content
 		want                gemini.Setup // but for Object
 	}{
 		{name: "fresh", model: "gemini-3.8-live", want: gemini.Setup{Resumable: true}},
@@ -213,15 +235,15 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, client := range []*gemini.Client{door(false), door(true)} {
-			config, err := setup.Parse(raw, "c", client.Vertex)
+		for _, client := range []*api.Client{door(false), door(true)} {
+			config, err := setup.Parse(raw, "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {
-				if _, ok := errors.AsType[*setup.FieldError](err); !ok {
+				if _, ok := errors.AsType[*tree.FieldError](err); !ok {
 					t.Fatalf("%T", err)
 				}
 				continue
 			}
-			again, err := setup.Parse(config.Effective(), "c", client.Vertex)
+			again, err := setup.Parse(config.Effective(), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {
 				t.Fatalf("%s is refused: %v", config.Effective(), err)
 			}

@@ -1,5 +1,7 @@
 package setup
 
+import "voxgate/bridge/gemini/setup/declaration"
+
 // backend is one of Google's two doors to the Live API, or both.
 type backend int
 
@@ -36,17 +38,6 @@ const (
 	thinksAlways                 // thinkingLevel, and it must be there; no MINIMAL
 )
 
-// calls is how a model calls functions.
-type calls int
-
-const (
-	callsOn      calls = iota // goes on talking unless the function is declared BLOCKING
-	callsWaiting              // waits unless the function is declared NON_BLOCKING
-	callsSync                 // always waits, and takes no behavior
-	callsAsync                // never waits
-	callsNothing              // has no tools at all
-)
-
 // moods says whether a model takes proactivity and affective dialog.
 type moods int
 
@@ -68,12 +59,12 @@ type row struct {
 	// twin is the same model's name on the other backend; without one it is refused there.
 	twin string
 
-	// retired models are shut down; gemini.DefaultModel takes their place.
+	// retired models are shut down; api.DefaultModel takes their place.
 	retired bool
 
 	output   output
 	thinking thinking
-	calls    calls
+	calls    declaration.Calls
 	moods    moods
 
 	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage
@@ -100,12 +91,12 @@ var models = []row{
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: declaration.CallsSync, moods: moodsAsked,
 	},
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: declaration.CallsSync, moods: moodsAsked,
 	},
 
 	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
@@ -119,25 +110,25 @@ var models = []row{
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, twin: "gemini-live-2.5-flash-native-audio",
-		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: declaration.CallsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
-		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
+		output: speaks | writes, thinking: thinksBudget, calls: declaration.CallsSync,
 	},
 	// clientContent is for the history alone and closes with 1007 later; no scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI,
-		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
+		output: speaks, thinking: thinksLevel, calls: declaration.CallsSync, wide: true,
 	},
 	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
 	{
 		Profile: Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true},
 		prefix:  "gemini-3.8-live-extended-thinking", on: geminiAPI,
-		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true,
+		output: speaks, thinking: thinksAlways, calls: declaration.CallsAsync, moods: moodsAlways, wide: true,
 	},
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{
@@ -155,13 +146,13 @@ var models = []row{
 	{
 		Profile: Profile{Name: "3.5-live-translate"},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
-		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
+		output: speaks, thinking: thinksNever, calls: declaration.CallsNothing, translates: true, refuses: []string{"systemInstruction"},
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live"},
 		prefix:  "gemini-3.5-transcribe-live", on: anywhere,
-		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: writes, thinking: thinksNever, calls: declaration.CallsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
 	{

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/setup"
 )
@@ -71,7 +72,7 @@ func TestNothingTranslatedIsRefused(t *testing.T) {
 		client := door(m.vertex)
 		client.BaseURL = server.URL
 		for _, variant := range variants {
-			config, err := setup.Parse(named(m.model, variant), "c", client.Vertex)
+			config, err := setup.Parse(named(m.model, variant), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {
 				t.Errorf("%s: %s: %v", m.row, variant, err)
 				continue
@@ -79,13 +80,13 @@ func TestNothingTranslatedIsRefused(t *testing.T) {
 			if config.Profile.Name != m.row {
 				t.Fatalf("%s is in the row %s", m.model, config.Profile.Name)
 			}
-			conn, err := client.Dial(t.Context(), config.Setup("", nil))
+			conn, err := gemini.Dial(t.Context(), client, config.Setup("", nil))
 			if err != nil {
 				t.Errorf("%s: %s became %s: %v", m.row, variant, config.Effective(), err)
 				continue
 			}
 			_ = conn.Close()
-			again, err := setup.Parse(config.Effective(), "c", client.Vertex)
+			again, err := setup.Parse(config.Effective(), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil || len(again.Warnings) > 0 {
 				t.Errorf("%s: %s needs another translation: %v %v", m.row, config.Effective(), again.Warnings, err)
 			}
@@ -211,7 +212,7 @@ func TestRows(t *testing.T) {
 			if strings.HasPrefix(r.row, "3.5") {
 				model = "gemini-" + r.row
 			}
-			config, err := setup.Parse(named(model, r.in), "c", client.Vertex)
+			config, err := setup.Parse(named(model, r.in), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {
 				t.Fatal(err)
 			}

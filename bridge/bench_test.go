@@ -1,0 +1,125 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media"
+)
+
+// BenchmarkDownlink takes messages of audio from a TCP socket on loopback through a whole session to the output of its
+// playout, one at a time: Conn.Recv, the loop, Pacer, WriteFrame. The output takes frames at any time, so nothing waits for
+// the ticker.
+//
+// What it counts is of the whole process. The server allocates nothing, and of the receiving end gorilla's NextReader
+// allocates once a message (a messageReader of 8 bytes); what is beyond that is ours. Text, calls, usage and the like,
+// which are rare, cost what their JSON does and are not measured here.
+func BenchmarkDownlink(b *testing.B) {
+	for _, length := range []time.Duration{40 * time.Millisecond, 240 * time.Millisecond} {
+		b.Run(length.String(), func(b *testing.B) {
+			frames := int(length / media.FrameDuration)
+			audio := make([]byte, 2*wire.OutputRate*int(length/time.Millisecond)/1000)
+			message, err := websocket.NewPreparedMessage(websocket.BinaryMessage, fmt.Appendf(nil,
+				`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":%q}}]}}}`,
+				base64.StdEncoding.EncodeToString(audio)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			model, out := downlink(b)
+			pass := func() {
+				if err := model.WritePreparedMessage(message); err != nil {
+					b.Fatal(err)
+				}
+				for range frames {
+					<-out.frames
+				}
+			}
+			for range 1000 { // the buffers grow
+				pass()
+			}
+			var before, after runtime.MemStats
+			b.ReportAllocs()
+			runtime.ReadMemStats(&before)
+			for b.Loop() {
+				pass()
+			}
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(b.N*frames), "allocs/frame")
+		})
+	}
+}
+
+// downlink starts a session and returns the model's end of its link, and who hears it.
+func downlink(b *testing.B) (*websocket.Conn, *listener) {
+	b.Helper()
+	links, over := make(chan *websocket.Conn, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(over)
+		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		if _, _, err := ws.ReadMessage(); err != nil {
+			return
+		}
+		if err := ws.WriteMessage(websocket.BinaryMessage, []byte(`{"setupComplete":{}}`)); err != nil {
+			return
+		}
+		links <- ws
+		_, _, _ = ws.ReadMessage() // until the session ends
+	}))
+	host := bridge.NewHost(bridge.Options{
+		Client: &api.Client{BaseURL: server.URL}, Backend: "emulator", Logger: slog.New(slog.DiscardHandler),
+	})
+	c := &listener{frames: make(chan struct{}, 100)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = host.Serve(context.Background(), c, bridge.Open{Config: json.RawMessage(`{}`)})
+	}()
+	b.Cleanup(func() {
+		if err := host.Shutdown(context.Background()); err != nil {
+			b.Error(err)
+		}
+		<-served
+		<-over
+		server.Close()
+	})
+	return <-links, c
+}
+
+// listener is a bridge.Caller that hears frames at any time and discards them.
+type listener struct{ frames chan struct{} }
+
+// Serve implements bridge.Caller.
+func (l *listener) Serve(ctx context.Context, s *bridge.Session) error {
+	s.Attach(l)
+	s.Hold(false)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// Notify implements bridge.Caller.
+func (l *listener) Notify(bridge.Event) {}
+
+// Rate, Lead and WriteFrame implement media.Output.
+func (l *listener) Rate() int           { return wire.OutputRate }
+func (l *listener) Lead() time.Duration { return 1 << 60 }
+func (l *listener) WriteFrame(media.Frame) error {
+	l.frames <- struct{}{}
+	return nil
+}

@@ -1,0 +1,372 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/tools"
+)
+
+// way is how a model calls a function.
+type way struct {
+	model, behavior string
+	blocking        bool // it waits, and gets no audio meanwhile
+	schedules       bool // it takes a scheduling
+	vertex          bool
+}
+
+var modelWays = []way{
+	{model: "gemini-2.5-flash-native-audio-latest", blocking: true},
+	{model: "gemini-2.5-flash-native-audio-latest", behavior: "BLOCKING", blocking: true},
+	{model: "gemini-2.5-flash-native-audio-latest", behavior: "NON_BLOCKING", schedules: true},
+	{model: "gemini-3.1-flash-live-preview", blocking: true},
+	{model: "gemini-3.1-flash-live-preview", behavior: "NON_BLOCKING", blocking: true},
+	{model: "gemini-3.8-live", schedules: true},
+	{model: "gemini-3.8-live", behavior: "BLOCKING", blocking: true},
+	{model: "gemini-3.8-live", behavior: "NON_BLOCKING", schedules: true},
+	{model: "gemini-3.8-live-extended-thinking"},
+	{model: "gemini-3.8-live-extended-thinking", behavior: "BLOCKING"},
+	{model: "gemini-3.8-live-extended-thinking", behavior: "NON_BLOCKING"},
+	{model: "gemini-9-unheard-of", schedules: true},
+	{model: "gemini-9-unheard-of", behavior: "BLOCKING", blocking: true},
+	{model: "gemini-3.8-live", schedules: true, vertex: true},
+	{model: "gemini-3.8-live", behavior: "BLOCKING", blocking: true, vertex: true},
+	{model: "gemini-live-2.5-flash-native-audio", blocking: true, vertex: true},
+	{model: "gemini-live-2.5-flash-native-audio", behavior: "NON_BLOCKING", blocking: true, vertex: true},
+}
+
+func (w way) timeout() time.Duration {
+	if w.blocking {
+		return 10 * time.Second
+	}
+	return 30 * time.Second
+}
+
+// job is a tool of the gateway that does what a test says.
+type job struct {
+	ends    chan func() (json.RawMessage, error)
+	stopped chan error // why its context was done
+}
+
+func newJob() *job {
+	return &job{ends: make(chan func() (json.RawMessage, error), 1), stopped: make(chan error, 1)}
+}
+
+func (j *job) run(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+	select {
+	case end := <-j.ends:
+		return end()
+	case <-ctx.Done():
+		j.stopped <- context.Cause(ctx)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// cell is one square of the table: a call under way, and those who take part.
+type cell struct {
+	*testing.T
+	way
+	r        *rig
+	c        *caller
+	l        *link
+	ours     bool // the tool runs in the gateway
+	job      *job
+	gone     []*caller // who was there before c
+	links    []*link   // before l
+	response string    // what Gemini shall have got, once; "": nothing
+	client   []string  // what the client shall have got besides the call itself
+}
+
+// ends has the tool end with an answer or an error.
+func (x *cell) ends(response string, err error) {
+	switch {
+	case x.ours:
+		x.job.ends <- func() (json.RawMessage, error) { return json.RawMessage(response), err }
+	case err != nil:
+		x.c.respond("a", "f", fmt.Sprintf(`{"error":%q}`, err))
+	default:
+		x.c.respond("a", "f", response)
+	}
+	synctest.Wait()
+}
+
+// over says how the client learns of an end: by itself it knows of that of its own tools.
+func (x *cell) over(status string, cancelled bool) {
+	if x.ours {
+		x.client = append(x.client, "status "+status)
+	} else if cancelled {
+		x.client = append(x.client, "cancelled a")
+	}
+}
+
+// fates are what can happen to a call.
+func fates() map[string]func(x *cell) {
+	return map[string]func(x *cell){
+		"answered": func(x *cell) {
+			x.ends(`{"x":9007199254740993}`, nil)
+			x.response = `{"x":9007199254740993}`
+			x.over("done", false)
+		},
+		"slow": func(x *cell) {
+			time.Sleep(x.timeout() - time.Millisecond)
+			x.nothing()
+			time.Sleep(time.Millisecond)
+			x.response = fmt.Sprintf(`{"error":"the tool did not answer in time (%v)"}`, x.timeout())
+			x.over("failed", true)
+		},
+		"fails": func(x *cell) {
+			x.ends("", errors.New("broken"))
+			x.response = `{"error":"broken"}`
+			x.over("failed", false)
+		},
+		"panics": func(x *cell) {
+			if !x.ours { // a client that crashes is gone: see there
+				x.meets("fails")
+				return
+			}
+			x.job.ends <- func() (json.RawMessage, error) { panic("ouch") }
+			x.response = `{"error":"the tool crashed: ouch"}`
+			x.over("failed", false)
+		},
+		"answers with nothing": func(x *cell) {
+			x.ends("{}", nil)
+			x.response = `{"output":"done"}`
+			x.over("done", false)
+		},
+		"answers with no object": func(x *cell) {
+			x.ends("[1]", nil)
+			x.response = `{"output":[1]}`
+			x.over("done", false)
+		},
+		"cancelled": func(x *cell) {
+			x.l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+			x.stops()
+			x.over("cancelled", true)
+		},
+		"hang-up": func(x *cell) {
+			x.c.do(bridge.Goodbye{})
+			x.c.ends(bridge.ErrGoodbye)
+			x.stops()
+			x.response = `{"error":"the conversation has ended"}`
+		},
+		"client lost for good": func(x *cell) {
+			x.l.handle("h")
+			x.c.leaves()
+			time.Sleep(2 * time.Minute)
+			x.ending()
+		},
+		"client back": func(x *cell) {
+			x.l.handle("h")
+			token := x.c.token()
+			x.c.leaves()
+			time.Sleep(3 * time.Second)
+			x.gone = append(x.gone, x.c)
+			x.c = x.r.back(token)
+			x.ends(`{"x":1}`, nil)
+			x.response = `{"x":1}`
+			x.over("done", false)
+		},
+		"client back, link gone": func(x *cell) {
+			x.l.handle("h")
+			token := x.c.token()
+			x.c.leaves()
+			time.Sleep(8 * time.Second)
+			x.gone = append(x.gone, x.c)
+			x.c = x.r.back(token)
+			x.links = append(x.links, x.l)
+			x.l = x.r.up.next().dialledFor("", "h").accept()
+			x.ends(`{"x":1}`, nil)
+			x.response = `{"x":1}`
+			x.over("done", false)
+		},
+		"barge-in": func(x *cell) {
+			x.l.content(`"interrupted":true`)
+			if x.blocking { // that is what Gemini does to calls that it waits for
+				x.meets("cancelled")
+				return
+			}
+			x.l.content(`"turnComplete":true`)
+			x.meets("answered")
+		},
+		"resumed by a newer handle": func(x *cell) {
+			x.l.handle("h")
+			x.l.cut()
+			x.links = append(x.links, x.l)
+			x.l = x.r.up.next().dialledFor("", "h").accept()
+			x.nothing()
+			x.meets("answered")
+		},
+		"resumed by an older handle": func(x *cell) {
+			x.l.cut()
+			x.links = append(x.links, x.l)
+			x.l = x.r.up.next().dialledFor("", "old").accept()
+			x.stops()
+			x.over("cancelled", true)
+		},
+		"begun anew": func(x *cell) {
+			x.l.handle("h")
+			x.l.cut()
+			x.links = append(x.links, x.l)
+			x.r.up.next().end(1008, "BidiGenerateContent session not found")
+			x.l = x.r.up.next().dialledFor("", "").accept()
+			x.stops()
+			x.over("cancelled", true)
+		},
+	}
+}
+
+func (x *cell) meets(name string) { fates()[name](x) }
+
+// stops checks that a tool here was told to stop.
+func (x *cell) stops() {
+	x.Helper()
+	synctest.Wait()
+	if !x.ours {
+		return
+	}
+	select {
+	case <-x.job.stopped:
+	default:
+		x.Error("the tool runs on")
+	}
+}
+
+// ending waits for the end of a conversation that nobody came back to.
+func (x *cell) ending() {
+	x.Helper()
+	x.c.ends(nil)
+	if len(x.job.stopped) == 0 && x.ours {
+		x.Error("the tool runs on")
+	}
+	x.client = nil // there was nobody
+}
+
+// nothing checks that Gemini has got no answer yet.
+func (x *cell) nothing() {
+	x.Helper()
+	for _, l := range append(x.links, x.l) {
+		l.answered()
+	}
+}
+
+func TestCallTable(t *testing.T) {
+	for name := range fates() {
+		for _, w := range modelWays {
+			for _, ours := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s %s vertex=%v gateway=%v", name, w.model, w.behavior, w.vertex, ours), func(t *testing.T) {
+					bubble(t, func(t *testing.T) { newCell(t, w, ours).check(name) })
+				})
+			}
+		}
+	}
+}
+
+func newCell(t *testing.T, w way, ours bool) *cell {
+	x := &cell{T: t, way: w, ours: ours, job: newJob()}
+	x.r = newRig(t, func(o *bridge.Options) {
+		if w.vertex {
+			o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+				return &oauth2.Token{AccessToken: "t"}, nil
+			}}
+		}
+		if ours {
+			o.Tools = func() []tools.Tool {
+				return []tools.Tool{{Declaration: tools.Declaration{Name: "f", Title: "Doing…", Behavior: tools.Behavior(w.behavior), Scheduling: tools.Interrupt}, Run: x.job.run}}
+			}
+		}
+	})
+	config := fmt.Sprintf(`{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","title":"Doing…","defaultBehavior":%q,"defaultScheduling":"INTERRUPT"}]}]}`, w.model, w.behavior)
+	if ours {
+		config = fmt.Sprintf(`{"model":%q}`, w.model)
+	}
+	x.c, x.l = x.r.connect(bridge.Open{Resumable: true, Config: json.RawMessage(config)})
+	x.l.handle("old")
+	x.l.calls("a f")
+	synctest.Wait()
+	// Who talks meanwhile is heard, unless the model waits.
+	x.c.speak(count(0, 3200))
+	if heard := len(x.l.pcm()) > 0; heard == w.blocking {
+		t.Errorf("audio during the call was sent: %v", heard)
+	}
+	return x
+}
+
+func (x *cell) check(moment string) {
+	x.meets(moment)
+	synctest.Wait()
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+	var got []string
+	for _, l := range append(x.links, x.l) {
+		for _, in := range l.inputs() {
+			for _, r := range in.tools {
+				text := string(r.Response)
+				if strings.Contains(in.raw, `"scheduling":"INTERRUPT"`) {
+					text += " at once"
+				}
+				got = append(got, r.ID+" "+text)
+			}
+		}
+	}
+	var want []string
+	if x.response != "" {
+		w := "a " + x.response
+		if x.schedules && moment != "hang-up" {
+			w += " at once"
+		}
+		want = append(want, w)
+	}
+	if !slices.Equal(got, want) {
+		x.Errorf("Gemini got %q, want %q", got, want)
+	}
+	x.checkClient(moment)
+	if x.c.session != nil && moment != "client lost for good" && moment != "hang-up" {
+		x.c.late("a", "")
+	}
+}
+
+// checkClient compares what the client was told of the call.
+func (x *cell) checkClient(moment string) {
+	var got []string
+	calls := 0
+	for _, c := range append(x.gone, x.c) {
+		for _, e := range c.entries() {
+			switch e := e.event.(type) {
+			case bridge.ToolCall:
+				calls += len(e.Calls)
+			case bridge.ToolCallCancellation:
+				got = append(got, "cancelled "+strings.Join(e.IDs, " "))
+			case bridge.ToolStatus:
+				if e.Status == bridge.StatusRunning {
+					calls++
+				} else {
+					got = append(got, "status "+e.Status)
+				}
+				if e.Title != "Doing…" {
+					x.Errorf("%+v", e)
+				}
+			}
+		}
+	}
+	want := 1
+	if strings.HasPrefix(moment, "client back") {
+		want = 2 // asked again, with the same id, or told again that it runs
+	}
+	if calls != want {
+		x.Errorf("the client was told of the call %d times, want %d", calls, want)
+	}
+	if !slices.Equal(got, x.client) {
+		x.Errorf("the client was told %q, want %q", got, x.client)
+	}
+}

@@ -1,0 +1,462 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// call asks for one function with arguments.
+func (l *link) call(id, name, args string) {
+	l.t.Helper()
+	l.send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
+	synctest.Wait()
+}
+
+// schema is the arguments of a canvas tool.
+func schema(text string) string { return fmt.Sprintf(`{"schema":%q}`, text) }
+
+const (
+	note     = `{"type":"canvas","elements":[{"type":"text","value":"Hi"}]}`
+	question = `{"type":"canvas","elements":[{"type":"input","id":"name"},{"type":"button","label":"OK","action":"submit"}]}`
+)
+
+// withCanvas is a conversation on a model, with a client that can show a canvas.
+func withCanvas(t *testing.T, model string, o bridge.Open, change ...func(*bridge.Options)) (*rig, *caller, *link) {
+	r := newRig(t, change...)
+	o.Config = fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
+	o.Origin.Screen = true
+	c, l := r.connect(o)
+	return r, c, l
+}
+
+func TestCanvasIsAcknowledged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+		if !strings.Contains(l.raw, `"create_canvas_tool"`) || !strings.Contains(l.raw, `"append_to_canvas_tool"`) || !strings.Contains(l.raw, `"show_canvas_tool"`) {
+			t.Fatalf("not declared: %s", l.raw)
+		}
+		l.call("a", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`))
+		l.answered(`a create_canvas_tool {"shown":true}`)
+		args := string(last[bridge.ToolCall](c).Calls[0].Args)
+		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) || strings.Contains(args, "onclick") || strings.Contains(args, "script") {
+			t.Errorf("the client got %s", args)
+		}
+		c.respond("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
+		c.late("a", "")
+		time.Sleep(5 * time.Second)
+		l.answered(`a create_canvas_tool {"shown":true}`)
+		c.tells("SetupComplete ToolCall(a)")
+	})
+}
+
+func TestCanvasThatIsWrong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+		l.call("a", "append_to_canvas_tool", schema(note))
+		l.call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
+		l.call("c", "create_canvas_tool", `{}`)
+		got := l.responses()
+		if len(got) != 3 || !strings.Contains(got[0], "no canvas to append to") || !strings.Contains(got[1], "elements[0].action") || !strings.Contains(got[2], "missing property 'schema'") {
+			t.Errorf("%q", got)
+		}
+		if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
+			t.Errorf("the client was asked to show %v", calls)
+		}
+	})
+}
+
+// A model that does not wait gets what the person puts in, or that they have not; the rest goes on meanwhile.
+func TestCanvasWaitsForAPerson(t *testing.T) {
+	for name, fate := range map[string]struct {
+		do   func(r *rig, c *caller, l *link)
+		want string
+	}{
+		"answered": {func(_ *rig, c *caller, _ *link) {
+			time.Sleep(4 * time.Minute)
+			c.respond("a", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
+		}, `{"name":"Ada","action":"submit"}`},
+		"hidden": {func(_ *rig, c *caller, _ *link) { c.respond("a", "", `{"dismissed":true}`) }, `{"dismissed":true}`},
+		"forgotten": {func(_ *rig, c *caller, l *link) {
+			time.Sleep(5*time.Minute - time.Second)
+			l.answered()
+			time.Sleep(time.Second)
+			c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a)")
+		}, `{"dismissed":true}`},
+		"hung up": {func(_ *rig, c *caller, _ *link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `{"dismissed":true}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+				l.call("a", "show_canvas_tool", schema(question))
+				c.speak(count(0, 3200))
+				if len(l.pcm()) == 0 {
+					t.Error("nothing is heard while a canvas waits")
+				}
+				l.answered()
+				fate.do(r, c, l)
+				l.answered(`a show_canvas_tool ` + fate.want)
+			})
+		})
+	}
+}
+
+// A model that would wait is told at once, and what the person puts in follows as text.
+func TestCanvasOnAModelThatWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+		l.call("a", "show_canvas_tool", schema(question))
+		l.call("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
+		want := `{"shown":true,"input":"what the person puts in follows as text"}`
+		l.answered(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
+		c.speak(count(0, 3200))
+		if len(l.pcm()) == 0 {
+			t.Error("the microphone is deaf")
+		}
+		c.respond("a", "", `{"continued":true}`)
+		c.respond("b", "", `{"name":"Ada","action":"more"}`)
+		if got := l.said(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
+			t.Errorf("%s came", got)
+		}
+	})
+}
+
+// A canvas outlives its caller: who is back is shown it again.
+func TestCanvasWhileParked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
+		l.call("a", "show_canvas_tool", schema(question))
+		l.handle("h")
+		token := c.token()
+		c.leaves()
+		l.call("b", "append_to_canvas_tool", schema(note))
+		d := r.back(token)
+		d.tells("SetupComplete ToolCall(a b)")
+		d.respond("a", "", `{"name":"Ada","action":"submit"}`)
+		l.answered(`a show_canvas_tool {"name":"Ada","action":"submit"}`, `b append_to_canvas_tool {"shown":true}`)
+	})
+}
+
+func TestNoCanvasOnATelephone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}})
+		if strings.Contains(l.raw, "canvas_tool") {
+			t.Error("declared")
+		}
+		c.warned("nothing can be shown here")
+	})
+}
+
+// asking is a gateway whose tool does what f does.
+func asking(f tools.Func) func(*bridge.Options) {
+	return func(o *bridge.Options) {
+		o.Tools = func() []tools.Tool {
+			return []tools.Tool{{Declaration: tools.Declaration{Name: "pay", Title: "Paying…", Timeout: 20 * time.Second}, Run: f}}
+		}
+	}
+}
+
+func TestToolsMayAsk(t *testing.T) {
+	confirm := asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		yes, err := tools.Confirm(ctx, "Pay 5 €?")
+		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+	})
+	for name, fate := range map[string]struct {
+		do         func(c *caller, l *link, id string)
+		want, tell string
+	}{
+		"yes": {func(c *caller, _ *link, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
+		"no":  {func(c *caller, _ *link, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
+		"after minutes": {func(c *caller, _ *link, id string) {
+			time.Sleep(4 * time.Minute) // which are not the tool's
+			c.respond(id, "", `{"action":"submit"}`)
+		}, `{"paid":true}`, ``},
+		"never":     {func(_ *caller, _ *link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`, ` ToolCallCancellation(ask)`},
+		"cancelled": {func(_ *caller, l *link, _ string) { l.send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``, ` ToolStatus ToolCallCancellation(ask)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, confirm)
+				l.call("a", "pay", `{}`)
+				asked := last[bridge.ToolCall](c).Calls[0]
+				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" || !strings.Contains(string(asked.Args), "Pay 5") {
+					t.Errorf("asked %+v", asked)
+				}
+				fate.do(c, l, asked.ID)
+				if fate.want == "" {
+					l.answered()
+					c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
+					return
+				}
+				l.answered("a pay " + fate.want)
+				c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
+				c.late(asked.ID, "")
+			})
+		})
+	}
+}
+
+// A model that would wait is not made to wait for a person: it is told that the result follows, and hears what is said.
+func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			yes, err := tools.Confirm(ctx, "Pay 5 €?")
+			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+		}))
+		l.call("a", "pay", `{"to":"Ada"}`)
+		const first = `a pay {"status":"not done yet","result":"follows as text; do not call again"}`
+		l.answered(first)
+		c.speak(count(0, 3200))
+		if len(l.pcm()) == 0 {
+			t.Error("the microphone is deaf")
+		}
+		time.Sleep(4 * time.Minute)
+		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
+		l.answered(first)
+		if got := l.said(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
+			t.Errorf("Gemini got %s", got)
+		}
+		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
+	})
+}
+
+// A tool that was given more time than a model can be deaf has it.
+func TestLongToolsOnAModelThatWaits(t *testing.T) {
+	const config = `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
+	const first = `a f {"status":"not done yet","result":"follows as text; do not call again"}`
+	for name, fate := range map[string]struct {
+		do   func(c *caller, l *link)
+		want string
+	}{
+		"done":      {func(c *caller, _ *link) { c.respond("a", "", `{"x":1}`) }, `tool, text {"args":{},"result":{"x":1},"tool":"f"}`},
+		"too late":  {func(*caller, *link) { time.Sleep(time.Minute) }, `tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`},
+		"cancelled": {func(_ *caller, l *link) { l.send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
+		"hung up":   {func(c *caller, _ *link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: []byte(config)})
+				l.call("a", "f", `{}`)
+				time.Sleep(10*time.Second - time.Millisecond)
+				l.answered()
+				time.Sleep(time.Millisecond)
+				l.answered(first)
+				fate.do(c, l)
+				l.answered(first)
+				if got := l.said(); got != fate.want {
+					t.Errorf("Gemini got %s", got)
+				}
+			})
+		})
+	}
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		_, l := r.connect(bridge.Open{Config: []byte(config)})
+		l.call("b", "g", `{}`)
+		time.Sleep(5 * time.Second)
+		l.answered(`b g {"error":"the tool did not answer in time (5s)"}`)
+	})
+}
+
+// Answers that nobody waits for any more are counted.
+func TestLateAnswersAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			<-let // whatever ctx says
+			return json.RawMessage(`{"x":1}`), nil
+		}))
+		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+		l.call("a", "weather", `{}`)
+		l.call("b", "pay", `{}`)
+		l.send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
+		synctest.Wait()
+		close(let)
+		c.late("a", "")
+		c.do(bridge.Goodbye{})
+		c.ends(bridge.ErrGoodbye)
+		l.answered()
+		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
+			t.Errorf("%v", ends)
+		}
+	})
+}
+
+func TestNobodyToAsk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			_, err := tools.Confirm(ctx, "Really?")
+			return nil, err
+		}))
+		_, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip"}})
+		l.call("a", "pay", `{}`)
+		l.answered(`a pay {"error":"there is nobody with a screen to ask"}`)
+	})
+}
+
+func TestToolsKnowWhoCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var env tools.Env
+		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			env = *tools.EnvOf(ctx)
+			return nil, nil
+		}))
+		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Identity: "+49301234", Grant: json.RawMessage(`{"tools":["pay"]}`)}})
+		l.call("a", "pay", `{}`)
+		l.answered(`a pay {"output":"done"}`)
+		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" || string(env.Grant) != `{"tools":["pay"]}` {
+			t.Errorf("%+v", env)
+		}
+	})
+}
+
+// A tool may say how far it is; a model that waits is not told.
+func TestProgress(t *testing.T) {
+	for model, told := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+				tools.Progress(ctx, json.RawMessage(`{"percent":50}`))
+				return json.RawMessage(`{"percent":100}`), nil
+			}))
+			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)
+			c, l := r.connect(bridge.Open{Config: config})
+			l.call("a", "pay", `{}`)
+			l.call("b", "f", `{}`)
+			for i, more := range []bool{true, true, false} {
+				c.do(bridge.ToolResponse{ID: "b", Response: fmt.Appendf(nil, `{"n":%d}`, i), WillContinue: more})
+			}
+			c.late("b", "")
+			var got []string
+			for _, in := range l.inputs() {
+				if in.what == "tool" {
+					got = append(got, in.raw)
+				}
+			}
+			answer := func(id, name, response, rest string) string {
+				return fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":%q,"response":%s%s}]}}`, id, name, response, rest)
+			}
+			want := []string{answer("a", "pay", `{"percent":100}`, ``), answer("b", "f", `{"n":2}`, ``)}
+			if told {
+				want = []string{
+					answer("a", "pay", `{"percent":50}`, `,"willContinue":true`), answer("a", "pay", `{"percent":100}`, ``),
+					answer("b", "f", `{"n":0}`, `,"scheduling":"SILENT","willContinue":true`), answer("b", "f", `{"n":1}`, `,"scheduling":"SILENT","willContinue":true`),
+					answer("b", "f", `{"n":2}`, `,"scheduling":"SILENT"`),
+				}
+			}
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("%s got\n%s\nwant\n%s", model, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// The arguments are checked before the tool sees them, and the model is told what was wrong.
+func TestArgumentsAreChecked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`)})
+		l.call("a", "f", `{"n":"many"}`)
+		l.answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
+		c.tells("SetupComplete Failure")
+		l.call("b", "f", `{"n":9007199254740993}`)
+		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
+			t.Errorf("the client got %s", got)
+		}
+	})
+}
+
+func TestCallsAreRateLimited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := weather(t)
+		refused := 0
+		for i := range 40 {
+			id := fmt.Sprint(i)
+			l.call(id, "weather", `{}`)
+			if c.session.Do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`)}) != nil {
+				refused++
+			}
+			synctest.Wait()
+		}
+		if got := l.responses(); len(got) != 40 || refused != 10 || !strings.Contains(got[39], "too many calls in a short time") {
+			t.Errorf("%d refused, %d answers, the last %s", refused, len(got), got[len(got)-1])
+		}
+		time.Sleep(2 * time.Second)
+		l.call("later", "weather", `{}`)
+		c.respond("later", "", `{"x":1}`)
+	})
+}
+
+// What a tool shows goes up with its answer: before it, or behind it where the model waits for it.
+func TestPicturesOfATool(t *testing.T) {
+	const picture = `[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`
+	for model, want := range map[string]string{
+		"gemini-3.8-live":               "tool, typed, tool",
+		"gemini-3.1-flash-live-preview": "tool, tool, picture image/jpeg",
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: fmt.Appendf(nil,
+				`{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`, model)})
+			l.call("no", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+			l.call("a", "take_photo", `{}`)
+			c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(picture)})
+			time.Sleep(2 * time.Second)
+			if got := l.said(); got != want {
+				t.Errorf("%s: %q came, want %q", model, got, want)
+			}
+			// Its reference may stand on a canvas, now that a tool has returned it.
+			l.call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+			got := l.responses()
+			if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}
+
+func TestSearchSuggestionsGetAPage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, func(o *bridge.Options) {
+			o.Chips = func(html string) string { return "canvas/chips?" + html }
+		})
+		l.content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
+		if g := last[bridge.Grounding](c); g.Chips != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
+			t.Errorf("%+v", g)
+		}
+		l.content(`"groundingMetadata":{"webSearchQueries":["x"]}`)
+		if g := last[bridge.Grounding](c); g.Chips != "" {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+var errNo = errors.New("no")
+
+// The ends of calls are counted where the operator asks for it.
+func TestCallsAreObserved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ends := make(chan bridge.CallEnd, 10)
+		r := newRig(t, func(o *bridge.Options) { o.ObserveCall = func(e bridge.CallEnd) { ends <- e } },
+			asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				time.Sleep(time.Second)
+				return nil, errNo
+			}))
+		_, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+		l.call("a", "pay", `{}`)
+		l.call("b", "weather", `{}`)
+		time.Sleep(time.Minute)
+		if got := fmt.Sprint(<-ends, <-ends); got != "{gateway failed 1s} {client timeout 30s}" {
+			t.Error(got)
+		}
+	})
+}

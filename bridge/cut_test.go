@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// An answer that was cut off while the voice was ducked does not leave the next one quiet, though the person is still
+// heard, or something that is taken for one.
+func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
+	for name, cut := range map[string]func(c *caller, l *link){
+		"by the model": func(_ *caller, l *link) {
+			l.content(`"interrupted":true`)
+			l.content(`"turnComplete":true`)
+		},
+		"by typed text": func(c *caller, l *link) {
+			l.content(`"generationComplete":true`)
+			l.content(`"turnComplete":true`)
+			c.typed("stop")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+				l.content(`%s,"outputTranscription":{"text":"one two three "}`, voice(8000, 5*time.Second))
+				c.quiet(500 * time.Millisecond)
+				c.talks(500 * time.Millisecond)
+				before := c.entries()
+				if tag := before[len(before)-1].tag; tag == 0 || tag > 4000 {
+					t.Fatalf("the voice is at %d while the person speaks: this proves nothing", tag)
+				}
+				cut(c, l)
+				c.talks(100 * time.Millisecond)
+				c.forget()
+				l.content(`%s,"outputTranscription":{"text":"four"}`, voice(8000, 500*time.Millisecond))
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				c.talks(600 * time.Millisecond)
+				frames := 0
+				for _, e := range c.entries() {
+					if speaks, ok := e.event.(bridge.UserSpeaking); ok {
+						t.Fatalf("%+v: this proves nothing", speaks)
+					}
+					if e.event == nil {
+						frames++
+						if e.tag != 8000 && frames > 1 { // it gets louder within a frame
+							t.Errorf("frame %d of the next answer is at %d", frames, e.tag)
+						}
+					}
+				}
+				if frames < 20 {
+					t.Errorf("%d frames", frames)
+				}
+			})
+		})
+	}
+}
+
+// What the model says after it was interrupted is another answer: the memory has each on its own, as it was heard.
+func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
+	for name, ends := range map[string][]string{
+		"turnComplete follows":     {`"interrupted":true`, `"turnComplete":true`},
+		"turnComplete with it":     {`"interrupted":true,"turnComplete":true`},
+		"turnComplete comes late":  {`"interrupted":true`},
+		"generation complete, too": {`"interrupted":true,"generationComplete":true`, `"turnComplete":true`},
+		"interrupted twice":        {`"interrupted":true`, `"interrupted":true`, `"turnComplete":true`},
+		"told again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				say := func(words string, tag int16, d time.Duration) {
+					l.content(`%s,"outputTranscription":{"text":%q}`, voice(tag, d), words)
+				}
+				say("nought ", 6, time.Second)
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				time.Sleep(1500 * time.Millisecond)
+				l.content(`"inputTranscription":{"text":"Count!"}`)
+				say("one two three four ", 7, 4*time.Second)
+				time.Sleep(2300 * time.Millisecond)
+				for _, fields := range ends {
+					l.content("%s", fields)
+				}
+				l.content(`"inputTranscription":{"text":"Letters!"}`)
+				say("a b ", 8, 2*time.Second)
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				time.Sleep(3 * time.Second)
+				var all []string
+				for _, e := range c.memory() {
+					words := e.Role[:1] + ": " + strings.TrimSpace(e.Content)
+					if e.Cut {
+						words += fmt.Sprintf(" (cut after %.1f s)", e.Played.Seconds())
+					}
+					all = append(all, words)
+				}
+				want := "a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b"
+				if got := strings.Join(all, "; "); got != want {
+					t.Errorf("kept %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// What the person says over an answer, or types into it, is the next question, though the model has not ended its turn.
+func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
+	for name, over := range map[string]func(c *caller, l *link){
+		"spoken": func(c *caller, l *link) {
+			c.talks(300 * time.Millisecond)
+			l.content(`"inputTranscription":{"text":"Letters!"}`)
+		},
+		"typed": func(c *caller, _ *link) {
+			time.Sleep(300 * time.Millisecond)
+			c.typed("Letters!")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.content(`"inputTranscription":{"text":"Count!"}`)
+				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+				c.quiet(2 * time.Second)
+				over(c, l)
+				l.content(`"interrupted":true`)
+				l.content(`"turnComplete":true`)
+				l.content(`%s,"outputTranscription":{"text":"a b "}`, voice(8, 2*time.Second))
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				time.Sleep(3 * time.Second)
+				var all []string
+				for _, e := range c.memory() {
+					all = append(all, e.Role[:1]+": "+strings.TrimSpace(e.Content))
+				}
+				if got, want := strings.Join(all, "; "), "u: Count!; a: one two; u: Letters!; a: a b"; got != want {
+					t.Errorf("kept %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}

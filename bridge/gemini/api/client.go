@@ -1,0 +1,175 @@
+// Package api is Google's API around the Live connection: where it is on the Gemini API and on Vertex AI, what the models
+// are called there, who we are for it, and whether it lets us in.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// DefaultModel is the model of those who name none.
+// See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
+const DefaultModel = "gemini-3.8-live"
+
+const (
+	// googleURL is where the Gemini API lives.
+	googleURL = "https://generativelanguage.googleapis.com"
+
+	// stableVersion carries every field but those for which Live is asked for alpha.
+	stableVersion = "v1beta"
+
+	// alphaVersion has those, and is the one version on which all of Google's SDKs and pages agree for ephemeral tokens;
+	// the Go SDK refuses to use them on another.
+	alphaVersion = "v1alpha"
+
+	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that has the
+	// fields of alphaVersion: v1alpha is answered with 404 there (livekit/agents #4362).
+	vertexVersion = "v1beta1"
+)
+
+// Errors about who we are.
+var (
+	// ErrNoKey is in the error if Google wants a key and there is none.
+	ErrNoKey = errors.New("no API key is set")
+
+	// ErrNoProject means that Vertex AI is to be used and no project is named.
+	ErrNoProject = errors.New("Vertex AI needs a project")
+
+	// ErrCredentials is in the error if Google Cloud's credentials were not found or not accepted.
+	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
+)
+
+// Client knows where the Gemini API is and how to be let in. The zero value is Google's server without a key.
+// Its methods may be called by any number of goroutines at once; its fields may not change meanwhile.
+type Client struct {
+	// APIKey is sent in the header x-goog-api-key, or not at all when it is empty. An ephemeral token, which begins with
+	// "auth_tokens/", goes the way of tokens; it opens Live connections only. On Vertex AI it is not used.
+	APIKey Secret
+
+	// Vertex, if not nil, has the models of Vertex AI in place of those of the Gemini API.
+	Vertex *Vertex
+
+	// BaseURL is "" for Google's own server, else http, https, ws or wss with an optional path prefix. Live
+	// connections use ws for http and wss for https, REST calls the reverse.
+	BaseURL string
+
+	// NetDial opens the TCP connections. Nil means a net.Dialer, and the proxy that the environment names.
+	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// tokenPrefix is how the names of ephemeral tokens begin: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+const tokenPrefix = "auth_tokens/"
+
+func (c *Client) hasToken() bool {
+	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
+}
+
+// endpoint returns the base URL without a trailing slash, its scheme being secure or plain.
+func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
+	base := c.BaseURL
+	switch {
+	case base != "":
+	case c.Vertex != nil:
+		base = c.Vertex.url()
+	default:
+		base = googleURL
+	}
+	// url.Parse puts the URL into its error, and a URL may hold a password.
+	u, err := url.Parse(strings.TrimSpace(base))
+	if err != nil {
+		return nil, errors.New("gemini: the base URL cannot be parsed")
+	}
+	switch strings.ToLower(u.Scheme) {
+	case "http", "ws":
+		u.Scheme = plain
+	case "https", "wss":
+		u.Scheme = secure
+	default:
+		return nil, errors.New("gemini: the base URL must begin with http, https, ws or wss")
+	}
+	if u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("gemini: the base URL must be scheme, host and path, nothing else")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	return u, nil
+}
+
+// Live is where a Live connection is opened, or why Google would refuse us for what is not set. Alpha asks for the
+// experimental version of the Gemini API; Vertex AI has what is in it in its one version.
+func (c *Client) Live(alpha bool) (*url.URL, error) {
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	u, err := c.endpoint("ws", "wss")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Vertex != nil:
+		u.Path += "/ws/google.cloud.aiplatform." + vertexVersion + ".LlmBidiService/BidiGenerateContent"
+	case c.hasToken():
+		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContentConstrained"
+	case alpha:
+		u.Path += "/ws/google.ai.generativelanguage." + alphaVersion + ".GenerativeService.BidiGenerateContent"
+	default:
+		u.Path += "/ws/google.ai.generativelanguage." + stableVersion + ".GenerativeService.BidiGenerateContent"
+	}
+	return u, nil
+}
+
+// ready returns an error if Google would refuse us for what is not set.
+func (c *Client) ready() error {
+	switch {
+	case c.Vertex != nil:
+		return c.Vertex.check()
+	case c.APIKey == "" && c.BaseURL == "":
+		return fmt.Errorf("gemini: %w", ErrNoKey)
+	}
+	return nil
+}
+
+// FullName is what the backend calls the model that is "models/x" on the Gemini API; "" is DefaultModel. Other names with a
+// slash, as "tunedModels/x" or that of a project's own model, are the same everywhere.
+func (c *Client) FullName(model string) string {
+	if model == "" {
+		model = "models/" + DefaultModel
+	}
+	short, googles := strings.CutPrefix(model, "models/")
+	if c.Vertex == nil || !googles {
+		return model
+	}
+	return "projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/publishers/google/models/" + short
+}
+
+// Credentials are the headers that let a request in, and the secret that stands in them, "" if there is none.
+func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
+	switch {
+	case c.Vertex != nil:
+		token, err := c.Vertex.token(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		return http.Header{"Authorization": {"Bearer " + string(token)}}, token, nil
+	case c.APIKey == "":
+		return http.Header{}, "", nil
+	case c.hasToken():
+		return http.Header{"Authorization": {"Token " + string(c.APIKey)}}, c.APIKey, nil
+	default:
+		return http.Header{"X-Goog-Api-Key": {string(c.APIKey)}}, c.APIKey, nil
+	}
+}
+
+// Refused is told that a request with these credentials was refused, and of the HTTP status. It says whether there may be
+// others in their place: Google may have withdrawn a token early, which is fetched anew then.
+func (c *Client) Refused(secret Secret, status int) (again bool) {
+	if c.Vertex == nil || status != http.StatusUnauthorized {
+		return false
+	}
+	c.Vertex.drop(secret)
+	return true
+}

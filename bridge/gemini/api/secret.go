@@ -1,0 +1,52 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// Secret is a string that does not print: fmt, slog and encoding/json show "[redacted]" in its place.
+// Convert it with string(s) where the value itself is needed.
+type Secret string
+
+const redacted = "[redacted]"
+
+// String implements fmt.Stringer.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// Format implements fmt.Formatter: a verb that does not fit, as %d, would print the value past String.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// GoString implements fmt.GoStringer.
+func (s Secret) GoString() string { return `api.Secret("` + s.String() + `")` }
+
+// LogValue implements slog.LogValuer.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalJSON implements json.Marshaler.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }
+
+// Hide takes the secret out of a text that came from the peer, which may have echoed it, and cut it in its middle.
+func (s Secret) Hide(text string) string {
+	const telling = 8 // this much of a key at the end of a text is no coincidence
+	if s == "" {
+		return text
+	}
+	text = strings.ReplaceAll(text, string(s), redacted)
+	for n := len(s) - 1; n >= telling; n-- {
+		if cut, found := strings.CutSuffix(text, string(s[:n])); found {
+			return cut + redacted
+		}
+	}
+	return text
+}

@@ -1,0 +1,73 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gorilla/websocket"
+)
+
+// Close codes with which the Live API refuses.
+const (
+	CloseInvalid  = websocket.CloseInvalidFramePayloadData // 1007: the client's fault
+	ClosePolicy   = websocket.ClosePolicyViolation         // 1008: no such model, session or operation
+	CloseInternal = websocket.CloseInternalServerErr       // 1011
+)
+
+// Reasons that come up in more than one place, in Google's words.
+const (
+	QuotaExceeded = "You exceeded your current quota, please check your plan and billing details."
+	NotEnabled    = "Operation is not implemented, or supported, or enabled."
+)
+
+// Closing is an error that ends a session with a close frame.
+type Closing struct {
+	Code   int
+	Reason string
+}
+
+// NewClosing is a close with a reason, or with what Google's server usually says with the code if it is "".
+func NewClosing(code int, reason string) *Closing {
+	if reason == "" {
+		reason = usualReason(code)
+	}
+	return &Closing{code, reason}
+}
+
+func usualReason(code int) string {
+	switch code {
+	case CloseInvalid:
+		return "Request contains an invalid argument."
+	case ClosePolicy:
+		return "The operation was aborted"
+	case CloseInternal:
+		return "Internal error encountered."
+	}
+	return ""
+}
+
+func invalid(format string, args ...any) error {
+	return &Closing{CloseInvalid, fmt.Sprintf(format, args...)}
+}
+
+func (c *Closing) Error() string { return fmt.Sprintf("%d %s", c.Code, c.Reason) }
+
+// Frame returns the close frame's payload. RFC 6455, 5.5: a control frame carries 125 bytes, two of them the code.
+func (c *Closing) Frame() []byte {
+	reason := c.Reason
+	if len(reason) > 123 {
+		reason = strings.ToValidUTF8(reason[:123], "")
+	}
+	return websocket.FormatCloseMessage(c.Code, reason)
+}
+
+// ValidCode tells whether a close frame can have the code, or stands for there being none: RFC 6455, 7.4.
+func ValidCode(code int) bool {
+	switch code {
+	case websocket.CloseAbnormalClosure, websocket.CloseNoStatusReceived:
+		return true
+	case 1004, websocket.CloseTLSHandshake:
+		return false
+	}
+	return code >= 1000 && code <= 1014 || code >= 3000 && code <= 4999
+}

@@ -1,0 +1,238 @@
+package live
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
+// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration. Google refuses a message
+// for one unknown name or value.
+const grammar = `
+Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
+Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map
+GenerationConfig candidateCount:int maxOutputTokens:int temperature:number topP:number topK:int presencePenalty:number frequencyPenalty:number seed:int responseModalities:[]string mediaResolution:string enableAffectiveDialog:bool speechConfig:SpeechConfig thinkingConfig:ThinkingConfig translationConfig:TranslationConfig
+SpeechConfig voiceConfig:VoiceConfig languageCode:string multiSpeakerVoiceConfig:any
+VoiceConfig prebuiltVoiceConfig:PrebuiltVoice replicatedVoiceConfig:any voice:string
+PrebuiltVoice voiceName:string
+ThinkingConfig includeThoughts:bool thinkingBudget:int thinkingLevel:string
+TranslationConfig targetLanguageCode:string echoTargetLanguage:bool
+Tool functionDeclarations:[]Function googleSearch:any googleSearchRetrieval:any codeExecution:any urlContext:any googleMaps:any enterpriseWebSearch:any
+Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any behavior:Behavior
+Schema type:Type format:string title:string description:string nullable:bool enum:[]string items:Schema properties:map[Schema] required:[]string propertyOrdering:[]string anyOf:[]Schema maxItems:int minItems:int maxLength:int minLength:int maxProperties:int minProperties:int maximum:number minimum:number pattern:string default:any example:any
+RealtimeInputConfig automaticActivityDetection:ActivityDetection activityHandling:ActivityHandling turnCoverage:TurnCoverage interimTranscriptTimestampEnabled:bool
+ActivityDetection disabled:bool startOfSpeechSensitivity:StartSensitivity endOfSpeechSensitivity:EndSensitivity prefixPaddingMs:int silenceDurationMs:int
+SessionResumption handle:string transparent:bool
+Compression triggerTokens:int slidingWindow:SlidingWindow
+SlidingWindow targetTokens:int
+Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:TranscriptionMode
+Proactivity proactiveAudio:bool
+SafetySetting category:string method:string threshold:string
+HistoryConfig initialHistoryInClientContent:bool
+Content role:string parts:[]Part
+Part text:string inlineData:Blob fileData:any functionCall:any functionResponse:any executableCode:any codeExecutionResult:any thought:bool thoughtSignature:bytes videoMetadata:any mediaResolution:any
+Blob mimeType:string data:bytes displayName:string
+ClientContent turns:[]Content turnComplete:bool
+RealtimeInput audio:Blob video:Blob text:string audioStreamEnd:bool activityStart:Empty activityEnd:Empty mediaChunks:[]Blob
+ToolResponse functionResponses:[]FunctionResponse
+FunctionResponse id:string name:string response:map scheduling:Scheduling willContinue:bool parts:any
+ContextUpdate systemInstruction:Content tools:ToolsUpdate
+ToolsUpdate tools:[]Tool
+AuthToken uses:int expireTime:string newSessionExpireTime:string bidiGenerateContentSetup:Setup fieldMask:string
+Empty
+=Type TYPE_UNSPECIFIED STRING NUMBER INTEGER BOOLEAN ARRAY OBJECT NULL
+=Behavior UNSPECIFIED BLOCKING NON_BLOCKING
+=Scheduling SCHEDULING_UNSPECIFIED SILENT WHEN_IDLE INTERRUPT
+=ActivityHandling ACTIVITY_HANDLING_UNSPECIFIED START_OF_ACTIVITY_INTERRUPTS NO_INTERRUPTION
+=TurnCoverage TURN_COVERAGE_UNSPECIFIED TURN_INCLUDES_ONLY_ACTIVITY TURN_INCLUDES_ALL_INPUT TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO
+=StartSensitivity START_SENSITIVITY_UNSPECIFIED START_SENSITIVITY_HIGH START_SENSITIVITY_LOW
+=EndSensitivity END_SENSITIVITY_UNSPECIFIED END_SENSITIVITY_HIGH END_SENSITIVITY_LOW
+=TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
+`
+
+// types is the grammar, read: type, field, type of the field.
+var types = func() map[string]map[string]string {
+	all := make(map[string]map[string]string)
+	for line := range strings.Lines(strings.TrimSpace(grammar)) {
+		words := strings.Fields(line)
+		if strings.HasPrefix(line, "=") {
+			continue
+		}
+		fields := make(map[string]string, len(words)-1)
+		for _, word := range words[1:] {
+			name, kind, _ := strings.Cut(word, ":")
+			fields[name] = kind
+		}
+		all[words[0]] = fields
+	}
+	return all
+}()
+
+// enums is the rest of the grammar: the values of each enumeration.
+var enums = func() map[string][]string {
+	all := make(map[string][]string)
+	for line := range strings.Lines(grammar) {
+		if list, ok := strings.CutPrefix(line, "="); ok {
+			words := strings.Fields(list)
+			all[words[0]] = words[1:]
+		}
+	}
+	return all
+}()
+
+// check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or an error in Google's words.
+func check(data []byte, kind, path string) (map[string]any, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var tree any
+	if !json.Valid(data) || dec.Decode(&tree) != nil {
+		return nil, refuse("Invalid JSON payload received. %s", firstWord(data))
+	}
+	fields, ok := tree.(map[string]any)
+	if !ok {
+		return nil, refuse("Invalid JSON payload received. %s", firstWord(data))
+	}
+	return fitObject(fields, kind, path)
+}
+
+// refusal is an error in Google's words.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+func firstWord(data []byte) string {
+	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
+}
+
+// fit checks a value against a type of the grammar.
+func fit(value any, kind, path string) (any, error) {
+	if value == nil || kind == "any" {
+		return value, nil
+	}
+	wrong := func() (any, error) {
+		text := fmt.Sprint(value)
+		return nil, refuse("Invalid value at '%s' (%s), %.40q", path, strings.ToUpper(kind), text)
+	}
+	if element, ok := strings.CutPrefix(kind, "[]"); ok {
+		list, ok := value.([]any)
+		if !ok {
+			return wrong()
+		}
+		out := make([]any, len(list))
+		for i, v := range list {
+			var err error
+			if out[i], err = fit(v, element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	ok := false
+	if values, isEnum := enums[kind]; isEnum {
+		if text, isText := value.(string); isText && slices.Contains(values, text) {
+			return value, nil
+		}
+		return wrong()
+	}
+	switch kind {
+	case "string":
+		_, ok = value.(string)
+	case "bool":
+		_, ok = value.(bool)
+	case "bytes":
+		var text string
+		if text, ok = value.(string); ok {
+			_, err := base64.StdEncoding.DecodeString(text)
+			ok = err == nil
+		}
+	case "number":
+		_, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+		ok = err == nil
+	case "int":
+		f, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+		if ok = err == nil && f == float64(int64(f)); ok {
+			return json.Number(strconv.FormatInt(int64(f), 10)), nil
+		}
+	case "map":
+		_, ok = value.(map[string]any)
+	default:
+		if fields, isObject := value.(map[string]any); isObject {
+			return fitObject(fields, kind, path)
+		}
+	}
+	if !ok {
+		return wrong()
+	}
+	return value, nil
+}
+
+func fitObject(fields map[string]any, kind, path string) (map[string]any, error) {
+	out := make(map[string]any, len(fields))
+	element, isMap := strings.CutPrefix(kind, "map[")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		key, of := name, strings.TrimSuffix(element, "]")
+		if !isMap {
+			key = camelPath(name)
+			var known bool
+			if of, known = types[kind][key]; !known {
+				at := ""
+				if path != "" {
+					at = fmt.Sprintf(" at '%s'", path)
+				}
+				return nil, refuse("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
+			}
+		}
+		at := snake(key)
+		if path != "" {
+			at = path + "." + at
+		}
+		fitted, err := fit(fields[name], of, at)
+		if err != nil {
+			return nil, err
+		}
+		if fitted != nil {
+			out[key] = fitted
+		}
+	}
+	return out, nil
+}
+
+// camelPath turns snake_case into camelCase; dots stay.
+func camelPath(name string) string {
+	var b strings.Builder
+	up := false
+	for _, r := range name {
+		switch {
+		case r == '_':
+			up = true
+		case up && r >= 'a' && r <= 'z':
+			b.WriteRune(r - 'a' + 'A')
+			up = false
+		default:
+			b.WriteRune(r)
+			up = false
+		}
+	}
+	return b.String()
+}
+
+// snake is the name as it stands in Google's error messages.
+func snake(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if r >= 'A' && r <= 'Z' {
+			b.WriteByte('_')
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

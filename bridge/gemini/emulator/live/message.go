@@ -1,0 +1,211 @@
+// Package live is what Google's servers take of a client of the Live API and what they refuse, in their words: every field
+// there is, what each model can do, the setup, the messages after it, and the close codes. It knows nothing of sessions.
+package live
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"mime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Message is a client's message after the setup: one of these.
+type Message struct {
+	ClientContent *struct {
+		Turns        []Content
+		TurnComplete bool
+	}
+	RealtimeInput *RealtimeInput
+	ToolResponse  *struct{ FunctionResponses []FunctionResponse }
+	ContextUpdate *ContextUpdate
+}
+
+// ContextUpdate changes what is given.
+type ContextUpdate struct {
+	SystemInstruction *Content
+	Tools             *struct{ Tools []wireTool }
+}
+
+// RealtimeInput is input that has no turns.
+type RealtimeInput struct {
+	Audio, Video   *Blob
+	MediaChunks    []Blob
+	Text           string
+	AudioStreamEnd bool
+	ActivityStart  *struct{}
+	ActivityEnd    *struct{}
+}
+
+// FunctionResponse is the result of a call, or one of several.
+type FunctionResponse struct {
+	ID, Name     string
+	Response     json.RawMessage
+	Scheduling   string
+	WillContinue bool
+}
+
+// Content is a turn.
+type Content struct {
+	Role  string
+	Parts []struct {
+		Text       string
+		InlineData *Blob
+	}
+}
+
+// Text is what was typed in a turn.
+func (c Content) Text() string {
+	var texts []string
+	for _, p := range c.Parts {
+		switch {
+		case p.Text != "":
+			texts = append(texts, p.Text)
+		case p.InlineData != nil:
+			texts = append(texts, "("+p.InlineData.MIMEType+")")
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// checkAudio refuses audio in a turn that is not at 16 kHz.
+func (c Content) checkAudio() error {
+	for _, p := range c.Parts {
+		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
+			continue
+		}
+		if _, rate, err := p.InlineData.PCM(); err != nil || rate != 16000 {
+			return &Closing{ClosePolicy, NotEnabled}
+		}
+	}
+	return nil
+}
+
+// Blob is a piece of media.
+type Blob struct {
+	MIMEType string `json:"mimeType"`
+	Data     []byte `json:"data"`
+}
+
+// IsImage tells whether it is a picture.
+func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
+
+// PCM returns the samples of an audio blob and their rate; without one in the type it is 16 kHz.
+func (b *Blob) PCM() ([]int16, int, error) {
+	base, params, err := mime.ParseMediaType(b.MIMEType)
+	if err != nil || !strings.HasPrefix(base, "audio/") {
+		return nil, 0, invalid("Invalid MIME type %q of audio.", b.MIMEType)
+	}
+	rate := 16000
+	if text, given := params["rate"]; given {
+		if rate, err = strconv.Atoi(text); err != nil || rate < 8000 || rate > 96000 {
+			return nil, 0, invalid("Invalid sample rate %q of audio.", text)
+		}
+	}
+	if base != "audio/pcm" && base != "audio/l16" {
+		return nil, 0, invalid("Unsupported MIME type %q: Live takes audio/pcm.", b.MIMEType)
+	}
+	pcm := make([]int16, len(b.Data)/2)
+	for i := range pcm {
+		pcm[i] = int16(uint16(b.Data[2*i]) | uint16(b.Data[2*i+1])<<8)
+	}
+	return pcm, rate, nil
+}
+
+var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
+
+// Parse reads a message after the setup. Audio, which is nearly all of what comes, takes a short way when it is
+// written as Google's SDKs write it. A message of another protocol, as session.update of OpenAI's that Mastra sends, is no
+// error: its names are returned instead.
+func Parse(data []byte) (m *Message, foreign []string, err error) {
+	if bytes.HasPrefix(data, audioPrefix) {
+		var m struct {
+			RealtimeInput struct {
+				Audio *Blob `json:"audio"`
+			} `json:"realtimeInput"`
+		}
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if dec.Decode(&m) == nil && !dec.More() {
+			return &Message{RealtimeInput: &RealtimeInput{Audio: m.RealtimeInput.Audio}}, nil, nil
+		}
+	}
+	if foreign := foreignNames(data); foreign != nil {
+		return nil, foreign, nil
+	}
+	tree, err := check(data, "Message", "")
+	if err != nil {
+		return nil, nil, invalid("%v", err)
+	}
+	if _, ok := tree["setup"]; ok {
+		return nil, nil, invalid("Setup message must be the first and only the first message.")
+	}
+	if len(tree) != 1 {
+		return nil, nil, invalid("Request contains an invalid argument: exactly one message type must be set.")
+	}
+	m = new(Message)
+	if err := remarshal(tree, m); err != nil {
+		return nil, nil, NewClosing(CloseInvalid, "")
+	}
+	return m, nil, nil
+}
+
+// foreignNames returns the names in a message that has none of ours, else nil.
+func foreignNames(data []byte) []string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
+		return nil
+	}
+	for name := range fields {
+		if types["Message"][camelPath(name)] != "" {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(fields))
+}
+
+// ParseSetup reads the first message and returns the fields of its setup.
+func ParseSetup(data []byte) (map[string]any, error) {
+	tree, err := check(data, "Message", "")
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	fields, ok := tree["setup"].(map[string]any)
+	if !ok || len(tree) != 1 {
+		return nil, invalid("The first message must be a setup message, and nothing else.")
+	}
+	return fields, nil
+}
+
+// Object is a JSON object of a server message.
+type Object = map[string]any
+
+// Encode writes a message as Google does: indented, with a line feed at the end.
+func Encode(message Object) []byte {
+	data, err := json.MarshalIndent(message, "", "  ")
+	if err != nil {
+		panic("live: encode " + err.Error()) // made of maps, strings and numbers
+	}
+	return append(data, '\n')
+}
+
+// AudioPart is a part of 24 kHz audio.
+func AudioPart(pcm []int16) Object {
+	raw := make([]byte, 0, 2*len(pcm))
+	for _, s := range pcm {
+		raw = append(raw, byte(s), byte(uint16(s)>>8))
+	}
+	return Object{"inlineData": Object{"mimeType": "audio/pcm;rate=24000", "data": base64.StdEncoding.EncodeToString(raw)}}
+}
+
+// remarshal moves a JSON tree into a Go value.
+func remarshal(tree, into any) error {
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}

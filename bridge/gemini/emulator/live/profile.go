@@ -1,0 +1,139 @@
+package live
+
+import (
+	"slices"
+	"strings"
+)
+
+// Traits are how a family of models behaves in a session.
+type Traits struct {
+	Blocks    bool // functions block unless declared otherwise, and the model hears nothing while it waits for one
+	OnePart   bool // in an event
+	Withholds bool // handles, while it speaks or waits for a function
+	SaysIdle  bool // by interactionStatus
+}
+
+// profile is what a family of models takes: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
+type profile struct {
+	Traits
+
+	prefix         string
+	gemini, vertex bool // where it is served
+
+	text          bool // may answer with text
+	video         bool // may answer with an avatar, on Vertex
+	thinking      thinking
+	syncOnly      bool // all functions block
+	asyncOnly     bool // no function blocks
+	noScheduling  bool
+	noContent     bool // clientContent only as initial history
+	needsRole     bool
+	alphaExtras   bool // proactivity and affective dialog can be asked for
+	proactive     bool // always, and affective dialog is no more
+	contextUpdate bool
+	wholeInput    bool // without TURN_INCLUDES_ALL_INPUT nothing of an activity that the client marks is heard
+}
+
+// thinking is what a family takes as thinkingConfig: https://ai.google.dev/gemini-api/docs/live-api/thinking.
+type thinking int
+
+const (
+	anyThinking thinking = iota
+	noThinking
+	budgetOnly
+	levelOnly
+	needsLevel // low or more
+)
+
+var profiles = []profile{
+	{
+		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{SaysIdle: true},
+	},
+	{
+		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
+	},
+	{
+		prefix: "gemini-3.1-flash-live", gemini: true, thinking: levelOnly, Traits: Traits{Blocks: true}, syncOnly: true, noScheduling: true,
+		noContent: true, wholeInput: true,
+	},
+	{
+		prefix: "gemini-live-2.5-flash-native-audio", vertex: true, thinking: budgetOnly, alphaExtras: true,
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+	},
+	{prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly, Traits: Traits{Blocks: true, OnePart: true, Withholds: true}},
+	{
+		prefix: "gemini-2.5-flash-native-audio", gemini: true, thinking: budgetOnly, alphaExtras: true,
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+	},
+	{prefix: "gemini-3.5-live-translate", gemini: true, vertex: true},
+	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
+}
+
+// shutDown are models that were live models once.
+var shutDown = []string{"gemini-live-2.5-flash-preview"}
+
+// Models returns the beginnings of the names of all models that are served, in either API.
+func Models() []string {
+	names := make([]string, len(profiles))
+	for i, p := range profiles {
+		names[i] = p.prefix
+	}
+	return names
+}
+
+// trimModel takes "models/" or the path of a Vertex model off a name.
+func trimModel(name string) string {
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// profileOf returns the profile of a model as a client names it, or how Google refuses the name.
+func profileOf(name string, at Endpoint) (profile, error) {
+	model := trimModel(name)
+	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
+	known := i >= 0 && !slices.Contains(shutDown, model)
+	if at.Vertex {
+		if parts := strings.Split(name, "/"); len(parts) != 8 || !strings.HasSuffix(strings.TrimSuffix(name, model), "/publishers/google/models/") ||
+			parts[0] != "projects" || parts[2] != "locations" {
+			return profile{}, invalid("Invalid resource name: must be projects/P/locations/L/publishers/google/models/M.")
+		}
+		if !known || !profiles[i].vertex {
+			return profile{}, &Closing{ClosePolicy, "Publisher model was not found or your project does not have access to it."}
+		}
+		return profiles[i], nil
+	}
+	if !known || !profiles[i].gemini {
+		return profile{}, &Closing{
+			ClosePolicy,
+			name + " is not found for API version " + at.Version + ", or is not supported for bidiGenerateContent.",
+		}
+	}
+	if name != "models/"+model {
+		return profile{}, invalid("Invalid model name %q: must be models/NAME.", name)
+	}
+	return profiles[i], nil
+}
+
+// checkThinking returns how Google refuses a thinkingConfig, which may be nil.
+func (p *profile) checkThinking(c *thinkingConfig) error {
+	level := ""
+	if c != nil {
+		level = strings.ToUpper(c.ThinkingLevel)
+	}
+	switch {
+	case p.thinking == noThinking && c != nil:
+		return invalid("Thinking is not supported for this model.")
+	case p.thinking == budgetOnly && level != "":
+		return invalid("Thinking level is not supported for this model.")
+	case (p.thinking == levelOnly || p.thinking == needsLevel) && c != nil && c.ThinkingBudget != nil:
+		return invalid("Thinking budget is not supported for this model.")
+	case p.thinking == needsLevel && level == "":
+		return invalid("Thinking level must be specified for this model")
+	case p.thinking == needsLevel && level == "MINIMAL":
+		return invalid("Thinking level MINIMAL is not supported for this model.")
+	case level != "" && !slices.Contains([]string{"MINIMAL", "LOW", "MEDIUM", "HIGH"}, level):
+		return invalid("Invalid value at 'setup.generation_config.thinking_config.thinking_level' (ThinkingLevel), %q", c.ThinkingLevel)
+	}
+	return nil
+}

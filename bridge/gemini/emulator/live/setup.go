@@ -1,0 +1,257 @@
+package live
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Setup is what a session was asked to be, and how its model behaves.
+type Setup struct {
+	Traits
+
+	Model            string // without "models/"
+	Instruction      string
+	Text             bool // answer with text parts
+	InputTranscript  bool
+	OutputTranscript bool
+	Resumption       bool
+	Transparent      bool // handles say what they cover
+	Compresses       bool // the context, so that there is no limit to the session
+	InitialHistory   bool // the first clientContent is history and gets no answer
+	Manual           bool // activities are told by the client
+	WholeInput       bool // they are all heard
+	NoInterruption   bool
+	VADSignals       bool
+	Detection        ActivityDetection
+	Functions        map[string]bool // declared, and whether calls of it block
+
+	affective bool // asks for what this model has no more
+	profile   profile
+	at        Endpoint
+}
+
+// ActivityDetection is automaticActivityDetection.
+type ActivityDetection struct {
+	Disabled                 bool
+	StartOfSpeechSensitivity string
+	EndOfSpeechSensitivity   string
+	PrefixPaddingMs          *int // what was heard of speech before its start is committed
+	SilenceDurationMs        *int // what was heard of silence before its end is committed
+}
+
+type thinkingConfig struct {
+	ThinkingLevel  string
+	ThinkingBudget *int
+}
+
+// wireSetup is the setup as far as the emulator acts on it. The grammar has checked the rest.
+type wireSetup struct {
+	Model            string
+	GenerationConfig struct {
+		ResponseModalities    []string
+		EnableAffectiveDialog *bool
+		ThinkingConfig        *thinkingConfig
+	}
+	SystemInstruction   Content
+	Tools               []wireTool
+	RealtimeInputConfig struct {
+		AutomaticActivityDetection ActivityDetection
+		ActivityHandling           string
+		TurnCoverage               string
+	}
+	SessionResumption                                 *struct{ Transparent bool }
+	ContextWindowCompression                          struct{ SlidingWindow *struct{} }
+	InputAudioTranscription, OutputAudioTranscription *struct{}
+	Proactivity                                       *struct{ ProactiveAudio *bool }
+	ExplicitVADSignal                                 bool `json:"explicitVadSignal"`
+	AvatarConfig                                      any
+	HistoryConfig                                     struct{ InitialHistoryInClientContent bool }
+}
+
+// ReadSetup validates the setup of a client, a tree of ParseSetup. Its errors are Closings, like those of ParseSetup, Parse
+// and the checks.
+func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
+	var w wireSetup
+	if err := remarshal(tree, &w); err != nil {
+		return Setup{}, NewClosing(CloseInvalid, "")
+	}
+	p, err := profileOf(w.Model, at)
+	if err != nil {
+		return Setup{}, err
+	}
+	resumption := w.SessionResumption
+	s := Setup{
+		Model:            trimModel(w.Model),
+		Traits:           p.Traits,
+		profile:          p,
+		at:               at,
+		Instruction:      w.SystemInstruction.Text(),
+		Text:             slices.Contains(w.GenerationConfig.ResponseModalities, "TEXT"),
+		InputTranscript:  w.InputAudioTranscription != nil,
+		OutputTranscript: w.OutputAudioTranscription != nil,
+		Resumption:       resumption != nil,
+		Transparent:      resumption != nil && resumption.Transparent,
+		Compresses:       w.ContextWindowCompression.SlidingWindow != nil,
+		InitialHistory:   w.HistoryConfig.InitialHistoryInClientContent,
+		Detection:        w.RealtimeInputConfig.AutomaticActivityDetection,
+		Manual:           w.RealtimeInputConfig.AutomaticActivityDetection.Disabled,
+		WholeInput:       !p.wholeInput || w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_ALL_INPUT",
+		NoInterruption:   w.RealtimeInputConfig.ActivityHandling == "NO_INTERRUPTION",
+		VADSignals:       w.ExplicitVADSignal,
+		affective:        w.GenerationConfig.EnableAffectiveDialog != nil && *w.GenerationConfig.EnableAffectiveDialog && p.proactive,
+	}
+	for _, problem := range []error{
+		w.checkModalities(p, at), p.checkThinking(w.GenerationConfig.ThinkingConfig), w.checkExtras(p, at), w.checkPlace(at),
+	} {
+		if problem != nil {
+			return Setup{}, problem
+		}
+	}
+	s.Functions, err = readTools(w.Tools, p, "setup.tools")
+	return s, err
+}
+
+func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
+	for i, m := range w.GenerationConfig.ResponseModalities {
+		switch {
+		case m == "AUDIO", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
+		case m == "TEXT" || m == "VIDEO":
+			return invalid("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO", m, w.Model)
+		default:
+			return invalid("Invalid value at 'setup.generation_config.response_modalities[%d]' (Modality), %q", i, m)
+		}
+	}
+	return nil
+}
+
+// checkExtras refuses proactivity and affective dialog, which only v1alpha knows, where they are not: as unknown names in
+// another version, else because of the model.
+func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
+	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
+	knows := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
+	proactivity, dialog := w.Proactivity, w.GenerationConfig.EnableAffectiveDialog
+	switch {
+	case proactivity != nil && !knows:
+		return invalid(unknown, "proactivity", "setup")
+	case dialog != nil && !knows:
+		return invalid(unknown, "enableAffectiveDialog", "setup.generation_config")
+	case proactivity != nil && p.proactive && proactivity.ProactiveAudio != nil && !*proactivity.ProactiveAudio:
+		return invalid("Proactive audio cannot be disabled for this model.")
+	case proactivity != nil && !p.alphaExtras && !p.proactive:
+		return invalid("Proactive audio is not supported for this model.")
+	case dialog != nil && *dialog && !p.alphaExtras && !p.proactive:
+		return invalid("Affective dialog is not supported for this model.")
+	}
+	return nil
+}
+
+// checkPlace refuses what only the Gemini API or only Vertex has.
+func (w *wireSetup) checkPlace(at Endpoint) error {
+	if at.Vertex {
+		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
+			return NewClosing(CloseInvalid, "")
+		}
+		return nil
+	}
+	if w.ExplicitVADSignal || w.AvatarConfig != nil || w.SessionResumption != nil && w.SessionResumption.Transparent {
+		return NewClosing(CloseInvalid, "")
+	}
+	return nil
+}
+
+// wireTool is a tool as far as the emulator acts on it.
+type wireTool struct {
+	FunctionDeclarations []struct {
+		Name, Behavior string
+		Parameters     map[string]any
+	}
+	GoogleSearch *struct{}
+}
+
+// Update changes the system instruction and the tools, if they are given.
+func (s *Setup) Update(u *ContextUpdate) error {
+	if !s.profile.contextUpdate {
+		return NewClosing(CloseInvalid, "")
+	}
+	if u.SystemInstruction != nil {
+		s.Instruction = u.SystemInstruction.Text()
+	}
+	if u.Tools == nil {
+		return nil
+	}
+	functions, err := readTools(u.Tools.Tools, s.profile, "context_update.tools.tools")
+	if err == nil {
+		s.Functions = functions
+	}
+	return err
+}
+
+// FunctionNames returns the declared functions in order.
+func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
+
+// readTools returns the declared functions and whether each blocks.
+func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
+	functions := make(map[string]bool)
+	for i, tool := range tools {
+		if tool.GoogleSearch != nil && tool.FunctionDeclarations != nil {
+			return nil, NewClosing(CloseInternal, "")
+		}
+		for j, f := range tool.FunctionDeclarations {
+			if f.Name == "" {
+				return nil, invalid("Invalid function name at '%s[%d].function_declarations[%d]'.", path, i, j)
+			}
+			if _, twice := functions[f.Name]; twice {
+				return nil, invalid("Duplicate function declaration found: %s", f.Name)
+			}
+			switch {
+			case f.Behavior == "BLOCKING" && p.asyncOnly:
+				return nil, invalid("Blocking function calls are not supported for this model.")
+			case f.Behavior == "NON_BLOCKING" && p.syncOnly:
+				return nil, invalid("Non-blocking function calls are not supported for this model.")
+			}
+			if f.Parameters != nil {
+				if err := checkParameters(f.Parameters, fmt.Sprintf("%s[%d].function_declarations[%d].parameters", path, i, j)); err != nil {
+					return nil, err
+				}
+			}
+			functions[f.Name] = f.Behavior == "BLOCKING" || f.Behavior != "NON_BLOCKING" && p.Blocks
+		}
+	}
+	return functions, nil
+}
+
+// checkParameters refuses a schema that the generateContent API was seen to refuse: an object of which nothing is known, an array
+// of anything, and what has no type. Whether the Live API does is not known.
+func checkParameters(s map[string]any, at string) error {
+	properties, _ := s["properties"].(map[string]any)
+	items, _ := s["items"].(map[string]any)
+	options, _ := s["anyOf"].([]any)
+	switch {
+	case len(options) > 0:
+	case s["type"] == nil || s["type"] == "TYPE_UNSPECIFIED":
+		return invalid("%s: schema didn't specify the schema type field.", at)
+	case s["type"] == "OBJECT" && len(properties) == 0:
+		return invalid("%s.properties: should be non-empty for OBJECT type", at)
+	case s["type"] == "ARRAY" && items == nil:
+		return invalid("%s.items: missing field.", at)
+	}
+	for i, option := range options {
+		if o, ok := option.(map[string]any); ok {
+			if err := checkParameters(o, fmt.Sprintf("%s.any_of[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if p, ok := properties[name].(map[string]any); ok {
+			if err := checkParameters(p, fmt.Sprintf("%s.properties[%s]", at, name)); err != nil {
+				return err
+			}
+		}
+	}
+	if items != nil {
+		return checkParameters(items, at+".items")
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+// Package scenario is how long things last at the emulator and what goes wrong there: its file, its checks, and which fault
+// is due.
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+)
+
+// Forever is a duration that does not end; "forever" in a file.
+const Forever time.Duration = math.MaxInt64
+
+// Values of Scenario.Handles.
+const (
+	HandlesPrompt   = "prompt"
+	HandlesWithheld = "withheld"
+	HandlesNever    = "never"
+)
+
+// Scenario is how long things last and what goes wrong. The zero value is a server on a good day: connections never
+// end, and the limits that Google documents for sessions hold.
+//
+// A scenario file is one JSON object with the fields below as their tags name them; durations are strings, as "10m",
+// "1.5s" or "forever":
+//
+//	{
+//	  "connectionAge": "10m",
+//	  "goAwayLead": "60s",
+//	  "maxSessions": 3,
+//	  "slowPongs": "20s",
+//	  "faults": [
+//	    {"on": "handshake", "connections": [2], "http": 429},
+//	    {"on": "setup", "connections": [3], "stall": "forever"},
+//	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Deadline expired before operation could complete."},
+//	    {"on": "audio", "after": "2s", "connections": [5], "dropMidFrame": true}
+//	  ]
+//	}
+type Scenario struct {
+	// ConnectionAge is how long a connection lives after its setup; 0 is for ever. Google's live about 10 minutes.
+	ConnectionAge time.Duration `json:"connectionAge"`
+
+	// GoAwayLead is how long before that goAway is sent; 0 sends none, which Google is known to do as well.
+	GoAwayLead time.Duration `json:"goAwayLead"`
+
+	// CloseCode ends a connection of that age, 0 is 1008, and CloseReason is its text. See Fault.Close.
+	CloseCode   int    `json:"closeCode"`
+	CloseReason string `json:"closeReason"`
+
+	// SessionLimit is how long a session without contextWindowCompression.slidingWindow lasts, all its connections taken
+	// together. 0 is what Google documents: 15 minutes, or 2 from the first picture on.
+	SessionLimit time.Duration `json:"sessionLimit"`
+
+	// MaxSessions caps the sessions that are connected at once; 0 is no cap. One too many is closed with 1011, or refused
+	// with HTTP 429 before the upgrade if BusyHTTP is set.
+	MaxSessions int  `json:"maxSessions"`
+	BusyHTTP    bool `json:"busyHTTP"`
+
+	// HandleTTL is how long a handle is good after the last connection of its session has ended; 0 is Google's 2 hours.
+	HandleTTL time.Duration `json:"handleTTL"`
+
+	// BadHandleCode is how a handle that is not known (any more) is refused: 1008 "BidiGenerateContent session not found"
+	// if 0, or 1007 "Invalid session handle".
+	BadHandleCode int `json:"badHandleCode"`
+
+	// Handles says when handles are given: "prompt" soon after the setup and after each change, "withheld" after a turn
+	// and none while the model speaks or waits for a function, "never" not at all. "" is what the model does: those of
+	// 2.5 withhold, the others are prompt.
+	Handles string `json:"handles"`
+
+	// ResumeWhileOpen accepts a handle while the last connection of its session is still open. Google closes with 1011.
+	ResumeWhileOpen bool `json:"resumeWhileOpen"`
+
+	// RememberSpeech keeps what was heard of a speech that had not ended when its connection did: a resumed session goes on
+	// with it. Else it is forgotten.
+	RememberSpeech bool `json:"rememberSpeech"`
+
+	// ForgetCalls makes a resumed session ignore the answers to calls of earlier connections. Else a handle that was
+	// given after a call knows it, and the session waits for its answer.
+	ForgetCalls bool `json:"forgetCalls"`
+
+	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
+	SlowPongs time.Duration `json:"slowPongs"`
+
+	// UnknownFields puts fields of the future into every message, Int64Strings writes all whole numbers as proto3 JSON
+	// writes int64, and EmptyMessages sends {} and {"serverContent":{}} before every message.
+	UnknownFields bool `json:"unknownFields"`
+	Int64Strings  bool `json:"int64Strings"`
+	EmptyMessages bool `json:"emptyMessages"`
+
+	Faults []Fault `json:"faults"`
+}
+
+// Fault is one thing that goes wrong: a moment, on which connections it counts, and one action.
+type Fault struct {
+	On Moment `json:"on"`
+
+	// After is how much later than its moment the fault strikes: as time, but for OnAudio as audio that was heard on the
+	// connection, and for OnAnswer as voice that was sent in the turn, which is faster than time.
+	After time.Duration `json:"after"`
+
+	// Nth is which time of its moment on a connection is meant; 0 is each.
+	Nth int `json:"nth"`
+
+	// Connections are the numbers of the connections meant, counted from 1 by their handshakes; none is all.
+	Connections []int `json:"connections"`
+
+	// Times is how many times the fault strikes in all; 0 is no limit.
+	Times int `json:"times"`
+
+	// The action is one of the following.
+
+	// HTTP refuses the handshake: 401, 403, 429 or 503, with Google's body.
+	HTTP int `json:"http"`
+
+	// Close closes with this code, and with Reason or what usually goes with the code: 1007 "Request contains an invalid
+	// argument.", 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 is Drop, 1005 a frame without a
+	// code. Other reasons that were seen of Google: 1008 "Operation is not implemented, or supported, or enabled.",
+	// "Requested entity was not found."; 1011 "Deadline expired before operation could complete.", "The service is currently
+	// unavailable.", "You exceeded your current quota, please check your plan and billing details.".
+	Close  int    `json:"close"`
+	Reason string `json:"reason"`
+
+	// Drop ends the TCP connection without a frame, DropMidFrame after half of one.
+	Drop         bool `json:"drop"`
+	DropMidFrame bool `json:"dropMidFrame"`
+
+	// Stall sends nothing more for so long. Forever leaves the socket open and silent; else what would have been sent
+	// comes after it. The client is still read and pings are answered, unless Deaf is set. A session whose connection
+	// went deaf counts as closed, since nobody would notice its end.
+	Stall time.Duration `json:"stall"`
+	Deaf  bool          `json:"deaf"`
+
+	// Send sends this text as a message, JSON or not.
+	Send string `json:"send"`
+}
+
+// Moment is something that happens on a connection and that faults refer to.
+type Moment string
+
+// The moments. A fault strikes as soon as its moment has come, before what follows from it.
+const (
+	OnHandshake     Moment = "handshake"     // the upgrade is asked for
+	OnSetup         Moment = "setup"         // a good setup has come; setupComplete has not been sent
+	OnResume        Moment = "resume"        // the same, with a good handle
+	OnReady         Moment = "ready"         // setupComplete was sent
+	OnAudio         Moment = "audio"         // the first audio was heard
+	OnSpeechStart   Moment = "speechStart"   // the person has begun to speak
+	OnSpeechEnd     Moment = "speechEnd"     // the person has spoken
+	OnText          Moment = "text"          // typed text has come that asks for an answer
+	OnAnswer        Moment = "answer"        // the first voice of a turn was sent
+	OnTurnComplete  Moment = "turnComplete"  // turnComplete was sent
+	OnToolCall      Moment = "toolCall"      // toolCall was sent
+	OnToolResponse  Moment = "toolResponse"  // toolResponse has come
+	OnContextUpdate Moment = "contextUpdate" // contextUpdate has come
+	OnGoAway        Moment = "goAway"        // goAway was sent
+	OnAge           Moment = "age"           // the connection is as old as ConnectionAge; a fault may end it in another way
+)
+
+var moments = []Moment{
+	OnHandshake, OnSetup, OnResume, OnReady, OnAudio, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete,
+	OnToolCall, OnToolResponse, OnContextUpdate, OnGoAway, OnAge,
+}
+
+// Parse reads a scenario file. Its errors name the field.
+func Parse(data []byte) (Scenario, error) {
+	var s Scenario
+	err := readStrict(data, &s)
+	if err == nil {
+		err = s.Validate()
+	}
+	if err != nil {
+		return Scenario{}, fmt.Errorf("scenario: %w", err)
+	}
+	return s, nil
+}
+
+// ParseFault reads one fault as it stands in a scenario file.
+func ParseFault(data []byte) (Fault, error) {
+	var f Fault
+	err := readStrict(data, &f)
+	if err == nil {
+		err = f.validate()
+	}
+	if err != nil {
+		return Fault{}, fmt.Errorf("fault: %w", err)
+	}
+	return f, nil
+}
+
+// Validate reports what of a scenario makes no sense.
+func (s *Scenario) Validate() error {
+	switch {
+	case min(s.ConnectionAge, s.GoAwayLead, s.SessionLimit, s.HandleTTL, s.SlowPongs) < 0:
+		return errors.New("durations must not be negative")
+	case s.GoAwayLead > 0 && s.ConnectionAge == 0:
+		return errors.New("goAwayLead needs a connectionAge")
+	case s.GoAwayLead > s.ConnectionAge:
+		return errors.New("goAwayLead must not be more than connectionAge")
+	case s.CloseCode != 0 && !live.ValidCode(s.CloseCode):
+		return fmt.Errorf("closeCode %d cannot be sent", s.CloseCode)
+	case s.BadHandleCode != 0 && s.BadHandleCode != live.ClosePolicy && s.BadHandleCode != live.CloseInvalid:
+		return errors.New("badHandleCode must be 1007 or 1008")
+	case !slices.Contains([]string{"", HandlesPrompt, HandlesWithheld, HandlesNever}, s.Handles):
+		return fmt.Errorf("handles %q must be prompt, withheld or never", s.Handles)
+	case s.MaxSessions < 0:
+		return errors.New("maxSessions must not be negative")
+	}
+	for i := range s.Faults {
+		if err := s.Faults[i].validate(); err != nil {
+			return fmt.Errorf("faults[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (f *Fault) validate() error {
+	actions := 0
+	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.DropMidFrame, f.Stall != 0, f.Send != ""} {
+		if set {
+			actions++
+		}
+	}
+	early := f.On == OnHandshake
+	switch {
+	case !slices.Contains(moments, f.On):
+		return fmt.Errorf("on %q must be one of %v", f.On, moments)
+	case actions != 1:
+		return errors.New("must have exactly one of http, close, drop, dropMidFrame, stall, send")
+	case f.HTTP != 0 && !slices.Contains([]int{401, 403, 429, 503}, f.HTTP):
+		return fmt.Errorf("http %d must be 401, 403, 429 or 503", f.HTTP)
+	case f.HTTP != 0 && !early:
+		return errors.New("http is for the handshake")
+	case early && (f.Close != 0 || f.DropMidFrame || f.Send != "" || f.Deaf):
+		return errors.New("a handshake can meet http, drop and stall only")
+	case f.Close != 0 && !live.ValidCode(f.Close):
+		return fmt.Errorf("close %d cannot be sent", f.Close)
+	case f.Reason != "" && f.Close == 0:
+		return errors.New("reason needs close")
+	case f.Deaf && f.Stall == 0:
+		return errors.New("deaf needs stall")
+	case f.After < 0 || f.Stall < 0 || f.Nth < 0 || f.Times < 0:
+		return errors.New("after, stall, nth and times must not be negative")
+	}
+	return nil
+}
+
+// Due reports whether a fault means this time of its moment on this connection, both counted from 1.
+func (f *Fault) Due(connection, nth int) bool {
+	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
+}

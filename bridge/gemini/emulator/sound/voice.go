@@ -1,0 +1,109 @@
+// Package sound is the ears and the voice of the emulator: what it takes for speech, and what it speaks and whistles.
+package sound
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"math"
+	"os/exec"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media"
+)
+
+const (
+	// longestText is what espeak gets to say, in bytes: about half a minute.
+	longestText = 500
+
+	// voiceTimeout is far above the 50 ms that espeak takes for a long sentence.
+	voiceTimeout = 5 * time.Second
+)
+
+// Speak returns text spoken at 24 kHz by a program that takes espeak-ng's options, and a melody if that fails.
+func Speak(ctx context.Context, espeak, text string) []int16 {
+	ctx, cancel := context.WithTimeout(ctx, voiceTimeout)
+	defer cancel()
+	if len(text) > longestText {
+		text = strings.ToValidUTF8(text[:longestText], "")
+	}
+	// By stdin, where a text cannot be taken for an option.
+	cmd := exec.CommandContext(ctx, espeak, "--stdin", "--stdout")
+	cmd.Stdin = strings.NewReader(text)
+	cmd.WaitDelay = time.Second
+	wav, err := cmd.Output()
+	if err != nil {
+		return Melody(text)
+	}
+	pcm, rate, err := readWAV(wav)
+	if err == nil {
+		pcm, err = media.Resample(pcm, rate, wire.OutputRate)
+	}
+	if err != nil || len(pcm) == 0 {
+		return Melody(text)
+	}
+	return pcm
+}
+
+var errWAV = errors.New("not a WAV file of mono 16-bit PCM")
+
+// readWAV returns the samples of a WAV file. Written to a pipe, its lengths are not to be trusted: what is there counts.
+func readWAV(data []byte) ([]int16, int, error) {
+	if len(data) < 12 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WAVE" {
+		return nil, 0, errWAV
+	}
+	rate := 0
+	for data = data[12:]; len(data) >= 8; {
+		kind, size := string(data[:4]), int64(binary.LittleEndian.Uint32(data[4:8]))
+		data = data[8:]
+		body := data[:min(size, int64(len(data)))]
+		switch kind {
+		case "fmt ":
+			if len(body) < 16 || binary.LittleEndian.Uint16(body[2:]) != 1 || binary.LittleEndian.Uint16(body[14:]) != 16 {
+				return nil, 0, errWAV
+			}
+			rate = int(binary.LittleEndian.Uint32(body[4:]))
+		case "data":
+			if rate < 8000 || rate > 96000 {
+				return nil, 0, errWAV
+			}
+			pcm := make([]int16, len(body)/2)
+			if err := binary.Read(bytes.NewReader(body), binary.LittleEndian, pcm); err != nil {
+				return nil, 0, errWAV
+			}
+			return pcm, rate, nil
+		}
+		data = data[min(size+size%2, int64(len(data))):]
+	}
+	return nil, 0, errWAV
+}
+
+// Melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.
+func Melody(text string) []int16 {
+	const note = 150 * time.Millisecond
+	scale := []float64{523.25, 587.33, 659.25, 783.99, 880} // C5 D5 E5 G5 A5
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(text))
+	notes := 4 + min(len(text)/10, 8)
+	var pcm []int16
+	for i, n := 0, hash.Sum32(); i < notes; i, n = i+1, n*2654435761+12345 {
+		pcm = append(pcm, Tone(scale[n>>16%5], note)...)
+	}
+	return pcm
+}
+
+// Tone is a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
+func Tone(hz float64, d time.Duration) []int16 {
+	const fade = wire.OutputRate * 5 / 1000
+	n := int(d.Seconds() * wire.OutputRate)
+	pcm := make([]int16, n)
+	for i := range pcm {
+		level := min(1, float64(i)/fade, float64(n-1-i)/fade)
+		pcm[i] = int16(8192 * level * math.Sin(2*math.Pi*hz*float64(i)/wire.OutputRate))
+	}
+	return pcm
+}

@@ -1,0 +1,414 @@
+package declaration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/genai"
+
+	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/tools"
+)
+
+// Reader reads the tools of one config, for one model.
+type Reader struct {
+	// Path names the config in errors and Warnings.
+	Path     string
+	Warnings *tree.Warnings
+
+	// Model and Backend are the names of both for people.
+	Model, Backend string
+
+	// Calls is how the model calls functions, and Continues tells whether it takes answers before the last one.
+	Calls     Calls
+	Continues bool
+
+	// Own are the gateway's tools, which every conversation has.
+	Own []tools.Declaration
+
+	// Canvas are the functions that show something. Screen tells whether there is where to show it, and Wanted whether the
+	// client wants those that it has not declared itself.
+	Canvas         []tools.Declaration
+	Screen, Wanted bool
+
+	// Functions are what Read has found: first the gateway's, then the client's in its order.
+	Functions List
+
+	budget int    // parts that the functions' schemas may still have
+	cannot string // the required argument of the present function that the model cannot be told of
+}
+
+// Read rewrites the tools a client sends into what the Live API takes, where it can be told what was meant, and adds those of
+// the gateway. It leaves values of the wrong kind to tree.Fit, which knows how to complain.
+func (r *Reader) Read(fields map[string]any) error {
+	list, ok := fields["tools"].([]any)
+	if !ok && fields["tools"] != nil {
+		return nil // Fit complains
+	}
+	r.budget = maxParts
+	out := r.gatewaysTools()
+	for i, t := range list {
+		tool, ok := t.(map[string]any)
+		if !ok {
+			out = append(out, t)
+			continue
+		}
+		tool = tree.Camel(tool)
+		if old, given := tool["googleSearchRetrieval"]; given && old != nil { // its name before 2.0
+			delete(tool, "googleSearchRetrieval")
+			if tool[searchTool] == nil {
+				tool[searchTool] = map[string]any{}
+			}
+			r.Warnings.Warnf("%s.tools[%d].googleSearchRetrieval was sent as googleSearch.", r.Path, i)
+		}
+		if functions, ok := tool["functionDeclarations"].([]any); ok {
+			var kept []any
+			for j, f := range functions {
+				function, ok := f.(map[string]any)
+				if !ok {
+					kept = append(kept, f)
+					continue
+				}
+				declared, err := r.function(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", r.Path, i, j), InClient)
+				if err != nil {
+					return err
+				}
+				if declared != nil {
+					kept = append(kept, declared)
+				}
+			}
+			if tool["functionDeclarations"] = kept; kept == nil {
+				delete(tool, "functionDeclarations")
+			}
+		}
+		out = append(out, tool)
+	}
+	if canvas := r.canvasTools(); canvas != nil {
+		out = append(out, canvas)
+	}
+	if out != nil {
+		fields["tools"] = out
+	}
+	return nil
+}
+
+// gatewaysTools declares what every conversation has. A client's function of the same name gives way to it: what the operator
+// has put behind a name must not be taken over by a page.
+func (r *Reader) gatewaysTools() []any {
+	var functions []any
+	for _, t := range r.Own {
+		if declared := r.ownFunction(t, InGateway); declared != nil {
+			functions = append(functions, declared)
+		}
+	}
+	if functions == nil {
+		return nil
+	}
+	return []any{map[string]any{"functionDeclarations": functions}}
+}
+
+// canvasTools declares the canvas of a client that has one and has not declared it itself.
+func (r *Reader) canvasTools() any {
+	if !r.Wanted {
+		return nil
+	}
+	if !r.Screen {
+		r.Warnings.Warnf("%s.voxgate.canvas was dropped: nothing can be shown here.", r.Path)
+		return nil
+	}
+	var functions []any
+	for _, t := range r.Canvas {
+		if _, declared := r.Functions.Find(t.Name); !declared {
+			functions = append(functions, r.ownFunction(t, OnCanvas))
+		}
+	}
+	if functions == nil {
+		return nil
+	}
+	return map[string]any{"functionDeclarations": functions}
+}
+
+// ownFunction declares a function of the gateway; nil if the model cannot be told of it.
+func (r *Reader) ownFunction(t tools.Declaration, where Where) map[string]any {
+	at := fmt.Sprintf("The gateway's tool %q", t.Name)
+	f := map[string]any{
+		"name": t.Name, "title": t.Title, "description": t.Description, "behavior": string(t.Behavior), "scheduling": string(t.Scheduling),
+	}
+	if len(t.Parameters) > 0 {
+		f["parametersJsonSchema"] = t.Parameters
+	}
+	if t.Timeout > 0 {
+		f["timeout"] = t.Timeout.String()
+	}
+	declared, err := r.function(f, at, where)
+	if err != nil {
+		r.Warnings.Warnf("%s was left out: %v.", at, err)
+	}
+	return declared
+}
+
+// maxParts bounds the schemas of a client's config, since each part costs some 60 µs to compile: a hundred functions of MCP
+// servers have 1,500.
+const maxParts = 5_000
+
+// compiled keeps the schemas of the gateway's own functions, which every conversation declares anew.
+var compiled schemas
+
+// schemas is a cache of schemas by their text.
+type schemas struct {
+	mu     sync.Mutex
+	parsed map[string]*tools.Schema
+}
+
+// maxKept is when a cache is emptied: an MCP server may change its list for ever.
+const maxKept = 2_000
+
+func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.parsed[string(text)]; s != nil {
+		return s, nil
+	}
+	s, err := tools.ParseSchema(decoded(text), nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.parsed) >= maxKept || c.parsed == nil {
+		c.parsed = map[string]*tools.Schema{}
+	}
+	c.parsed[string(text)] = s
+	return s, nil
+}
+
+// decoded is a JSON value as a tree, its numbers as they came; nil if it is none.
+func decoded(raw json.RawMessage) any {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var value any
+	if dec.Decode(&value) != nil {
+		return nil
+	}
+	return value
+}
+
+// anyArgs is the schema of a function that has none.
+var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
+
+// function rewrites one declaration and takes it down. It returns nil if there can be no such function here.
+func (r *Reader) function(f map[string]any, at string, where Where) (map[string]any, error) {
+	f = maps.Clone(tree.Camel(f))
+	name, _ := f["name"].(string)
+	if !tools.ValidName(name) {
+		return nil, &tree.FieldError{Field: at + ".name", Problem: "must be a letter or _, then letters, digits, _ . : or -, 128 at most"}
+	}
+	if one, declared := r.Functions.Find(name); declared {
+		if one.Where == InGateway {
+			r.Warnings.Warnf("%s was left out: the gateway has a tool %q itself.", at, name)
+			return nil, nil
+		}
+		return nil, &tree.FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
+	}
+	if slices.ContainsFunc(r.Canvas, func(t tools.Declaration) bool { return t.Name == name }) {
+		if where == InGateway {
+			return nil, &tree.FieldError{Field: at, Problem: "has the name of a canvas tool"}
+		}
+		if where = OnCanvas; !r.Screen {
+			r.Warnings.Warnf("%s was left out: nothing can be shown here.", at)
+			return nil, nil
+		}
+	}
+	function := Function{Where: where}
+	function.Name = name
+	function.Description, _ = f["description"].(string)
+	if err := r.rules(f, at, &function); err != nil {
+		return nil, err
+	}
+	args, err := r.parameters(f, "parameters", at)
+	if err != nil {
+		r.Warnings.Warnf("%s was left out: the parameters of %q cannot be told to Gemini: %v.", at, name, err)
+		return nil, nil
+	}
+	function.args = args
+	if _, err := r.parameters(f, "response", at); err != nil {
+		delete(f, "response")
+		r.Warnings.Warnf("%s.response was dropped: %v.", at, err)
+	}
+	if r.Calls != CallsNothing {
+		r.Functions = append(r.Functions, function)
+	}
+	return f, nil
+}
+
+// rules reads what of a declaration is not for the schema: behavior, scheduling, title and timeout.
+func (r *Reader) rules(f map[string]any, at string, function *Function) error {
+	word := func(name, other string, words ...string) (string, error) {
+		given := f[name]
+		if given == nil {
+			given = f[other]
+		}
+		delete(f, name)
+		delete(f, other)
+		if given == nil || given == "" {
+			return "", nil
+		}
+		text, ok := given.(string)
+		text = strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
+		switch {
+		case ok && slices.Contains(words, text):
+			return text, nil
+		case ok && strings.HasSuffix(text, "UNSPECIFIED"):
+			return "", nil
+		}
+		return "", &tree.FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]}
+	}
+	behavior, err := word("behavior", "defaultBehavior", string(tools.Blocking), string(tools.NonBlocking))
+	if err != nil {
+		return err
+	}
+	scheduling, err := word("scheduling", "defaultScheduling", string(tools.Silent), string(tools.WhenIdle), string(tools.Interrupt))
+	if err != nil {
+		return err
+	}
+	own := tree.Object{Path: at, Fields: f, Warnings: r.Warnings}
+	if function.Timeout, err = own.Duration("timeout"); err != nil {
+		return err
+	}
+	if function.Timeout > tools.MaxTimeout {
+		return own.Wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+	}
+	function.Title, _ = own.Take("title").(string)
+	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
+	r.fitRules(f, at, function)
+	return nil
+}
+
+// fitRules makes of what a declaration asks for what the model does. What it cannot do otherwise it is not told: some models
+// close the session for the very field.
+func (r *Reader) fitRules(f map[string]any, at string, function *Function) {
+	only := map[Calls]tools.Behavior{CallsSync: tools.Blocking, CallsAsync: tools.NonBlocking}[r.Calls]
+	asked := function.Behavior
+	switch {
+	case only != "":
+		if function.Behavior = only; asked != "" && asked != only && function.Where == InClient {
+			r.Warnings.Warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, r.Backend, r.Model, only)
+		}
+	case asked != "":
+		f["behavior"] = string(asked)
+	case r.Calls == CallsWaiting:
+		function.Behavior = tools.Blocking
+	default:
+		function.Behavior = tools.NonBlocking
+	}
+	function.Blocking = function.Behavior == tools.Blocking
+	function.Schedules = only == "" && !function.Blocking
+	function.Continues = !function.Blocking && r.Continues
+	if function.Scheduling != "" && !function.Schedules {
+		if function.Where == InClient {
+			r.Warnings.Warnf("%s.scheduling was dropped: %s takes none with the answer of this function.", at, r.Model)
+		}
+		function.Scheduling = ""
+	}
+}
+
+// parameters replaces the schema called name in a declaration, or its twin in JSON Schema, by what the Live API takes, and
+// returns the original to check by.
+func (r *Reader) parameters(f map[string]any, name, at string) (*tools.Schema, error) {
+	given := f[name]
+	if given == nil {
+		given = f[name+"JsonSchema"] // the Live API ignores it
+	}
+	delete(f, name)
+	delete(f, name+"JsonSchema")
+	if given == nil {
+		return anyArgs()
+	}
+	if name == "response" { // it may be of any type: an object that has it is checked instead
+		given = map[string]any{"type": "object", "properties": map[string]any{"response": given}}
+	}
+	var schema *tools.Schema
+	var err error
+	if text, own := given.(json.RawMessage); own {
+		schema, err = compiled.parse(text)
+	} else {
+		schema, err = tools.ParseSchema(given, &r.budget)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.cannot = ""
+	translated := r.schema(atRoot(schema.Tree()), at+"."+name)
+	if r.cannot != "" {
+		return nil, fmt.Errorf("%s is required and may be an object of any kind", r.cannot)
+	}
+	fitted, err := tree.Fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, r.Warnings)
+	if err != nil {
+		return nil, err
+	}
+	object := fitted.(map[string]any)
+	switch {
+	case name == "response":
+		f[name] = tree.Get(object, "properties.response")
+	case emptyObject(object["properties"]): // such a function has no schema: an object without properties is refused
+		if schema.Check(nil) != nil {
+			return nil, errors.New("it wants arguments and does not name them")
+		}
+	default:
+		f[name] = object
+	}
+	return schema, nil
+}
+
+// Split takes out of the tools of a fitted setup what the model does not have, and gives functions a tool of their own: search
+// and functions in one tool end the session with 1011.
+func (r *Reader) Split(setup map[string]any) {
+	list, given := setup["tools"].([]any)
+	if !given {
+		return
+	}
+	var split []any
+	var all []any
+	for i, t := range list {
+		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", r.Path, i)
+		if !r.allowed(tool, at) {
+			continue
+		}
+		functions, _ := tool["functionDeclarations"].([]any)
+		all = append(all, functions...)
+		delete(tool, "functionDeclarations")
+		if len(tool) > 0 {
+			split = append(split, tool)
+		}
+	}
+	if len(all) > 0 {
+		split = append([]any{map[string]any{"functionDeclarations": all}}, split...)
+	}
+	if delete(setup, "tools"); split != nil {
+		setup["tools"] = split
+	}
+}
+
+// searchTool is the one tool besides functions that current live models have; maps, code execution, URL context and the
+// rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+const searchTool = "googleSearch"
+
+// allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
+func (r *Reader) allowed(tool map[string]any, at string) bool {
+	has := []string{"functionDeclarations", searchTool}
+	if r.Calls == CallsNothing {
+		has = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(tool)) {
+		if !slices.Contains(has, name) {
+			delete(tool, name)
+			r.Warnings.Warnf("%s.%s was dropped: %s does not have it.", at, name, r.Model)
+		}
+	}
+	return len(tool) > 0
+}

@@ -1,0 +1,54 @@
+package setup_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge/gemini/setup"
+)
+
+// Was wrong: maxSchemaNodes bounds each schema with its references followed, but nothing bounds how many there are: a config of 800 KB
+// (a client may send 1 MB) whose 1000 functions are each a reference bomb of 800 bytes just below 2000 parts took 48 s of a core and
+// 14 GB of allocations, and 1.9 GB of compiled schemas stay for the whole conversation. Each UPDATE_CONFIG does it again, in the
+// session's loop. A hundred of them are enough to show it.
+func TestManyBombs(t *testing.T) {
+	var list []string
+	for i := range 100 {
+		// 12 * 12 * 12 = 1728 parts
+		refs := func(n int, to string) string {
+			var b []string
+			for k := range n {
+				b = append(b, fmt.Sprintf(`"%c":{"$ref":"#/$defs/%s"}`, 'a'+k, to))
+			}
+			return `{"type":"object","properties":{` + strings.Join(b, ",") + `}}`
+		}
+		list = append(list, fmt.Sprintf(`{"name":"f%d","parameters":{"type":"object","$defs":{"x":%s,"y":%s},"properties":{"a":%s}}}`, i,
+			strings.Replace(refs(10, "y"), "{}", "", 1), `{"type":"object","properties":{`+leaves(12)+`}}`, refs(12, "x")))
+	}
+	config := `{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	c, err := setup.Parse([]byte(config), "c", setup.Scope{Screen: true})
+	took := time.Since(start)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	kept := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d KB took %v, allocated %d MB and keeps %d MB (%d functions, %v, %d)", len(config)>>10, took, (after.TotalAlloc-before.TotalAlloc)>>20, kept>>20, len(c.Functions), err, len(c.Warnings))
+	if took > time.Second || kept > 50<<20 {
+		t.Errorf("%d KB took %v and keep %d MB", len(config)>>10, took, kept>>20)
+	}
+	runtime.KeepAlive(c)
+}
+
+func leaves(n int) string {
+	var b []string
+	for k := range n {
+		b = append(b, fmt.Sprintf(`"%c":{}`, 'a'+k))
+	}
+	return strings.Join(b, ",")
+}

@@ -1,0 +1,150 @@
+// Package usage counts the tokens of a conversation: what the server says of a turn, and the sum of it.
+package usage
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Tokens is a count of tokens, of a turn or of more.
+type Tokens struct {
+	Prompt, Response, Total int
+
+	Cached   int // of Prompt
+	ToolUse  int // besides Prompt
+	Thoughts int // besides Response
+
+	// PromptBy and ResponseBy split by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
+	PromptBy, ResponseBy map[string]int
+}
+
+// maxTokens bounds a count that a server claims, so that no sum of counts overflows. A context holds 131,072.
+const maxTokens = 1 << 30
+
+// Parse reads usageMetadata as the Gemini API and as Vertex spell it.
+func Parse(raw json.RawMessage) (Tokens, error) {
+	type detail struct {
+		Modality   string
+		TokenCount count
+	}
+	var wire struct {
+		PromptTokenCount, ResponseTokenCount, CandidatesTokenCount, TotalTokenCount count
+		CachedContentTokenCount, ToolUsePromptTokenCount, ThoughtsTokenCount        count
+		PromptTokensDetails, ResponseTokensDetails, CandidatesTokensDetails         []detail
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return Tokens{}, fmt.Errorf("gemini: usageMetadata: %w", err)
+	}
+	by := func(lists ...[]detail) map[string]int {
+		var split map[string]int
+		for _, list := range lists {
+			for _, d := range list {
+				if split == nil {
+					split = make(map[string]int)
+				}
+				split[d.Modality] = min(split[d.Modality]+int(d.TokenCount), maxTokens)
+			}
+		}
+		return split
+	}
+	u := Tokens{
+		Prompt: int(wire.PromptTokenCount), Response: int(max(wire.ResponseTokenCount, wire.CandidatesTokenCount)),
+		Total: int(wire.TotalTokenCount), Cached: int(wire.CachedContentTokenCount),
+		ToolUse: int(wire.ToolUsePromptTokenCount), Thoughts: int(wire.ThoughtsTokenCount),
+		PromptBy: by(wire.PromptTokensDetails),
+	}
+	// One message has one of the two spellings.
+	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
+		u.ResponseBy = by(wire.CandidatesTokensDetails)
+	}
+	if u.Total == 0 {
+		u.Total = u.Prompt + u.Response + u.ToolUse + u.Thoughts
+	}
+	return u, nil
+}
+
+// count is a number of tokens on the wire: a number, or a string as proto3 JSON has 64-bit integers. What is no count is 0.
+type count int
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *count) UnmarshalJSON(data []byte) error {
+	f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64)
+	if *c = 0; err != nil && string(data) != "null" && f == 0 {
+		return fmt.Errorf("%.40q is no count of tokens", data)
+	}
+	if f > 0 && !math.IsNaN(f) {
+		*c = count(min(f, maxTokens))
+	}
+	return nil
+}
+
+// plus returns the sum of two counts.
+func (u Tokens) plus(v Tokens) Tokens {
+	sum := func(a, b map[string]int) map[string]int {
+		if len(a) == 0 && len(b) == 0 {
+			return nil
+		}
+		out := maps.Clone(a)
+		if out == nil {
+			out = make(map[string]int, len(b))
+		}
+		for modality, n := range b {
+			out[modality] = add(out[modality], n)
+		}
+		return out
+	}
+	return Tokens{
+		Prompt: add(u.Prompt, v.Prompt), Response: add(u.Response, v.Response), Total: add(u.Total, v.Total),
+		Cached: add(u.Cached, v.Cached), ToolUse: add(u.ToolUse, v.ToolUse), Thoughts: add(u.Thoughts, v.Thoughts),
+		PromptBy: sum(u.PromptBy, v.PromptBy), ResponseBy: sum(u.ResponseBy, v.ResponseBy),
+	}
+}
+
+// add returns a+b, never below 0 and never beyond what an int holds.
+func add(a, b int) int {
+	a, b = max(a, 0), max(b, 0)
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
+}
+
+// Meter adds up what a conversation takes. The zero value is ready; it is not safe for use by two goroutines at once.
+//
+// A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143,
+// 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would
+// have been 19, 43, 67). The prompt grows because every turn reads the whole context again, and that is what Google bills.
+// So turns are added up. Within a turn, a report replaces the one before it, since the server may send a growing count
+// several times (sierra-research/tau2-bench #454); nobody has measured whether the generations before and after a tool
+// call are counted apart. If they are, the second one's smaller response gives it away: a count that has fallen began anew,
+// and is added. Where it has not fallen the meter says too little rather than too much.
+type Meter struct {
+	ended Tokens // the turns before this one
+	begun Tokens // finished counts of this turn
+	last  Tokens // the newest report of this turn
+}
+
+// Add takes one report.
+func (m *Meter) Add(u Tokens) {
+	if u.Response < m.last.Response || u.Prompt < m.last.Prompt {
+		m.begun = m.begun.plus(m.last)
+	}
+	m.last = Tokens{}.plus(u) // a copy without negative numbers
+}
+
+// Turn returns what this turn has taken so far.
+func (m *Meter) Turn() Tokens { return m.begun.plus(m.last) }
+
+// EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first.
+func (m *Meter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
+
+// NewSession is told when the conversation goes on over another connection: what the old one had begun to count will not
+// be counted on.
+func (m *Meter) NewSession() { m.EndTurn() }
+
+// Total returns what the conversation has taken, this turn included.
+func (m *Meter) Total() Tokens { return m.ended.plus(m.Turn()) }

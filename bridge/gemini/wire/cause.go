@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Cause is what the end of a connection, or the refusal of one, means for the next dial.
+type Cause int
+
+const (
+	// Lost connections are worth another dial with the newest handle.
+	Lost Cause = iota
+
+	// StaleHandle means that the server does not know the session any more, if a handle was sent: a fresh one is
+	// possible. Without a handle it is the model that is not known.
+	StaleHandle
+
+	// Quota means that the key or the project has used up what it may.
+	Quota
+
+	// Fatal means that the same set-up, or the same message, will be refused again.
+	Fatal
+
+	// Auth means that the key or the token is not accepted.
+	Auth
+)
+
+// String implements fmt.Stringer.
+func (c Cause) String() string {
+	return [...]string{"lost", "stale handle", "quota", "fatal", "auth"}[c]
+}
+
+// causes is searched from the top for the first line whose code and text fit; 0 is every code. The texts are lower case.
+//
+// Sources: RFC 6455 section 7.4.1 for the codes; for the reasons docs.cloud.google.com/gemini-enterprise-agent-platform/
+// models/live-api/troubleshooting, and the threads named behind them.
+var causes = []struct {
+	code  int
+	text  string
+	cause Cause
+}{
+	{0, "resource_exhausted", Quota}, // 1011, sometimes without it
+	{0, "resource has been exhausted", Quota},
+	{0, "quota", Quota},
+	{0, "rate limit", Quota},
+	{0, "too many concurrent", Quota},
+
+	{0, "api key", Auth}, // API key not valid. / expired. / not found.
+	{0, "api_key", Auth},
+	{0, "permission_denied", Auth},
+	{0, "unauthenticated", Auth},
+	{0, "authentication credential", Auth}, // Request had invalid …
+	{0, "unregistered callers", Auth},
+	{0, "token has been used too many times", Auth}, // an ephemeral one
+
+	{1007, "invalid session handle", StaleHandle},
+	{1008, "session not found", StaleHandle}, // BidiGenerateContent session not found
+	{1008, "requested entity was not found", StaleHandle},
+	{1008, "aborted", Lost}, // The operation was aborted: after goAway (adk-python #3035)
+
+	// Invalid argument, unknown field, a model's refusals; a context that is full and would be full again.
+	{1007, "", Fatal},
+	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
+	{1008, "", Fatal},
+
+	// 1000 and 1006 at the token limit or after ten minutes, 1001, 1011 with internal errors, 1012, and the rest.
+	{0, "", Lost},
+}
+
+func causeOf(code int, text string) Cause {
+	text = strings.ToLower(text)
+	for _, line := range causes {
+		if (line.code == 0 || line.code == code) && strings.Contains(text, line.text) {
+			return line.cause
+		}
+	}
+	return Lost
+}
+
+// Cause classifies the end of a connection.
+func (e *CloseError) Cause() Cause { return causeOf(e.Code, e.Reason) }
+
+// Cause classifies an HTTP refusal.
+func (e *HandshakeError) Cause() Cause { return causeOfStatus(e.Status, e.Body) }
+
+// Cause classifies an error message.
+func (e *ServerError) Cause() Cause { return causeOfStatus(e.Code, e.Status+" "+e.Message) }
+
+func causeOfStatus(status int, text string) Cause {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return Auth
+	case status == http.StatusTooManyRequests:
+		return Quota
+	}
+	// An invalid key is a 400 for Google.
+	if cause := causeOf(0, text); cause != Lost {
+		return cause
+	}
+	if status >= 400 && status < 500 && status != http.StatusRequestTimeout {
+		return Fatal
+	}
+	return Lost
+}

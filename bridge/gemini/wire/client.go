@@ -1,0 +1,121 @@
+package wire
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// ClientMessage is a message to the server. Exactly one field must be set.
+type ClientMessage struct {
+	ClientContent *ClientContent `json:"clientContent,omitempty"`
+	RealtimeInput *RealtimeInput `json:"realtimeInput,omitempty"`
+	ToolResponse  *ToolResponse  `json:"toolResponse,omitempty"`
+	ContextUpdate *ContextUpdate `json:"contextUpdate,omitempty"`
+}
+
+// ContextUpdate changes an open session. Not every model takes it. A nil field stays as it is; tools
+// `{}` takes all tools away.
+type ContextUpdate struct {
+	SystemInstruction json.RawMessage `json:"systemInstruction,omitempty"`
+	Tools             json.RawMessage `json:"tools,omitempty"` // {"tools":[…]}
+}
+
+// ClientContent appends turns to the conversation. On current models it interrupts the model's speech.
+type ClientContent struct {
+	Turns        []Content `json:"turns,omitempty"`
+	TurnComplete bool      `json:"turnComplete,omitempty"` // true asks for an answer
+}
+
+// Content is one turn. Parts is a JSON array of Google's Part objects.
+type Content struct {
+	Role  string          `json:"role,omitempty"` // "user" or "model"; current models want it said
+	Parts json.RawMessage `json:"parts"`
+}
+
+// RealtimeInput is input without turns: the server finds out when the user has finished. Set one field. Audio is
+// written by AppendAudio.
+type RealtimeInput struct {
+	Text           string
+	Video          *Blob
+	AudioStreamEnd bool // the microphone pauses; only with automatic activity detection
+	ActivityStart  bool // the user begins; only with automatic activity detection disabled
+	ActivityEnd    bool
+}
+
+// MarshalJSON implements json.Marshaler: an activity is an empty object on the wire.
+func (r RealtimeInput) MarshalJSON() ([]byte, error) {
+	wire := struct {
+		Text           string    `json:"text,omitempty"`
+		Video          *Blob     `json:"video,omitempty"`
+		AudioStreamEnd bool      `json:"audioStreamEnd,omitempty"`
+		ActivityStart  *struct{} `json:"activityStart,omitempty"`
+		ActivityEnd    *struct{} `json:"activityEnd,omitempty"`
+	}{Text: r.Text, Video: r.Video, AudioStreamEnd: r.AudioStreamEnd}
+	if r.ActivityStart {
+		wire.ActivityStart = &struct{}{}
+	}
+	if r.ActivityEnd {
+		wire.ActivityEnd = &struct{}{}
+	}
+	return json.Marshal(wire)
+}
+
+// Blob is media with its type, as "image/jpeg".
+type Blob struct {
+	MIMEType string `json:"mimeType"`
+	Data     []byte `json:"data"`
+}
+
+// ToolResponse answers function calls.
+type ToolResponse struct {
+	FunctionResponses []FunctionResponse `json:"functionResponses"`
+}
+
+// FunctionResponse answers the call with the same ID and Name. Response is a JSON object and must not be empty:
+// gemini-3.8-live calls again and again on {}.
+type FunctionResponse struct {
+	ID       string          `json:"id,omitempty"`
+	Name     string          `json:"name,omitempty"`
+	Response json.RawMessage `json:"response"`
+
+	// Scheduling says when a NON_BLOCKING answer may be spoken about: SILENT, WHEN_IDLE (the server's default) or
+	// INTERRUPT. Some models close the session with 1007 when it is set.
+	Scheduling string `json:"scheduling,omitempty"`
+
+	// WillContinue says that this is not the last answer to a NON_BLOCKING call. Vertex AI has no such field.
+	WillContinue bool `json:"willContinue,omitempty"`
+}
+
+// Encode returns the message as the wire wants it.
+func (m ClientMessage) Encode() ([]byte, error) {
+	set := 0
+	for _, is := range []bool{m.ClientContent != nil, m.RealtimeInput != nil, m.ToolResponse != nil, m.ContextUpdate != nil} {
+		if is {
+			set++
+		}
+	}
+	if set != 1 {
+		return nil, errors.New("gemini: a client message must have exactly one field set")
+	}
+	return json.Marshal(m)
+}
+
+// AppendAudio appends to frame the message of a piece of audio: mono samples at rate Hz. It comes many times a second and
+// shall cost no allocation, so it is no ClientMessage.
+func AppendAudio(frame []byte, pcm []int16, rate int) []byte {
+	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last piece is padded
+	frame = append(frame, `{"realtimeInput":{"audio":{"data":"`...)
+	for len(pcm) > 0 {
+		n := min(len(pcm), len(raw)/2)
+		for i, s := range pcm[:n] {
+			raw[2*i], raw[2*i+1] = byte(s), byte(uint16(s)>>8)
+		}
+		frame = base64.StdEncoding.AppendEncode(frame, raw[:2*n])
+		pcm = pcm[n:]
+	}
+	frame = append(frame, `","mimeType":"audio/pcm;rate=`...)
+	frame = strconv.AppendInt(frame, int64(rate), 10)
+	return append(frame, `"}}}`...)
+}

@@ -1,0 +1,404 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Decoder turns the server's messages into ServerMessages. It owns the audio of the last one.
+type Decoder struct {
+	pcm []int16
+	raw []byte
+
+	// What a message of nothing but audio is returned in: they come many times a second, and shall cost no allocation.
+	voice  ServerMessage // its Content is spoken
+	spoken ServerContent // has Audio and AudioRate alone
+
+	// The last mime type seen and its rate: every message has the same.
+	mimeType string
+	mimeRate int
+}
+
+// NewDecoder returns the decoder of a connection.
+func NewDecoder() *Decoder {
+	d := &Decoder{}
+	d.voice.Content = &d.spoken
+	return d
+}
+
+// Decode reads one message. Its errors are *FrameError and *ServerError. Nothing of data is kept. The Audio of a message is
+// valid until the next call. A message of nothing but audio is the same one each time, of which the next call sets Audio and
+// AudioRate; all else is the caller's.
+func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
+	d.pcm = d.pcm[:0]
+	var (
+		m       ServerMessage // both are on the stack
+		c       ServerContent
+		content []byte
+	)
+	err := eachField(data, func(name, value []byte) error {
+		if string(name) == "serverContent" {
+			content = value // usageMetadata may come behind it, and goes in
+			return nil
+		}
+		return m.field(string(name), value)
+	})
+	if err == nil && content != nil {
+		err = d.content(&m, &c, content)
+	}
+	switch err.(type) {
+	case nil:
+	case *ServerError, *FrameError:
+		return nil, err
+	default:
+		return nil, &FrameError{Problem: err.Error()}
+	}
+	for i := range m.ToolCalls {
+		if m.ToolCalls[i].ID == "" {
+			m.ToolCalls[i].ID = "call-" + rand.Text()
+		}
+	}
+	if content != nil && c.Fields == nil && m.Empty() {
+		d.spoken.Audio, d.spoken.AudioRate = c.Audio, c.AudioRate
+		return &d.voice, nil
+	}
+	whole := m
+	if content != nil {
+		own := c
+		whole.Content = &own
+	}
+	return &whole, nil
+}
+
+// field reads one field beside serverContent.
+func (m *ServerMessage) field(name string, value []byte) error {
+	switch name {
+	case "setupComplete":
+		m.SetupComplete = true
+		return eachField(value, func(_, value []byte) error { _, err := compact(value); return err })
+	case "toolCall":
+		return m.toolCall(value)
+	case "toolCallCancellation":
+		var cancel struct{ IDs []string }
+		if err := unmarshal(name, value, &cancel); err != nil {
+			return err
+		}
+		m.Cancelled = append(m.Cancelled, cancel.IDs...)
+	case "usageMetadata":
+		return keep(&m.Usage, value)
+	case "goAway":
+		var away struct{ TimeLeft string }
+		if err := unmarshal(name, value, &away); err != nil {
+			return err
+		}
+		left, err := parseDuration(away.TimeLeft)
+		if err != nil {
+			return err
+		}
+		m.GoAway = &left
+	case "sessionResumptionUpdate":
+		var update struct {
+			NewHandle string
+			Resumable bool
+		}
+		if err := unmarshal(name, value, &update); err != nil {
+			return err
+		}
+		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable}
+	case "voiceActivity":
+		return keep(&m.VoiceActivity, value)
+	case "error":
+		var told struct {
+			Code            int
+			Status, Message string
+		}
+		if err := unmarshal(name, value, &told); err != nil {
+			return err
+		}
+		return &ServerError{Code: told.Code, Status: told.Status, Message: told.Message}
+	default:
+		raw, err := compact(value)
+		if err != nil {
+			return err
+		}
+		if m.Extra == nil {
+			m.Extra = make(map[string]json.RawMessage)
+		}
+		m.Extra[name] = raw
+	}
+	return nil
+}
+
+// toolCall reads {"functionCalls":[…]}, and {"name":…,"args":…,"id":…} as well.
+func (m *ServerMessage) toolCall(value []byte) error {
+	var call struct {
+		FunctionCalls []FunctionCall
+		FunctionCall
+	}
+	if err := unmarshal("toolCall", value, &call); err != nil {
+		return err
+	}
+	if call.Name != "" {
+		call.FunctionCalls = append(call.FunctionCalls, call.FunctionCall)
+	}
+	for _, f := range call.FunctionCalls {
+		if err := m.addCall(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *ServerMessage) addCall(f FunctionCall) error {
+	if args := bytes.TrimSpace(f.Args); len(args) == 0 || string(args) == "null" {
+		f.Args = json.RawMessage("{}")
+	} else if args[0] != '{' {
+		return &FrameError{Problem: "the args of a function call are not an object"}
+	}
+	args, err := compact(f.Args)
+	if err != nil {
+		return err
+	}
+	f.Args = args
+	m.ToolCalls = append(m.ToolCalls, f)
+	return nil
+}
+
+// content reads serverContent: the fields we act on, and the rest of it for the client.
+func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error {
+	var rest object
+	err := eachField(data, func(name, value []byte) error {
+		var err error
+		switch string(name) {
+		case "modelTurn":
+			value, err = d.modelTurn(m, c, value)
+		case "interrupted":
+			c.Interrupted, err = isTrue("interrupted", value)
+		case "turnComplete":
+			c.TurnComplete, err = isTrue("turnComplete", value)
+		case "generationComplete":
+			c.GenerationComplete, err = isTrue("generationComplete", value)
+		case "groundingMetadata":
+			err = keep(&c.Grounding, value)
+		case "inputTranscription":
+			err = transcription(&c.InputTranscription, value)
+		case "outputTranscription":
+			err = transcription(&c.OutputTranscription, value)
+		}
+		if err != nil || value == nil {
+			return err
+		}
+		return rest.add(name, value)
+	})
+	if err != nil {
+		return err
+	}
+	if m.Usage != nil {
+		if err := rest.add([]byte("usageMetadata"), m.Usage); err != nil {
+			return err
+		}
+	}
+	if len(d.pcm) > 0 {
+		c.Audio = d.pcm
+	}
+	c.Fields = rest.end()
+	return nil
+}
+
+// modelTurn takes the audio and the function calls out of a turn. It returns the rest of it, nil if that is nothing.
+func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
+	var kept [][]byte
+	err := eachField(data, func(name, value []byte) error {
+		if string(name) != "parts" {
+			return nil
+		}
+		return eachElement(value, func(part []byte) error {
+			taken, err := d.part(m, c, part)
+			if !taken {
+				kept = append(kept, part)
+			}
+			return err
+		})
+	})
+	if err != nil || kept == nil {
+		return nil, err
+	}
+	var turn object
+	err = eachField(data, func(name, value []byte) error {
+		if string(name) == "parts" {
+			value = slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]"))
+		}
+		return turn.add(name, value)
+	})
+	return turn.end(), err
+}
+
+// part takes a part that is PCM or a function call, and reports whether it did.
+func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
+	err = eachField(data, func(name, value []byte) error {
+		switch string(name) {
+		case "inlineData":
+			took, err := d.inlineData(c, value)
+			taken = taken || took
+			return err
+		case "functionCall":
+			var f FunctionCall
+			if err := unmarshal("functionCall", value, &f); err != nil {
+				return err
+			}
+			taken = true
+			return m.addCall(f)
+		}
+		return nil
+	})
+	return taken, err
+}
+
+// inlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
+func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err error) {
+	var mimeType, body []byte
+	err = eachField(data, func(name, value []byte) error {
+		var err error
+		switch string(name) {
+		case "mimeType":
+			mimeType, err = unquote(value)
+		case "data":
+			body = value
+		}
+		return err
+	})
+	if err != nil || !d.isPCM(mimeType) || body == nil {
+		return false, err
+	}
+	if c.AudioRate != 0 && c.AudioRate != d.mimeRate {
+		return false, &FrameError{Problem: "audio of two rates in one message"}
+	}
+	c.AudioRate = d.mimeRate
+	text, err := unquote(body)
+	if err != nil {
+		return false, err
+	}
+	d.raw, err = base64.StdEncoding.AppendDecode(d.raw[:0], text)
+	if err != nil || len(d.raw)%2 != 0 {
+		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
+	}
+	n := len(d.pcm)
+	d.pcm = slices.Grow(d.pcm, len(d.raw)/2)[:n+len(d.raw)/2]
+	for i := range len(d.raw) / 2 {
+		d.pcm[n+i] = int16(uint16(d.raw[2*i]) | uint16(d.raw[2*i+1])<<8)
+	}
+	return true, nil
+}
+
+// isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
+func (d *Decoder) isPCM(mimeType []byte) bool {
+	if d.mimeRate != 0 && string(mimeType) == d.mimeType {
+		return true
+	}
+	base, params, err := mime.ParseMediaType(string(mimeType))
+	if err != nil || base != "audio/pcm" && base != "audio/l16" {
+		return false
+	}
+	rate := OutputRate
+	if text := params["rate"]; text != "" {
+		if rate, err = strconv.Atoi(text); err != nil || rate < 8000 || rate > 192000 {
+			return false
+		}
+	}
+	d.mimeType, d.mimeRate = string(mimeType), rate
+	return true
+}
+
+// transcription reads the text of {"text":…}.
+func transcription(into *string, value []byte) error {
+	var t struct{ Text string }
+	if err := unmarshal("transcription", value, &t); err != nil {
+		return err
+	}
+	*into += t.Text
+	return nil
+}
+
+// parseDuration reads a Duration of proto3 JSON: seconds with up to nine decimals and an s.
+func parseDuration(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || !strings.HasSuffix(text, "s") {
+		return 0, &FrameError{Problem: "goAway.timeLeft is not a duration"}
+	}
+	return max(d, 0), nil
+}
+
+// unmarshal decodes a value and names the field if it is of the wrong kind.
+func unmarshal(name string, value []byte, into any) error {
+	if err := json.Unmarshal(value, into); err != nil {
+		return &FrameError{Problem: name + " is malformed"}
+	}
+	return nil
+}
+
+func isTrue(name string, value []byte) (is bool, err error) {
+	err = unmarshal(name, value, &is)
+	return is, err
+}
+
+// keep stores a checked copy of value, unless it is null.
+func keep(into *json.RawMessage, value []byte) error {
+	raw, err := compact(value)
+	if err != nil {
+		return err
+	}
+	if string(raw) != "null" {
+		*into = raw
+	}
+	return nil
+}
+
+// compact returns a checked copy of value without white space.
+func compact(value []byte) (json.RawMessage, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, value); err != nil {
+		return nil, errSyntax
+	}
+	return b.Bytes(), nil
+}
+
+// object builds a compact JSON object. It costs nothing until something is added.
+type object struct{ b *bytes.Buffer }
+
+func (o *object) add(name, value []byte) error {
+	if o.b == nil {
+		o.b = &bytes.Buffer{}
+		o.b.WriteByte('{')
+	} else {
+		o.b.WriteByte(',')
+	}
+	quoted, err := json.Marshal(string(name))
+	if err != nil {
+		return err
+	}
+	o.b.Write(quoted)
+	o.b.WriteByte(':')
+	if err := json.Compact(o.b, value); err != nil {
+		return errSyntax
+	}
+	return nil
+}
+
+// end returns the object, nil if nothing was added.
+func (o *object) end() []byte {
+	if o.b == nil {
+		return nil
+	}
+	o.b.WriteByte('}')
+	return o.b.Bytes()
+}

@@ -1,0 +1,173 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+)
+
+// Most of what arrives is base64 audio inside JSON. encoding/json looks at every byte of it three times; the scanner
+// below finds the ends of values by their brackets and quotes alone, and leaves it to encoding/json to judge the
+// small values that are kept.
+
+var errSyntax = errors.New("not valid JSON")
+
+// maxDepth is far above the four levels of a real message down to its audio; deeper values are not walked into.
+const maxDepth = 10000
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the index behind the string that begins with the quote at i.
+func skipString(data []byte, i int) (int, error) {
+	for i++; ; {
+		end := bytes.IndexByte(data[i:], '"')
+		if end < 0 {
+			return 0, errSyntax
+		}
+		end += i
+		slashes := 0
+		for end-1-slashes >= i && data[end-1-slashes] == '\\' {
+			slashes++
+		}
+		i = end + 1
+		if slashes%2 == 0 {
+			return i, nil
+		}
+	}
+}
+
+// skipWord returns the index behind the number or literal that i is in.
+func skipWord(data []byte, i int) int {
+	for i < len(data) {
+		switch data[i] {
+		case ' ', '\n', '\t', '\r', ',', ']', '}':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// skipValue returns the index behind the value that begins at i. It does not check what is between the brackets.
+func skipValue(data []byte, i int) (int, error) {
+	depth := 0
+	for i < len(data) {
+		switch data[i] {
+		case '"':
+			end, err := skipString(data, i)
+			if err != nil {
+				return 0, err
+			}
+			i = end
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return 0, errSyntax
+			}
+			i++
+			continue
+		case '}', ']':
+			if depth--; depth < 0 {
+				return 0, errSyntax
+			}
+			i++
+		default:
+			i++
+			if depth == 0 {
+				i = skipWord(data, i)
+			}
+		}
+		if depth == 0 {
+			return i, nil
+		}
+	}
+	return 0, errSyntax
+}
+
+// eachField calls f for every field of a JSON object. Its values are not checked. The object null has no fields.
+func eachField(data []byte, f func(name, value []byte) error) error {
+	return each(data, '{', '}', f)
+}
+
+// eachElement calls f for every element of a JSON array.
+func eachElement(data []byte, f func(value []byte) error) error {
+	return each(data, '[', ']', func(_, value []byte) error { return f(value) })
+}
+
+func each(data []byte, open, shut byte, f func(name, value []byte) error) error {
+	i := skipSpace(data, 0)
+	if string(bytes.TrimSpace(data[i:])) == "null" {
+		return nil
+	}
+	if i == len(data) || data[i] != open {
+		return errSyntax
+	}
+	if i = skipSpace(data, i+1); i < len(data) && data[i] == shut {
+		return onlySpace(data, i+1)
+	}
+	for i < len(data) {
+		var name []byte
+		if open == '{' {
+			if data[i] != '"' {
+				return errSyntax
+			}
+			end, err := skipString(data, i)
+			if err != nil {
+				return err
+			}
+			if name, err = unquote(data[i:end]); err != nil {
+				return err
+			}
+			if i = skipSpace(data, end); i == len(data) || data[i] != ':' {
+				return errSyntax
+			}
+			i = skipSpace(data, i+1)
+		}
+		end, err := skipValue(data, i)
+		if err != nil {
+			return err
+		}
+		if err := f(name, data[i:end]); err != nil {
+			return err
+		}
+		i = skipSpace(data, end)
+		switch {
+		case i == len(data):
+			return errSyntax
+		case data[i] == shut:
+			return onlySpace(data, i+1)
+		case data[i] != ',':
+			return errSyntax
+		}
+		i = skipSpace(data, i+1)
+	}
+	return errSyntax
+}
+
+func onlySpace(data []byte, i int) error {
+	if skipSpace(data, i) != len(data) {
+		return errSyntax
+	}
+	return nil
+}
+
+// unquote returns the text of a JSON string. It is a part of data where no escape stands in it.
+func unquote(data []byte) ([]byte, error) {
+	if len(data) >= 2 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0 {
+		for _, b := range data {
+			if b < ' ' {
+				return nil, errSyntax
+			}
+		}
+		return data[1 : len(data)-1], nil
+	}
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, errSyntax
+	}
+	return []byte(s), nil
+}

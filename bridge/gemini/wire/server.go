@@ -1,0 +1,74 @@
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ServerMessage is one message of the server. Any number of its parts may be set at once, none included: look at
+// each, one after the other. How long it is valid, Decoder.Decode says.
+type ServerMessage struct {
+	// SetupComplete is the answer to the setup, once in a connection.
+	SetupComplete bool
+
+	Content *ServerContent
+
+	// ToolCalls come from toolCall, and from functionCall parts of the model's turn.
+	ToolCalls []FunctionCall
+
+	// Cancelled are the ids of calls whose answer is no longer wanted.
+	Cancelled []string
+
+	// Usage is usageMetadata.
+	Usage json.RawMessage
+
+	// GoAway is the time left before the server closes the connection.
+	GoAway *time.Duration
+
+	Resumption *Resumption
+
+	// VoiceActivity is {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
+	VoiceActivity json.RawMessage
+
+	// Extra has the fields this package does not know.
+	Extra map[string]json.RawMessage
+}
+
+// Empty reports whether the message says nothing.
+func (m *ServerMessage) Empty() bool {
+	return !m.SetupComplete && m.Content == nil && m.ToolCalls == nil && m.Cancelled == nil && m.Usage == nil &&
+		m.GoAway == nil && m.Resumption == nil && m.VoiceActivity == nil && m.Extra == nil
+}
+
+// ServerContent is a piece of the model's turn, or of what the server heard of the user's.
+type ServerContent struct {
+	// Audio is all PCM of the message in order, mono, at AudioRate Hz. The next message overwrites it.
+	Audio     []int16
+	AudioRate int
+
+	// Fields is the server's object without its audio parts and function calls, with the message's usageMetadata
+	// copied in. It is compact, and nil when nothing is left.
+	Fields json.RawMessage
+
+	Interrupted        bool // the user spoke over the model: drop what is not yet played
+	GenerationComplete bool // the model has said it all; absent when interrupted
+	TurnComplete       bool // comes after the estimated end of playback
+
+	Grounding           json.RawMessage // groundingMetadata
+	InputTranscription  string          // the next piece of text, to be appended
+	OutputTranscription string
+}
+
+// FunctionCall asks for a declared function. Args is a JSON object with its numbers as they were sent. An ID is made
+// up if the server gave none.
+type FunctionCall struct {
+	ID   string          `json:"id"`
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"`
+}
+
+// Resumption tells how to continue this session on another connection. Handle is "" while that is not possible.
+type Resumption struct {
+	Handle    string
+	Resumable bool
+}

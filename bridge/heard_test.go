@@ -1,0 +1,545 @@
+package bridge_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+)
+
+// The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
+// the client and the memory know what was heard, to the word.
+func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		begin := r.since()
+		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
+			l.content(`%s,"outputTranscription":{"text":%q}`, voice(7, time.Second), words)
+		}
+		l.content(`"generationComplete":true`)
+		time.Sleep(2600 * time.Millisecond)
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(3 * time.Second)
+		var texts []string
+		for _, e := range c.entries() {
+			content, ok := e.event.(bridge.Content)
+			if !ok || !strings.Contains(string(content.ServerContent), "outputTranscription") {
+				continue
+			}
+			if at, want := e.at-begin, time.Duration(len(texts))*time.Second; (at - want).Abs() > 20*time.Millisecond { // a frame is handed over 20 ms before its end
+				t.Errorf("piece %d came after %v", len(texts), at)
+			}
+			texts = append(texts, string(content.ServerContent))
+		}
+		if len(texts) != 3 || !strings.Contains(texts[2], "never stopped") {
+			t.Errorf("the client read %q", texts)
+		}
+		i := last[bridge.Interrupted](c)
+		if want := "Once upon a time there was a parrot that never "; i.Heard != want || i.Generation == 0 {
+			t.Errorf("interrupted: %+v, want %q heard", i, want)
+		}
+		if off := i.Played - 2600*time.Millisecond; off < 0 || off > 26*time.Millisecond {
+			t.Errorf("%v were heard", i.Played)
+		}
+		got := c.memory()
+		if e := got[len(got)-1]; e.Content != i.Heard || !e.Cut || e.Played != i.Played {
+			t.Errorf("kept %+v", e)
+		}
+	})
+}
+
+// An answer that the model has ended is still being heard, and is cut off there.
+func TestWhatWasHeardOfAnAnswerThatIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+		l.content(`"generationComplete":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(2300 * time.Millisecond)
+		c.typed("stop")
+		time.Sleep(time.Second)
+		if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
+			t.Errorf("interrupted: %+v", i)
+		}
+		if got := c.memory(); got[0].Content != "one two " || !got[0].Cut {
+			t.Errorf("kept %+v", got)
+		}
+	})
+}
+
+// Each answer is timed, once, however it ends.
+func TestLatency(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.session.RoundTrip(80 * time.Millisecond)
+		check := func(n int, model time.Duration) {
+			t.Helper()
+			found, _ := find[bridge.Latency](c)
+			if len(found) != n {
+				t.Fatalf("%d latencies, want %d: %s", len(found), n, c.story())
+			}
+			if n == 0 {
+				return
+			}
+			got := found[n-1]
+			if (got.Model-model).Abs() > 20*time.Millisecond || got.Gateway <= 0 || got.Gateway > 20*time.Millisecond || got.RoundTrip != 80*time.Millisecond {
+				t.Errorf("latency %d: %+v, want %v by the model", n, got, model)
+			}
+			if got.Total() != got.Model+got.Gateway+got.RoundTrip {
+				t.Errorf("total %v", got.Total())
+			}
+		}
+		answer := func() {
+			l.content(`%s`, voice(7, time.Second))
+			l.content(`"turnComplete":true`)
+		}
+		c.talks(time.Second)
+		c.quiet(700 * time.Millisecond)
+		answer()
+		check(0, 0) // it is not over yet
+		time.Sleep(2 * time.Second)
+		check(1, 700*time.Millisecond)
+
+		c.typed("and now?")
+		time.Sleep(900 * time.Millisecond)
+		answer()
+		time.Sleep(2 * time.Second)
+		check(2, 900*time.Millisecond)
+
+		answer() // nobody asked
+		time.Sleep(2 * time.Second)
+		check(2, 900*time.Millisecond)
+
+		c.typed("and now?")
+		time.Sleep(300 * time.Millisecond)
+		l.content(`%s`, voice(7, time.Second))
+		time.Sleep(500 * time.Millisecond)
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(time.Second)
+		check(3, 300*time.Millisecond)
+	})
+}
+
+// The voice gets out of the way as soon as the person is heard, and comes back if the model does not mind.
+func TestDucking(t *testing.T) {
+	for _, wish := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			config := `{}`
+			if wish {
+				config = `{"voxgate":{"ducking":true}}`
+			}
+			c, l := r.connect(bridge.Open{Config: []byte(config)})
+			begin := r.since()
+			l.content(`%s`, voice(8000, 3*time.Second))
+			c.quiet(500 * time.Millisecond)
+			c.talks(200 * time.Millisecond) // a cough
+			c.quiet(2 * time.Second)
+			quiet := int16(8000 / math.Pow(10, 12.0/20))
+			lowest, last := int16(8000), int16(0)
+			var from, to time.Duration
+			for _, e := range c.entries() {
+				if e.event != nil {
+					continue
+				}
+				if e.tag == quiet && from == 0 {
+					from = e.at - begin
+				}
+				if e.tag == quiet {
+					to = e.at - begin
+				}
+				lowest, last = min(lowest, e.tag), e.tag
+			}
+			switch {
+			case !wish && lowest != 8000:
+				t.Errorf("the voice went down to %d unasked", lowest)
+			case wish && (lowest != quiet || from < 500*time.Millisecond || from > 640*time.Millisecond || to > 1100*time.Millisecond || last != 8000):
+				t.Errorf("ducked to %d from %v to %v, and ended at %d", lowest, from, to, last)
+			}
+		})
+	}
+}
+
+func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
+	t.Run("cut off by the model", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.content(`%s,"outputTranscription":{"text":"one "}`, voice(7, 2*time.Second))
+			l.content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, voice(7, 2*time.Second))
+			time.Sleep(500 * time.Millisecond)
+			if !strings.Contains(contents(c), "what I said") {
+				t.Error("the person's transcript waits for the model's voice")
+			}
+			l.content(`"interrupted":true`)
+			l.content(`"turnComplete":true`)
+			time.Sleep(5 * time.Second)
+			if !strings.Contains(contents(c), "what I said") {
+				t.Error("the person's transcript never came")
+			}
+		})
+	})
+	t.Run("stale after typed text", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			l.content(`%s,"outputTranscription":{"text":"one "}`, voice(7, 2*time.Second))
+			time.Sleep(300 * time.Millisecond)
+			c.typed("stop")
+			l.send(`{"serverContent":{"outputTranscription":{"text":"two"},"turnComplete":true},"usageMetadata":{"totalTokenCount":42}}`)
+			time.Sleep(5 * time.Second)
+			if !strings.Contains(contents(c), "turnComplete") {
+				t.Errorf("Gemini's own turnComplete and usageMetadata were never passed on: %s", contents(c))
+			}
+		})
+	})
+}
+
+type early struct{ frames int }
+
+func (e *early) Rate() int                      { return 24000 }
+func (e *early) Lead() time.Duration            { return 200 * time.Millisecond }
+func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
+
+func TestWhatIsAheadWasNotHeard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.session.Attach(&early{})
+		for i := range 50 {
+			l.content(`%s,"outputTranscription":{"text":"w%d "}`, voice(7, 100*time.Millisecond), i)
+		}
+		time.Sleep(time.Second)
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		synctest.Wait()
+		i := last[bridge.Interrupted](c)
+		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
+			t.Errorf("%v are said to be heard after 1 s: %+v", i.Played, i)
+		}
+		if strings.Contains(i.Heard, "w10 ") {
+			t.Errorf("heard %q", i.Heard)
+		}
+	})
+}
+
+func TestTheTurnThatIsHeardIsCut(t *testing.T) {
+	for name, next := range map[string]string{
+		"a thought": `"modelTurn":{"parts":[{"text":"hm","thought":true}]}`,
+		"a voice":   voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				time.Sleep(500 * time.Millisecond)
+				l.content(`%s`, next)
+				time.Sleep(1800 * time.Millisecond)
+				l.content(`"interrupted":true`)
+				l.content(`"turnComplete":true`)
+				time.Sleep(time.Second)
+				if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
+					t.Errorf("interrupted after 2.3 s: %+v", i)
+				}
+				if got := c.memory(); len(got) == 0 || got[0].Content != "one two " {
+					t.Errorf("kept %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAnswerAfterACutIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+		l.content(`"generationComplete":true`)
+		time.Sleep(time.Second)
+		c.typed("stop")
+		time.Sleep(time.Second)
+		l.content(`%s,"outputTranscription":{"text":"as you like "}`, voice(8, time.Second))
+		l.content(`"generationComplete":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(3 * time.Second)
+		var all []string
+		for _, e := range c.memory() {
+			all = append(all, e.Role+": "+e.Content)
+		}
+		if got := strings.Join(all, "; "); !strings.Contains(got, "as you like") {
+			t.Errorf("kept %s", got)
+		}
+	})
+}
+
+func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`"outputTranscription":{"text":"Hello "}`)
+		l.content(`"outputTranscription":{"text":"my dear friend "}`)
+		c.session.Hold(true) // a peer connects
+		l.content(`%s,"outputTranscription":{"text":"and colleague "}`, voice(7, 4*time.Second))
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		synctest.Wait()
+		if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played != 0 {
+			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
+		}
+		if n := len(c.memory()); n > 0 {
+			t.Errorf("kept %+v", c.memory())
+		}
+	})
+}
+
+func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.session.Hold(true)
+		l.content(`%s,"outputTranscription":{"text":"Hello "}`, voice(7, 4*time.Second))
+		time.Sleep(2 * time.Second)
+		if got := c.story(); got != "SetupComplete" {
+			t.Errorf("told though nothing is heard: %s", got)
+		}
+		if got := contents(c); got != "" {
+			t.Errorf("transcript though nothing is heard: %s", got)
+		}
+		c.session.Hold(false)
+		time.Sleep(20 * time.Millisecond)
+		if !strings.HasPrefix(c.story(), "SetupComplete Speaking 7*") {
+			t.Errorf("story %s", c.story())
+		}
+	})
+}
+
+// A question that was forgotten, or answered to nobody, is not what a later word of the model answers.
+func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
+	t.Run("cleared", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, _ := r.plain()
+			c.typed("what?")
+			time.Sleep(time.Second)
+			c.do(bridge.ClearContext{})
+			l := r.up.next().accept()
+			time.Sleep(5 * time.Minute)
+			l.answer(7, time.Second)
+			time.Sleep(3 * time.Second)
+			if found, _ := find[bridge.Latency](c); len(found) > 0 {
+				t.Errorf("latency of a question that was cleared: %+v", found)
+			}
+		})
+	})
+	t.Run("answered while parked", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.connect(bridge.Open{Resumable: true})
+			c.typed("what?")
+			token := c.token()
+			c.leaves()
+			l.answer(7, time.Second) // to nobody
+			time.Sleep(2 * time.Second)
+			c = r.join(bridge.Open{ResumeToken: token})
+			<-c.seated
+			time.Sleep(2 * time.Minute)
+			l.answer(8, time.Second) // unasked
+			time.Sleep(3 * time.Second)
+			if found, _ := find[bridge.Latency](c); len(found) > 0 {
+				t.Errorf("latency of a question that was answered before: %+v", found)
+			}
+		})
+	})
+	t.Run("answered with nothing", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			c.typed("what?")
+			time.Sleep(time.Second)
+			l.content(`"turnComplete":true`)
+			time.Sleep(2 * time.Minute)
+			l.answer(8, time.Second) // unasked
+			time.Sleep(3 * time.Second)
+			if found, _ := find[bridge.Latency](c); len(found) > 0 {
+				t.Errorf("latency of a question that was answered before: %+v", found)
+			}
+		})
+	})
+	t.Run("the round trip of another caller", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.connect(bridge.Open{Resumable: true})
+			c.session.RoundTrip(900 * time.Millisecond) // by a bad network
+			token := c.token()
+			c.leaves()
+			c = r.join(bridge.Open{ResumeToken: token})
+			<-c.seated
+			c.typed("what?")
+			time.Sleep(time.Second)
+			l.answer(8, time.Second)
+			time.Sleep(3 * time.Second)
+			if got := last[bridge.Latency](c); got.RoundTrip != 0 {
+				t.Errorf("the round trip of a connection that is gone is told of the new one: %+v", got)
+			}
+		})
+	})
+}
+
+// The question that a text answered is not credited to a word that is spoken later.
+func TestNoLatencyOfWhatWasRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)})
+		c.typed("what?")
+		time.Sleep(time.Second)
+		l.content(`%s,"outputTranscription":{"text":"that"}`, voice(7, time.Second))
+		l.content(`"turnComplete":true`)
+		l.handle("h")
+		time.Sleep(time.Minute)
+		c.do(bridge.UpdateConfig{Config: []byte(`{}`)})
+		select {
+		case m := <-r.up.links:
+			l = m.accept()
+		case <-time.After(time.Minute):
+		}
+		time.Sleep(time.Second)
+		l.answer(8, time.Second)
+		time.Sleep(3 * time.Second)
+		if found, _ := find[bridge.Latency](c); len(found) > 0 {
+			t.Errorf("told %+v", found)
+		}
+	})
+}
+
+// A question that is typed while the model thinks about another one does not get the other's answer for its own.
+func TestLatencyOfTwoQuestions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.typed("one?")
+		time.Sleep(3 * time.Second)
+		c.typed("two?")
+		time.Sleep(10 * time.Millisecond)
+		l.answer(7, time.Second) // to the first: it was on its way
+		time.Sleep(2 * time.Second)
+		l.answer(8, time.Second) // to the second
+		time.Sleep(3 * time.Second)
+		found, _ := find[bridge.Latency](c)
+		if len(found) != 2 || found[0].Model < 3*time.Second {
+			t.Errorf("two questions with an answer each: %+v", found)
+		}
+	})
+}
+
+// Two questions with one answer: what is said much later is not the answer to the second, nor does that stand before a third.
+func TestLatencyOfTwoQuestionsWithOneAnswer(t *testing.T) {
+	for _, third := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			c.typed("one?")
+			time.Sleep(time.Second)
+			c.typed("and two?")
+			time.Sleep(time.Second)
+			l.answer(7, time.Second) // to both
+			time.Sleep(10 * time.Second)
+			want := []time.Duration{2 * time.Second}
+			if third {
+				c.typed("three?")
+				time.Sleep(500 * time.Millisecond)
+				want = append(want, 500*time.Millisecond)
+			} else {
+				time.Sleep(time.Minute)
+			}
+			l.answer(8, time.Second)
+			time.Sleep(3 * time.Second)
+			found, _ := find[bridge.Latency](c)
+			var got []time.Duration
+			for _, f := range found {
+				got = append(got, f.Model)
+			}
+			if !slices.EqualFunc(got, want, about) {
+				t.Errorf("by the model %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// Who takes a breath in a question is timed from its end, and a cough after it does not hide it.
+func TestLatencyOfAQuestionWithABreath(t *testing.T) {
+	for _, cough := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.plain()
+			c.talks(time.Second)
+			c.quiet(time.Second)
+			want := 700 * time.Millisecond
+			if cough {
+				c.talks(120 * time.Millisecond)
+				want += time.Second + 120*time.Millisecond
+			} else {
+				c.talks(time.Second)
+			}
+			c.quiet(700 * time.Millisecond)
+			l.answer(7, time.Second)
+			time.Sleep(3 * time.Second)
+			if found, _ := find[bridge.Latency](c); len(found) != 1 || !about(found[0].Model, want) {
+				t.Errorf("cough %v: told %+v, want %v by the model", cough, found, want)
+			}
+		})
+	}
+}
+
+// The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
+func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+		c.chatters(time.Second)
+		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
+		c.chatters(31 * time.Second) // it is done in 30 s, whoever speaks
+		l := r.up.next().accept()
+		time.Sleep(20 * time.Second)
+		if got := last[bridge.UserSpeaking](c); got.Speaking {
+			t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")
+		}
+		c.forget()
+		l.content(`%s`, voice(8000, time.Second))
+		time.Sleep(2 * time.Second)
+		for _, e := range c.entries() {
+			if e.event == nil && e.tag < 8000 && e.tag > 0 {
+				t.Fatalf("the voice is ducked to %d", e.tag)
+			}
+		}
+	})
+}
+
+// Text that a client of text reads is not held up by sounds of the gateway, and a fresh session is told of what was said.
+// ASSISTANT_SPEAKING comes just before the first sound, also when that is held for a peer.
+// chatters says something that does not sound steady.
+func (c *caller) chatters(d time.Duration) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range int(d / (20 * time.Millisecond)) {
+		pcm := make([]int16, 320)
+		hz, loud := 200+rng.Float64()*800, 2000+rng.Float64()*8000
+		for i := range pcm {
+			pcm[i] = int16(loud * math.Sin(2*math.Pi*hz*float64(i)/16000))
+		}
+		c.speak(pcm)
+		time.Sleep(20 * time.Millisecond)
+	}
+}

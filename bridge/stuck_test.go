@@ -1,0 +1,59 @@
+package bridge
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/gemini/setup"
+	"voxgate/media/record"
+)
+
+// stuck is a disk that hangs once a file is open.
+type stuck struct {
+	open atomic.Bool
+	let  chan struct{}
+}
+
+func (d *stuck) Write(b []byte) (int, error) {
+	if d.open.Load() {
+		<-d.let
+	}
+	return len(b), nil
+}
+
+func (d *stuck) Close() error { return nil }
+
+// A disk that hangs holds up neither the loop of a conversation that ends its recording nor, for more than a moment, the
+// shutdown.
+func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
+		s := newSession(h, setup.Config{}, Open{}, nil)
+		disk := &stuck{let: make(chan struct{})}
+		f, err := record.New(disk, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk.open.Store(true)
+		s.recording.file.Store(f)
+		time.Sleep(3 * time.Second)
+		began := time.Now()
+		s.closeRecording()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the loop waited for %v", took)
+		}
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != lastPages {
+			t.Errorf("the shutdown took %v", took)
+		}
+		close(disk.let)
+		h.writing.Wait()
+		s.playout.Close()
+	})
+}

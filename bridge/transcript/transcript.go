@@ -1,0 +1,316 @@
+// Package transcript keeps what both sides of a conversation have said, as far as it was heard.
+package transcript
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"voxgate/bridge/gemini/wire"
+)
+
+const (
+	// maxEntries and maxRunes bound what is kept of a conversation.
+	maxEntries = 100
+	maxRunes   = 200_000
+
+	// seedEntries and seedBytes bound what a fresh session is told: a longer set-up is refused with 1011, and the model
+	// needs the thread, not the minutes.
+	seedEntries = 20
+	seedBytes   = 8 << 10
+)
+
+// Log is what both sides have said. The zero value is empty. Its methods may be called by any goroutine.
+type Log struct {
+	mu      sync.Mutex
+	entries []said
+	runes   int // in all of them
+}
+
+// Entry is what one side said in one turn.
+type Entry struct {
+	Role    string // "user" or "assistant"
+	Content string
+	Time    time.Time     // when it began
+	Played  time.Duration // of the voice, for an assistant's turn: less than it all when it was interrupted
+	Cut     bool          // it was interrupted; Content is what was heard of it
+}
+
+// said is an entry, and the number of its turn: a question and its answer have the same.
+type said struct {
+	Entry
+	turn    int
+	pieces  []piece       // of an answer, whose Content is what was heard of them
+	voice   time.Duration // of an answer: how much of it there is
+	written bool          // of a question: some of it was typed
+}
+
+// piece is a part of an answer's text, and where in its voice it begins. It goes on to where the next one begins.
+type piece struct {
+	from time.Duration
+	text string
+}
+
+func (e *said) runes() int {
+	n := utf8.RuneCountInString(e.Content)
+	for _, p := range e.pieces {
+		n += utf8.RuneCountInString(p.text)
+	}
+	return n
+}
+
+// told is the entry as it is told.
+func (e *said) told() Entry {
+	entry := e.Entry
+	entry.Content = e.heard()
+	return entry
+}
+
+// all is what was made of it, heard or not, if it was not cut off.
+func (e *said) all() string {
+	if e.Cut {
+		return e.heard()
+	}
+	text := e.Content
+	for _, p := range e.pieces {
+		text += p.text
+	}
+	return text
+}
+
+// heard is what was heard of it. A model does not say where in its voice the words of a piece are, so they are taken to be
+// as long as they are written: of a piece that was cut off, the words count whose end was reached.
+func (e *said) heard() string {
+	text := e.Content
+	for i, p := range e.pieces {
+		to, last := e.voice, i+1 == len(e.pieces)
+		if !last {
+			to = e.pieces[i+1].from
+		}
+		switch {
+		case e.voice == 0: // it has none
+		case e.Played < to, e.Played == p.from && !last:
+			if e.Played > p.from {
+				text += wordsUpTo(p.text, float64(e.Played-p.from)/float64(to-p.from))
+			}
+			return text
+		}
+		text += p.text
+	}
+	return text
+}
+
+// wordsUpTo is the words of a text that end before a share of it. In a script without spaces each letter is one.
+func wordsUpTo(text string, share float64) string {
+	end, most := 0, share*float64(len(text))
+	for i, r := range text {
+		next := i + utf8.RuneLen(r)
+		if unicode.IsSpace(r) && float64(i) <= most || unicode.In(r, spaceless...) && float64(next) <= most {
+			end = next
+		}
+	}
+	return text[:end]
+}
+
+// spaceless are the scripts that are written without spaces between words.
+var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar}
+
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+)
+
+// Heard adds to what the person has said in a turn, as the model has understood it.
+func (l *Log) Heard(turn int, text string) {
+	if text != "" {
+		l.edit(turn, roleUser, func(e *said) { e.Content += text })
+	}
+}
+
+// Typed adds a text to what the person says in a turn.
+func (l *Log) Typed(turn int, text string) {
+	l.edit(turn, roleUser, func(e *said) {
+		if e.Content != "" {
+			e.Content += "\n"
+		}
+		e.Content += text
+		e.written = true
+	})
+}
+
+// Unsay forgets what the model has understood of a turn: it is said again, and will be understood again.
+func (l *Log) Unsay(turn int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = slices.DeleteFunc(l.entries, func(e said) bool {
+		gone := e.turn == turn && e.Role == roleUser && !e.written
+		if gone {
+			l.runes -= e.runes()
+		}
+		return gone
+	})
+}
+
+// Answer adds to what the model says in a turn: text that begins at a point of its voice, of which there is so much now.
+func (l *Log) Answer(turn int, text string, from, voice time.Duration) {
+	if text != "" || voice > from {
+		l.edit(turn, roleAssistant, func(e *said) {
+			if e.Cut {
+				return
+			}
+			if text != "" {
+				e.pieces = append(e.pieces, piece{from, text})
+			}
+			e.voice = voice
+		})
+	}
+}
+
+// Played notes how much of an answer's voice was heard so far.
+func (l *Log) Played(turn int, voice time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(turn, roleAssistant); e != nil {
+		e.Played = max(e.Played, voice)
+	}
+}
+
+// Complete notes that all of an answer was heard.
+func (l *Log) Complete(turn int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(turn, roleAssistant); e != nil && !e.Cut {
+		e.Content, e.pieces = e.all(), nil
+	}
+}
+
+// Cut notes that an answer ends after so much of its voice, and that there should have been more. voice below zero: as far
+// as is known. It returns what is kept of it.
+func (l *Log) Cut(turn int, voice time.Duration) Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.find(turn, roleAssistant)
+	if e == nil {
+		return Entry{}
+	}
+	e.Cut = true
+	if voice >= 0 { // the marks are called when sound is handed over, which may be ahead of its time
+		e.Played = voice
+	}
+	return e.told()
+}
+
+// Told is an answer as it was heard until now.
+func (l *Log) Told(turn int) Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(turn, roleAssistant); e != nil {
+		return e.told()
+	}
+	return Entry{}
+}
+
+// edit changes what a side has said in a turn, and keeps within the bounds.
+func (l *Log) edit(turn int, role string, change func(*said)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.find(turn, role)
+	if e == nil {
+		now := time.Now()
+		if n := len(l.entries); n > 0 && l.entries[n-1].Time.After(now) {
+			now = l.entries[n-1].Time // the wall clock was set back
+		}
+		l.entries = append(l.entries, said{Entry: Entry{Role: role, Time: now}, turn: turn})
+		e = &l.entries[len(l.entries)-1]
+	}
+	before := e.runes()
+	change(e)
+	l.runes += e.runes() - before
+	for len(l.entries) > maxEntries || l.runes > maxRunes && len(l.entries) > 1 {
+		l.runes -= l.entries[0].runes()
+		l.entries = slices.Delete(l.entries, 0, 1)
+	}
+	if l.runes > maxRunes { // one entry alone
+		last := &l.entries[0]
+		all := []rune(last.all())
+		last.Content, last.pieces = string(all[max(0, len(all)-maxRunes):]), nil
+		l.runes = last.runes()
+	}
+}
+
+// find returns what a side has said in a turn. Needs mu.
+func (l *Log) find(turn int, role string) *said {
+	for i := len(l.entries) - 1; i >= 0; i-- {
+		if e := &l.entries[i]; e.turn == turn && e.Role == role {
+			return e
+		}
+	}
+	return nil
+}
+
+// List is a copy of the entries.
+func (l *Log) List() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := make([]Entry, 0, len(l.entries))
+	for _, e := range l.entries {
+		if entry := e.told(); entry.Content != "" { // else nobody has heard it
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
+// Clear forgets all.
+func (l *Log) Clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries, l.runes = nil, 0
+}
+
+// Between is what was said after one turn and before another, as a model is told of it: the newest of it, roles in turn.
+func (l *Log) Between(after, before int) []wire.Content {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var turns []wire.Content
+	var texts []string
+	size := 0
+	for _, e := range slices.Backward(l.entries) {
+		if e.turn <= after || e.turn >= before {
+			continue
+		}
+		role := roleUser
+		if e.Role == roleAssistant {
+			role = "model"
+		}
+		text := strings.TrimSpace(e.all())
+		if text == "" {
+			continue
+		}
+		size += len(text)
+		if len(turns) == seedEntries || size > seedBytes {
+			break
+		}
+		if e.Cut {
+			text += " …" // was interrupted here
+		}
+		if n := len(turns); n > 0 && turns[n-1].Role == role {
+			texts[n-1] = text + "\n" + texts[n-1]
+			continue
+		}
+		turns, texts = append(turns, wire.Content{Role: role}), append(texts, text)
+	}
+	for i := range turns {
+		parts, err := json.Marshal([]map[string]string{{"text": texts[i]}})
+		if err != nil {
+			return nil // a string encodes
+		}
+		turns[i].Parts = parts
+	}
+	slices.Reverse(turns)
+	return turns
+}

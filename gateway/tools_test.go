@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// must is until for what has to come.
+func (c *conversation) must(kind, text string) {
+	c.t.Helper()
+	if !c.until(kind, text) {
+		c.t.Fatalf("no %s with %s came:\n%s", kind, text, c.all.String())
+	}
+}
+
+// mcpServer builds the example server of the MCP SDK, as it stands among our modules.
+func mcpServer(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "everything")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/modelcontextprotocol/go-sdk/examples/server/everything").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// TestOperatorsTools starts the program with a file of tools and has the model call them.
+func TestOperatorsTools(t *testing.T) {
+	asked := make(chan string, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !strings.HasPrefix(r.Header.Get("webhook-signature"), "v1,") {
+			t.Error("not signed")
+		}
+		asked <- string(body)
+		fmt.Fprint(w, `{"number": 9007199254740993}`)
+	}))
+	defer hook.Close()
+	file := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"builtin":["get_time"],"webhooks":[{"name":"order","title":"Ordering…",
+		"description":"Orders.","parameters":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]},"url":%q,"secret":"${SECRET}"}],
+		"mcp":[{"name":"demo","command":[%q],"prefix":"demo_","tools":["greet (structured)"]}]}`, hook.URL, mcpServer(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SECRET", "hush")
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file))
+	c := p.converse(`{"tools":[{"functionDeclarations":[{"name":"order"}]}]}`)
+	defer c.conn.Close()
+	c.must("SETUP_COMPLETE", `"name":"order","title":"Ordering…","behavior":"NON_BLOCKING","where":"gateway"`)
+	c.say(`/tool order {"n": 9007199254740993}`)
+	c.must("TOOL_STATUS", `"status":"running"`)
+	c.must("TOOL_STATUS", `"name":"order","title":"Ordering…","status":"done"`)
+	var body struct {
+		Name    string
+		Args    struct{ N json.Number }
+		Session struct{ ID, Door string }
+	}
+	if text := <-asked; json.Unmarshal([]byte(text), &body) != nil || body.Name != "order" || body.Args.N != "9007199254740993" || body.Session.Door != "web" || body.Session.ID == "" {
+		t.Errorf("the webhook got %s", text)
+	}
+	c.say(`/tool order {"n": "many"}`)
+	c.must("GEMINI_ERROR", "got string, want integer")
+	c.say(`/tool get_time {"timezone":"Europe/Berlin"}`)
+	c.must("TOOL_STATUS", `"name":"get_time"`)
+	c.say(`/tool demo_greet__structured_ {"name":"Ada"}`)
+	c.must("TOOL_STATUS", `"name":"demo_greet__structured_"`)
+	c.must("CONTENT_MESSAGE", "Hi ")
+	if strings.Contains(p.logged(), "9007199254740993") || strings.Contains(p.logged(), "hush") {
+		t.Error("the log has what a tool was asked, or a secret")
+	}
+	p.waitFor(`msg=tools (own=3)`)
+}
+
+// TestCanvas: the model shows something and searches; what the client is to load is there, and an operator sees the call.
+func TestCanvas(t *testing.T) {
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, env())
+	c := p.converse(`{"voxgate":{"canvas":true}}`)
+	defer c.conn.Close()
+	c.must("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
+	c.say(`/tool show_canvas_tool {"schema":"{\"type\":\"image\",\"src\":\"https://example.com/a.png\"}"}`)
+	c.must("TOOL_CALL", "canvas/image?")
+	c.say("/ground parrots")
+	c.must("groundingMetadata", `"chips":"canvas/chips?`)
+	get := func(path string) (*http.Response, string) {
+		t.Helper()
+		r, err := http.Get(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, string(body)
+	}
+	chips := regexp.MustCompile(`canvas/chips\?id=\w+`).FindString(c.all.String())
+	if r, body := get(p.url + "/" + chips); r.StatusCode != http.StatusOK || !strings.Contains(r.Header.Get("Content-Security-Policy"), "sandbox") || !strings.Contains(body, "parrots") {
+		t.Errorf("%s: %s %v %s", chips, r.Status, r.Header, body)
+	}
+	if r, body := get(p.url + "/canvas/image?u=https%3A%2F%2Fexample.com&x=9999999999&s=forged"); r.StatusCode != http.StatusForbidden {
+		t.Errorf("a forged address: %s %s", r.Status, body)
+	}
+	_, metrics := get(p.waitFor(`msg=metrics at=(\S+)`))
+	if want := `voxgate_tool_call_seconds_count{outcome="done",where="canvas"} 1`; !strings.Contains(metrics, want) {
+		t.Errorf("the metrics lack %s", want)
+	}
+}
+
+func TestBadToolsFileKeepsUsFromStarting(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(file, []byte(`{"webhooks":[{"name":"x","url":"http://127.0.0.1","secrte":"y"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", file), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "secrte") || !strings.Contains(err.Error(), file) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,192 @@
+// Package opus encodes and decodes the voice of a call: RFC 6716.
+//
+// There are two decoders, libopus in C and pion's in Go, and one encoder, that of libopus.
+package opus
+
+import (
+	"errors"
+	"fmt"
+
+	pion "github.com/pion/opus"
+	libopus "gopkg.in/hraban/opus.v2"
+
+	"voxgate/media"
+)
+
+var errEmptyPacket = errors.New("empty Opus packet")
+
+// DecoderChoice says which Opus decoder to use. The empty choice leaves it to the package.
+type DecoderChoice string
+
+// The two decoders. Each is the other's oracle in the tests.
+const (
+	LibOpus DecoderChoice = "libopus" // in C: repairs losses (FEC, concealment), half the CPU, a ninth of the memory
+	Pion    DecoderChoice = "pion"    // in Go: memory-safe on strangers' bytes, no FEC
+)
+
+// ParseDecoderChoice checks a setting: "", "libopus" or "pion".
+func ParseDecoderChoice(s string) (DecoderChoice, error) {
+	switch c := DecoderChoice(s); c {
+	case "", LibOpus, Pion:
+		return c, nil
+	}
+	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
+}
+
+// Decoder decodes the packets of one stream, in order, to one channel. It is used by one goroutine at a time.
+type Decoder interface {
+	// Decode writes the packet's sound to pcm, which must hold 120 ms, and returns the number of samples.
+	Decode(packet []byte, pcm []int16) (int, error)
+	// Conceal fills pcm, a multiple of 2.5 ms, with what may have stood between the last packet and the next one. If
+	// next, the packet after the loss, carries a copy of the lost sound, that is used.
+	Conceal(next []byte, pcm []int16) error
+}
+
+// NewDecoder returns a decoder to mono PCM of rate 8, 12, 16, 24 or 48 kHz. Decoding straight to the rate that is
+// needed saves up to half of the CPU and the delay of a resampler.
+func NewDecoder(rate int, choice DecoderChoice) (Decoder, error) {
+	if choice == Pion {
+		// One channel always: v0.1.0 gets the right channel of a mono stream wrong when the mode changes.
+		d, err := pion.NewDecoderWithOutput(rate, 1)
+		if err != nil {
+			return nil, fmt.Errorf("new pion/opus decoder at %d Hz: %w", rate, err)
+		}
+		return &pionDecoder{d: d, rate: rate}, nil
+	}
+	d, err := libopus.NewDecoder(rate, 1)
+	if err != nil {
+		return nil, fmt.Errorf("new libopus decoder at %d Hz: %w", rate, err)
+	}
+	return libDecoder{d}, nil
+}
+
+type libDecoder struct{ d *libopus.Decoder }
+
+func (l libDecoder) Decode(packet []byte, pcm []int16) (int, error) {
+	return l.d.Decode(packet, pcm[:len(pcm):len(pcm)]) // the binding goes by cap, not by len
+}
+
+func (l libDecoder) Conceal(next []byte, pcm []int16) error {
+	pcm = pcm[:len(pcm):len(pcm)]
+	if len(next) == 0 {
+		return l.d.DecodePLC(pcm)
+	}
+	return l.d.DecodeFEC(next, pcm)
+}
+
+// pionDecoder works around what pion/opus v0.1.0 lacks.
+type pionDecoder struct {
+	d    pion.Decoder
+	rate int
+	last []int16 // the last 5 ms that were decoded
+}
+
+// dtxBytes is the size up to which a packet holds no sound (RFC 7587, section 3.1.3, and RFC 6716, section 2.1.9).
+// pion/opus takes such a packet for an empty SILK frame and then decodes the start of the next word up to 16 dB too
+// loud; given zeros instead it agrees with libopus to 29 dB.
+const dtxBytes = 2
+
+func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
+	if len(packet) == 0 {
+		return 0, errEmptyPacket
+	}
+	if len(packet) <= dtxBytes {
+		n := min(media.Samples(PacketDuration(packet), p.rate), len(pcm))
+		if n == 0 {
+			return 0, errEmptyPacket
+		}
+		return n, p.Conceal(nil, pcm[:n])
+	}
+	n, err := p.d.DecodeToInt16(packet, pcm)
+	if err != nil {
+		return 0, err
+	}
+	p.last = append(p.last[:0], pcm[max(0, n-media.Samples(media.FadeDuration, p.rate)):n]...)
+	return n, nil
+}
+
+// Conceal fades out the last 5 ms, played backwards so that the wave goes on without a step, and goes on with silence.
+func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
+	clear(pcm)
+	media.FadeOut(pcm, p.last)
+	p.last = p.last[:0]
+	return nil
+}
+
+// Encoder encodes a voice. It is used by one goroutine at a time.
+type Encoder struct {
+	e          *libopus.Encoder
+	complexity int
+	loss       int // percent, as the encoder knows it
+}
+
+// complexity is libopus's measure, 0 to 10, of what may be spent on a frame, and hurriedComplexity of what a clock may that has
+// little time. Measured on speech at 24 kHz and 48 kb/s, RESTRICTED_LOWDELAY: complexity 3 costs 24 us instead of 39 us a frame
+// and is 1.1 dB of log-spectral distance from the source instead of 1.0 dB; it has no pitch filter.
+const (
+	complexity        = 5
+	hurriedComplexity = 3
+)
+
+// NewEncoder returns an encoder of a clean path for mono PCM of rate 8, 12, 16, 24 or 48 kHz.
+//
+// Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms, where VOIP
+// at complexity 9 costs 240 us and 6.5 ms. At 48 kb/s it is also nearer to the source than VOIP at 32 kb/s (1.13 dB of
+// log-spectral distance against 1.66 dB).
+func NewEncoder(rate int) (*Encoder, error) {
+	return newEncoder(rate, libopus.AppRestrictedLowdelay, 48000)
+}
+
+// NewRobustEncoder returns an encoder of a lossy path: once it has been told what to Expect, its packets hold a copy of
+// the frame before (in-band FEC), which only VOIP has. It costs 163 us a frame at complexity 5, and looks ahead 6.5 ms.
+func NewRobustEncoder(rate int) (*Encoder, error) {
+	o, err := newEncoder(rate, libopus.AppVoIP, 32000)
+	if err == nil {
+		err = o.e.SetInBandFEC(true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func newEncoder(rate int, application libopus.Application, bitrate int) (*Encoder, error) {
+	e, err := libopus.NewEncoder(rate, 1, application)
+	if err == nil {
+		err = e.SetComplexity(complexity)
+	}
+	if err == nil {
+		err = e.SetBitrate(bitrate)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new libopus encoder at %d Hz: %w", rate, err)
+	}
+	return &Encoder{e: e, complexity: complexity}, nil
+}
+
+// Hurry says whether the next frames are to be encoded cheaply, a little farther from the source.
+func (o *Encoder) Hurry(on bool) error {
+	want := complexity
+	if on {
+		want = hurriedComplexity
+	}
+	if want == o.complexity {
+		return nil
+	}
+	o.complexity = want
+	return o.e.SetComplexity(want)
+}
+
+// Expect says how many percent of the packets are likely to be lost, 0 to 100.
+func (o *Encoder) Expect(loss int) error {
+	if loss == o.loss {
+		return nil
+	}
+	o.loss = loss
+	return o.e.SetPacketLossPerc(loss)
+}
+
+// Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.
+func (o *Encoder) Encode(pcm []int16, buf []byte) (int, error) {
+	return o.e.Encode(pcm, buf[:len(buf):len(buf)])
+}

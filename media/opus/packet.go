@@ -1,0 +1,89 @@
+package opus
+
+import "time"
+
+const (
+	// MaxPacketDuration is how long the sound of one packet is at most: RFC 6716, section 3.2, requirement R5.
+	MaxPacketDuration = 120 * time.Millisecond
+	// MaxFrameBytes is how long one frame is at most: RFC 6716, section 3.2.1.
+	MaxFrameBytes = 1275
+
+	// silkFrame is what the flags of a SILK frame stand for: RFC 6716, section 4.2.2.
+	silkFrame = 20 * time.Millisecond
+)
+
+// frameDuration returns how long each frame of a packet is, from its first byte (RFC 6716, section 3.1, table 2).
+func frameDuration(toc byte) time.Duration {
+	switch config := toc >> 3; {
+	case config < 12: // SILK
+		return [...]time.Duration{10, 20, 40, 60}[config&3] * time.Millisecond
+	case config < 16: // hybrid
+		return [...]time.Duration{10, 20}[config&1] * time.Millisecond
+	default: // CELT
+		return 2500 * time.Microsecond << (config & 3)
+	}
+}
+
+// PacketDuration returns how long the sound of a packet is that a decoder has accepted: at most 120 ms.
+func PacketDuration(packet []byte) time.Duration {
+	frames := 1
+	switch code := packet[0] & 3; {
+	case code == 3 && len(packet) > 1:
+		frames = int(packet[1] & 0x3f)
+	case code == 1, code == 2:
+		frames = 2
+	}
+	return min(time.Duration(frames)*frameDuration(packet[0]), MaxPacketDuration)
+}
+
+// CopyDuration returns how much of the sound before it a packet carries as a copy, for a decoder to conceal a loss with: a
+// frame (FEC), or nothing. The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit
+// each, at the very start of the first SILK frame.
+func CopyDuration(packet []byte) time.Duration {
+	if len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
+		return 0
+	}
+	frame := firstFrame(packet)
+	if len(frame) == 0 {
+		return 0
+	}
+	d := frameDuration(packet[0])
+	silkFrames := max(1, int(d/silkFrame))
+	stereo := packet[0]&4 != 0
+	if frame[0]>>(7-silkFrames)&1 != 0 || stereo && frame[0]>>(6-2*silkFrames)&1 != 0 {
+		return d
+	}
+	return 0
+}
+
+// firstFrame returns where the first frame of the packet begins, up to the packet's end (RFC 6716, section 3.2).
+func firstFrame(packet []byte) []byte {
+	code, p := packet[0]&3, packet[1:]
+	lengths := 0 // how many frame lengths stand before the first frame
+	switch code {
+	case 2:
+		lengths = 1
+	case 3:
+		if len(p) == 0 {
+			return nil
+		}
+		header := p[0]
+		p = p[1:]
+		for more := header&0x40 != 0; more && len(p) > 0; p = p[1:] { // padding length
+			more = p[0] == 255
+		}
+		if header&0x80 != 0 {
+			lengths = int(header&0x3f) - 1
+		}
+	}
+	for range lengths {
+		if len(p) > 0 && p[0] >= 252 { // two bytes: RFC 6716, section 3.2.1
+			p = p[1:]
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		p = p[1:]
+	}
+	return p
+}

@@ -1,0 +1,184 @@
+package playout
+
+import (
+	"time"
+
+	"voxgate/media"
+)
+
+// This file decides what a pacer hands over, and when. Everything but tick runs with its mu held, and now is the time
+// since its epoch.
+
+// tick serves the tick that was due at the given time. It returns false when the pacer has gone idle.
+func (p *Pacer) tick(at time.Time) bool {
+	p.mu.Lock()
+	defer p.unlock()
+	p.ticked = p.step(at.Sub(p.epoch))
+	return p.ticked
+}
+
+// kick sees to it that new sound gets out: at once if the pacer was idle, else by the ticker.
+func (p *Pacer) kick() {
+	if p.out == nil || p.hold || p.queue.len() == 0 {
+		return
+	}
+	now := time.Since(p.epoch)
+	p.kicked = now
+	switch {
+	case p.lead > 0:
+		p.stepAhead(now)
+	case !p.talking && p.queue.len() >= p.frame && now >= p.next:
+		p.speak(now)
+	}
+	if !p.ticked {
+		p.ticked = true
+		p.shard.add(p)
+	}
+}
+
+// step does the work of one tick and tells whether there is more to come.
+func (p *Pacer) step(now time.Duration) bool {
+	waiting := p.queue.len()
+	if p.hold {
+		waiting = 0
+	}
+	switch {
+	case p.out == nil:
+		return false
+	case p.lead > 0:
+		if waiting > 0 {
+			p.stepAhead(now)
+		}
+		return waiting > 0 && p.queue.len() > 0
+	case p.next-now > media.FrameDuration:
+		return true // what was handed over lasts beyond this tick
+	case p.flushed:
+		p.flushed = false
+		p.write(now, &p.stats.Frames)
+		return true
+	case waiting >= p.frame:
+		p.speak(now)
+		return true
+	case waiting > 0 && (p.voiced() || now >= p.kicked+media.FrameDuration):
+		p.pad(now)
+		return true
+	case p.talking:
+		p.silence(now)
+	}
+	return p.talking || waiting > 0
+}
+
+// stepAhead hands over what an output with lead may have by now.
+func (p *Pacer) stepAhead(now time.Duration) {
+	for p.queue.len() > 0 && p.next-now < p.lead {
+		switch {
+		case p.queue.len() >= p.frame:
+			p.speak(now)
+		case now >= p.kicked+media.FrameDuration && p.next-now < p.lead/2:
+			p.pad(now) // half of the lead has passed: what is still to come will be late
+		default:
+			return
+		}
+	}
+}
+
+// voiced tells whether the talkspurt is still before its trail.
+func (p *Pacer) voiced() bool { return p.talking && p.trail == 0 }
+
+// starts tells whether a frame handed over now opens a talkspurt. If ticks were skipped it does: without the marker, and a
+// timestamp that has followed the clock, the far end would play everything later from here on.
+func (p *Pacer) starts(now time.Duration) bool { return !p.talking || p.next < now }
+
+// speak hands over one frame of sound.
+func (p *Pacer) speak(now time.Duration) {
+	p.queue.pop(p.pcm)
+	p.adjust(p.pcm)
+	if p.dry && !p.starts(now) {
+		p.stats.Underruns++
+		fade := media.Samples(media.FadeDuration, p.rate)
+		for i := range fade {
+			p.pcm[i] = int16(int(p.pcm[i]) * i / fade)
+		}
+	}
+	p.dry = false
+	p.trail = 0
+	p.write(now, &p.stats.Frames)
+	p.hand(p.frame)
+	p.settle(true)
+}
+
+// hand notes that the frame just handed over has n samples of sound.
+func (p *Pacer) hand(n int) {
+	p.sound = p.next - media.Duration(p.frame-n, p.rate)
+	p.given += media.Duration(n, p.rate)
+}
+
+// pad hands over what is left, less than a frame.
+func (p *Pacer) pad(now time.Duration) {
+	n := p.queue.pop(p.pcm)
+	p.adjust(p.pcm[:n])
+	p.fadeOut(n)
+	p.trail = 0
+	p.write(now, &p.stats.Frames)
+	p.hand(n)
+	p.dry = true
+	p.settle(true)
+}
+
+// silence hands over a frame of the trail.
+func (p *Pacer) silence(now time.Duration) {
+	if p.trail == 0 {
+		p.trail = trailFrames
+		p.dry = true
+	}
+	p.fadeOut(0)
+	p.write(now, &p.stats.SilenceFrames)
+	p.trail--
+	p.talking = p.trail > 0
+}
+
+// fadeOut ends the frame in hand after its first n samples, without a step.
+func (p *Pacer) fadeOut(n int) {
+	fade := media.Samples(media.FadeDuration, p.rate)
+	end := max(n, fade)
+	level := p.last
+	if n > 0 {
+		level = p.pcm[n-1]
+	}
+	for i := n; i < end; i++ {
+		p.pcm[i] = level
+	}
+	for i, s := range p.pcm[end-fade : end] {
+		p.pcm[end-fade+i] = int16(int(s) * (fade - 1 - i) / fade)
+	}
+	clear(p.pcm[end:])
+}
+
+// adjust makes sound as loud as Duck wants it, within the frame.
+func (p *Pacer) adjust(pcm []int16) {
+	if p.gain == 1 && p.duck == 1 || len(pcm) == 0 {
+		return
+	}
+	from, step := p.gain, (p.duck-p.gain)/float64(len(pcm))
+	for i, s := range pcm {
+		pcm[i] = int16(float64(s) * (from + step*float64(i+1)))
+	}
+	p.gain = p.duck
+}
+
+// write hands the frame in hand to the output.
+func (p *Pacer) write(now time.Duration, counter *uint64) {
+	f := media.Frame{PCM: p.pcm, PTS: p.next, Generation: p.generation, Hurried: p.shard.hurried.Load()}
+	if p.starts(now) {
+		f.Start, f.PTS = true, max(now, p.next)
+	}
+	*counter++
+	if err := p.out.WriteFrame(f); err != nil {
+		p.stats.WriteErrors++
+	} else if p.tap != nil {
+		p.tap.Model(f.PCM, p.epoch.Add(f.PTS))
+	}
+	p.talking = true
+	p.next = f.PTS + media.FrameDuration
+	p.last = p.pcm[len(p.pcm)-1]
+}

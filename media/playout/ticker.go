@@ -1,0 +1,158 @@
+package playout
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"voxgate/media"
+)
+
+// maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer takes
+// in and plays a little faster. After a longer stall the rest is skipped and the voice goes on later.
+const maxCatchUp = 10
+
+// A shard whose frames take more than hurry of its time, as it is averaged over hurryTicks, asks for cheaper ones, until they
+// take less than rest. With as much for the microphones and the system a machine is then at two thirds of what it can do, and
+// packets begin to be late (`gateway bench -capacity`, 200 calls). The cheaper ones take a fifth less, so that it does not
+// change its mind for that.
+const (
+	hurry      = 0.3
+	rest       = 0.18
+	hurryTicks = 50
+)
+
+// Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine
+// would be busy with 285 talkers: the pacers are spread over as many shards as Go runs threads, each with a goroutine
+// that sleeps while none of its pacers is talking.
+type Ticker struct {
+	shards []*shard
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	next int // the shard of the next pacer
+}
+
+// NewTicker starts the clock. Close stops it.
+func NewTicker() *Ticker {
+	t := &Ticker{shards: make([]*shard, runtime.GOMAXPROCS(0)), stop: make(chan struct{})}
+	epoch := time.Now()
+	for i := range t.shards {
+		// Phases are staggered so that the shards' bursts of packets do not meet.
+		phase := media.FrameDuration * time.Duration(i) / time.Duration(len(t.shards))
+		s := &shard{epoch: epoch.Add(phase), wake: make(chan struct{}, 1)}
+		t.shards[i] = s
+		t.wg.Go(func() { s.run(t.stop) })
+	}
+	return t
+}
+
+// Close stops the clock and waits until no pacer is being served. Playouts that are still open fall silent.
+func (t *Ticker) Close() {
+	close(t.stop)
+	t.wg.Wait()
+}
+
+func (t *Ticker) shard() *shard {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.shards[t.next]
+	t.next = (t.next + 1) % len(t.shards)
+	return s
+}
+
+type shard struct {
+	epoch time.Time     // ticks are at whole frames after it
+	wake  chan struct{} // a token: look at added
+
+	load    float64 // the share of the time that frames take; owned by run
+	hurried atomic.Bool
+
+	mu    sync.Mutex
+	added []*Pacer // waiting for their first tick
+}
+
+// add has the pacer served from the next tick on, until its tick method returns false.
+func (s *shard) add(p *Pacer) {
+	s.mu.Lock()
+	s.added = append(s.added, p)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeAdded appends the pacers that were added to active.
+func (s *shard) takeAdded(active []*Pacer) []*Pacer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	active = append(active, s.added...)
+	clear(s.added)
+	s.added = s.added[:0]
+	return active
+}
+
+func (s *shard) run(stop <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var active []*Pacer
+	var due time.Time // of the next tick; absolute, so that lateness does not add up
+	for {
+		if len(active) == 0 {
+			select {
+			case <-s.wake:
+			case <-stop:
+				return
+			}
+			due = s.after(time.Now())
+		}
+		timer.Reset(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-stop:
+			return
+		}
+		if missed := time.Since(due) / media.FrameDuration; missed > maxCatchUp {
+			due = due.Add((missed - maxCatchUp) * media.FrameDuration)
+		}
+		began := time.Now()
+		active = tickAll(s.takeAdded(active), due)
+		s.weigh(time.Since(began))
+		due = due.Add(media.FrameDuration)
+	}
+}
+
+// weigh notes how long the frames of a tick took.
+func (s *shard) weigh(took time.Duration) {
+	s.load += (float64(took)/float64(media.FrameDuration) - s.load) / hurryTicks
+	switch {
+	case s.load > hurry:
+		s.hurried.Store(true)
+	case s.load < rest:
+		s.hurried.Store(false)
+	}
+}
+
+// after returns the first tick after now.
+func (s *shard) after(now time.Time) time.Time {
+	k := now.Sub(s.epoch)/media.FrameDuration + 1
+	if now.Before(s.epoch) {
+		k = 0
+	}
+	return s.epoch.Add(k * media.FrameDuration)
+}
+
+// tickAll serves the pacers and returns those that have more to say.
+func tickAll(active []*Pacer, at time.Time) []*Pacer {
+	more := active[:0]
+	for _, p := range active {
+		if p.tick(at) {
+			more = append(more, p)
+		}
+	}
+	clear(active[len(more):])
+	return more
+}

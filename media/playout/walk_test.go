@@ -1,0 +1,259 @@
+package playout_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/playout"
+)
+
+// checker is an output that knows which frames it may get.
+type checker struct {
+	t        *testing.T
+	lead     time.Duration
+	attached bool
+	held     *bool
+	gen      *uint32
+	flushed  *bool // a fade-out may still come
+	frames   *int
+}
+
+func (o *checker) Rate() int           { return outRate }
+func (o *checker) Lead() time.Duration { return o.lead }
+
+func (o *checker) WriteFrame(f media.Frame) error {
+	if !o.attached {
+		o.t.Error("a frame for an output that is detached")
+	}
+	if f.Generation != *o.gen {
+		o.t.Errorf("a frame of generation %d after flush %d", f.Generation, *o.gen)
+	}
+	*o.frames++
+	sound := f.PCM
+	if o.lead == 0 && *o.flushed { // the fade-out of what was before
+		sound = f.PCM[media.Samples(5*ms, outRate):]
+		*o.flushed = false
+	}
+	for _, x := range sound { // sound of an even generation is positive, of an odd one negative
+		if x > 0 && *o.gen%2 == 1 || x < 0 && *o.gen%2 == 0 {
+			o.t.Errorf("sound %d in a frame of generation %d", x, *o.gen)
+			break
+		}
+	}
+	return nil
+}
+
+// Whatever happens to a playout: marks are called once and in order, nothing stale is heard, and what a flush says was not
+// heard is never more than what was written since the one before.
+func TestPlayoutWalk(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 3))
+				ticker := playout.NewTicker()
+				defer ticker.Close()
+				p := playout.NewPacer(ticker, outRate)
+				defer p.Close()
+				var (
+					gen           uint32
+					held, flushed bool
+					frames, set   int
+					fired         []int
+					current       *checker
+					sinceFlush    time.Duration
+				)
+				tap := &single{t: t}
+				var story []string
+				for range 400 {
+					synctest.Wait()
+					act := ""
+					switch k := rng.IntN(20); {
+					case k < 7:
+						level := int16(2000)
+						if gen%2 == 1 {
+							level = -2000
+						}
+						n := rng.IntN(4) * rng.IntN(2000)
+						if k == 0 {
+							n = rng.IntN(12 * outRate)
+						}
+						d := time.Duration(n) * time.Second / outRate
+						act = fmt.Sprint("write ", d)
+						if err := p.WritePCM(slices.Repeat([]int16{level}, n)); err == nil {
+							sinceFlush += d
+						}
+					case k < 10:
+						act = "flush"
+						before := p.Queued()
+						gen++ // frames may only come after this in our own calls: the ticker is idle (Wait)
+						flushed = true
+						cut := p.Flush()
+						if cut.Generation != gen {
+							t.Fatalf("generation %d", cut.Generation)
+						}
+						if cut.Unheard < 0 || cut.Unheard > sinceFlush+ms {
+							t.Fatalf("%v unheard of %v written since the last flush (queued %v): %v", cut.Unheard, sinceFlush, before, story[max(0, len(story)-12):])
+						}
+						sinceFlush = 0
+						if q := p.Queued(); q != 0 {
+							t.Fatalf("%v queued after a flush", q)
+						}
+					case k < 11:
+						act = "duck"
+						p.Duck(float64(12 * rng.IntN(2)))
+					case k < 12:
+						held = !held
+						act = fmt.Sprint("hold ", held)
+						p.Hold(held)
+					case k < 13:
+						var out media.Output
+						old := current
+						current = nil
+						if rng.IntN(4) > 0 {
+							current = &checker{t: t, lead: time.Duration(rng.IntN(2)) * 200 * ms, attached: true, held: &held, gen: &gen, flushed: &flushed, frames: &frames}
+							out = current
+							act = fmt.Sprint("attach ", current.lead)
+						} else {
+							act = "detach"
+						}
+						p.Attach(out)
+						if old != nil {
+							old.attached = false
+						}
+					case k < 16:
+						act = "mark"
+						i := set
+						set++
+						p.Mark(func(bool) { fired = append(fired, i) })
+					case k < 17:
+						act = "tap"
+						if rng.IntN(2) == 0 {
+							p.Tap(tap)
+						} else {
+							p.Tap(nil)
+							tap.end = time.Time{}
+						}
+					default:
+						d := time.Duration(rng.IntN(300)) * ms
+						if rng.IntN(10) == 0 {
+							d *= 30
+						}
+						act = fmt.Sprint("sleep ", d)
+						time.Sleep(d)
+					}
+					story = append(story, act)
+				}
+				p.Close()
+				synctest.Wait()
+				if len(fired) != set || !slices.IsSorted(fired) {
+					t.Errorf("%d marks, %d called: %v", set, len(fired), fired)
+				}
+			})
+		})
+	}
+}
+
+type single struct {
+	t   *testing.T
+	end time.Time
+}
+
+func (z *single) Model(pcm []int16, at time.Time) {
+	if at.Before(z.end.Add(-time.Millisecond)) {
+		z.t.Errorf("the tap hears two frames at once: %v before the end of the last", z.end.Sub(at))
+	}
+	z.end = at.Add(time.Duration(len(pcm)) * time.Second / outRate)
+}
+
+func (z *single) Cut(at time.Time) {
+	if at.Before(z.end) {
+		z.end = at
+	}
+}
+
+// All that is written in whole frames is heard, flushed or dropped.
+func TestNothingOfTheVoiceIsUnaccountedFor(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			play(t, time.Duration(seed%2)*200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
+				rng := rand.New(rand.NewPCG(seed, 4))
+				var written, unheard, fades time.Duration
+				held := false
+				for range 300 {
+					synctest.Wait()
+					switch k := rng.IntN(10); {
+					case k < 5:
+						n := 480 * rng.IntN(60)
+						must(t, p.WritePCM(constant(time.Duration(n)*time.Second/outRate, 1000)))
+						written += time.Duration(n) * time.Second / outRate
+					case k < 6:
+						q := p.Queued()
+						cut := p.Flush()
+						unheard += cut.Unheard
+						if s.lead == 0 && !held && q > 0 {
+							fades += q - cut.Unheard
+						}
+					case k < 7:
+						held = !held
+						p.Hold(held)
+					default:
+						time.Sleep(time.Duration(rng.IntN(400)) * ms)
+					}
+				}
+				p.Hold(false)
+				time.Sleep(3 * time.Minute)
+				heard := time.Duration(0)
+				for _, f := range s.got() {
+					if f.pcm[470] != 0 {
+						heard += 20 * ms
+					}
+				}
+				st := p.Stats()
+				sum := heard + fades + unheard + st.Dropped
+				if s.lead > 0 { // recalled frames are in both
+					if sum < written {
+						t.Errorf("heard %v + unheard %v + dropped %v < written %v", heard, unheard, st.Dropped, written)
+					}
+				} else if sum != written {
+					t.Errorf("heard %v + fades %v + unheard %v + dropped %v = %v, written %v", heard, fades, unheard, st.Dropped, sum, written)
+				}
+			})
+		})
+	}
+}
+
+// What a flush takes back of an output with a lead is sound, and not what was added to fill a frame.
+func TestUnheardIsSound(t *testing.T) {
+	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
+		must(t, p.WritePCM(constant(2*ms, 1000)))
+		time.Sleep(22 * ms) // it is padded to a frame
+		if cut := p.Flush(); cut.Unheard > 2*ms {
+			t.Errorf("%v unheard of 2 ms", cut.Unheard)
+		}
+	})
+}
+
+// What a socket client has ahead is not heard when it is lost: the playout is detached, and then flushed.
+func TestWhatALostClientHadAheadWasNotHeard(t *testing.T) {
+	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
+		l := &ledger{start: time.Now(), pcm: map[time.Duration]int16{}}
+		p.Tap(l)
+		must(t, p.WritePCM(constant(5*time.Second, 1000)))
+		time.Sleep(1000 * ms)
+		p.Hold(true) // as a session does when its caller has left
+		p.Attach(nil)
+		if cut := p.Flush(); cut.Unheard < 3990*ms {
+			t.Errorf("%v unheard of 5 s, of which 1 s was heard", cut.Unheard)
+		}
+		for at := range l.pcm {
+			if at > 1020*ms {
+				t.Fatalf("recorded as heard at %v, though nobody was there after 1 s", at)
+			}
+		}
+	})
+}

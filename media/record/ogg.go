@@ -1,0 +1,127 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+)
+
+// pages writes the pages of one logical stream (RFC 3533) of Opus (RFC 7845).
+type pages struct {
+	w        io.Writer
+	serial   uint32
+	sequence uint32
+	granule  int64 // of the last packet on the open page
+	lacing   []byte
+	body     []byte
+	page     []byte
+}
+
+const (
+	maxLacing = 255 // segments of a page
+
+	first = 2 // header flags
+	last  = 4
+)
+
+func newPages(w io.Writer) *pages { return &pages{w: w, serial: rand.Uint32()} }
+
+// headers writes what comes before the sound, each on a page of its own.
+func (p *pages) headers(began time.Time) error {
+	head := append([]byte("OpusHead"), 1, 2) // version, channels
+	head = binary.LittleEndian.AppendUint16(head, preSkip)
+	head = binary.LittleEndian.AppendUint32(head, rate) // of the original; it is for information
+	head = append(head, 0, 0, 0)                        // gain, and mapping family 0: mono or stereo
+	if err := p.packet(head, 0); err != nil {
+		return err
+	}
+	if err := p.flush(false); err != nil {
+		return err
+	}
+	tags := []byte("OpusTags")
+	text := func(s string) {
+		tags = binary.LittleEndian.AppendUint32(tags, uint32(len(s)))
+		tags = append(tags, s...)
+	}
+	text("Voxgate")
+	tags = binary.LittleEndian.AppendUint32(tags, 2)
+	text("DATE=" + began.UTC().Format(time.RFC3339Nano))
+	text("DESCRIPTION=left: the person, right: the model")
+	if err := p.packet(tags, 0); err != nil {
+		return err
+	}
+	return p.flush(false)
+}
+
+// packet adds a packet; granule counts the samples at 48 kHz up to its end.
+func (p *pages) packet(packet []byte, granule int64) error {
+	if len(p.lacing)+len(packet)/255+1 > maxLacing {
+		if err := p.flush(false); err != nil {
+			return err
+		}
+	}
+	for n := len(packet); ; n -= 255 {
+		p.lacing = append(p.lacing, byte(min(n, 255)))
+		if n < 255 {
+			break
+		}
+	}
+	p.body = append(p.body, packet...)
+	p.granule = granule
+	return nil
+}
+
+// flush writes the open page. The last page of a stream may be empty.
+func (p *pages) flush(end bool) error {
+	if len(p.lacing) == 0 && !end {
+		return nil
+	}
+	var flags byte
+	if p.sequence == 0 {
+		flags |= first
+	}
+	if end {
+		flags |= last
+	}
+	b := append(p.page[:0], "OggS\x00"...)
+	b = append(b, flags)
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.granule))
+	b = binary.LittleEndian.AppendUint32(b, p.serial)
+	b = binary.LittleEndian.AppendUint32(b, p.sequence)
+	sum := len(b)
+	b = append(b, 0, 0, 0, 0, byte(len(p.lacing)))
+	b = append(b, p.lacing...)
+	b = append(b, p.body...)
+	binary.LittleEndian.PutUint32(b[sum:], checksum(b))
+	p.page, p.lacing, p.body = b, p.lacing[:0], p.body[:0]
+	p.sequence++
+	if _, err := p.w.Write(b); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// checksum is the CRC of a page (RFC 3533, section 6): polynomial 0x04c11db7, not reflected, which hash/crc32 has not.
+func checksum(b []byte) (sum uint32) {
+	for _, x := range b {
+		sum = sum<<8 ^ crcTable[byte(sum>>24)^x]
+	}
+	return sum
+}
+
+var crcTable = func() (table [256]uint32) {
+	for i := range table {
+		r := uint32(i) << 24
+		for range 8 {
+			if r&(1<<31) != 0 {
+				r = r<<1 ^ 0x04c11db7
+			} else {
+				r <<= 1
+			}
+		}
+		table[i] = r
+	}
+	return table
+}()

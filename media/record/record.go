@@ -1,0 +1,300 @@
+// Package record writes a conversation to an Ogg Opus file with two channels: the person left, the model right.
+//
+// Both lie on one line of time, the wall clock's, so the file tells who spoke over whom and how long an answer took. It is
+// written about a second late: so long, what comes late still finds its place and what was never heard is taken back.
+package record
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	opus "gopkg.in/hraban/opus.v2"
+)
+
+const (
+	// rate of the sound in the file's packets: the model's own. A player hears Opus at 48 kHz in any case.
+	rate = 24000
+
+	frameSamples = rate / 50 // 20 ms, as everywhere here
+
+	// bitrate of both channels together, in bits a second. Measured, a tone of 0.5 to 11 kHz in one channel and silence or
+	// noise of -40 dBFS in the other: at 48 kb/s it leaks by less than -50 dB (-93 and less below 1 kHz), at 32 kb/s by up
+	// to -31 dB, since libopus then merges the upper bands. An hour of talk has 22 MB, an hour of silence 1 MB.
+	bitrate = 48000
+
+	// complexity of the encoder, as of the voice itself: see NewEncoder in media/opus.
+	complexity = 5
+
+	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. That application is the
+	// one that never uses SILK, whose stereo prediction would carry each voice into the other's channel.
+	preSkip = 120
+
+	// pageTime is how often a page is written. A crash costs as much, and hold.
+	pageTime = time.Second
+
+	// queued is how many pieces of sound may wait for the goroutine that encodes: both sides' of more than two seconds,
+	// longer than a disk that works keeps anybody waiting.
+	queued = 256
+
+	// maxPiece bounds what a piece holds, in samples: a client may send seconds at once, and queued times that is much.
+	maxPiece = 4800
+)
+
+// Recording is one conversation on its way to a file. Person, Model and Cut may be called by several goroutines; they never
+// block and do not keep pcm.
+type Recording struct {
+	queue   chan *piece
+	free    chan *piece // used ones, so that steady talk allocates nothing
+	closing chan struct{}
+	once    sync.Once
+	done    chan struct{}
+	lost    atomic.Int64 // pieces that found the queue full
+
+	// Owned by run; err is read after done.
+	began    time.Time
+	line     *timeline
+	encoder  *opus.Encoder
+	pages    *pages
+	out      io.WriteCloser
+	samples  int64 // that went into packets; the encoder is preSkip behind
+	mixed    [2 * frameSamples]int16
+	packet   [1275]byte // the largest there is (RFC 6716, section 3.4)
+	err      error
+	finished time.Time
+}
+
+// piece is something to be recorded.
+type piece struct {
+	what what
+	pcm  []int16
+	rate int
+	at   time.Time
+}
+
+type what int
+
+const (
+	person what = iota
+	model
+	cut
+)
+
+// New begins a recording to w at the given time. Close closes w.
+func New(w io.WriteCloser, began time.Time) (*Recording, error) {
+	r := &Recording{
+		queue: make(chan *piece, queued), free: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}),
+		began: began, line: &timeline{}, out: w,
+	}
+	err := r.open(w)
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	go r.run()
+	return r, nil
+}
+
+func (r *Recording) open(w io.Writer) (err error) {
+	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err != nil {
+		return fmt.Errorf("recording: new encoder: %w", err)
+	}
+	if err := errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity)); err != nil {
+		return fmt.Errorf("recording: encoder: %w", err)
+	}
+	r.pages = newPages(w)
+	return r.pages.headers(r.began)
+}
+
+// name is what a recording may be called: no way to another folder.
+var name = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
+
+// maxNames is how many recordings of one id may begin in a second.
+const maxNames = 20
+
+// Create begins a recording to a new file in dir, called by the time it began and by id, and -2, -3 and so on if there is such
+// a file. Only the gateway's own user may read it.
+func Create(dir, id string, began time.Time) (*Recording, error) {
+	if !name.MatchString(id) {
+		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
+	}
+	path := filepath.Join(dir, began.UTC().Format("2006-01-02T15-04-05Z")+"-"+id)
+	f, err := create(path + ".ogg")
+	for n := 2; errors.Is(err, os.ErrExist) && n <= maxNames; n++ {
+		f, err = create(fmt.Sprintf("%s-%d.ogg", path, n))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recording: %w", err)
+	}
+	return New(f, began)
+}
+
+func create(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Person takes what the person said, at 8 to 48 kHz; its first sample was spoken at the given time, as far as is known:
+// audio comes in bursts and late, and goes on from where the last of it ended unless it is far from there.
+func (r *Recording) Person(pcm []int16, rate int, at time.Time) {
+	if rate >= 8000 && rate <= 48000 {
+		r.split(person, pcm, rate, at)
+	}
+}
+
+// Model takes a frame of the model's voice at 24 kHz that is heard from the given time on.
+func (r *Recording) Model(pcm []int16, at time.Time) { r.split(model, pcm, rate, at) }
+
+// Cut takes back what was to be heard of the model after the given time.
+func (r *Recording) Cut(at time.Time) { r.put(cut, nil, 0, at) }
+
+func (r *Recording) split(what what, pcm []int16, rate int, at time.Time) {
+	for len(pcm) > maxPiece {
+		r.put(what, pcm[:maxPiece], rate, at)
+		pcm, at = pcm[maxPiece:], at.Add(maxPiece*time.Second/time.Duration(rate))
+	}
+	r.put(what, pcm, rate, at)
+}
+
+func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
+	select {
+	case <-r.closing:
+		return
+	default:
+	}
+	var p *piece
+	select {
+	case p = <-r.free:
+	default:
+		p = &piece{}
+	}
+	p.what, p.pcm, p.rate, p.at = what, append(p.pcm[:0], pcm...), rate, at
+	select {
+	case r.queue <- p:
+	default:
+		r.lost.Add(1)
+	}
+}
+
+// Stop ends the recording now. It does not wait; Close does.
+func (r *Recording) Stop() {
+	r.once.Do(func() {
+		r.finished = time.Now()
+		close(r.closing)
+	})
+}
+
+// Close ends the recording, if Stop has not, and waits until what is left is written and the file is closed: for as long as
+// the disk takes. It returns the first error there was.
+func (r *Recording) Close() error {
+	r.Stop()
+	<-r.done
+	if n := r.lost.Load(); r.err == nil && n > 0 {
+		return fmt.Errorf("recording: %d pieces of sound were dropped: the disk did not keep up", n)
+	}
+	return r.err
+}
+
+// run is the goroutine of the recording.
+func (r *Recording) run() {
+	defer close(r.done)
+	tick := time.NewTicker(pageTime)
+	defer tick.Stop()
+	for {
+		select {
+		case p := <-r.queue:
+			r.take(p)
+		case now := <-tick.C:
+			r.write(samplesBetween(r.began, now) - hold)
+		case <-r.closing:
+			r.finish()
+			return
+		}
+	}
+}
+
+func (r *Recording) take(p *piece) {
+	if r.err == nil {
+		at := samplesBetween(r.began, p.at)
+		switch p.what {
+		case person:
+			r.line.person(p.pcm, p.rate, at)
+		case model:
+			r.line.model(p.pcm, at)
+		case cut:
+			r.line.cut(at)
+		}
+	}
+	select {
+	case r.free <- p:
+	default:
+	}
+}
+
+// write encodes what lies before the given sample, in whole frames.
+func (r *Recording) write(until int64) {
+	for r.err == nil && r.line.start+frameSamples <= until {
+		r.frame()
+	}
+	if r.err == nil {
+		r.fail(r.pages.flush(false))
+	}
+}
+
+// frame encodes the next 20 ms.
+func (r *Recording) frame() {
+	r.line.next(&r.mixed)
+	r.samples += frameSamples
+	n, err := r.encoder.Encode(r.mixed[:], r.packet[:])
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.fail(r.pages.packet(r.packet[:n], 48000/rate*r.samples))
+}
+
+func (r *Recording) fail(err error) {
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("recording: %w", err)
+	}
+}
+
+// finish writes what is left. The file ends with the conversation.
+func (r *Recording) finish() {
+	for {
+		select {
+		case p := <-r.queue:
+			r.take(p)
+			continue
+		default:
+		}
+		break
+	}
+	end := samplesBetween(r.began, r.finished)
+	r.line.cut(end) // nobody will hear more
+	r.line.flush()
+	end = max(end, r.line.left.end, r.line.start)
+	// At least one frame: the last page must not be empty.
+	for r.err == nil && 48000/rate*r.samples < 48000/rate*end+preSkip {
+		r.frame()
+	}
+	if r.err == nil {
+		r.pages.granule = 48000/rate*end + preSkip // cuts the last frame (RFC 7845, section 4.4)
+		r.fail(r.pages.flush(true))
+	}
+	if err := r.out.Close(); err != nil {
+		r.fail(err)
+	}
+}
+
+// samplesBetween returns how many samples lie between two times, to the nearest.
+func samplesBetween(from, to time.Time) int64 {
+	const unit = time.Second / rate // 41,666 ns, and two thirds: not used to count with
+	d := to.Sub(from) + unit/2
+	return int64(d/time.Second)*rate + int64(d%time.Second)*rate/int64(time.Second)
+}

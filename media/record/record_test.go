@@ -1,0 +1,499 @@
+package record_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/media/record"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+// file is a file in memory.
+type file struct {
+	mu     sync.Mutex
+	b      bytes.Buffer
+	room   int // bytes that fit; 0: all
+	stuck  chan struct{}
+	closed bool
+}
+
+var errFull = errors.New("no space left on device")
+
+func (f *file) Write(p []byte) (int, error) {
+	if f.stuck != nil {
+		<-f.stuck
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.room > 0 && f.b.Len()+len(p) > f.room {
+		return 0, errFull
+	}
+	return f.b.Write(p)
+}
+
+func (f *file) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+func (f *file) bytes() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bytes.Clone(f.b.Bytes())
+}
+
+func tone(hz float64, d time.Duration, rate int) []int16 {
+	pcm := make([]int16, int(d.Seconds()*float64(rate)))
+	for i := range pcm {
+		pcm[i] = int16(10000 * math.Sin(2*math.Pi*hz*float64(i)/float64(rate)))
+	}
+	return pcm
+}
+
+// studio records in a bubble of time.
+type studio struct {
+	t     *testing.T
+	f     *file
+	r     *record.Recording
+	began time.Time
+}
+
+func newStudio(t *testing.T) *studio {
+	s := &studio{t: t, f: &file{}, began: time.Now()}
+	var err error
+	if s.r, err = record.New(s.f, s.began); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// until sleeps until a time of the recording.
+func (s *studio) until(d time.Duration) { time.Sleep(time.Until(s.began.Add(d))) }
+
+// say has the person speak from a time on, a chunk every 20 ms, as it is spoken.
+func (s *studio) say(pcm []int16, rate int, at time.Duration) {
+	for n := rate / 50; len(pcm) >= n; pcm, at = pcm[n:], at+20*ms {
+		s.until(at + 20*ms)
+		s.r.Person(pcm[:n], rate, s.began.Add(at))
+	}
+}
+
+// answer has the model speak, each frame handed out so long before it is heard.
+func (s *studio) answer(pcm []int16, at, ahead time.Duration) {
+	for ; len(pcm) >= 480; pcm, at = pcm[480:], at+20*ms {
+		s.until(at - ahead)
+		s.r.Model(pcm[:480], s.began.Add(at))
+	}
+}
+
+func (s *studio) close(at time.Duration) sound {
+	s.t.Helper()
+	s.until(at)
+	if err := s.r.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	if !s.f.closed {
+		s.t.Error("the file is still open")
+	}
+	got := readOgg(s.t, s.f.bytes())
+	if !got.ended {
+		s.t.Error("the file has no end")
+	}
+	return got
+}
+
+// stretches finds where a channel is loud: from and to, in pairs. Less than 15 ms of silence is none.
+func stretches(pcm []int16) (all []time.Duration) {
+	const piece = 24 // 1 ms
+	quiet := 0
+	for i := 0; i+piece <= len(pcm); i += piece {
+		loud := media.RMS(pcm[i:i+piece]) > 500
+		at := time.Duration(i/piece) * ms
+		switch {
+		case loud && len(all)%2 == 0:
+			all = append(all, at)
+			quiet = 0
+		case loud:
+			quiet = 0
+		case len(all)%2 == 1:
+			if quiet++; quiet >= 15 {
+				all = append(all, at-time.Duration(quiet-1)*ms)
+			}
+		}
+	}
+	if len(all)%2 == 1 {
+		all = append(all, time.Duration(len(pcm)/piece)*ms)
+	}
+	return all
+}
+
+func wantStretches(t *testing.T, side string, pcm []int16, within time.Duration, want ...time.Duration) {
+	t.Helper()
+	got := stretches(pcm)
+	ok := len(got) == len(want)
+	for i := range min(len(got), len(want)) {
+		ok = ok && (got[i]-want[i]).Abs() <= within
+	}
+	if !ok {
+		t.Errorf("%s is heard in %v, want %v", side, got, want)
+	}
+}
+
+func wantTone(t *testing.T, side string, pcm []int16, from, to time.Duration, hz float64) {
+	t.Helper()
+	if level := mediatest.ToneLevel(pcm[from*24/ms:to*24/ms], 24000, hz); level < 0.98 {
+		t.Errorf("share of %v Hz on the %s from %v is %.3f", hz, side, from, level)
+	}
+}
+
+func TestBothSidesStandWhereTheyWereHeard(t *testing.T) {
+	for _, rate := range []int{8000, 11025, 16000, 24000, 44100, 48000} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStudio(t)
+			s.say(tone(440, time.Second, rate), rate, 500*ms)
+			s.answer(tone(1000, 2*time.Second, 24000), 1800*ms, 0)
+			got := s.close(5 * time.Second)
+			if d := time.Duration(len(got.left)) * time.Second / 24000; d != 5*time.Second {
+				t.Errorf("%d Hz: it is %v long", rate, d)
+			}
+			wantStretches(t, "the person", got.left, 5*ms, 500*ms, 1500*ms)
+			wantStretches(t, "the model", got.right, 5*ms, 1800*ms, 3800*ms)
+			wantTone(t, "left", got.left, 600*ms, 1400*ms, 440)
+			wantTone(t, "right", got.right, 1900*ms, 3700*ms, 1000)
+		})
+	}
+}
+
+// TestNothingLeaks measures how much of a tone in one channel can be heard in the other, beside noise of -40 dBFS and
+// without.
+func TestNothingLeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, noise := range []float64{0, 300} {
+			for _, hz := range []float64{300, 1000, 3000, 6000, 9000} {
+				s := newStudio(t)
+				other := make([]int16, 3*24000)
+				for i := range other {
+					other[i] = int16(noise * rand.NormFloat64())
+				}
+				for i, pcm := 0, tone(hz, 3*time.Second, 24000); i < len(pcm); i += 480 {
+					at := s.began.Add(time.Duration(i) * time.Second / 24000)
+					s.r.Person(pcm[i:i+480], 24000, at)
+					s.r.Model(other[i:i+480], at)
+					s.until(time.Duration(i) * time.Second / 24000)
+				}
+				got := s.close(3 * time.Second)
+				from, to := 24000, 48000
+				loud := media.RMS(got.left[from:to])
+				leak := media.RMS(got.right[from:to]) * math.Sqrt(mediatest.ToneLevel(got.right[from:to], 24000, hz))
+				db := 20 * math.Log10((leak+1e-3)/loud)
+				t.Logf("%v Hz, noise %v: %.0f dB", hz, noise, db)
+				if db > -40 {
+					t.Errorf("%v Hz leaks by %.1f dB", hz, db)
+				}
+			}
+		}
+	})
+}
+
+func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// when a chunk that was spoken until `spoken` comes
+		comes func(spoken time.Duration) time.Duration
+		want  []time.Duration // stretches
+	}{
+		{"at once", func(d time.Duration) time.Duration { return d }, []time.Duration{1000 * ms, 3000 * ms}},
+		{"jitter", func(d time.Duration) time.Duration { return d + d*7919%(60*ms) }, []time.Duration{1030 * ms, 3030 * ms}},
+		{"bursts of 100 ms", func(d time.Duration) time.Duration { return (d + 99*ms) / (100 * ms) * (100 * ms) }, []time.Duration{1050 * ms, 3050 * ms}},
+		{"held up for 600 ms", func(d time.Duration) time.Duration {
+			if d > 2000*ms && d < 2600*ms {
+				return 2600 * ms
+			}
+			return d
+		}, []time.Duration{1000 * ms, 3000 * ms}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStudio(t)
+				last := time.Duration(0)
+				pcm := tone(440, 2*time.Second, 16000)
+				for at := 1000 * ms; len(pcm) > 0; at += 20 * ms {
+					last = max(last, c.comes(at+20*ms))
+					s.until(last)
+					s.r.Person(pcm[:320], 16000, time.Now().Add(-20*ms)) // all that a gateway knows
+					pcm = pcm[320:]
+				}
+				got := s.close(5 * time.Second)
+				wantStretches(t, "the person", got.left, 60*ms, c.want...)
+				from, to := stretches(got.left)[0]+100*ms, stretches(got.left)[1]-100*ms
+				wantTone(t, "left", got.left, from, to, 440) // in one piece: a hole or a jump would spoil it
+			})
+		})
+	}
+}
+
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		s.say(tone(440, 200*ms, 16000), 16000, 0)
+		s.say(tone(440, 200*ms, 16000), 16000, 400*ms)
+		s.say(tone(440, 200*ms, 48000), 48000, 3*time.Second) // another microphone
+		s.answer(tone(440, 200*ms, 24000), 5*time.Second, 100*ms)
+		s.answer(tone(440, 200*ms, 24000), 5400*ms, 100*ms)
+		got := s.close(6 * time.Second)
+		wantStretches(t, "the person", got.left, 5*ms, 0, 200*ms, 400*ms, 600*ms, 3000*ms, 3200*ms)
+		wantStretches(t, "the model", got.right, 5*ms, 5000*ms, 5200*ms, 5400*ms, 5600*ms)
+	})
+}
+
+func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		s.answer(tone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame goes out at 1.78 s
+		s.r.Cut(s.began.Add(1800 * ms))
+		s.answer(tone(440, 500*ms, 24000), 2200*ms, 200*ms)
+		s.r.Cut(s.began.Add(2600 * ms))
+		s.answer(tone(440, 500*ms, 24000), 6000*ms, 200*ms)
+		got := s.close(6300 * ms) // before the end was heard
+		wantStretches(t, "the model", got.right, 6*ms, 1000*ms, 1800*ms, 2200*ms, 2600*ms, 6000*ms, 6300*ms)
+	})
+}
+
+// TestDrift lets the person's clock go wrong by as much in six minutes as one of 200 ppm does in an hour.
+func TestDrift(t *testing.T) {
+	for name, ppm := range map[string]int{"exact": 0, "fast": 2000, "slow": -2000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const length, rate = 6 * time.Minute, 16000
+				s := newStudio(t)
+				word, pause := tone(440, 200*ms, rate), make([]int16, rate/50)
+				voice := tone(880, 200*ms, 24000)
+				// The person's microphone runs at its own speed; a word at each fifth second of its own clock.
+				at := time.Duration(0) // by the person's clock
+				wall := func(d time.Duration) time.Duration { return d - d/1000*time.Duration(ppm)/1000 }
+				for wall(at) < length-time.Second {
+					chunk := pause
+					if n := at % (5 * time.Second); n < 200*ms {
+						chunk = word[int(n/ms)*rate/1000:][:rate/50]
+					}
+					at += 20 * ms
+					s.until(wall(at))
+					s.r.Person(chunk, rate, time.Now().Add(-20*ms))
+					if n := at % (5 * time.Second); n >= 1000*ms && n < 1200*ms { // the model, by the wall clock
+						s.r.Model(voice[(n-1000*ms)*24/ms:][:480], s.began.Add(wall(at/(5*time.Second)*(5*time.Second))+n))
+					}
+				}
+				got := s.close(length)
+				if d := time.Duration(len(got.left)) * time.Second / 24000; d != length {
+					t.Errorf("it is %v long", d)
+				}
+				left, right := stretches(got.left), stretches(got.right)
+				if len(left) != len(right) || len(left) < 2*int(length/(5*time.Second)-1) {
+					t.Fatalf("%d and %d words", len(left)/2, len(right)/2)
+				}
+				worst := time.Duration(0)
+				for i := 0; i < len(left); i += 2 {
+					worst = max(worst, (left[i] - wall(time.Duration(i/2)*5*time.Second)).Abs(),
+						(right[i] - left[i] - time.Second).Abs())
+				}
+				t.Logf("worst place: %v", worst)
+				if limit := 20*ms + time.Duration(min(1, max(ppm, -ppm)))*40*ms; worst > limit {
+					t.Errorf("a word is %v from its place", worst)
+				}
+			})
+		})
+	}
+}
+
+func TestACrashLeavesAFileThatPlays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		s.say(tone(440, 5*time.Second, 16000), 16000, 0)
+		synctest.Wait()
+		got := readOgg(t, s.f.bytes())
+		if d := time.Duration(len(got.left)) * time.Second / 24000; got.ended || d < 3*time.Second {
+			t.Errorf("after 5 s %v are in the file", d)
+		}
+		wantTone(t, "left", got.left, 100*ms, 2500*ms, 440)
+		s.close(5 * time.Second)
+	})
+}
+
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &file{room: 10_000}
+		r, err := record.New(f, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			r.Person(tone(440, 20*ms, 16000), 16000, time.Now())
+			time.Sleep(20 * ms)
+		}
+		if err := r.Close(); !errors.Is(err, errFull) {
+			t.Errorf("Close returned %v", err)
+		}
+		if err := r.Close(); !errors.Is(err, errFull) {
+			t.Errorf("Close returned %v the second time", err)
+		}
+		if !f.closed {
+			t.Error("the file is open")
+		}
+		r.Person(make([]int16, 320), 16000, time.Now()) // too late, and no harm
+		readOgg(t, f.bytes())
+		full := &file{room: 1}
+		if _, err := record.New(full, time.Now()); !errors.Is(err, errFull) || !full.closed {
+			t.Errorf("New returned %v; closed: %v", err, full.closed)
+		}
+	})
+}
+
+func TestASlowDiskHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := make(chan struct{}, 2)
+		disk <- struct{}{} // for the headers
+		disk <- struct{}{}
+		f := &file{stuck: disk}
+		r, err := record.New(f, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		for range 1000 {
+			r.Model(make([]int16, 480), time.Now())
+		}
+		close(disk) // it moves again
+		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "dropped") {
+			t.Errorf("Close returned %v", err)
+		}
+	})
+}
+
+// Who ends a recording, as a conversation's loop does, does not wait for a disk that hangs, and the file ends there.
+func TestAStuckDiskDoesNotHoldUpTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := make(chan struct{}, 2)
+		disk <- struct{}{} // for the headers
+		disk <- struct{}{}
+		f := &file{stuck: disk}
+		r, err := record.New(f, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		began := time.Now()
+		r.Stop()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(time.Minute)
+		r.Person(make([]int16, 16000), 16000, time.Now()) // too late
+		close(disk)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Duration(len(readOgg(t, f.bytes()).left)) * time.Second / 24000; d != 3*time.Second {
+			t.Errorf("it is %v long", d)
+		}
+	})
+}
+
+// A client may name another rate with each message. Each has a filter of its own; it must not cost a core.
+func TestRatesThatFlap(t *testing.T) {
+	r, err := record.New(&file{}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	const n = 200
+	for i := range n {
+		r.Person(make([]int16, 1), 47999-i%9*2, time.Now()) // one sample in a message of 100 bytes
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 200*time.Millisecond {
+		t.Errorf("%d messages of one sample took %v of a core", n, took)
+	}
+}
+
+// TestAnythingGoes gives it what nobody should.
+func TestAnythingGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		for _, at := range []time.Duration{-time.Hour, -10 * ms, 0, 24 * time.Hour, 400 * 24 * time.Hour, time.Second} {
+			for _, n := range []int{0, 1, 320, 4801, 48000} {
+				s.r.Model(tone(440, time.Second, 48000)[:n], s.began.Add(at))
+				for _, rate := range []int{0, 7999, 8000, 44101, 48000, 48001} {
+					s.r.Person(tone(440, time.Second, 48000)[:n], rate, s.began.Add(at))
+				}
+				s.r.Cut(s.began.Add(at))
+				time.Sleep(100 * ms)
+			}
+		}
+		if d := time.Duration(len(s.close(4*time.Second).left)) * time.Second / 24000; d > 30*time.Second {
+			t.Errorf("it is %v long", d)
+		}
+	})
+}
+
+func TestCreate(t *testing.T) {
+	dir := t.TempDir()
+	began := time.Now().In(time.FixedZone("CET", 3600))
+	r, err := record.Create(dir, "A1B2", began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 19 { // within the same second
+		r, err := record.Create(dir, "A1B2", began)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	if _, err := record.Create(dir, "A1B2", began); !errors.Is(err, os.ErrExist) {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, more := range []string{"", "-2", "-20"} {
+		path := filepath.Join(dir, began.UTC().Format("2006-01-02T15-04-05Z")+"-A1B2"+more+".ogg")
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Fatalf("%v, %v", info, err)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readOgg(t, b)
+	}
+	for _, id := range []string{"", "..", "../x", "a/b", "x.y", strings.Repeat("x", 200)} {
+		if _, err := record.Create(dir, id, began); err == nil {
+			t.Errorf("%q became a file", id)
+		}
+	}
+	if _, err := record.Create(filepath.Join(dir, "none"), "A", began); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a folder that is not there: %v", err)
+	}
+}

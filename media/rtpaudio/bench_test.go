@@ -1,0 +1,109 @@
+package rtpaudio_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media/mediatest"
+	"voxgate/media/opus"
+	"voxgate/media/playout"
+	"voxgate/media/rtpaudio"
+)
+
+// endless is a source of n packets, in order.
+type endless struct {
+	raw  [][]byte
+	i    int
+	n    int
+	lost int // every so many; 0: none
+}
+
+func (s *endless) SetReadDeadline(time.Time) error { return nil }
+
+func (s *endless) Read(b []byte) (int, error) {
+	if s.lost > 0 && s.i%s.lost == s.lost-1 {
+		s.i++
+	}
+	if s.i >= s.n {
+		return 0, io.EOF
+	}
+	n := copy(b, s.raw[s.i%len(s.raw)])
+	binary.BigEndian.PutUint16(b[2:], uint16(s.i))
+	binary.BigEndian.PutUint32(b[4:], uint32(s.i)*960)
+	s.i++
+	return n, nil
+}
+
+type discard struct{}
+
+func (discard) Rate() int                    { return 16000 }
+func (discard) WritePCM([]int16) error       { return nil }
+func (discard) WriteRTP(p *rtp.Packet) error { return nil }
+
+// BenchmarkReceiver takes one packet from Read to WritePCM: plain, with a copy of the one before, and with every tenth lost,
+// which is then found in that copy.
+func BenchmarkReceiver(b *testing.B) {
+	packets := mediatest.Hybrid.Encode(b, mediatest.Speech(4*time.Second, 48000))
+	for _, c := range []struct {
+		name   string
+		red    bool
+		lost   int // every so many
+		choice opus.DecoderChoice
+	}{
+		{"libopus", false, 0, opus.LibOpus},
+		{"pion", false, 0, opus.Pion},
+		{"libopus RED", true, 0, opus.LibOpus},
+		{"libopus RED lost", true, 10, opus.LibOpus},
+		{"libopus lost", false, 10, opus.LibOpus},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var raw [][]byte
+			for i, a := range stream(packets, 0, 0) {
+				if c.red {
+					a.pkt.PayloadType, a.pkt.Payload = typeRED, redPayload(packets, i, 1)
+				}
+				p, err := a.pkt.Marshal()
+				if err != nil {
+					b.Fatal(err)
+				}
+				raw = append(raw, p)
+			}
+			o := rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}, Decoder: c.choice, NACK: func(uint32, []uint16) {}}
+			src := &endless{raw: raw, n: b.N, lost: c.lost}
+			b.ReportAllocs()
+			if err := rtpaudio.NewReceiver(discard{}, o).Run(context.Background(), src); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkPlayout takes one frame from WritePCM to WriteRTP, without the ticker's wait.
+func BenchmarkPlayout(b *testing.B) {
+	ticker := playout.NewTicker()
+	defer ticker.Close()
+	p := playout.NewPacer(ticker, outRate)
+	defer p.Close()
+	out, err := rtpaudio.NewSender(discard{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p.Attach(eager{out})
+	pcm := mediatest.Speech(4*time.Second, outRate)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := p.WritePCM(pcm[i%200*480:][:480]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// eager is a Sender that takes frames at any time.
+type eager struct{ *rtpaudio.Sender }
+
+func (eager) Lead() time.Duration { return 1 << 60 }

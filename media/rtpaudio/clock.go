@@ -1,0 +1,256 @@
+package rtpaudio
+
+import (
+	"fmt"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/opus"
+)
+
+const (
+	// jitterSlack is how late a packet may be, at least, before silence takes its place: 20 ms more than the longest loss that
+	// is concealed, since silence written before would stand in its place. The sink has no clock but what is written, so
+	// lateness costs it nothing, while silence within a word does.
+	jitterSlack = maxConcealed + 20*time.Millisecond
+	// maxSlack bounds the slack where packets come later still. All of it is waited for at the end of each turn of a sender
+	// that stops sending in silence.
+	maxSlack = 240 * time.Millisecond
+	// endOfTurn is how much of a pause always reaches the sink in real time, even if it is ahead of the clock: the end of a
+	// turn is found by the silence after it, and waiting for that would hold up every answer.
+	endOfTurn = time.Second
+	// aheadWait is how long after the last packet that silence begins if the sink is ahead: longer than jitterSlack, or
+	// every late packet would put it further ahead.
+	aheadWait = 200 * time.Millisecond
+	// quiet is the RMS below which decoded sound is taken for a pause in any room: -54 dBov, 28 dB below speech.
+	quiet = 64
+	// leastFloor is the RMS that zero input is taken for: -70 dBov.
+	leastFloor = 10
+	// overRoom is how many times the level of the room's noise a pause may have, 6 dB: frames of steady noise reach 3 dB over
+	// the quietest of them.
+	overRoom = 2
+	// leastLoud is how much sound in a row ends a pause. Less is a click, which is not left out, but is no word either.
+	leastLoud = 2 * media.FrameDuration
+	// leastPause is how long a pause must have lasted before more is made of it: longer than the closure of a "p".
+	leastPause = 200 * time.Millisecond
+	// leastEdit is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as
+	// much in two minutes.
+	leastEdit = 10 * time.Millisecond
+	// spliceTime is over how long two pieces of a pause are crossfaded where something between them is left out or repeated.
+	spliceTime = 2500 * time.Microsecond
+)
+
+// clock writes sound to the sink, in step with the wall clock: silence where there is no sound in time, and pauses that are
+// longer or shorter than they were where the sink is off. Sound is never changed, only its pauses.
+type clock struct {
+	*Receiver
+	rate    int
+	meter   delayMeter
+	pcm     []int16 // what was decoded
+	most    int     // samples of a packet: pcm has room for more
+	silence []int16 // 20 ms of zeros
+	fade    []int16 // 20 ms that begin with a fade-out
+	tail    []int16 // the last 5 ms that were written
+	silent  bool    // the last that was written was inserted silence
+
+	started bool          // sound has been written: the clock runs
+	ts      uint32        // the RTP timestamp after the last sound
+	due     time.Time     // when what was written ends on the wall clock
+	filled  time.Duration // silence the clock has written since the last packet with sound
+	pause   time.Duration // how long the sink has had silence
+	loud    time.Duration // how long it has had sound, in a row
+	resume  time.Time     // when silence is written, within endOfTurn, even if the sink is ahead
+	floor   noiseFloor
+}
+
+func newClock(r *Receiver) clock {
+	rate := r.sink.Rate()
+	most, frame := media.Samples(opus.MaxPacketDuration, rate), media.Samples(media.FrameDuration, rate)
+	return clock{
+		Receiver: r,
+		rate:     rate,
+		most:     most,
+		pcm:      make([]int16, most+frame),
+		silence:  make([]int16, frame),
+		fade:     make([]int16, frame),
+		tail:     make([]int16, 0, media.Samples(media.FadeDuration, rate)),
+	}
+}
+
+// slack is how late a packet may be: as late as usual, and as much more as it takes to see what was lost before it.
+func (c *clock) slack() time.Duration {
+	return max(jitterSlack, min(c.meter.late+maxConcealed, maxSlack))
+}
+
+// silenceAt returns when silence takes the place of a packet that has not come; zero for never. A packet is due when what
+// was written ends, or when the sender has it, if its clock is slower than ours: what is behind is made good in a pause.
+func (c *clock) silenceAt() time.Time {
+	if !c.started {
+		return time.Time{}
+	}
+	due := c.due
+	if t := c.meter.ideal(c.ts); t.After(due) {
+		due = t
+	}
+	due = due.Add(c.slack())
+	if c.pause < endOfTurn && c.resume.Before(due) {
+		return c.resume
+	}
+	return due
+}
+
+// tickSilence writes silence in the place of a packet that has not come.
+func (c *clock) tickSilence() error {
+	c.filled += media.FrameDuration
+	c.pause += media.FrameDuration
+	c.resume = c.resume.Add(media.FrameDuration)
+	return c.writeSilence(media.FrameDuration)
+}
+
+// pace writes n samples of pcm, the sound before ts. Where that is part of a pause, some of it is left out if the sink is
+// ahead of the wall clock, and some repeated if it is behind.
+func (c *clock) pace(n int, now time.Time) error {
+	d := media.Duration(n, c.rate)
+	if !c.started {
+		c.started, c.due = true, now
+	}
+	c.filled = 0
+	ahead, behind := c.due.Sub(now), c.meter.ideal(c.ts).Sub(c.due.Add(d))
+	switch {
+	case !c.inPause(c.pcm[:n], d):
+		c.resume = now.Add(d + max(aheadWait, c.slack()))
+		return c.writeSound(c.pcm[:n])
+	case c.pause > endOfTurn && ahead >= leastEdit:
+		cut := n - leaveOut(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
+		c.n.skipped.Add(uint64(media.Duration(cut, c.rate)))
+		n -= cut
+	case c.pause > leastPause && behind >= leastEdit:
+		more := repeat(c.pcm, n, media.Samples(min(behind, media.FrameDuration), c.rate), media.Samples(spliceTime, c.rate))
+		c.n.stretched.Add(uint64(media.Duration(more, c.rate)))
+		n += more
+	}
+	if t := now.Add(d + c.slack()); t.After(c.resume) {
+		c.resume = t
+	}
+	return c.writeSound(c.pcm[:n])
+}
+
+// inPause tells whether decoded sound is part of a pause, and counts how long that is. The loudest 20 ms of it decide, since
+// a word may begin in a long packet.
+func (c *clock) inPause(pcm []int16, d time.Duration) bool {
+	level := 0.0
+	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {
+		level = max(level, media.RMS(rest[:min(len(rest), len(c.silence))]))
+	}
+	room := c.floor.follow(level, c.loud > 0)
+	if level < max(quiet, overRoom*room) {
+		c.loud = 0
+		c.pause += d
+		return true
+	}
+	if c.loud += d; c.loud >= leastLoud {
+		c.pause = 0
+	}
+	return false
+}
+
+// leaveOut takes n samples out of pcm, or as many as it can, and returns how many are left. Its ends stay.
+func leaveOut(pcm []int16, n, splice int) int {
+	n = min(n, len(pcm)-splice)
+	if n < 1 {
+		return len(pcm)
+	}
+	left := len(pcm) - n
+	crossfade(pcm[left-splice:left], pcm[len(pcm)-splice:])
+	return left
+}
+
+// repeat says n samples at the end of pcm[:size] twice, or none if it is too short for that, and returns how many. pcm must
+// have room for them.
+func repeat(pcm []int16, size, n, splice int) int {
+	n = min(n, size-splice, len(pcm)-size)
+	if n < splice {
+		return 0
+	}
+	copy(pcm[size:], pcm[size-n:size])
+	crossfade(pcm[size-splice:size], pcm[size-n-splice:size-n])
+	return n
+}
+
+// crossfade fades from what is in a, more than one sample, to b. They may overlap.
+func crossfade(a, b []int16) {
+	last := len(a) - 1
+	for i := range a {
+		a[i] = int16((int(a[i])*(last-i) + int(b[i])*i) / last)
+	}
+}
+
+// writeSound writes pcm, and fades it in if it would begin with a step after silence.
+func (c *clock) writeSound(pcm []int16) error {
+	if len(pcm) == 0 {
+		return nil
+	}
+	if c.silent && (pcm[0] > quiet || pcm[0] < -quiet) {
+		n := min(len(pcm), media.Samples(spliceTime, c.rate))
+		for i := range n {
+			pcm[i] = int16(int(pcm[i]) * i / n)
+		}
+	}
+	c.silent = false
+	c.tail = append(c.tail[:0], pcm[max(0, len(pcm)-cap(c.tail)):]...)
+	return c.write(pcm)
+}
+
+// writeSilence writes d of silence. Sound does not end in a click: its last 5 ms are played backwards, as that goes on
+// without a step, and fade out. The decoder is not asked to make something up, since what comes late is still to be written,
+// and would be decoded worse after that.
+func (c *clock) writeSilence(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	c.n.silence.Add(uint64(d))
+	n := media.Samples(d, c.rate)
+	if !c.silent {
+		c.silent = true
+		clear(c.fade)
+		media.FadeOut(c.fade, c.tail)
+		first := min(n, len(c.fade))
+		if err := c.write(c.fade[:first]); err != nil {
+			return err
+		}
+		n -= first
+	}
+	for ; n > 0; n -= len(c.silence) {
+		if err := c.write(c.silence[:min(n, len(c.silence))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *clock) write(pcm []int16) error {
+	c.due = c.due.Add(media.Duration(len(pcm), c.rate))
+	if err := c.sink.WritePCM(pcm); err != nil {
+		return fmt.Errorf("write PCM: %w", err)
+	}
+	return nil
+}
+
+// noiseFloor is the level of the noise in a room.
+type noiseFloor float64
+
+// follow takes the level of the next 20 ms and returns that of the noise: down at once, up by two thirds in a second. It
+// goes up during speech as well, more slowly; the gaps of real speech bring it down again.
+func (f *noiseFloor) follow(level float64, speech bool) float64 {
+	floor := max(float64(*f), leastFloor)
+	switch {
+	case level < floor:
+		floor = max(level, leastFloor)
+	case speech:
+		floor *= 1.005
+	default:
+		floor = min(floor*1.01, max(level, leastFloor))
+	}
+	*f = noiseFloor(floor)
+	return floor
+}

@@ -1,0 +1,117 @@
+package rtpaudio_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"go.uber.org/goleak"
+
+	"voxgate/media/opus"
+	"voxgate/media/rtpaudio"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ms      = time.Millisecond
+	outRate = 24000
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// arrival is a datagram and when it comes.
+type arrival struct {
+	at  time.Duration
+	pkt rtp.Packet
+	raw []byte // instead of pkt
+}
+
+// stream returns an arrival every 20 ms.
+func stream(packets [][]byte, seq uint16, ts uint32) []arrival {
+	var out []arrival
+	for i, p := range packets {
+		out = append(out, arrival{at: time.Duration(i) * 20 * ms, pkt: rtp.Packet{
+			Header:  rtp.Header{Version: 2, PayloadType: 111, SequenceNumber: seq + uint16(i), Timestamp: ts + uint32(i)*960, SSRC: 7},
+			Payload: p,
+		}})
+	}
+	return out
+}
+
+// recorder is a sink that remembers what it got, and when.
+type recorder struct {
+	rate  int
+	start time.Time
+	fail  error
+
+	mu     sync.Mutex
+	pcm    []int16
+	writes []write
+}
+
+type write struct {
+	at time.Duration
+	n  int
+}
+
+func (r *recorder) Rate() int { return r.rate }
+
+func (r *recorder) WritePCM(pcm []int16) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pcm = append(r.pcm, pcm...)
+	r.writes = append(r.writes, write{time.Since(r.start), len(pcm)})
+	return r.fail
+}
+
+// before returns how much had been written until at.
+func (r *recorder) before(at time.Duration) time.Duration {
+	n := 0
+	for _, w := range r.writes {
+		if w.at <= at {
+			n += w.n
+		}
+	}
+	return time.Duration(n) * time.Second / time.Duration(r.rate)
+}
+
+// receive plays the arrivals to a receiver, lets total pass, and returns what it wrote. It must run in a bubble.
+func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.DecoderChoice) (*recorder, rtpaudio.ReceiverStats) {
+	t.Helper()
+	sink := &recorder{rate: 16000, start: time.Now()}
+	rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}, Decoder: choice})
+	near, far := net.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- rx.Run(context.Background(), near) }()
+	slices.SortStableFunc(arrivals, func(a, b arrival) int { return int(a.at - b.at) })
+	for _, a := range arrivals {
+		time.Sleep(time.Until(sink.start.Add(a.at)))
+		raw := a.raw
+		if raw == nil {
+			var err error
+			if raw, err = a.pkt.Marshal(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := far.Write(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Until(sink.start.Add(total)))
+	far.Close()
+	if err := <-done; err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	near.Close()
+	return sink, rx.Stats()
+}

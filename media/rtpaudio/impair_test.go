@@ -1,0 +1,351 @@
+package rtpaudio_test
+
+import (
+	"container/heap"
+	"context"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+)
+
+const (
+	typeOpus, typeRED = 111, 63
+	// oneWay is the delay of an idle path.
+	oneWay = 30 * ms
+)
+
+// sender says how a stream is protected.
+type sender struct {
+	name   string
+	copies int  // RED: earlier packets in each
+	nack   bool // it answers requests
+}
+
+var (
+	plain   = sender{name: "FEC"}
+	red1    = sender{name: "RED 1", copies: 1}
+	nack    = sender{name: "NACK", nack: true}
+	redNACK = sender{name: "RED+NACK", copies: 1, nack: true}
+	repairs = []sender{plain, red1, nack, redNACK}
+)
+
+// path says what happens to a packet, and to a request, that is sent at a time: it returns how much later it comes; nothing
+// for never, more than once for duplicates.
+type path struct {
+	send func(at time.Duration) []time.Duration
+}
+
+// over returns a function that makes a path anew, with chances of its own that are the same each time.
+func over(make func(rng *rand.Rand) func(at time.Duration) []time.Duration) func() path {
+	return func() path { return path{make(rand.New(rand.NewPCG(1, 1)))} }
+}
+
+func idle(time.Duration) []time.Duration { return []time.Duration{oneWay} }
+
+func randomLoss(share float64) func() path {
+	return over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		return func(at time.Duration) []time.Duration {
+			if rng.Float64() < share {
+				return nil
+			}
+			return idle(at)
+		}
+	})
+}
+
+// bursts is Gilbert's model: losses come in runs of mean packets, and are share of all.
+func bursts(share, mean float64) func() path {
+	return over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		bad := false
+		return func(at time.Duration) []time.Duration {
+			if bad {
+				bad = rng.Float64() >= 1/mean
+			} else {
+				bad = rng.Float64() < share/(1-share)/mean
+			}
+			if bad {
+				return nil
+			}
+			return idle(at)
+		}
+	})
+}
+
+// jitter delays each packet by up to most, in order.
+func jitter(most time.Duration) func() path {
+	return over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		var last time.Duration
+		return func(at time.Duration) []time.Duration {
+			last = max(last, at+oneWay+time.Duration(rng.Int64N(int64(most))))
+			return []time.Duration{last - at}
+		}
+	})
+}
+
+var (
+	clean = over(func(*rand.Rand) func(time.Duration) []time.Duration { return idle })
+	// reordering has every fourth packet overtaken by one or two.
+	reordering = over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		return func(at time.Duration) []time.Duration {
+			if rng.IntN(4) == 0 {
+				return []time.Duration{oneWay + time.Duration(20+rng.IntN(30))*ms}
+			}
+			return idle(at)
+		}
+	})
+	// shuffling is jitter that does not keep the order.
+	shuffling = over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		return func(time.Duration) []time.Duration { return []time.Duration{oneWay + time.Duration(rng.IntN(100))*ms} }
+	})
+	duplication = over(func(rng *rand.Rand) func(time.Duration) []time.Duration {
+		return func(at time.Duration) []time.Duration {
+			if rng.IntN(20) == 0 {
+				return []time.Duration{oneWay, oneWay + time.Duration(rng.IntN(50))*ms}
+			}
+			return idle(at)
+		}
+	})
+	// blackout loses what is sent in two seconds, stall holds it up.
+	blackout = over(func(*rand.Rand) func(time.Duration) []time.Duration {
+		return func(at time.Duration) []time.Duration {
+			if at >= blackoutBegin && at < blackoutEnd {
+				return nil
+			}
+			return idle(at)
+		}
+	})
+	stall = over(func(*rand.Rand) func(time.Duration) []time.Duration {
+		return func(at time.Duration) []time.Duration {
+			if at >= blackoutBegin && at < blackoutEnd {
+				return []time.Duration{blackoutEnd + oneWay - at}
+			}
+			return idle(at)
+		}
+	})
+)
+
+const blackoutBegin, blackoutEnd = 8 * time.Second, 10 * time.Second
+
+// datagram is on its way.
+type datagram struct {
+	at  time.Time
+	raw []byte
+	n   int // to keep the order of those that come at once
+}
+
+type inFlight []datagram
+
+func (f inFlight) Len() int { return len(f) }
+func (f inFlight) Less(i, j int) bool {
+	return f[i].at.Before(f[j].at) || f[i].at.Equal(f[j].at) && f[i].n < f[j].n
+}
+func (f inFlight) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *inFlight) Push(x any)   { *f = append(*f, x.(datagram)) }
+func (f *inFlight) Pop() any {
+	last := (*f)[len(*f)-1]
+	*f = (*f)[:len(*f)-1]
+	return last
+}
+
+// network is a source of packets that have come over a path, in a bubble: reading takes as long as it takes them to come.
+type network struct {
+	inFlight
+	sender   sender
+	path     path
+	start    time.Time
+	end      time.Time
+	sent     map[uint16][]byte
+	requests int
+	deadline time.Time
+}
+
+func (n *network) SetReadDeadline(t time.Time) error { n.deadline = t; return nil }
+
+func (n *network) Read(b []byte) (int, error) {
+	next := n.end
+	if len(n.inFlight) > 0 && n.inFlight[0].at.Before(n.end) {
+		next = n.inFlight[0].at
+	}
+	if !n.deadline.IsZero() && n.deadline.Before(next) {
+		time.Sleep(time.Until(n.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(next))
+	if next.Equal(n.end) {
+		return 0, io.EOF
+	}
+	return copy(b, heap.Pop(&n.inFlight).(datagram).raw), nil
+}
+
+// send puts a packet on its way at a time.
+func (n *network) send(raw []byte, at time.Time) {
+	for _, d := range n.path.send(at.Sub(n.start)) {
+		heap.Push(&n.inFlight, datagram{at: at.Add(d), raw: raw, n: len(n.sent) + n.requests})
+	}
+}
+
+// again is asked for packets.
+func (n *network) again(_ uint32, missing []uint16) {
+	if len(n.path.send(time.Since(n.start))) == 0 {
+		return // the request is lost
+	}
+	for _, seq := range missing {
+		n.requests++
+		if raw := n.sent[seq]; raw != nil {
+			n.send(raw, time.Now().Add(oneWay))
+		}
+	}
+}
+
+// redPayload is the payload of packet i with copies of those before.
+func redPayload(packets [][]byte, i, copies int) []byte {
+	var out []byte
+	for c := min(i, copies); c > 0; c-- {
+		size := len(packets[i-c])
+		out = append(out, 0x80|typeOpus, byte(c*960>>6), byte(c*960<<2|size>>8), byte(size))
+	}
+	out = append(out, typeOpus)
+	for c := min(i, copies); c >= 0; c-- {
+		out = append(out, packets[i-c]...)
+	}
+	return out
+}
+
+// transmit sends packets, one every 20 ms, and returns what came out at the other end.
+func transmit(t *testing.T, packets [][]byte, s sender, p path) (*recorder, rtpaudio.ReceiverStats, *network) {
+	t.Helper()
+	var (
+		sink  *recorder
+		stats rtpaudio.ReceiverStats
+		net   *network
+	)
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		net = &network{sender: s, path: p, start: now, sent: map[uint16][]byte{}}
+		net.end = now.Add(time.Duration(len(packets))*20*ms + 500*ms)
+		sink = &recorder{rate: 16000, start: now}
+		for i, payload := range packets {
+			h := rtp.Header{Version: 2, PayloadType: typeOpus, SequenceNumber: 65000 + uint16(i), Timestamp: 1<<32 - 48000 + uint32(i)*960, SSRC: 7}
+			if s.copies > 0 {
+				h.PayloadType, payload = typeRED, redPayload(packets, i, s.copies)
+			}
+			raw, err := (&rtp.Packet{Header: h, Payload: payload}).Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			net.sent[h.SequenceNumber] = raw
+			net.send(raw, now.Add(time.Duration(i)*20*ms))
+		}
+		o := rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}}
+		if s.nack {
+			o.NACK, o.RTT = net.again, func() time.Duration { return 2 * oneWay }
+		}
+		rx := rtpaudio.NewReceiver(sink, o)
+		if err := rx.Run(context.Background(), net); err != nil {
+			t.Error(err)
+		}
+		stats = rx.Stats()
+	})
+	return sink, stats, net
+}
+
+// block is what became of 20 ms of sound.
+type block struct {
+	sent    time.Duration // when its packet was
+	voiced  bool
+	present bool
+	delay   time.Duration // from sent until it was written
+	shift   time.Duration // by how much more sound lay before it in the sink than before it was sent
+}
+
+// loudBlock is the RMS of a block that is voiced: 15 dB below the level of speech, and 16 dB above the noise of the room.
+const loudBlock = 280
+
+// judge looks for each block of want, 20 ms at 16 kHz, in what a sink has got. It is present if it correlates by 0.8 with
+// what stands where it belongs after the block before, or by 0.95 with what stands elsewhere, and is as loud within 6 dB.
+// What a decoder makes up seldom is.
+func judge(want []int16, sink *recorder) []block {
+	var (
+		blocks  []block
+		shift   int // of the last block that was found
+		written []time.Duration
+	)
+	for _, w := range sink.writes {
+		for range w.n {
+			written = append(written, w.at)
+		}
+	}
+	for i := 0; i+320 <= len(want); i += 320 {
+		w := want[i : i+320]
+		b := block{sent: time.Duration(i/320) * 20 * ms, voiced: media.RMS(w) >= loudBlock}
+		if b.voiced {
+			at, ok := find(w, sink.pcm, i+shift, 20, 0.8)
+			if !ok {
+				at, ok = find(w, sink.pcm, i+shift, 2100*16, 0.95)
+			}
+			if b.present = ok; ok {
+				shift = at - i
+				b.delay = written[at+319] - b.sent
+				b.shift = time.Duration(shift) * time.Second / 16000
+			}
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// find looks for w in pcm around at, where it correlates by least.
+func find(w, pcm []int16, at, around int, least float64) (int, bool) {
+	step := 1
+	if around > 100 {
+		step = 4
+	}
+	best, where := 0.0, 0
+	for i := max(0, at-around); i <= min(at+around, len(pcm)-len(w)); i += step {
+		if c := correlation(w, pcm[i:i+len(w)], step); c > best {
+			best, where = c, i
+		}
+	}
+	if step > 1 && best > 0.5 {
+		return find(w, pcm, where, 6, least)
+	}
+	if best < least {
+		return 0, false
+	}
+	level := media.RMS(pcm[where:where+len(w)]) / media.RMS(w)
+	return where, level > 0.5 && level < 2
+}
+
+func correlation(a, b []int16, step int) float64 {
+	var ab, aa, bb float64
+	for i := 0; i < len(a); i += step {
+		x, y := float64(a[i]), float64(b[i])
+		ab += x * y
+		aa += x * x
+		bb += y * y
+	}
+	return ab / math.Sqrt(aa*bb+1)
+}
+
+// share returns how much of the voiced blocks is present.
+func share(blocks []block) float64 {
+	voiced, present := 0, 0
+	for _, b := range blocks {
+		if b.voiced {
+			voiced++
+		}
+		if b.present {
+			present++
+		}
+	}
+	return float64(present) / float64(voiced)
+}

@@ -1,0 +1,357 @@
+package rtpaudio_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/media/opus"
+	"voxgate/media/playout"
+	"voxgate/media/rtpaudio"
+)
+
+// sent keeps the packets of a Sender.
+type sent struct{ packets []rtp.Packet }
+
+func (s *sent) WriteRTP(p *rtp.Packet) error {
+	s.packets = append(s.packets, *p.Clone())
+	return nil
+}
+
+// output returns a Sender, what it sends, and what says a piece of speech through it.
+func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
+	t.Helper()
+	s := &sent{}
+	out, err := rtpaudio.NewSender(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	voice := mediatest.Speech(4*time.Second, outRate)
+	at := time.Duration(0)
+	return out, s, func(d time.Duration) {
+		for end := at + d; at < end; at += media.FrameDuration {
+			i := int(at/media.FrameDuration) % 200
+			if err := out.WriteFrame(media.Frame{PCM: voice[i*480:][:480], PTS: at, Start: at == 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestREDLayout reads the packets as RFC 2198, section 3, draws them.
+func TestREDLayout(t *testing.T) {
+	out, s, say := output(t)
+	say(40 * time.Millisecond)
+	out.Negotiated(111, 63)
+	say(100 * time.Millisecond)
+	for i, p := range s.packets[:2] {
+		if p.PayloadType != 0 || len(p.Payload) == 0 {
+			t.Errorf("packet %d before the negotiation has type %d", i, p.PayloadType)
+		}
+	}
+	var primary [][]byte
+	for i, p := range s.packets[2:] {
+		if p.PayloadType != 63 {
+			t.Fatalf("packet %d has type %d", i, p.PayloadType)
+		}
+		b := p.Payload
+		type block struct{ offset, length int }
+		var copies []block
+		for b[0]&0x80 != 0 {
+			h := binary.BigEndian.Uint32(b)
+			if pt := h >> 24 & 0x7f; pt != 111 {
+				t.Fatalf("packet %d: a copy of type %d", i, pt)
+			}
+			copies = append(copies, block{int(h >> 10 & 0x3fff), int(h & 0x3ff)})
+			b = b[4:]
+		}
+		if b[0] != 111 {
+			t.Fatalf("packet %d: the primary block has type %d", i, b[0])
+		}
+		b = b[1:]
+		if want := min(i, 2); len(copies) != want {
+			t.Fatalf("packet %d has %d copies, want %d", i, len(copies), want)
+		}
+		for j, c := range copies {
+			back := len(copies) - j
+			if c.offset != 960*back {
+				t.Errorf("packet %d: copy %d is %d earlier", i, j, c.offset)
+			}
+			if !bytes.Equal(b[:c.length], primary[i-back]) {
+				t.Errorf("packet %d: copy %d is not what was sent", i, j)
+			}
+			b = b[c.length:]
+		}
+		primary = append(primary, b)
+	}
+}
+
+// Copies that the header cannot say, or that are older than that, are left out.
+func TestREDLeavesOutWhatIsOld(t *testing.T) {
+	s := &sent{}
+	out, err := rtpaudio.NewSender(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Negotiated(111, 63)
+	voice := mediatest.Speech(time.Second, outRate)
+	for i, at := range []time.Duration{0, 20, 360, 380, 1000} { // ms; 2^14 of 48 kHz are 341
+		f := media.Frame{PCM: voice[480*i:][:480], PTS: at * time.Millisecond}
+		if err := out.WriteFrame(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []int{0, 1, 1, 1, 0} {
+		n := 0
+		for b := s.packets[i].Payload; b[0]&0x80 != 0; b = b[4:] {
+			n++
+		}
+		if n != want {
+			t.Errorf("packet %d has %d copies, want %d", i, n, want)
+		}
+	}
+}
+
+// TestLossChangesTheEncoder follows the voice through a bad stretch of the path: FEC comes and goes, and nothing clicks.
+func TestLossChangesTheEncoder(t *testing.T) {
+	out, s, say := output(t)
+	robust := func() bool { // SILK and mediatest.Hybrid have the configurations below 16: RFC 6716, section 3.1
+		last := s.packets[len(s.packets)-1]
+		return last.Payload[0]>>3 < 16
+	}
+	say(time.Second)
+	if robust() {
+		t.Fatal("it begins robust")
+	}
+	out.Report(1, 20)
+	say(200 * time.Millisecond)
+	if robust() {
+		t.Error("one loss of 20 packets made it robust")
+	}
+	out.Report(1, 30)
+	say(time.Second)
+	if !robust() {
+		t.Error("4 % loss did not make it robust")
+	}
+	for range 2 {
+		out.Report(0, 50)
+	}
+	out.Report(1, 50) // 2 %: neither bad nor good
+	for range 2 {
+		out.Report(0, 50)
+	}
+	say(200 * time.Millisecond)
+	if !robust() {
+		t.Error("it went back too soon")
+	}
+	out.Report(0, 50)
+	say(time.Second)
+	if robust() {
+		t.Error("it did not go back")
+	}
+	dec, err := opus.NewDecoder(outRate, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heard []int16
+	pcm := make([]int16, outRate*120/1000)
+	for _, p := range s.packets {
+		n, err := dec.Decode(p.Payload, pcm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = append(heard, pcm[:n]...)
+	}
+	said := mediatest.Speech(4*time.Second, outRate)
+	if got, most := steepest(heard), 1.3*steepest(said); got > most {
+		t.Errorf("a step of %.0f, where speech has no more than %.0f", got, most)
+	}
+}
+
+// TestHurriedEncoder changes the encoder's effort every 200 ms: the voice goes on without a click and stays near the source.
+func TestHurriedEncoder(t *testing.T) {
+	said := mediatest.Speech(4*time.Second, outRate)
+	encode := func(hurried func(i int) bool) (heard []int16) {
+		s := &sent{}
+		out, err := rtpaudio.NewSender(s)
+		must(t, err)
+		dec, err := opus.NewDecoder(outRate, "")
+		must(t, err)
+		pcm := make([]int16, outRate*120/1000)
+		for i := range 200 {
+			must(t, out.WriteFrame(media.Frame{PCM: said[480*i:][:480], PTS: time.Duration(i) * media.FrameDuration, Hurried: hurried(i)}))
+			n, err := dec.Decode(s.packets[i].Payload, pcm)
+			must(t, err)
+			heard = append(heard, pcm[:n]...)
+		}
+		return heard
+	}
+	usual := encode(func(int) bool { return false })
+	hurried := encode(func(int) bool { return true })
+	if slices.Equal(usual, hurried) {
+		t.Error("hurried or not, the packets are the same")
+	}
+	mixed := encode(func(i int) bool { return i/10%2 == 1 })
+	if got, most := steepest(mixed), 1.1*max(steepest(usual), steepest(hurried)); got > most {
+		t.Errorf("a step of %.0f, where either effort has no more than %.0f", got, most)
+	}
+	delay := media.Samples(2500*time.Microsecond, outRate) // the encoder's look-ahead
+	worst := mediatest.SNR(said[:len(said)-delay], hurried[delay:])
+	if got := mediatest.SNR(said[:len(said)-delay], mixed[delay:]); got < worst-0.5 {
+		t.Errorf("%.1f dB with changes, %.1f dB hurried all the time", got, worst)
+	}
+}
+
+// steepest is the largest step from a sample to the next but one.
+func steepest(pcm []int16) float64 {
+	most := 0.0
+	for i := 2; i < len(pcm); i++ {
+		most = max(most, math.Abs(float64(pcm[i])-float64(pcm[i-2])))
+	}
+	return most
+}
+
+// TestRTPTimestamps checks that they follow the PTS wherever they wrap around.
+func TestRTPTimestamps(t *testing.T) {
+	w := &packets{start: time.Now()}
+	out, err := rtpaudio.NewSender(w)
+	must(t, err)
+	for _, hours := range []time.Duration{0, 24, 25, 54, 1000} {
+		for _, after := range []time.Duration{0, 20 * ms} {
+			must(t, out.WriteFrame(media.Frame{PCM: make([]int16, 480), PTS: hours*time.Hour + after}))
+			want := uint32(uint64(hours)*3600*48000) + uint32(after/ms*48)
+			if got := w.all[len(w.all)-1].ts - w.all[0].ts; got != want {
+				t.Errorf("after %d h and %v the timestamp has advanced by %d, want %d", hours, after, got, want)
+			}
+		}
+	}
+}
+
+// TestSender checks that what is sent is what was said.
+func TestSender(t *testing.T) {
+	w := &payloads{}
+	out, err := rtpaudio.NewSender(w)
+	must(t, err)
+	pcm := mediatest.Tone(time.Second, outRate, 700, 9000)
+	for i := range 50 {
+		must(t, out.WriteFrame(media.Frame{PCM: pcm[i*480:][:480], PTS: time.Duration(i) * 20 * ms, Start: i == 0}))
+	}
+	if err := out.WriteFrame(media.Frame{PCM: pcm[:100]}); err == nil {
+		t.Error("a short frame is taken")
+	}
+	got := mediatest.Decode(t, w.all, 16000, opus.Pion)[1600:]
+	if level := mediatest.ToneLevel(got, 16000, 700); level < 0.99 {
+		t.Errorf("the tone is %.3f of what was sent", level)
+	}
+	if rms := media.RMS(got); math.Abs(rms-9000/math.Sqrt2) > 300 {
+		t.Errorf("the level is %.0f", rms)
+	}
+}
+
+type payloads struct{ all [][]byte }
+
+func (w *payloads) WriteRTP(p *rtp.Packet) error {
+	w.all = append(w.all, slices.Clone(p.Payload))
+	return nil
+}
+
+// TestPlayoutPauses checks an hour of talk and pauses, through to the RTP timestamps.
+func TestPlayoutPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ticker := playout.NewTicker()
+		defer ticker.Close()
+		p := playout.NewPacer(ticker, outRate)
+		defer p.Close()
+		w := &packets{start: time.Now()}
+		out, err := rtpaudio.NewSender(w)
+		must(t, err)
+		p.Attach(out)
+		rng := rand.New(rand.NewPCG(1, 1))
+		spurts := 0
+		pcm := mediatest.Tone(5*time.Second, outRate, 440, 5000)
+		for time.Since(w.start) < time.Hour {
+			n := rng.IntN(len(pcm)-480) + 480
+			must(t, p.WritePCM(pcm[:n]))
+			pause := time.Duration(rng.IntN(int(30 * time.Second)))
+			if rng.IntN(4) == 0 {
+				pause = time.Duration(rng.IntN(int(20*ms))) + 100*ms
+			}
+			talk := time.Duration(n) * time.Second / outRate
+			time.Sleep(talk + pause + 60*ms)
+			spurts++
+		}
+		p.Close() // nothing writes to w any more
+		markers := 0
+		for i, q := range w.all {
+			since := time.Duration(int64(q.ts-w.all[0].ts) * int64(time.Second) / 48000)
+			if ahead := since - (q.at - w.all[0].at); ahead < -ms || ahead > 40*ms {
+				t.Fatalf("packet %d: the timestamp is %v ahead of the clock", i, ahead)
+			}
+			if q.marker {
+				markers++
+			} else if q.ts-w.all[i-1].ts != 960 {
+				t.Fatalf("packet %d: the timestamp advances by %d", i, q.ts-w.all[i-1].ts)
+			}
+			if i > 0 && q.seq-w.all[i-1].seq != 1 {
+				t.Fatalf("packet %d: sequence numbers %d, %d", i, w.all[i-1].seq, q.seq)
+			}
+		}
+		if st := p.Stats(); st.SilenceFrames < uint64(5*markers) {
+			t.Errorf("%d frames of silence for %d pauses", st.SilenceFrames, markers)
+		}
+		if spurts < 150 || markers < spurts*3/4 || markers > spurts {
+			t.Errorf("%d markers for %d talkspurts", markers, spurts)
+		}
+	})
+}
+
+// packets is an RTP writer that remembers.
+type packets struct {
+	start time.Time
+	all   []packet
+}
+
+type packet struct {
+	at     time.Duration
+	ts     uint32
+	seq    uint16
+	marker bool
+}
+
+func (w *packets) WriteRTP(p *rtp.Packet) error {
+	w.all = append(w.all, packet{time.Since(w.start), p.Timestamp, p.SequenceNumber, p.Marker})
+	return nil
+}
+
+func BenchmarkSender(b *testing.B) {
+	for name, c := range map[string]struct {
+		red     uint8
+		lost    int
+		hurried bool
+	}{"clean": {}, "hurried": {hurried: true}, "red": {red: 63}, "robust": {lost: 10}, "robust with red": {red: 63, lost: 10}} {
+		b.Run(name, func(b *testing.B) {
+			out, err := rtpaudio.NewSender(discard{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			out.Negotiated(111, c.red)
+			out.Report(c.lost, 100)
+			voice := mediatest.Speech(4*time.Second, outRate)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := out.WriteFrame(media.Frame{PCM: voice[i%200*480:][:480], PTS: time.Duration(i) * media.FrameDuration, Hurried: c.hurried}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

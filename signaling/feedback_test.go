@@ -1,0 +1,500 @@
+package signaling_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+)
+
+// probe is a WebRTC client that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no
+// interceptors, and no protection against packets that come twice.
+type probe struct {
+	t      *testing.T
+	c      *client
+	pc     *webrtc.PeerConnection
+	mic    *webrtc.TrackLocalStaticRTP
+	micID  uint32 // the microphone's SSRC
+	offer  string
+	answer string
+
+	mu      sync.Mutex
+	came    []arrived[rtp.Packet]
+	reports []arrived[rtcp.SenderReport]    // of the voice
+	blocks  []arrived[rtcp.ReceptionReport] // on the microphone
+	number  uint8                           // id of the header extension for transport-cc; 0: not negotiated
+}
+
+type arrived[T any] struct {
+	what T
+	at   time.Time
+}
+
+type probeOptions struct {
+	red      bool
+	feedback []webrtc.RTCPFeedback
+	numbers  bool // transport-cc's header extension
+}
+
+const transportCC = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01"
+
+func newProbe(t *testing.T, o probeOptions) *probe {
+	t.Helper()
+	p := &probe{t: t, c: connect(t, newGateway(t), `{}`)}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	codecs := &webrtc.MediaEngine{}
+	register := func(id webrtc.PayloadType, mime string, rate uint32, channels uint16, fmtp string, feedback []webrtc.RTCPFeedback) {
+		check(codecs.RegisterCodec(webrtc.RTPCodecParameters{PayloadType: id, RTPCodecCapability: webrtc.RTPCodecCapability{
+			MimeType: mime, ClockRate: rate, Channels: channels, SDPFmtpLine: fmtp, RTCPFeedback: feedback,
+		}}, webrtc.RTPCodecTypeAudio))
+	}
+	register(111, webrtc.MimeTypeOpus, 48000, 2, "minptime=10;useinbandfec=1", o.feedback)
+	if o.red {
+		register(63, "audio/red", 48000, 2, "111/111", o.feedback)
+	}
+	register(9, webrtc.MimeTypeG722, 8000, 0, "", nil)
+	register(0, webrtc.MimeTypePCMU, 8000, 0, "", nil)
+	if o.numbers {
+		check(codecs.RegisterHeaderExtension(webrtc.RTPHeaderExtensionCapability{URI: transportCC}, webrtc.RTPCodecTypeAudio))
+	}
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.DisableSRTPReplayProtection(true)
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
+		NewPeerConnection(webrtc.Configuration{})
+	check(err)
+	p.pc = pc
+	p.mic, err = webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
+	check(err)
+	sender, err := pc.AddTrack(p.mic)
+	check(err)
+	p.micID = uint32(sender.GetParameters().Encodings[0].SSRC)
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		pc.GracefulClose()
+		running.Wait()
+	})
+	running.Go(func() { p.read(sender.ReadRTCP) })
+	pc.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+		p.mu.Lock()
+		for _, e := range receiver.GetParameters().HeaderExtensions {
+			if e.URI == transportCC {
+				p.number = uint8(e.ID)
+			}
+		}
+		p.mu.Unlock()
+		running.Go(func() { p.read(receiver.ReadRTCP) })
+		for {
+			packet, _, err := track.ReadRTP()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.came = append(p.came, arrived[rtp.Packet]{*packet, time.Now()})
+			p.mu.Unlock()
+		}
+	})
+	gathered := webrtc.GatheringCompletePromise(pc)
+	offer, err := pc.CreateOffer(nil)
+	check(err)
+	check(pc.SetLocalDescription(offer))
+	<-gathered
+	p.offer = pc.LocalDescription().SDP
+	b, err := json.Marshal(map[string]string{"sdp": p.offer})
+	check(err)
+	p.c.send("WEBRTC_OFFER", string(b))
+	var answer struct{ SDP string }
+	check(json.Unmarshal(p.c.expect("WEBRTC_ANSWER").Payload, &answer))
+	p.answer = answer.SDP
+	check(pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}))
+	eventually(t, "connection", func() bool { return pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+	return p
+}
+
+// read keeps the reports that come.
+func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error)) {
+	for {
+		packets, _, err := from()
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		p.mu.Lock()
+		for _, packet := range packets {
+			var blocks []rtcp.ReceptionReport
+			switch packet := packet.(type) {
+			case *rtcp.SenderReport:
+				p.reports = append(p.reports, arrived[rtcp.SenderReport]{*packet, now})
+				blocks = packet.Reports
+			case *rtcp.ReceiverReport:
+				blocks = packet.Reports
+			}
+			for _, b := range blocks {
+				if b.SSRC == p.micID {
+					p.blocks = append(p.blocks, arrived[rtcp.ReceptionReport]{b, now})
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// ask types something and waits until the answer has been played.
+func (p *probe) ask(text string) {
+	p.t.Helper()
+	at := len(p.c.all())
+	p.c.send("SEND_MESSAGE", `{"parts":[{"text":"`+text+`"}]}`)
+	p.c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+}
+
+func (p *probe) packets() []arrived[rtp.Packet] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.came)
+}
+
+// rests waits until the voice has sent its last packet for now, and returns all packets.
+func (p *probe) rests() []arrived[rtp.Packet] {
+	p.t.Helper()
+	var all []arrived[rtp.Packet]
+	eventually(p.t, "voice, and then none", func() bool {
+		all = p.packets()
+		return len(all) > 0 && time.Since(all[len(all)-1].at) > 150*time.Millisecond
+	})
+	return all
+}
+
+func (p *probe) write(packets ...rtcp.Packet) {
+	p.t.Helper()
+	if err := p.pc.WriteRTCP(packets); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// What the peer asks for again it gets again, as it was and nothing else, if it has said that it would ask.
+func TestTheVoiceIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ red, nack bool }{
+		"Opus": {false, true}, "RED": {true, true}, "not negotiated": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := probeOptions{red: c.red, numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}}
+			if c.nack {
+				o.feedback = append(o.feedback, webrtc.RTCPFeedback{Type: "nack"})
+			}
+			p := newProbe(t, o)
+			carrier := uint8(111)
+			if c.red {
+				carrier = 63
+			}
+			if got := strings.Contains(p.answer, fmt.Sprintf("a=rtcp-fb:%d nack\r\n", carrier)); got != c.nack {
+				t.Errorf("NACK in the answer: %v\n%s", got, p.answer)
+			}
+			p.ask("again")
+			before := p.rests()
+			if len(before) < 20 {
+				t.Fatalf("%d packets", len(before))
+			}
+			first, second := before[len(before)-18].what, before[len(before)-9].what
+			if first.PayloadType != carrier {
+				t.Fatalf("the voice has type %d", first.PayloadType)
+			}
+			p.write(&rtcp.TransportLayerNack{
+				MediaSSRC: first.SSRC, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{first.SequenceNumber, second.SequenceNumber}),
+			})
+			if c.nack {
+				eventually(t, "answer to NACK", func() bool { return len(p.packets()) >= len(before)+2 })
+			}
+			time.Sleep(150 * time.Millisecond)
+			got := p.packets()[len(before):]
+			if !c.nack {
+				if len(got) > 0 {
+					t.Errorf("%d packets are sent again though NACK was not negotiated", len(got))
+				}
+				return
+			}
+			if len(got) != 2 {
+				t.Fatalf("%d packets for two that were asked for", len(got))
+			}
+			for i, want := range []rtp.Packet{first, second} {
+				a, b := must(want.Marshal()), must(got[i].what.Marshal())
+				if !bytes.Equal(a, b) {
+					t.Errorf("asked for packet %d again, and got packet %d:\n%x\n%x", want.SequenceNumber, got[i].what.SequenceNumber, a, b)
+				}
+			}
+		})
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// By the sender reports a player knows at which time of the wall clock a packet of the voice is to be heard, for what comes
+// after a pause as well: the RTP clock goes on in pauses.
+func TestSenderReportsAreTheVoicesClock(t *testing.T) {
+	t.Parallel()
+	p := newProbe(t, probeOptions{})
+	// The playout's ticks are up to a frame ahead of its timestamps, by another length in each talkspurt.
+	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
+	var off, offAfter time.Duration
+	for range 3 { // a busy machine may hold one packet up
+		p.ask("and")
+		before := len(p.rests())
+		time.Sleep(2 * time.Second)
+		p.mu.Lock()
+		reports := slices.Clone(p.reports)
+		p.mu.Unlock()
+		if len(reports) == 0 {
+			t.Fatal("no sender report came in two seconds")
+		}
+		p.ask("and")
+		all := p.rests()
+		if len(all) <= before {
+			t.Fatal("no voice after the pause")
+		}
+		report := reports[len(reports)-1]
+		if report.what.SSRC != all[0].what.SSRC || int(report.what.PacketCount) != before {
+			t.Errorf("a report of %d packets of %d, want %d of %d", report.what.PacketCount, report.what.SSRC, before, all[0].what.SSRC)
+		}
+		wall := wallClock(report.what.NTPTime)
+		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second {
+			t.Errorf("a report of %v came at %v", wall, report.at)
+		}
+		// The one packet that was the fastest tells how far the clocks are apart.
+		lag := func(packets []arrived[rtp.Packet]) time.Duration {
+			least := time.Hour
+			for _, a := range packets {
+				ahead := time.Duration(int32(a.what.Timestamp-report.what.RTPTime)) * time.Second / 48000
+				least = min(least, a.at.Sub(wall.Add(ahead)))
+			}
+			return least
+		}
+		off, offAfter = lag(all[:before]).Abs(), lag(all[before:]).Abs()
+		if off <= most && offAfter <= mostAfter {
+			return
+		}
+	}
+	t.Errorf("by the sender reports the voice is %v off, and %v after the pause", off, offAfter)
+}
+
+// wallClock is an NTP timestamp: RFC 3550, section 4.
+func wallClock(ntp uint64) time.Time {
+	return time.Unix(int64(ntp>>32)-2_208_988_800, int64(ntp&0xffffffff*1e9>>32))
+}
+
+// From the receiver reports a client learns how its microphone arrives, and the round trip, once it has sent a report itself.
+func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
+	t.Parallel()
+	t.Run("with a block on the voice", func(t *testing.T) {
+		t.Parallel()
+		reportsAnswer(t, true)
+	})
+	t.Run("without", func(t *testing.T) {
+		t.Parallel()
+		reportsAnswer(t, false)
+	})
+}
+
+func reportsAnswer(t *testing.T, block bool) {
+	p := newProbe(t, probeOptions{})
+	p.ask("and") // so that there is a voice for our report to be about
+	voice := p.rests()[0].what.SSRC
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for i := uint16(1); ; i++ {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			if i%10 != 0 { // is lost
+				p.mic.WriteRTP(&rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: 100 + i, Timestamp: uint32(i) * 960}, Payload: []byte{0xf8, 0xff, 0xfe}})
+			}
+		}
+	}()
+	defer func() { close(done); <-stopped }()
+	blocks := func() []arrived[rtcp.ReceptionReport] {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return slices.Clone(p.blocks)
+	}
+	eventually(t, "receiver report", func() bool { return len(blocks()) > 0 })
+	first := blocks()[0].what
+	if first.LastSenderReport != 0 || first.Delay != 0 {
+		t.Errorf("the client has sent no report, and this one is answered: %+v", first)
+	}
+	sent := time.Now()
+	stamp := uint64(sent.Unix()+2_208_988_800)<<32 | uint64(sent.Nanosecond())<<32/1e9
+	ours := &rtcp.SenderReport{SSRC: p.micID, NTPTime: stamp, RTPTime: 48000}
+	if block {
+		ours.Reports = []rtcp.ReceptionReport{{SSRC: voice}}
+	}
+	p.write(ours)
+	from := len(blocks())
+	var got []arrived[rtcp.ReceptionReport]
+	eventually(t, "answer to our report", func() bool {
+		got = slices.DeleteFunc(blocks()[from:], func(b arrived[rtcp.ReceptionReport]) bool { return b.what.LastSenderReport == 0 })
+		return len(got) > 0 || len(blocks()) > from+2
+	})
+	if len(got) == 0 {
+		t.Fatalf("three reports do not answer ours: %+v", blocks()[from:])
+	}
+	b := got[0]
+	if want := uint32(stamp >> 16); b.what.LastSenderReport != want {
+		t.Errorf("LSR %x, want %x", b.what.LastSenderReport, want)
+	}
+	delay := time.Duration(b.what.Delay) * time.Second / 65536
+	if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > 300*time.Millisecond {
+		t.Errorf("answered after %v, of which it says it lay there %v", b.at.Sub(sent), delay)
+	}
+	if lost, of := b.what.TotalLost, b.what.LastSequenceNumber-100; of < 20 || lost < of/10-1 || lost > of/10+1 {
+		t.Errorf("%d of %d packets are said to be lost, a tenth is", lost, of)
+	}
+}
+
+// A browser sends what stands first in the answer: RED, where the offer has it at all, in whatever place.
+func TestREDStandsFirst(t *testing.T) {
+	t.Parallel()
+	for _, red := range []bool{true, false} {
+		t.Run(fmt.Sprintf("offered %v", red), func(t *testing.T) {
+			t.Parallel()
+			p := newProbe(t, probeOptions{red: red})
+			offered, want := " 111 9 0", " 111"
+			if red {
+				offered, want = " 111 63 9 0", " 63 111"
+			}
+			if got := formats(p.offer); got != offered {
+				t.Fatalf("the offer has%s: this proves nothing", got)
+			}
+			if got := formats(p.answer); got != want {
+				t.Errorf("the answer has%s, want%s", got, want)
+			}
+			if got := strings.Contains(p.answer, "red/48000"); got != red {
+				t.Errorf("RED in the answer: %v", got)
+			}
+		})
+	}
+}
+
+// formats is the payload types of the audio section, in order.
+func formats(sdp string) string {
+	for line := range strings.Lines(sdp) {
+		if rest, ok := strings.CutPrefix(line, "m=audio "); ok {
+			_, list, _ := strings.Cut(rest, "SAVPF")
+			return strings.TrimRight(list, "\r\n")
+		}
+	}
+	return " nothing"
+}
+
+// A browser that counts by transport-cc has the voice hardened when packets are lost, and not for ever.
+func TestTransportCCReportsAreHeeded(t *testing.T) {
+	t.Parallel()
+	p := newProbe(t, probeOptions{numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}})
+	robust := func() bool { // SILK or hybrid: RFC 6716, section 3.1
+		t.Helper()
+		p.ask("again")
+		all := p.rests()
+		return all[len(all)-1].what.Payload[0]>>3 < 16
+	}
+	if robust() {
+		t.Fatal("the voice is robust on a clean path")
+	}
+	base, sequence := uint16(65500), uint8(0)
+	report := func(lost uint16) {
+		t.Helper()
+		const of = 60
+		cc := &rtcp.TransportLayerCC{
+			MediaSSRC: p.packets()[0].what.SSRC, BaseSequenceNumber: base, PacketStatusCount: of, ReferenceTime: 1, FbPktCount: sequence,
+			PacketChunks: []rtcp.PacketStatusChunk{
+				&rtcp.RunLengthChunk{PacketStatusSymbol: rtcp.TypeTCCPacketReceivedSmallDelta, RunLength: 20},
+				&rtcp.RunLengthChunk{PacketStatusSymbol: rtcp.TypeTCCPacketNotReceived, RunLength: lost},
+				&rtcp.RunLengthChunk{PacketStatusSymbol: rtcp.TypeTCCPacketReceivedSmallDelta, RunLength: of - 20 - lost},
+			},
+		}
+		if lost == 0 {
+			cc.PacketChunks = []rtcp.PacketStatusChunk{&rtcp.RunLengthChunk{PacketStatusSymbol: rtcp.TypeTCCPacketReceivedSmallDelta, RunLength: of}}
+		}
+		for range of - lost {
+			cc.RecvDeltas = append(cc.RecvDeltas, &rtcp.RecvDelta{Type: rtcp.TypeTCCPacketReceivedSmallDelta, Delta: 20_000})
+		}
+		size := cc.MarshalSize()
+		cc.Header = rtcp.Header{
+			Count: rtcp.FormatTCC, Type: rtcp.TypeTransportSpecificFeedback, Length: uint16(size/4 - 1), Padding: 20+2*len(cc.PacketChunks)+len(cc.RecvDeltas) != size,
+		}
+		base += of
+		sequence++
+		p.write(cc)
+	}
+	report(6)
+	eventually(t, "robust voice", robust)
+	for range 3 {
+		report(0)
+	}
+	eventually(t, "the voice as before", func() bool { return !robust() })
+}
+
+// The packets are numbered for transport-cc, one after another, if that was negotiated.
+func TestPacketsAreNumbered(t *testing.T) {
+	t.Parallel()
+	for _, numbers := range []bool{true, false} {
+		t.Run(fmt.Sprintf("negotiated %v", numbers), func(t *testing.T) {
+			t.Parallel()
+			o := probeOptions{numbers: numbers}
+			if numbers {
+				o.feedback = []webrtc.RTCPFeedback{{Type: "transport-cc"}}
+			}
+			p := newProbe(t, o)
+			p.ask("again")
+			all := p.rests()
+			if got := p.number != 0; got != numbers {
+				t.Fatalf("transport-cc in the answer: %v\n%s", got, p.answer)
+			}
+			if len(all) < 20 {
+				t.Fatalf("%d packets", len(all))
+			}
+			for i, a := range all {
+				if !numbers {
+					if len(a.what.Extensions) > 0 {
+						t.Fatalf("packet %d has an extension", i)
+					}
+					continue
+				}
+				var now, first rtp.TransportCCExtension
+				if err := now.Unmarshal(a.what.GetExtension(p.number)); err != nil {
+					t.Fatalf("packet %d has no number: %v", i, err)
+				}
+				if err := first.Unmarshal(all[0].what.GetExtension(p.number)); err != nil {
+					t.Fatal(err)
+				}
+				if want := a.what.SequenceNumber - all[0].what.SequenceNumber; now.TransportSequence-first.TransportSequence != want {
+					t.Fatalf("%d packets after the first the number is %d, and was %d", want, now.TransportSequence, first.TransportSequence)
+				}
+			}
+		})
+	}
+}

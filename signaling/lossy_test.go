@@ -1,0 +1,509 @@
+package signaling_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/opus"
+	"voxgate/signaling"
+)
+
+// modem is a WebRTC client whose network loses packets on the way to the gateway: RTP as it wants it, without interceptors
+// that would help.
+type modem struct {
+	t    *testing.T
+	pc   *webrtc.PeerConnection
+	mic  *webrtc.TrackLocalStaticRTP
+	red  bool
+	drop func(packet int) bool
+
+	running sync.WaitGroup
+	stop    chan struct{}
+	nacked  atomic.Int64 // packets that were asked for again
+	again   bool         // and are sent again
+
+	mu     sync.Mutex
+	sent   map[uint16]*rtp.Packet
+	came   []rtp.Packet // from the gateway
+	answer string
+}
+
+func newModem(t *testing.T, c *client, red, nack bool, drop func(packet int) bool) *modem {
+	t.Helper()
+	m := &modem{t: t, red: red, again: nack, drop: drop, stop: make(chan struct{}), sent: map[uint16]*rtp.Packet{}}
+	codecs := &webrtc.MediaEngine{}
+	opus := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1"}
+	carrier := opus
+	if nack {
+		opus.RTCPFeedback = []webrtc.RTCPFeedback{{Type: "nack"}}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if red {
+		carrier = webrtc.RTPCodecCapability{MimeType: "audio/red", ClockRate: 48000, Channels: 2, SDPFmtpLine: "96/96"}
+		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus, PayloadType: 96}, webrtc.RTPCodecTypeAudio))
+		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: carrier, PayloadType: 97}, webrtc.RTPCodecTypeAudio))
+	} else {
+		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus, PayloadType: 96}, webrtc.RTPCodecTypeAudio))
+	}
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
+		NewPeerConnection(webrtc.Configuration{})
+	must(err)
+	m.pc = pc
+	m.mic, err = webrtc.NewTrackLocalStaticRTP(carrier, "mic", "modem")
+	must(err)
+	sender, err := pc.AddTrack(m.mic)
+	must(err)
+	m.running.Go(func() { m.onRTCP(sender) })
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		for {
+			p, _, err := track.ReadRTP()
+			if err != nil {
+				return
+			}
+			m.mu.Lock()
+			m.came = append(m.came, *p)
+			m.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		close(m.stop)
+		pc.GracefulClose()
+		m.running.Wait()
+	})
+	m.connect(c)
+	return m
+}
+
+// connect offers with all candidates in the offer.
+func (m *modem) connect(c *client) {
+	m.t.Helper()
+	gathered := webrtc.GatheringCompletePromise(m.pc)
+	offer, err := m.pc.CreateOffer(nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.pc.SetLocalDescription(offer); err != nil {
+		m.t.Fatal(err)
+	}
+	<-gathered
+	b, err := json.Marshal(map[string]string{"sdp": m.pc.LocalDescription().SDP})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	c.send("WEBRTC_OFFER", string(b))
+	var answer struct{ SDP string }
+	if err := json.Unmarshal(c.expect("WEBRTC_ANSWER").Payload, &answer); err != nil {
+		m.t.Fatal(err)
+	}
+	m.answer = answer.SDP
+	if err := m.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+		m.t.Fatal(err)
+	}
+	eventually(m.t, "connection", func() bool { return m.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+}
+
+// onRTCP sends again what the gateway asks for.
+func (m *modem) onRTCP(sender *webrtc.RTPSender) {
+	for {
+		packets, _, err := sender.ReadRTCP()
+		if err != nil {
+			return
+		}
+		for _, p := range packets {
+			nack, ok := p.(*rtcp.TransportLayerNack)
+			if !ok {
+				continue
+			}
+			for _, pair := range nack.Nacks {
+				for _, seq := range pair.PacketList() {
+					m.nacked.Add(1)
+					m.mu.Lock()
+					lost := m.sent[seq]
+					m.mu.Unlock()
+					if lost != nil && m.again {
+						m.mic.WriteRTP(lost)
+					}
+				}
+			}
+		}
+	}
+}
+
+// speak sends a sound in real time, and returns how late it was at most: on a busy machine, later than any network.
+func (m *modem) speak(pcm []int16) (late time.Duration) {
+	m.t.Helper()
+	encoder, err := opus.NewEncoder(48000)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	buf := make([]byte, 1500)
+	var last []byte
+	var began time.Time
+	for i := 0; len(pcm) >= 960; i++ {
+		n, err := encoder.Encode(pcm[:960], buf)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		pcm = pcm[960:]
+		opus := append([]byte(nil), buf[:n]...)
+		p := &rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: uint16(65500 + i), Timestamp: uint32(i) * 960}, Payload: opus}
+		if m.red {
+			p.Payload = nil
+			if last != nil {
+				p.Payload = binary.BigEndian.AppendUint32(nil, 1<<31|96<<24|960<<10|uint32(len(last)))
+			}
+			p.Payload = append(append(append(p.Payload, 96), last...), opus...)
+			last = opus
+		}
+		m.mu.Lock()
+		m.sent[p.SequenceNumber] = p
+		m.mu.Unlock()
+		<-tick.C
+		if i == 0 {
+			began = time.Now()
+		}
+		late = max(late, time.Since(began)-time.Duration(i)*20*time.Millisecond)
+		if !m.drop(i) {
+			m.mic.WriteRTP(p)
+		}
+	}
+	return late
+}
+
+// packets are those that the gateway has sent.
+func (m *modem) packets() []rtp.Packet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]rtp.Packet(nil), m.came...)
+}
+
+// What gets lost on the way here comes as a copy, or is asked for again, and the model hears it whole.
+func TestLostSpeechIsRepaired(t *testing.T) {
+	t.Parallel()
+	alternate := func(packet int) bool { return packet%2 == 1 }
+	burst := func(packet int) bool { return packet%25 > 20 }
+	for name, c := range map[string]struct {
+		red, nack bool
+		drop      func(int) bool
+	}{
+		"RED, every second packet lost":  {true, false, alternate},
+		"NACK, every second packet lost": {false, true, alternate},
+		"NACK, bursts":                   {false, true, burst},
+		"RED and NACK, bursts":           {true, true, burst},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := connect(t, newGateway(t), `{}`)
+			m := newModem(t, client, c.red, c.nack, c.drop)
+			wants := map[string]bool{"red/48000/2": c.red, "a=rtcp-fb:96 nack": c.nack}
+			for text, want := range wants {
+				if strings.Contains(m.answer, text) != want {
+					t.Errorf("the answer and %s:\n%s", text, m.answer)
+				}
+			}
+			late := m.speak(append(sentence(440, 2*time.Second, 48000), make([]int16, 48000)...))
+			client.expect("TURN_COMPLETE")
+			// The parrot says what it heard: two seconds of the tone, without a hole.
+			var ear []int16
+			decoder, err := opus.NewDecoder(24000, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pcm := make([]int16, 24000*120/1000)
+			copies := 0
+			for _, p := range m.packets() {
+				payload := p.Payload
+				if c.red {
+					if p.PayloadType != 97 {
+						t.Fatalf("a packet of type %d", p.PayloadType)
+					}
+					skip := 0
+					for payload[0]&0x80 != 0 {
+						skip += int(binary.BigEndian.Uint32(payload) & 0x3ff)
+						payload = payload[4:]
+						copies++
+					}
+					payload = payload[1+skip:]
+				}
+				n, err := decoder.Decode(payload, pcm)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ear = append(ear, pcm[:n]...)
+			}
+			if c.red && copies < len(m.packets()) {
+				t.Errorf("%d copies in %d packets", copies, len(m.packets()))
+			}
+			said := loud(ear)
+			if len(said) < 24000*19/10 || toneShare(said, 440) < 0.5 {
+				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, toneShare(said, 440))
+			}
+			holes := 0
+			for i := 0; i+480 <= len(said); i += 480 {
+				if media.RMS(said[i:i+480]) < 500 {
+					holes++
+				}
+			}
+			if holes > 0 && late < 40*time.Millisecond {
+				t.Errorf("%d holes of 20 ms, though nothing was sent later than %v", holes, late)
+			}
+			if asked := m.nacked.Load(); (asked > 0) != (c.nack && (!c.red || name == "RED and NACK, bursts")) {
+				t.Errorf("%d packets were asked for again", asked)
+			}
+		})
+	}
+}
+
+// A client that reports losses gets in-band FEC, and its round trip is told with the latency.
+func TestReportsOfLossAreHeeded(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	m := newModem(t, c, false, false, func(int) bool { return false })
+	robust := func() bool {
+		p := m.packets()
+		return len(p) > 0 && p[len(p)-1].Payload[0]>>3 < 16 // SILK or hybrid: RFC 6716, section 3.1
+	}
+	ask := func(text string) {
+		t.Helper()
+		at := len(c.all())
+		c.send("SEND_MESSAGE", `{"parts":[{"text":"`+text+`"}]}`)
+		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+	}
+	const question = "Congratulations, the international telecommunication infrastructure remains extraordinarily responsive."
+	ask(question)
+	if robust() {
+		t.Fatal("the voice is robust on a clean path")
+	}
+	report := func(lost uint32) {
+		t.Helper()
+		p := m.packets()
+		last := p[len(p)-1]
+		err := m.pc.WriteRTCP([]rtcp.Packet{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
+			SSRC: last.SSRC, LastSequenceNumber: uint32(last.SequenceNumber) + 1<<16, TotalLost: lost, FractionLost: 25,
+			LastSenderReport: ntp(time.Now().Add(-150 * time.Millisecond)), Delay: 65536 / 20,
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	report(0)
+	ask(question)
+	report(20)
+	eventually(t, "robust voice", func() bool { ask("again"); return robust() })
+	var latency struct{ ModelMs, GatewayMs, RoundTripMs, TotalMs float64 }
+	all := c.all()
+	for _, got := range all {
+		if got.Type != "TURN_LATENCY" {
+			continue
+		}
+		if err := json.Unmarshal(got.Payload, &latency); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if latency.ModelMs <= 0 || latency.GatewayMs <= 0 || latency.RoundTripMs < 100 || latency.RoundTripMs > 400 ||
+		latency.TotalMs < latency.ModelMs+latency.GatewayMs+latency.RoundTripMs-1 {
+		t.Errorf("latency %+v; 100 ms of round trip were reported", latency)
+	}
+}
+
+// A NACK of one datagram that names the same packets hundreds of times is not answered hundreds of times: each answer is
+// sealed and sent by the process that all conversations share. And each is the same to the last bit as what was sent first.
+func TestARequestIsNotAnsweredHundredsOfTimes(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	codecs := &webrtc.MediaEngine{}
+	if err := codecs.RegisterCodec(webrtc.RTPCodecParameters{
+		RTPCodecCapability: webrtc.RTPCodecCapability{
+			MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, RTCPFeedback: []webrtc.RTCPFeedback{{Type: "nack"}},
+		}, PayloadType: 96,
+	}, webrtc.RTPCodecTypeAudio); err != nil {
+		t.Fatal(err)
+	}
+	numbers := webrtc.RTPHeaderExtensionCapability{URI: "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01"}
+	if err := codecs.RegisterHeaderExtension(numbers, webrtc.RTPCodecTypeAudio); err != nil {
+		t.Fatal(err)
+	}
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.DisableSRTPReplayProtection(true) // or the answers could not be counted
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
+		NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pc.GracefulClose() })
+	if _, err := pc.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}); err != nil {
+		t.Fatal(err)
+	}
+	var came, newest, ssrc, other atomic.Int64
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		ssrc.Store(int64(track.SSRC()))
+		seen := map[uint16][]byte{}
+		for {
+			p, _, err := track.ReadRTP()
+			if err != nil {
+				return
+			}
+			came.Add(1)
+			newest.Store(int64(p.SequenceNumber))
+			raw, err := p.Marshal()
+			first, again := seen[p.SequenceNumber]
+			if err != nil || len(p.Header.Extensions) == 0 || again && !bytes.Equal(first, raw) {
+				other.Add(1)
+			}
+			seen[p.SequenceNumber] = raw
+		}
+	})
+	gathered := webrtc.GatheringCompletePromise(pc)
+	offer, err := pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pc.SetLocalDescription(offer); err != nil {
+		t.Fatal(err)
+	}
+	<-gathered
+	b, err := json.Marshal(map[string]string{"sdp": pc.LocalDescription().SDP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send("WEBRTC_OFFER", string(b))
+	var answer struct{ SDP string }
+	if err := json.Unmarshal(c.expect("WEBRTC_ANSWER").Payload, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "connection", func() bool { return pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+	at := len(c.all())
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"Congratulations, the international telecommunication infrastructure remains."}]}`)
+	c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+	time.Sleep(300 * time.Millisecond)
+	before := came.Load()
+	if before < 40 {
+		t.Fatalf("%d packets", before)
+	}
+	nack := &rtcp.TransportLayerNack{MediaSSRC: uint32(ssrc.Load())}
+	for range 250 {
+		nack.Nacks = append(nack.Nacks, rtcp.NackPair{PacketID: uint16(newest.Load() - 16), LostPackets: 0xffff})
+	}
+	if err := pc.WriteRTCP([]rtcp.Packet{nack}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if n := came.Load() - before; n > 100 {
+		t.Errorf("one datagram of 1 KB had %d packets sent", n)
+	} else if n == 0 {
+		t.Error("the NACK was not answered at all: this proves nothing")
+	}
+	if n := other.Load(); n > 0 {
+		t.Errorf("%d packets differ from what was sent first, or have no number", n)
+	}
+}
+
+// A datagram of RTCP that is longer than usual does not end the reading of RTCP for good.
+func TestReportsAreReadAfterALongDatagram(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	m := newModem(t, c, false, false, func(int) bool { return false })
+	ask := func() {
+		at := len(c.all())
+		c.send("SEND_MESSAGE", `{"parts":[{"text":"Congratulations, the international telecommunication infrastructure remains extraordinarily responsive."}]}`)
+		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+	}
+	ask()
+	ssrc := m.packets()[0].SSRC
+	long := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
+	for range 250 {
+		long.Nacks = append(long.Nacks, rtcp.NackPair{PacketID: 1})
+	}
+	if err := m.pc.WriteRTCP([]rtcp.Packet{long, long}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	p := m.packets()
+	last := p[len(p)-1]
+	if err := m.pc.WriteRTCP([]rtcp.Packet{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
+		SSRC: last.SSRC, LastSequenceNumber: uint32(last.SequenceNumber),
+		LastSenderReport: ntp(time.Now().Add(-150 * time.Millisecond)), Delay: 65536 / 20,
+	}}}}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	at := len(c.all())
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"again"}]}`)
+	got, _ := c.wait(at, "TURN_LATENCY", func(m message) bool { return m.Type == "TURN_LATENCY" })
+	var latency struct{ RoundTripMs float64 }
+	if err := json.Unmarshal(got.Payload, &latency); err != nil {
+		t.Fatal(err)
+	}
+	if latency.RoundTripMs < 90 {
+		t.Errorf("the report after a long datagram is not read: %s", got.Payload)
+	}
+}
+
+// ntp is the middle of an NTP timestamp: RFC 3550, section 4.
+func ntp(t time.Time) uint32 {
+	return uint32((uint64(t.Unix())+2_208_988_800)<<16 | uint64(t.Nanosecond())<<16/1e9)
+}
+
+// A client without WebRTC is told which chunks are void.
+func TestChunksHaveGenerations(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t, func(_ *signaling.Options, _ *bridge.Options) {}), `{}`)
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"Once upon a time there was a parrot that never stopped talking to its friends."}]}`)
+	c.expect("AUDIO_CHUNK")
+	at := len(c.all())
+	c.send("SEND_MESSAGE", `{"parts":[{"text":"stop"}]}`)
+	c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+	type payload struct {
+		Generation uint32
+		Heard      *string
+		PlayedMs   *int64
+	}
+	var before, cut payload
+	interrupted := false
+	for _, m := range c.all() {
+		var p payload
+		if m.Type != "AUDIO_CHUNK" && m.Type != "INTERRUPTED" {
+			continue
+		}
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case m.Type == "INTERRUPTED":
+			interrupted, cut = true, p
+		case !interrupted:
+			before = p
+		case p.Generation < cut.Generation:
+			t.Fatalf("a chunk of generation %d after INTERRUPTED said %d", p.Generation, cut.Generation)
+		}
+	}
+	if !interrupted || cut.Generation <= before.Generation || cut.Heard == nil || cut.PlayedMs == nil {
+		t.Errorf("chunks of generation %d, then INTERRUPTED %+v", before.Generation, cut)
+	}
+}

@@ -1,0 +1,295 @@
+package protocol
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"voxgate/bridge"
+)
+
+type setupPayload struct {
+	Success         bool            `json:"success"`
+	SessionID       string          `json:"sessionId,omitempty"`
+	Model           string          `json:"model,omitempty"`
+	Resumed         *bool           `json:"resumed,omitempty"`
+	ResumeToken     string          `json:"resumeToken,omitempty"`
+	Backend         string          `json:"backend,omitempty"`
+	EffectiveConfig json.RawMessage `json:"effectiveConfig,omitempty"`
+	Recording       *bool           `json:"recording,omitempty"`
+	Tools           []setupTool     `json:"tools,omitzero"`
+	Received        []string        `json:"received,omitzero"`
+	Error           *setupError     `json:"error,omitempty"`
+}
+
+// setupTool is a function that the model may call, as it will be called.
+type setupTool struct {
+	Name       string `json:"name"`
+	Title      string `json:"title,omitempty"`
+	Behavior   string `json:"behavior"`
+	Scheduling string `json:"scheduling,omitempty"`
+	Where      string `json:"where"`
+}
+
+type setupError struct {
+	Code    int           `json:"code,omitempty"`
+	Message string        `json:"message"`
+	Details *errorDetails `json:"details,omitempty"`
+}
+
+type errorPayload struct {
+	Message string        `json:"message"`
+	Details *errorDetails `json:"details,omitempty"`
+}
+
+type errorDetails struct {
+	Code       bridge.Code `json:"code"`
+	Field      string      `json:"field,omitempty"`
+	RetryAfter int         `json:"retryAfter,omitempty"` // seconds
+}
+
+type disconnectedPayload struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+type logPayload struct {
+	Type    string         `json:"type"`
+	Message string         `json:"message"`
+	Details map[string]any `json:"details,omitempty"`
+}
+
+type statePayload struct {
+	State   bridge.State `json:"state"`
+	Message string       `json:"message,omitempty"`
+}
+
+// usagePayload is a usage.Tokens in the words of the protocol.
+type usagePayload struct {
+	Prompt     int            `json:"inputTokens"`
+	Response   int            `json:"outputTokens"`
+	Total      int            `json:"totalTokens"`
+	Cached     int            `json:"cachedTokens,omitempty"`
+	ToolUse    int            `json:"toolUseTokens,omitempty"`
+	Thoughts   int            `json:"thoughtsTokens,omitempty"`
+	PromptBy   map[string]int `json:"input,omitempty"`
+	ResponseBy map[string]int `json:"output,omitempty"`
+}
+
+type contextPayload struct {
+	Entries []contextEntry `json:"entries"`
+}
+
+type contextEntry struct {
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Timestamp int64  `json:"timestamp"` // milliseconds since the epoch
+	PlayedMs  int64  `json:"playedMs,omitempty"`
+	Cut       bool   `json:"cut,omitempty"`
+}
+
+type speakingPayload struct {
+	Speaking bool `json:"speaking"`
+}
+
+// interruptedPayload says what was heard of the answer. Chunks of a generation before this one are void.
+type interruptedPayload struct {
+	Generation uint32 `json:"generation"`
+	Heard      string `json:"heard"`
+	PlayedMs   int64  `json:"playedMs"`
+}
+
+// latencyPayload is a bridge.Latency in milliseconds.
+type latencyPayload struct {
+	Model     float64 `json:"modelMs"`
+	Gateway   float64 `json:"gatewayMs"`
+	RoundTrip float64 `json:"roundTripMs,omitempty"`
+	Total     float64 `json:"totalMs"`
+}
+
+// milliseconds of d, to a tenth.
+func milliseconds(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
+}
+
+type contentPayload struct {
+	ServerContent json.RawMessage `json:"serverContent"`
+}
+
+type groundingPayload struct {
+	GroundingMetadata json.RawMessage `json:"groundingMetadata"`
+	Chips             string          `json:"chips,omitempty"` // path on the gateway
+}
+
+type toolCallPayload struct {
+	ToolCall struct {
+		FunctionCalls any `json:"functionCalls"`
+	} `json:"toolCall"`
+}
+
+type toolStatusPayload struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Title  string `json:"title,omitempty"`
+	Status string `json:"status"`
+	Took   *int64 `json:"ms,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+type cancellationPayload struct {
+	ToolCallCancellation struct {
+		IDs []string `json:"ids"`
+	} `json:"toolCallCancellation"`
+}
+
+func errorDetailsOf(e *bridge.Error) *errorDetails {
+	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds()))}
+}
+
+// Connected says that the model is being dialled. iceServers is a list that encodes as RTCIceServer[].
+func Connected(iceServers any) ServerMessage {
+	return message(typeConnected, map[string]any{"protocol": version, "iceServers": iceServers})
+}
+
+// Disconnected says that the conversation has ended here, and why.
+func Disconnected(reason string) ServerMessage {
+	return message(typeDisconnected, disconnectedPayload{reason})
+}
+
+// Error tells of an error that is a [bridge.Error], or is made one.
+func Error(err error) ServerMessage {
+	e := bridge.AsError(err)
+	return message(typeError, errorPayload{Message: e.Message, Details: errorDetailsOf(e)})
+}
+
+// SetupRefused is SETUP_COMPLETE for a set-up that failed.
+func SetupRefused(e *bridge.Error) ServerMessage {
+	return message(typeSetupComplete, setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}})
+}
+
+// Warning tells the client's developer.
+func Warning(text string) ServerMessage {
+	return message(typeLog, logPayload{Type: "warn", Message: text})
+}
+
+// Pong answers a PING.
+func Pong() ServerMessage { return ServerMessage{kind: typePong} }
+
+// Answer answers an offer.
+func Answer(sdp string) ServerMessage { return message(typeAnswer, descriptionPayload{SDP: sdp}) }
+
+// Candidate trickles one of the gateway's candidates: its line, and the mid ("": not known yet) and the index of its
+// section.
+func Candidate(line, mid string, section *uint16) ServerMessage {
+	p := candidatePayload{Candidate: &line, SDPMLineIndex: section}
+	if mid != "" {
+		p.SDPMid = &mid
+	}
+	return message(TypeCandidate, p)
+}
+
+// NoMoreCandidates follows the last Candidate.
+func NoMoreCandidates() ServerMessage { return message(TypeCandidate, candidatePayload{}) }
+
+// AudioChunk is a part of the voice: PCM of 16 bits, little-endian, mono, at [bridge.VoiceRate]. The generation goes up with
+// every interruption.
+func AudioChunk(generation uint32, pcm []byte) ServerMessage {
+	payload := make([]byte, 0, base64.StdEncoding.EncodedLen(len(pcm))+len(`{"generation":4294967295,"data":""}`))
+	payload = append(payload, `{"generation":`...)
+	payload = strconv.AppendUint(payload, uint64(generation), 10)
+	payload = append(payload, `,"data":"`...)
+	payload = base64.StdEncoding.AppendEncode(payload, pcm)
+	payload = append(payload, `"}`...)
+	return ServerMessage{typeAudioChunk, payload}
+}
+
+// Event is what an event of the conversation becomes; false: nothing is said of it.
+func Event(e bridge.Event) (ServerMessage, bool) {
+	switch e := e.(type) {
+	case bridge.SetupComplete:
+		p := setupPayload{
+			Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
+			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Recording: &e.Recording, Tools: []setupTool{},
+		}
+		for _, t := range e.Tools {
+			p.Tools = append(p.Tools, setupTool{t.Name, t.Title, string(t.Behavior), string(t.Scheduling), t.Where})
+		}
+		if !e.Update {
+			p.Resumed = &e.Resumed
+		}
+		if e.Resumed {
+			p.Received = append([]string{}, e.Received...) // told even if there are none
+		}
+		return message(typeSetupComplete, p), true
+	case bridge.SetupFailed:
+		return SetupRefused(e.Err), true
+	case bridge.Content:
+		return message(typeContent, contentPayload{e.ServerContent}), true
+	case bridge.Grounding:
+		return message(typeGrounding, groundingPayload{e.Metadata, e.Chips}), true
+	case bridge.Speaking:
+		return message(typeSpeaking, speakingPayload{true}), true
+	case bridge.Interrupted:
+		return message(typeInterrupted, interruptedPayload{e.Generation, e.Heard, e.Played.Milliseconds()}), true
+	case bridge.Latency:
+		return message(typeLatency, latencyPayload{
+			Model: milliseconds(e.Model), Gateway: milliseconds(e.Gateway), RoundTrip: milliseconds(e.RoundTrip), Total: milliseconds(e.Total()),
+		}), true
+	case bridge.TurnComplete:
+		return ServerMessage{kind: typeTurnComplete}, true
+	case bridge.ToolCall:
+		var p toolCallPayload
+		p.ToolCall.FunctionCalls = e.Calls
+		return message(typeToolCall, p), true
+	case bridge.ToolCallCancellation:
+		var p cancellationPayload
+		p.ToolCallCancellation.IDs = e.IDs
+		return message(typeToolCancellation, p), true
+	case bridge.ToolStatus:
+		p := toolStatusPayload{ID: e.ID, Name: e.Name, Title: e.Title, Status: e.Status, Error: e.Message}
+		if e.Status != bridge.StatusRunning {
+			took := e.Took.Milliseconds()
+			p.Took = &took
+		}
+		return message(typeToolStatus, p), true
+	case bridge.Log:
+		return message(typeLog, logPayload{Type: e.Level, Message: e.Message, Details: e.Details}), true
+	case bridge.StateChange:
+		if e.State != bridge.StateEnded { // GEMINI_DISCONNECTED says that, and why
+			return message(typeState, statePayload{e.State, e.Message}), true
+		}
+	case bridge.UserSpeaking:
+		return message(typeUserSpeaking, speakingPayload{e.Speaking}), true
+	case bridge.Usage:
+		return message(typeLog, usageLog(e)), true
+	case bridge.Failure:
+		return Error(e.Err), true
+	case bridge.History:
+		p := contextPayload{Entries: make([]contextEntry, len(e.Entries))}
+		for i, entry := range e.Entries {
+			p.Entries[i] = contextEntry{entry.Role, entry.Content, entry.Time.UnixMilli(), entry.Played.Milliseconds(), entry.Cut}
+		}
+		return message(typeContext, p), true
+	}
+	return ServerMessage{}, false
+}
+
+// usageLog tells of the tokens used, in words and in numbers.
+func usageLog(u bridge.Usage) logPayload {
+	return logPayload{
+		Type:    "info",
+		Message: fmt.Sprintf("This turn took %s tokens, the conversation %s.", thousands(u.Turn.Total), thousands(u.Total.Total)),
+		Details: map[string]any{"usage": map[string]usagePayload{"turn": usagePayload(u.Turn), "total": usagePayload(u.Total)}},
+	}
+}
+
+// thousands writes a number for people: 3,400.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,136 @@
+package protocol
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/transcript"
+)
+
+func TestEventsAsMessages(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_790_000_000_123)
+	for _, test := range []struct {
+		name  string
+		event bridge.Event
+		want  string // empty: nothing
+	}{
+		{
+			"state",
+			bridge.StateChange{State: bridge.StateLive},
+			`{"type":"SESSION_STATE","payload":{"state":"live"},"seq":1}`,
+		},
+		{
+			"state with a sentence",
+			bridge.StateChange{State: bridge.StateResuming, Message: "One moment."},
+			`{"type":"SESSION_STATE","payload":{"state":"resuming","message":"One moment."},"seq":1}`,
+		},
+		{"the end", bridge.StateChange{State: bridge.StateEnded}, ``},
+		{
+			"the person begins",
+			bridge.UserSpeaking{Speaking: true},
+			`{"type":"USER_SPEAKING","payload":{"speaking":true},"seq":1}`,
+		},
+		{
+			"the person stops",
+			bridge.UserSpeaking{},
+			`{"type":"USER_SPEAKING","payload":{"speaking":false},"seq":1}`,
+		},
+		{
+			"log with details",
+			bridge.Log{Level: "warn", Message: "<b>", Details: map[string]any{"n": 1}},
+			`{"type":"LOG_MESSAGE","payload":{"type":"warn","message":"<b>","details":{"n":1}},"seq":1}`,
+		},
+		{
+			"failure",
+			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeResumptionFailed, Message: "Forgotten."}},
+			`{"type":"GEMINI_ERROR","payload":{"message":"Forgotten.","details":{"code":"session_resumption_failed"}},"seq":1}`,
+		},
+		{
+			"busy",
+			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Later.", Retry: 2100 * time.Millisecond}},
+			`{"type":"GEMINI_ERROR","payload":{"message":"Later.","details":{"code":"busy","retryAfter":3}},"seq":1}`,
+		},
+		{
+			"history",
+			bridge.History{Entries: []transcript.Entry{
+				{Role: "user", Content: "Hi", Time: at},
+				{Role: "assistant", Content: "Hel", Time: at.Add(time.Second), Played: 1500 * time.Millisecond, Cut: true},
+			}},
+			`{"type":"CONTEXT","payload":{"entries":[{"role":"user","content":"Hi","timestamp":1790000000123},` +
+				`{"role":"assistant","content":"Hel","timestamp":1790000001123,"playedMs":1500,"cut":true}]},"seq":1}`,
+		},
+		{"empty history", bridge.History{}, `{"type":"CONTEXT","payload":{"entries":[]},"seq":1}`},
+		{
+			"resumed",
+			bridge.SetupComplete{SessionID: "s", Resumed: true, Received: []string{"a", "b"}},
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"recording":false,"tools":[],"received":["a","b"]},"seq":1}`,
+		},
+		{
+			"resumed, nothing had come",
+			bridge.SetupComplete{SessionID: "s", Resumed: true},
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"recording":false,"tools":[],"received":[]},"seq":1}`,
+		},
+		{
+			"fresh",
+			bridge.SetupComplete{SessionID: "s", Received: []string{"a"}},
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":false,"recording":false,"tools":[]},"seq":1}`,
+		},
+		{
+			"tools",
+			bridge.SetupComplete{SessionID: "s", Update: true, Tools: []bridge.Tool{
+				{Name: "a", Behavior: "BLOCKING", Where: "client"}, {Name: "b", Title: "B…", Behavior: "NON_BLOCKING", Scheduling: "SILENT", Where: "gateway"},
+			}},
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","recording":false,"tools":[{"name":"a","behavior":"BLOCKING","where":"client"},` +
+				`{"name":"b","title":"B…","behavior":"NON_BLOCKING","scheduling":"SILENT","where":"gateway"}]},"seq":1}`,
+		},
+		{
+			"a tool runs here",
+			bridge.ToolStatus{ID: "1", Name: "b", Title: "B…", Status: bridge.StatusRunning},
+			`{"type":"TOOL_STATUS","payload":{"id":"1","name":"b","title":"B…","status":"running"},"seq":1}`,
+		},
+		{
+			"a tool has failed",
+			bridge.ToolStatus{ID: "1", Name: "b", Status: bridge.StatusFailed, Took: 1500 * time.Millisecond, Message: "No."},
+			`{"type":"TOOL_STATUS","payload":{"id":"1","name":"b","status":"failed","ms":1500,"error":"No."},"seq":1}`,
+		},
+		{
+			"search",
+			bridge.Grounding{Metadata: json.RawMessage(`{"x":1}`), Chips: "canvas/chips?id=7"},
+			`{"type":"groundingMetadata","payload":{"groundingMetadata":{"x":1},"chips":"canvas/chips?id=7"},"seq":1}`,
+		},
+	} {
+		got := ""
+		if m, ok := Event(test.event); ok {
+			got = string(m.Encode(1))
+		}
+		if got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestUsageInWordsAndNumbers(t *testing.T) {
+	t.Parallel()
+	var e bridge.Usage
+	e.Turn.Prompt, e.Turn.Response, e.Turn.Total = 80, 40, 120
+	e.Turn.PromptBy = map[string]int{"AUDIO": 70, "TEXT": 10}
+	e.Total.Prompt, e.Total.Response, e.Total.Total = 2_000, 1_400, 1_003_400
+	e.Total.Cached, e.Total.ToolUse, e.Total.Thoughts = 5, 6, 7
+	e.Total.ResponseBy = map[string]int{"AUDIO": 1_400}
+	m, ok := Event(e)
+	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1,003,400.",` +
+		`"details":{"usage":{"total":{"inputTokens":2000,"outputTokens":1400,"totalTokens":1003400,"cachedTokens":5,"toolUseTokens":6,` +
+		`"thoughtsTokens":7,"output":{"AUDIO":1400}},"turn":{"inputTokens":80,"outputTokens":40,"totalTokens":120,` +
+		`"input":{"AUDIO":70,"TEXT":10}}}}},"seq":1}`
+	if got := string(m.Encode(1)); !ok || got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12345678: "12,345,678"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d is written %s", n, got)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package protocol
+
+import (
+	"testing"
+)
+
+// FuzzMessage reads what a stranger may send, up to the point where a session would get it.
+func FuzzMessage(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumeToken":"x"}}`,
+		`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}}`,
+		`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=8000","data":"AAA="}}}`,
+		`{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"image/jpeg","data":"AAAA"}]}}`,
+		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"name":"f","response":1}}]}}}`,
+		`{"type":"GET_CONTEXT","id":"7"}`, `{"type":"PING"}`,
+		`{"type":"PIECE","payload":{"id":"1","index":0,"count":1,"data":"{}"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := Parse(raw)
+		if err != nil {
+			return
+		}
+		if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
+			t.Errorf("id %q", *m.ID)
+		}
+		_, _ = m.Open()
+		if command, err := m.Turn(); err == nil && command == nil {
+			t.Error("neither a command nor an error")
+		}
+		if input, err := m.RealtimeInput(); err == nil {
+			if pcm, rate, err := input.PCM(); err == nil && pcm != nil && (len(pcm) == 0 || rate < 8000 || rate > 48000) {
+				t.Errorf("%d samples at %d Hz", len(pcm), rate)
+			}
+		}
+		_, _ = m.ToolResponses()
+		if whole, err := (&Joiner{}).Add(m); err == nil && len(whole) > maxLarge {
+			t.Errorf("a message of %d bytes", len(whole))
+		}
+	})
+}
+
+func TestPiecesAreCutBetweenCharacters(t *testing.T) {
+	text := []byte("aé漢字🙂z")
+	for size := 4; size < 20; size++ {
+		var joined []byte
+		for _, p := range split(text, size) {
+			if len(p) == 0 || len(p) > size || string(p) != string([]rune(string(p))) {
+				t.Errorf("size %d: piece %q", size, p)
+			}
+			joined = append(joined, p...)
+		}
+		if string(joined) != string(text) {
+			t.Errorf("size %d: %q", size, joined)
+		}
+	}
+}

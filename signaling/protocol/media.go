@@ -1,0 +1,187 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"strconv"
+	"strings"
+
+	"voxgate/bridge"
+)
+
+// blob is media in a client's message.
+type blob struct {
+	MIMEType string `json:"mimeType"`
+	Data     string `json:"data"`
+}
+
+// decode returns the media type, in lower case and without parameters, and the data.
+func (b blob) decode(field string) (mediaType string, data []byte, err error) {
+	mediaType, _, err = mime.ParseMediaType(b.MIMEType)
+	if err != nil {
+		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not a media type", Clip(b.MIMEType)))
+	}
+	if b.Data == "" {
+		return "", nil, BadField(field+".data", "is missing or empty")
+	}
+	data, err = base64.StdEncoding.DecodeString(b.Data)
+	if err != nil {
+		return "", nil, BadField(field+".data", "is not base64: "+err.Error())
+	}
+	if len(data) > maxImage {
+		return "", nil, BadField(field+".data", fmt.Sprintf("has %d bytes, more than %d", len(data), maxImage))
+	}
+	return mediaType, data, nil
+}
+
+// picture returns the media type, JPEG or PNG, and the data.
+func (b blob) picture(field string) (mediaType string, data []byte, err error) {
+	mediaType, data, err = b.decode(field)
+	if err == nil && mediaType != "image/jpeg" && mediaType != "image/png" {
+		err = BadField(field+".mimeType", fmt.Sprintf("%q is neither image/jpeg nor image/png", Clip(mediaType)))
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return mediaType, data, nil
+}
+
+// defaultRate is the rate of audio/pcm that does not name one: the Live API's own.
+const defaultRate = 16000
+
+// pcm returns the audio of a blob and its rate in Hz.
+func (b blob) pcm(field string) (pcm []int16, rate int, err error) {
+	mediaType, data, err := b.decode(field)
+	if err != nil {
+		return nil, 0, err
+	}
+	if mediaType != "audio/pcm" {
+		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", Clip(mediaType)))
+	}
+	if len(data)%2 != 0 {
+		return nil, 0, BadField(field+".data", "has an odd number of bytes; PCM is 16 bits a sample")
+	}
+	rate = defaultRate
+	_, params, _ := mime.ParseMediaType(b.MIMEType) // decode has read it
+	if r, ok := params["rate"]; ok {
+		if rate, err = strconv.Atoi(r); err != nil || rate < 8000 || rate > 48000 {
+			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", Clip(r)))
+		}
+	}
+	pcm = make([]int16, len(data)/2)
+	for i := range pcm {
+		pcm[i] = int16(uint16(data[2*i]) | uint16(data[2*i+1])<<8)
+	}
+	return pcm, rate, nil
+}
+
+// RealtimeInput is what a SEND_REALTIME_INPUT brings. Its sound and its picture are read one by one, so that the one counts
+// when the other is bad.
+type RealtimeInput struct {
+	Commands   []bridge.Command // the text and the marks, in their order
+	Pauses     bool             // among the marks is one after which the microphone is silent: activityEnd, audioStreamEnd
+	Deprecated bool             // it came as chunks or mediaChunks
+
+	audio, video *blob
+}
+
+// RealtimeInput reads SEND_REALTIME_INPUT.
+func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
+	var p realtimePayload
+	if err := m.decode(&p); err != nil {
+		return RealtimeInput{}, err
+	}
+	old, err := p.modernise()
+	if err != nil {
+		return RealtimeInput{}, err
+	}
+	in := RealtimeInput{Pauses: p.ActivityEnd || p.AudioStreamEnd, Deprecated: old, audio: p.Audio, video: p.Video}
+	if p.Text != nil {
+		in.Commands = append(in.Commands, bridge.Text{Text: *p.Text})
+	}
+	if p.ActivityStart {
+		in.Commands = append(in.Commands, bridge.ActivityStart)
+	}
+	if p.ActivityEnd {
+		in.Commands = append(in.Commands, bridge.ActivityEnd)
+	}
+	if p.AudioStreamEnd {
+		in.Commands = append(in.Commands, bridge.AudioStreamEnd)
+	}
+	if in.audio == nil && in.video == nil && len(in.Commands) == 0 {
+		return RealtimeInput{}, BadField("payload", "has neither text, audio, video nor a mark")
+	}
+	return in, nil
+}
+
+// PCM returns the sound and its rate in Hz, 8000 to 48000; nil if there is none. An error says that it is the audio that
+// cannot be used ([bridge.CodeInvalidAudioFormat]).
+func (in RealtimeInput) PCM() (pcm []int16, rate int, err error) {
+	if in.audio == nil {
+		return nil, 0, nil
+	}
+	pcm, rate, err = in.audio.pcm("payload.audio")
+	if err != nil {
+		bad := *bridge.AsError(err)
+		bad.Code = bridge.CodeInvalidAudioFormat
+		return nil, 0, &bad
+	}
+	return pcm, rate, nil
+}
+
+// Picture returns the picture, a JPEG or a PNG as its media type says; nil if there is none.
+func (in RealtimeInput) Picture() (mediaType string, data []byte, err error) {
+	if in.video == nil {
+		return "", nil, nil
+	}
+	return in.video.picture("payload.video")
+}
+
+type realtimePayload struct {
+	Text           *string         `json:"text"`
+	Audio          *blob           `json:"audio"`
+	Video          *blob           `json:"video"`
+	ActivityStart  bool            `json:"activityStart"`
+	ActivityEnd    bool            `json:"activityEnd"`
+	AudioStreamEnd bool            `json:"audioStreamEnd"`
+	Chunks         json.RawMessage `json:"chunks"`
+	MediaChunks    json.RawMessage `json:"mediaChunks"`
+}
+
+// modernise reads the deprecated chunks: the first one counts, as it always did. It reports whether there were any.
+func (p *realtimePayload) modernise() (bool, error) {
+	raw, field := p.Chunks, "payload.chunks"
+	if raw == nil {
+		raw, field = p.MediaChunks, "payload.mediaChunks"
+	}
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return false, nil
+	}
+	if raw[0] == '[' {
+		var chunks []json.RawMessage
+		if err := json.Unmarshal(raw, &chunks); err != nil {
+			return true, badJSON(field, err)
+		}
+		if len(chunks) == 0 {
+			return true, BadField(field, "is empty")
+		}
+		raw, field = chunks[0], field+"[0]"
+	}
+	var b blob
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return true, badJSON(field, err)
+	}
+	switch {
+	case strings.HasPrefix(b.MIMEType, "image/"):
+		p.Video = &b
+	case strings.HasPrefix(b.MIMEType, "audio/"):
+		p.Audio = &b
+	default:
+		return true, BadField(field+".mimeType", fmt.Sprintf("%q is neither audio/pcm nor an image", Clip(b.MIMEType)))
+	}
+	return true, nil
+}

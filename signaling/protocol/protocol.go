@@ -1,0 +1,90 @@
+// Package protocol is what is said in the client protocol (signaling/PROTOCOL.md), in JSON: the messages of a client, read
+// strictly and made into commands of the conversation, and those that it gets, among them what the events of the
+// conversation become. It opens nothing and sends nothing; package signaling does.
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// The types of the messages that clients send. PROTOCOL.md says what is in them.
+const (
+	TypeConnect       = "CONNECT_GEMINI"
+	TypeMessage       = "SEND_MESSAGE"
+	TypeRealtimeInput = "SEND_REALTIME_INPUT"
+	TypeToolResponse  = "SEND_TOOL_RESPONSE"
+	TypeUpdateConfig  = "UPDATE_CONFIG"
+	TypeGetContext    = "GET_CONTEXT"
+	TypeClearContext  = "CLEAR_CONTEXT"
+	TypeDisconnect    = "DISCONNECT_GEMINI"
+	TypeOffer         = "WEBRTC_OFFER"
+	TypeCandidate     = "WEBRTC_ICE_CANDIDATE" // both ways
+	TypePiece         = "PIECE"                // both ways
+	TypePing          = "PING"
+)
+
+// The types of the messages that clients get, besides TypeCandidate and TypePiece.
+const (
+	typeConnected        = "GEMINI_CONNECTED"
+	typeDisconnected     = "GEMINI_DISCONNECTED"
+	typeError            = "GEMINI_ERROR"
+	typeContent          = "CONTENT_MESSAGE"
+	typeToolCall         = "TOOL_CALL"
+	typeToolCancellation = "TOOL_CALL_CANCELLATION"
+	typeToolStatus       = "TOOL_STATUS"
+	typeSetupComplete    = "SETUP_COMPLETE"
+	typeInterrupted      = "INTERRUPTED"
+	typeLatency          = "TURN_LATENCY"
+	typeTurnComplete     = "TURN_COMPLETE"
+	typeAudioChunk       = "AUDIO_CHUNK"
+	typeAnswer           = "WEBRTC_ANSWER"
+	typeLog              = "LOG_MESSAGE"
+	typeSpeaking         = "ASSISTANT_SPEAKING"
+	typeUserSpeaking     = "USER_SPEAKING"
+	typeState            = "SESSION_STATE"
+	typeContext          = "CONTEXT"
+	typeGrounding        = "groundingMetadata"
+	typePong             = "PONG"
+)
+
+// version is told in GEMINI_CONNECTED; it changes when a client written for the one before would no longer work.
+const version = 1
+
+// ServerMessage is a message of the gateway, but for its number.
+type ServerMessage struct {
+	kind    string
+	payload []byte // JSON; empty: none
+}
+
+// message returns a message with a payload.
+func message(kind string, payload any) ServerMessage { return ServerMessage{kind, marshal(payload)} }
+
+// Encode returns the message as it is sent; seq numbers events and is 0 for others.
+func (m ServerMessage) Encode(seq uint64) []byte {
+	b := make([]byte, 0, len(m.payload)+len(m.kind)+48)
+	b = append(b, `{"type":"`...)
+	b = append(b, m.kind...)
+	b = append(b, '"')
+	if len(m.payload) > 0 {
+		b = append(b, `,"payload":`...)
+		b = append(b, m.payload...)
+	}
+	if seq > 0 {
+		b = append(b, `,"seq":`...)
+		b = strconv.AppendUint(b, seq, 10)
+	}
+	return append(b, '}')
+}
+
+// marshal encodes a payload without escaping HTML: the model's text arrives as it was sent.
+func marshal(payload any) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(payload); err != nil {
+		return nil // only our own types come here, and they encode
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,186 @@
+package rtc
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/interceptor/pkg/nack"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+)
+
+// wire is what a peer's interceptors send, and what they are given to read.
+type wire struct {
+	sent [][]byte
+	rtcp []byte
+}
+
+func (w *wire) Write(h *rtp.Header, payload []byte, _ interceptor.Attributes) (int, error) {
+	b, err := h.Marshal()
+	w.sent = append(w.sent, append(b, payload...))
+	return len(payload), err
+}
+
+func (w *wire) Read(b []byte, a interceptor.Attributes) (int, interceptor.Attributes, error) {
+	return copy(b, w.rtcp), a, nil
+}
+
+// repeat is a resender between the two.
+type repeat struct {
+	t    *testing.T
+	wire *wire
+	to   interceptor.RTPWriter
+	from interceptor.RTCPReader
+	next rtp.Header
+}
+
+func newRepeat(t *testing.T, feedback ...interceptor.RTCPFeedback) *repeat {
+	r, err := resenders{}.NewInterceptor("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &repeat{t: t, wire: &wire{}, next: rtp.Header{Version: 2, SSRC: 7, SequenceNumber: 65500}}
+	l.to = r.BindLocalStream(&interceptor.StreamInfo{SSRC: 7, RTCPFeedback: feedback}, l.wire)
+	l.from = r.BindRTCPReader(l.wire)
+	return l
+}
+
+// say sends a packet, with a number of its own for transport-cc, out of memory that is used again.
+func (l *repeat) say(n int) {
+	l.t.Helper()
+	payload := make([]byte, 100)
+	for range n {
+		l.next.SequenceNumber++
+		payload[0] = byte(l.next.SequenceNumber)
+		if err := l.next.SetExtension(3, []byte{payload[0], 1}); err != nil {
+			l.t.Fatal(err)
+		}
+		if _, err := l.to.Write(&l.next, payload, nil); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// ask asks for packets so far back, and returns what is sent then.
+func (l *repeat) ask(ssrc uint32, back ...int) [][]byte {
+	l.t.Helper()
+	request := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
+	for _, n := range back {
+		request.Nacks = append(request.Nacks, rtcp.NackPair{PacketID: l.next.SequenceNumber - uint16(n)})
+	}
+	var err error
+	if l.wire.rtcp, err = rtcp.Marshal([]rtcp.Packet{request}); err != nil {
+		l.t.Fatal(err)
+	}
+	before := len(l.wire.sent)
+	if n, _, err := l.from.Read(make([]byte, 1500), nil); err != nil || n != len(l.wire.rtcp) {
+		l.t.Fatal(n, err)
+	}
+	return l.wire.sent[before:]
+}
+
+// What is sent again is the same to the last bit, and only what is there, once at a time.
+func TestPacketsAreSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+		l.say(100) // over the end of the numbers
+		first := func(back int) []byte { return l.wire.sent[99-back] }
+		for _, back := range []int{0, 5, nackPackets - 1} {
+			if got := l.ask(7, back); len(got) != 1 || !bytes.Equal(got[0], first(back)) {
+				t.Errorf("asked for the packet %d ago: %x, want %x", back, got, first(back))
+			}
+		}
+		if got := l.ask(7, nackPackets, 99, -1, -500); len(got) > 0 {
+			t.Errorf("sent again what is not there: %x", got)
+		}
+		if got := l.ask(8, 1, 2, 3); len(got) > 0 {
+			t.Errorf("sent again what was asked of somebody else: %x", got)
+		}
+		if got := l.ask(7, 1, 2, 1, 1, 5, 2, 0); len(got) != 2 {
+			t.Errorf("%d packets are sent, want two: the others were just sent", len(got))
+		}
+		time.Sleep(againPause)
+		if got := l.ask(7, 5, 5); len(got) != 1 {
+			t.Errorf("%d packets are sent that are lost once more", len(got))
+		}
+	})
+}
+
+func TestOnlyWhoAsksIsAnswered(t *testing.T) {
+	l := newRepeat(t, interceptor.RTCPFeedback{Type: "transport-cc"}, interceptor.RTCPFeedback{Type: "nack", Parameter: "pli"})
+	l.say(10)
+	if got := l.ask(7, 1, 2); len(got) > 0 {
+		t.Errorf("%d packets sent again", len(got))
+	}
+}
+
+// Who asks for everything again and again gets a bounded share of it, and is served as before when it stops.
+func TestAnswersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+		const seconds = 20
+		answers := 0
+		for range seconds * 50 {
+			l.say(1)
+			for range 4 {
+				answers += len(l.ask(7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		if want := seconds*againRate + againBurst; answers < want*9/10 || answers > want+1 {
+			t.Errorf("%d answers in %d s, want %d", answers, seconds, want)
+		}
+		time.Sleep(time.Second)
+		if got := l.ask(7, 0, 1, 2); len(got) != 3 {
+			t.Errorf("%d packets are sent a second later", len(got))
+		}
+	})
+}
+
+// What is no RTCP passes: it is somebody else's to complain.
+func TestBadRTCPPasses(t *testing.T) {
+	l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+	l.wire.rtcp = []byte(strings.Repeat("x", 30))
+	if n, _, err := l.from.Read(make([]byte, 1500), nil); n != 30 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+type void struct{}
+
+func (void) Write(*rtp.Header, []byte, interceptor.Attributes) (int, error) { return 0, nil }
+
+// BenchmarkKept is what keeping a packet costs, beside pion's responder of the same size.
+func BenchmarkKept(b *testing.B) {
+	pion, err := nack.NewResponderInterceptor(nack.ResponderSize(nackPackets))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		factory interceptor.Factory
+	}{{"ours", resenders{}}, {"pion", pion}} {
+		b.Run(c.name, func(b *testing.B) {
+			i, err := c.factory.NewInterceptor("")
+			if err != nil {
+				b.Fatal(err)
+			}
+			to := i.BindLocalStream(&interceptor.StreamInfo{SSRC: 7, RTCPFeedback: []interceptor.RTCPFeedback{{Type: "nack"}}}, void{})
+			h, payload := rtp.Header{Version: 2, SSRC: 7}, make([]byte, 360) // with two copies
+			if err := h.SetExtension(3, []byte{1, 2}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				h.SequenceNumber++
+				if _, err := to.Write(&h, payload, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

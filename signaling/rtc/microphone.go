@@ -1,0 +1,97 @@
+package rtc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media/rtpaudio"
+)
+
+// uplinkRate is what Opus is decoded to, in Hz: the Live API's own rate, so nothing has to be resampled.
+const uplinkRate = 16000
+
+// microphone is a track being received.
+type microphone struct {
+	came     atomic.Int64 // when the newest packet did: Unix time in ns
+	cancel   context.CancelFunc
+	done     chan struct{}
+	receiver *rtpaudio.Receiver
+}
+
+// receive feeds a track to the session until it ends. A newer track takes over from an older one.
+func (p *Peer) receive(ctx context.Context, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+	sink, err := p.session.Mic(uplinkRate)
+	if err != nil {
+		p.log.Error("microphone", "err", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &microphone{cancel: cancel, done: make(chan struct{})}
+	m.came.Store(time.Now().UnixNano())
+	m.receiver = rtpaudio.NewReceiver(sink, p.receiverOptions(from))
+	defer close(m.done)
+	if old := p.microphone.Swap(m); old != nil {
+		old.cancel()
+		<-old.done
+	}
+	go p.do(func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
+	err = m.receiver.Run(ctx, trackReader{track, &m.came})
+	p.microphone.CompareAndSwap(m, nil)
+	stats := m.receiver.Stats()
+	p.log.Info("microphone track ended", "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
+		"concealed", stats.Concealed, "err", err)
+}
+
+// receiverOptions are those that were negotiated.
+func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
+	o := rtpaudio.ReceiverOptions{Decoder: p.decoder, RTT: func() time.Duration { return p.roundTrip(from.Transport()) }}
+	for _, c := range from.GetParameters().Codecs {
+		switch {
+		case strings.EqualFold(c.MimeType, webrtc.MimeTypeOpus):
+			o.Opus = append(o.Opus, uint8(c.PayloadType))
+		case strings.EqualFold(c.MimeType, mimeTypeRED):
+			o.RED = append(o.RED, uint8(c.PayloadType))
+		}
+		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
+			o.NACK = p.askAgain
+		}
+	}
+	return o
+}
+
+// roundTrip is the one that the client's reports tell of or, as long as they tell of none, that of the checks of the path.
+func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
+	if rtt := time.Duration(p.rtt.Load()); rtt > 0 {
+		return rtt
+	}
+	path, _ := t.ICETransport().GetSelectedCandidatePairStats()
+	return time.Duration(path.CurrentRoundTripTime * float64(time.Second))
+}
+
+// askAgain asks for packets that are missing. If that fails they are concealed.
+func (p *Peer) askAgain(ssrc uint32, missing []uint16) {
+	_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
+}
+
+// trackReader is the [rtpaudio.Reader] of a track. It notes when something came.
+type trackReader struct {
+	track *webrtc.TrackRemote
+	came  *atomic.Int64
+}
+
+func (r trackReader) Read(b []byte) (int, error) {
+	n, _, err := r.track.Read(b)
+	if err == nil {
+		r.came.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+func (r trackReader) SetReadDeadline(t time.Time) error { return r.track.SetReadDeadline(t) }

@@ -1,0 +1,180 @@
+package rtc
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pion/sdp/v3"
+
+	"voxgate/bridge"
+)
+
+// maxSDP bounds an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
+const maxSDP = 32 << 10
+
+// defaultChannelMessage is the limit of a peer that names none, in bytes (RFC 8841 section 6.1).
+const defaultChannelMessage = 64 << 10
+
+// Offer is what must be known of an SDP offer before pion sees it.
+type Offer struct {
+	// Unseen are the codecs of a video section that cannot be looked at, in words; "": there is none.
+	Unseen string
+
+	sdp         string
+	fingerprint string // of its DTLS certificate: another one is another peer
+	ufrag       string // of ICE; a new one restarts it
+	voice       bool   // an audio section on which we may send
+	channel     bool   // a section for data channels
+	maxMessage  int    // bytes, of the data channel
+}
+
+// ParseOffer reads an offer. What cannot be served is refused with a [bridge.Error] that says why.
+func ParseOffer(text string) (Offer, error) {
+	o := Offer{sdp: text, maxMessage: defaultChannelMessage}
+	bad := func(problem string) (Offer, error) {
+		return o, &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp " + problem}
+	}
+	if text == "" {
+		return bad("is missing or empty")
+	}
+	if len(text) > maxSDP {
+		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
+	}
+	var d sdp.SessionDescription
+	if err := d.UnmarshalString(text); err != nil {
+		return bad("cannot be read: " + err.Error())
+	}
+	if len(d.MediaDescriptions) == 0 {
+		return bad("has no media section")
+	}
+	o.fingerprint, _ = d.Attribute("fingerprint")
+	o.ufrag, _ = d.Attribute("ice-ufrag")
+	audio, opus := false, false
+	var codecs []string
+	for _, m := range d.MediaDescriptions {
+		if f, ok := m.Attribute("fingerprint"); ok && o.fingerprint == "" {
+			o.fingerprint = f
+		}
+		if u, ok := m.Attribute("ice-ufrag"); ok && o.ufrag == "" {
+			o.ufrag = u
+		}
+		if codecs := unseen(m); codecs != "" {
+			o.Unseen = codecs
+		}
+		switch {
+		case m.MediaName.Media == "audio" && m.MediaName.Port.Value != 0:
+			audio = true
+			names := codecNames(m)
+			if hasOpus(names) {
+				opus = true
+				_, inactive := m.Attribute("inactive")
+				_, sendonly := m.Attribute("sendonly")
+				o.voice = o.voice || !inactive && !sendonly
+			}
+			codecs = append(codecs, names...)
+		case m.MediaName.Media == "application":
+			o.channel = true
+			if s, ok := m.Attribute("max-message-size"); ok {
+				if n, err := strconv.Atoi(s); err == nil {
+					o.maxMessage = n
+				}
+				if o.maxMessage <= 0 || o.maxMessage > maxChannelMessage { // 0: any size
+					o.maxMessage = maxChannelMessage
+				}
+			}
+		}
+	}
+	if o.fingerprint == "" {
+		return bad("has no DTLS fingerprint")
+	}
+	if audio && !opus {
+		return bad("offers no codec that is served here; Opus is, and the offer has " + strings.Join(codecs, ", "))
+	}
+	return o, nil
+}
+
+// codecNames are the encodings of a media section, as "opus/48000/2"; static payload types without a name count, too.
+func codecNames(m *sdp.MediaDescription) []string {
+	static := map[string]string{"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000"} // RFC 3551 section 6
+	names := map[string]string{}
+	for _, a := range m.Attributes {
+		if a.Key == "rtpmap" {
+			if pt, name, ok := strings.Cut(a.Value, " "); ok {
+				names[pt] = name
+			}
+		}
+	}
+	var list []string
+	for _, pt := range m.MediaName.Formats {
+		name := names[pt]
+		if name == "" {
+			name = static[pt]
+		}
+		if name != "" {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func hasOpus(names []string) bool {
+	for _, n := range names {
+		if strings.EqualFold(n, "opus/48000/2") {
+			return true
+		}
+	}
+	return false
+}
+
+// wireAnswer makes of pion's answer the one that is sent: no video goes to the client, and refused sections get what pion
+// leaves out and aiortc insists on (allowed by RFC 8829 section 5.3.1): the offer's mid and the transport of the first
+// section that was accepted.
+func wireAnswer(answer, offer string) string {
+	var a, o sdp.SessionDescription
+	if a.UnmarshalString(answer) != nil || o.UnmarshalString(offer) != nil || len(a.MediaDescriptions) != len(o.MediaDescriptions) {
+		return answer
+	}
+	var transport []sdp.Attribute
+	for _, m := range a.MediaDescriptions {
+		if m.MediaName.Port.Value == 0 {
+			continue
+		}
+		for _, key := range []string{"ice-ufrag", "ice-pwd", "setup", "rtcp-mux"} {
+			if v, ok := m.Attribute(key); ok {
+				transport = append(transport, sdp.Attribute{Key: key, Value: v})
+			}
+		}
+		break
+	}
+	for i, m := range a.MediaDescriptions {
+		switch {
+		case m.MediaName.Port.Value == 0:
+			if mid, ok := o.MediaDescriptions[i].Attribute("mid"); ok {
+				m.Attributes = append(m.Attributes, sdp.Attribute{Key: "mid", Value: mid})
+			}
+			m.Attributes = append(append(m.Attributes, transport...), sdp.Attribute{Key: "inactive"})
+		case m.MediaName.Media == "video":
+			answerVideo(m)
+		}
+	}
+	b, err := a.Marshal()
+	if err != nil {
+		return answer
+	}
+	return string(b)
+}
+
+// firstMid is the media section that carries the transport: all are bundled into the first one that is accepted.
+func firstMid(text string) string {
+	var d sdp.SessionDescription
+	if err := d.UnmarshalString(text); err != nil {
+		return ""
+	}
+	for _, m := range d.MediaDescriptions {
+		if mid, ok := m.Attribute("mid"); ok && m.MediaName.Port.Value != 0 {
+			return mid
+		}
+	}
+	return ""
+}

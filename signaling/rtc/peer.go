@@ -1,0 +1,278 @@
+package rtc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/opus"
+)
+
+const (
+	// gatherWait is how long an answer waits for our own candidates. They are the addresses of a port that is open
+	// already, so they are there within a millisecond, and a client that ignores trickled ones gets them, too.
+	gatherWait = 100 * time.Millisecond
+
+	// channelLabel is that of the one data channel which is served.
+	channelLabel = "events"
+)
+
+// PeerOptions say whom a peer serves, and whom it tells of what happens. The functions are called in goroutines of pion.
+type PeerOptions struct {
+	Session *bridge.Session // gets the sound, the pictures and the round trips
+	Cameras *Cameras        // of all peers of this client
+	Decoder opus.DecoderChoice
+	Logger  *slog.Logger
+
+	Connected func()
+	Lost      func(failed bool)                  // failed: it did not just close
+	Candidate func(line string, section *uint16) // one of ours, and the index of its media section; "": no more
+	Opened    func(*Channel)                     // the data channel
+	Closed    func(*Channel)                     // the data channel, even if it had not opened
+	Message   func(message []byte, isText bool)  // by the data channel
+}
+
+// Peer is a WebRTC connection to a client. Its methods are not for concurrent use.
+type Peer struct {
+	log          *slog.Logger
+	pc           *webrtc.PeerConnection
+	session      *bridge.Session
+	decoder      opus.DecoderChoice
+	viewing      *sync.Mutex                   // of the API
+	told         func(roundTrip time.Duration) // by the client's reports
+	fingerprint  string
+	ufrag        string
+	voice        bool         // the offer lets us send audio
+	output       *voice       // nil until the first offer with voice
+	maxMessage   atomic.Int64 // bytes
+	wantsChannel bool         // the offer has a section for it
+	mid          string       // of the section that carries the transport
+	stop         context.CancelFunc
+	microphone   atomic.Pointer[microphone]
+	rtt          atomic.Int64 // the newest round trip; 0: none is known
+
+	mu      sync.Mutex
+	closing bool // guards running: nothing is added once it is waited for
+	running sync.WaitGroup
+}
+
+// NewPeer returns a peer that waits for its first offer.
+func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
+	pc, err := a.api.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		return nil, fmt.Errorf("new peer: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // until Close
+	p := &Peer{
+		log: o.Logger, pc: pc, session: o.Session, decoder: o.Decoder, viewing: &a.viewing, told: o.Session.RoundTrip, stop: stop,
+	}
+	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		p.log.Debug("peer", "state", s)
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			o.Connected()
+		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed:
+			o.Lost(s == webrtc.PeerConnectionStateFailed)
+		}
+	})
+	pc.OnICECandidate(func(i *webrtc.ICECandidate) {
+		if i == nil {
+			o.Candidate("", nil)
+			return
+		}
+		init := i.ToJSON()
+		o.Candidate(init.Candidate, init.SDPMLineIndex)
+	})
+	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+		if t.Kind() == webrtc.RTPCodecTypeAudio {
+			p.do(func() { p.receive(ctx, t, from) })
+		} else {
+			p.do(func() { o.Cameras.look(ctx, p, t) })
+		}
+	})
+	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
+		if dc.Label() != channelLabel {
+			dc.Close() // each one that stays is a goroutine
+			return
+		}
+		c := newChannel(dc, int(p.maxMessage.Load()))
+		dc.OnOpen(func() { o.Opened(c) })
+		dc.OnClose(func() { o.Closed(c) })
+		dc.OnMessage(func(m webrtc.DataChannelMessage) { o.Message(m.Data, m.IsString) })
+	})
+	return p, nil
+}
+
+// Made tells whether an offer is of the client's side of this peer; before its first Answer none is.
+func (p *Peer) Made(o Offer) bool { return p.fingerprint == o.fingerprint }
+
+// Restarts tells whether an offer restarts ICE, which cuts the path until the answer is there.
+func (p *Peer) Restarts(o Offer) bool { return p.ufrag != o.ufrag }
+
+// Voice is where the model's voice goes; nil: the last offer lets us send none.
+func (p *Peer) Voice() media.Output {
+	if !p.voice {
+		return nil
+	}
+	return p.output
+}
+
+// Microphone tells whether the client's microphone comes by this peer, and for how long nothing has come of it.
+func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
+	m := p.microphone.Load()
+	if m == nil {
+		return 0, false
+	}
+	return time.Since(time.Unix(0, m.came.Load())), true
+}
+
+// WantsChannel tells whether the last offer has a section for data channels.
+func (p *Peer) WantsChannel() bool { return p.wantsChannel }
+
+// Mid is that of the media section which carries the transport; "" before the first Answer.
+func (p *Peer) Mid() string { return p.mid }
+
+// do runs f and has Close wait for it: pion's own Close returns while a track's handler still runs.
+func (p *Peer) do(f func()) {
+	p.mu.Lock()
+	ok := !p.closing
+	if ok {
+		p.running.Add(1)
+	}
+	p.mu.Unlock()
+	if ok {
+		defer p.running.Done()
+		f()
+	}
+}
+
+// Answer answers an offer, the first or a further one. One that cannot be used is refused with a [bridge.Error].
+func (p *Peer) Answer(o Offer) (sdp string, err error) {
+	bad := func(err error) (string, error) {
+		return "", &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp cannot be used: " + err.Error(), Err: err}
+	}
+	if o.voice && p.output == nil {
+		if err := p.addVoice(); err != nil {
+			return "", err
+		}
+	}
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.sdp}); err != nil {
+		return bad(err)
+	}
+	for _, t := range p.pc.GetTransceivers() {
+		if r := t.Receiver(); t.Kind() == webrtc.RTPCodecTypeAudio && r != nil {
+			if err := preferRED(t, r.GetParameters().Codecs); err != nil {
+				return bad(err)
+			}
+		}
+	}
+	a, err := p.pc.CreateAnswer(nil)
+	if err != nil {
+		return bad(err)
+	}
+	p.maxMessage.Store(int64(o.maxMessage)) // a channel may open as soon as there is an answer
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	if err := p.pc.SetLocalDescription(a); err != nil {
+		return bad(err)
+	}
+	timer := time.NewTimer(gatherWait)
+	defer timer.Stop()
+	select {
+	case <-gathered:
+	case <-timer.C:
+	}
+	p.fingerprint, p.ufrag, p.voice, p.wantsChannel = o.fingerprint, o.ufrag, o.voice, o.channel
+	local := p.pc.LocalDescription().SDP
+	p.mid = firstMid(local)
+	return wireAnswer(local, o.sdp), nil
+}
+
+// maxBadRTCP is how many datagrams of RTCP in a row may be unreadable before no more are read.
+const maxBadRTCP = 50
+
+// addVoice adds the track that carries the model's voice.
+func (p *Peer) addVoice() error {
+	output, err := newVoice(func(rtt time.Duration) {
+		p.rtt.Store(int64(rtt))
+		p.told(rtt)
+	})
+	if err != nil {
+		return err
+	}
+	sender, err := p.pc.AddTrack(output)
+	if err != nil {
+		return fmt.Errorf("voice track: %w", err)
+	}
+	p.output = output
+	go p.do(func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
+	return nil
+}
+
+// readRTCP reads until the other side ends. Somebody must, or reports and NACK do nothing, whoever acts on them.
+func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func([]rtcp.Packet)) {
+	buf := make([]byte, 1500)
+	for bad := 0; bad < maxBadRTCP; {
+		n, seen, err := read(buf)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+			return
+		case err != nil: // too long, or one that pion cannot read
+			bad++
+		default:
+			bad = 0
+			if tell == nil {
+				continue
+			}
+			if packets, err := seen.GetRTCPPackets(buf[:n]); err == nil { // the interceptors have read them already
+				tell(packets)
+			}
+		}
+	}
+}
+
+// AddCandidate takes one of the client's candidates; "" is no more of them, on which nothing depends. One that cannot be
+// read is refused with a [bridge.Error].
+func (p *Peer) AddCandidate(line string) error {
+	if line == "" {
+		return nil
+	}
+	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
+		return &bridge.Error{
+			Code: bridge.CodeBadOffer, Field: "payload.candidate",
+			Message: fmt.Sprintf("payload.candidate cannot be read: %v", err), Err: err,
+		}
+	}
+	return nil
+}
+
+// Mute stops the microphone for good and waits for it.
+func (p *Peer) Mute() {
+	p.stop()
+	if m := p.microphone.Load(); m != nil {
+		<-m.done
+	}
+}
+
+// Close ends the connection and waits for all that it started.
+func (p *Peer) Close() {
+	p.stop()
+	p.mu.Lock()
+	p.closing = true
+	p.mu.Unlock()
+	if err := p.pc.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		p.log.Debug("peer close", "err", err)
+	}
+	p.running.Wait()
+}

@@ -1,0 +1,168 @@
+package rtc
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+)
+
+// sealed makes peers that talk to nobody.
+func sealed(f *testing.F) *webrtc.API {
+	f.Helper()
+	var settings webrtc.SettingEngine
+	settings.LoggerFactory = pionLogs(slog.New(slog.DiscardHandler))
+	settings.SetRemoteIPFilter(func(net.IP) bool { return false })
+	settings.SetIPFilter(func(net.IP) bool { return false })
+	settings.SetICEMulticastDNSMode(1)
+	api, err := newAPI(settings)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return api
+}
+
+func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
+	t.Helper()
+	pc, err := api.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Peer{log: slog.New(slog.DiscardHandler), pc: pc, told: func(time.Duration) {}, stop: func() {}}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// browserOffer is what a browser would offer.
+func browserOffer(t testing.TB) string {
+	t.Helper()
+	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeAudio, webrtc.RTPCodecTypeVideo} {
+		if _, err := pc.AddTransceiverFromKind(kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pc.CreateDataChannel("events", nil); err != nil {
+		t.Fatal(err)
+	}
+	offer, err := pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offer.SDP
+}
+
+// FuzzOffer reads offers; what is accepted must be answerable, so it has a fingerprint and a sane message size.
+func FuzzOffer(f *testing.F) {
+	f.Add("v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\n" +
+		"a=rtpmap:111 opus/48000/2\r\na=fingerprint:sha-256 00:11\r\na=ice-ufrag:a\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\na=max-message-size:0\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		o, err := ParseOffer(text)
+		if err == nil && (o.fingerprint == "" || o.maxMessage <= 0 || o.maxMessage > maxChannelMessage) {
+			t.Errorf("%+v", o)
+		}
+		wireAnswer(text, text)
+		firstMid(text)
+	})
+}
+
+// FuzzAnswer has a peer answer anything that is said to be an SDP offer, or refuse it in words.
+func FuzzAnswer(f *testing.F) {
+	offer := browserOffer(f)
+	for _, seed := range []string{
+		offer, "", "v=0", strings.ReplaceAll(offer, "opus", "PCMU"), strings.ReplaceAll(offer, "a=mid:0", "a=mid:1"),
+		strings.ReplaceAll(offer, "m=audio 9", "m=audio 0"), strings.ReplaceAll(offer, "VP8", "H264"),
+		strings.ReplaceAll(offer, "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2\r\na=fmtp:63 111/111\r\na=rtpmap:111 opus/48000/2"),
+	} {
+		f.Add(seed)
+	}
+	api := sealed(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		o, err := ParseOffer(text)
+		if err == nil {
+			var answer string
+			if answer, err = newSealedPeer(t, api).Answer(o); err == nil && !strings.HasPrefix(answer, "v=0") {
+				t.Fatalf("the answer is %q", answer)
+			}
+		}
+		if err != nil && (bridge.AsError(err).Message == "" || bridge.AsError(err).Code == bridge.CodeUnknown) {
+			t.Fatalf("refused without a word: %v", err)
+		}
+	})
+}
+
+// FuzzCandidate takes anything that is said to be a candidate, or refuses it in words.
+func FuzzCandidate(f *testing.F) {
+	for _, seed := range []string{
+		"candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host", "candidate:1 1 tcp 1 ::1 9 typ host tcptype active", "candidate:", "x",
+		"candidate:2 1 udp 1 203.0.113.7 1 typ srflx raddr 192.0.2.1 rport 2 generation 0 ufrag a network-id 1", "candidate:1 1 udp 1 x.local 9 typ host",
+	} {
+		f.Add(seed)
+	}
+	p := newSealedPeer(f, sealed(f))
+	o, err := ParseOffer(browserOffer(f))
+	if err == nil {
+		_, err = p.Answer(o)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := p.AddCandidate(text); err != nil && bridge.AsError(err).Message == "" {
+			t.Fatalf("refused without a word: %v", err)
+		}
+	})
+}
+
+// FuzzRTCP reads anything that is said to be RTCP.
+func FuzzRTCP(f *testing.F) {
+	for _, packets := range [][]rtcp.Packet{
+		{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{SSRC: 7, FractionLost: 30, TotalLost: 40, LastSequenceNumber: 1000, LastSenderReport: 1, Delay: 2}}}},
+		{&rtcp.SenderReport{SSRC: 1, Reports: []rtcp.ReceptionReport{{SSRC: 7}}}, &rtcp.SourceDescription{}},
+		{&rtcp.TransportLayerNack{MediaSSRC: 7, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{1, 2, 40})}},
+		{&rtcp.TransportLayerCC{
+			MediaSSRC: 7, PacketStatusCount: 1, PacketChunks: []rtcp.PacketStatusChunk{&rtcp.RunLengthChunk{PacketStatusSymbol: 1, RunLength: 1}},
+			RecvDeltas: []*rtcp.RecvDelta{{Type: 1, Delta: 250}}, Header: rtcp.Header{Count: rtcp.FormatTCC, Type: rtcp.TypeTransportSpecificFeedback, Length: 5},
+		}},
+	} {
+		raw, err := rtcp.Marshal(packets)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		v, err := newVoice(func(rtt time.Duration) {
+			if rtt < 0 || rtt > 10*time.Second {
+				t.Fatalf("a round trip of %v", rtt)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.path.Store(&path{ssrc: 7, to: nowhereWriter{}})
+		for range 3 {
+			if packets, err := rtcp.Unmarshal(bytes.Clone(raw)); err == nil {
+				v.onRTCP(packets, time.Unix(1_800_000_000, 0))
+			}
+		}
+	})
+}
+
+// nowhereWriter is where packets go that nobody gets.
+type nowhereWriter struct{}
+
+func (nowhereWriter) WriteRTP(*rtp.Header, []byte) (int, error) { return 0, nil }
+func (nowhereWriter) Write(b []byte) (int, error)               { return len(b), nil }

@@ -1,0 +1,170 @@
+package rtc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/sdp/v3"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/media/picture"
+)
+
+const (
+	// keyInterval is how often a key frame is asked for: as often as a picture is of use.
+	keyInterval = time.Second
+
+	// videoBits is what a sender is told to keep to, in bits a second. Only the key frames count, one a second, of about
+	// 30 KB (240 kbit) for a camera of 720p; the rest is what comes between them.
+	videoBits = 500_000
+)
+
+// Cameras are the video tracks of a client, on whichever of its peers: the newest is looked at. The zero Cameras are ready.
+type Cameras struct {
+	mu      sync.Mutex
+	newest  *camera // nil: none
+	stopped bool
+}
+
+// camera is a video track being looked at.
+type camera struct {
+	session *bridge.Session
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// look makes pictures of a track for the peer's session until the track ends. A newer track, on whichever peer, takes over.
+func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	mine := &camera{session: p.session, cancel: cancel, done: make(chan struct{})}
+	defer close(mine.done)
+	c.mu.Lock()
+	old, stopped := c.newest, c.stopped
+	if !stopped {
+		c.newest = mine
+	}
+	c.mu.Unlock()
+	if stopped {
+		return
+	}
+	if old != nil {
+		old.cancel()
+		<-old.done
+	}
+	viewer := picture.NewViewer(p.viewing, func(jpeg []byte, changed bool) {
+		if ctx.Err() == nil {
+			p.session.SetFrame("image/jpeg", jpeg, changed)
+		}
+	})
+	err := p.watch(ctx, track, viewer)
+	c.forget(mine)
+	stats := viewer.Stats()
+	p.log.Info("video track ended", "pictures", stats.Shown, "changed", stats.Changed,
+		"incomplete", stats.Incomplete, "broken", stats.Broken, "err", err)
+}
+
+// forget forgets what a camera has shown, unless another one shows something. After Stop the picture may be the next
+// caller's.
+func (c *Cameras) forget(was *camera) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.newest == was {
+		c.newest = nil
+		if !c.stopped {
+			was.session.ClearFrame()
+		}
+	}
+}
+
+// Stop has no camera looked at any more and forgets what the last one showed. The peers are muted already: that ends their
+// tracks. A camera may be about to make a picture, which waits for those of other calls: 0.1 s each if they are 4K screens,
+// else some milliseconds.
+func (c *Cameras) Stop() {
+	c.mu.Lock()
+	c.stopped = true
+	last := c.newest
+	c.mu.Unlock()
+	if last != nil {
+		<-last.done
+		last.session.ClearFrame()
+	}
+}
+
+// watch reads a track until it ends or ctx is done, and asks for key frames and for what is missing of them. A track that
+// delivers nothing, as one that is muted, is not asked.
+func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Viewer) error {
+	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
+	again := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
+	var asked time.Time
+	var packet rtp.Packet
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := track.Read(buf)
+		if err != nil {
+			return err
+		}
+		if packet.Unmarshal(buf[:n]) != nil {
+			continue
+		}
+		now := time.Now()
+		viewer.Packet(&packet, now)
+		if missing := viewer.Missing(); again && len(missing) > 0 {
+			p.askAgain(uint32(track.SSRC()), missing)
+		}
+		if now.Sub(asked) < keyInterval {
+			continue
+		}
+		asked = now
+		if err := p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(track.SSRC())}}); err != nil {
+			return err
+		}
+	}
+}
+
+// unseen returns the codecs of a video section that cannot be looked at, for want of VP8; "" if it can, or is no such.
+func unseen(m *sdp.MediaDescription) string {
+	_, bundled := m.Attribute("bundle-only") // then port 0 refuses nothing (RFC 9143, section 6)
+	if m.MediaName.Media != "video" || m.MediaName.Port.Value == 0 && !bundled {
+		return ""
+	}
+	for _, key := range []string{"recvonly", "inactive"} {
+		if _, ok := m.Attribute(key); ok {
+			return ""
+		}
+	}
+	names := codecNames(m)
+	var list []string
+	for _, n := range names {
+		codec, _, _ := strings.Cut(n, "/")
+		switch strings.ToLower(codec) {
+		case "vp8":
+			return ""
+		case "rtx", "red", "ulpfec", "flexfec-03": // they repair what others carry
+		default:
+			list = append(list, codec)
+		}
+	}
+	if len(list) == 0 {
+		return "nothing that has a name"
+	}
+	return strings.Join(list, ", ")
+}
+
+// answerVideo makes of pion's answer to a video section the one that is sent: pictures come, none go.
+func answerVideo(m *sdp.MediaDescription) {
+	for i, a := range m.Attributes {
+		switch a.Key {
+		case "recvonly":
+			m.Bandwidth = append(m.Bandwidth, sdp.Bandwidth{Type: "TIAS", Bandwidth: videoBits}) // RFC 3890
+		case "sendonly", "sendrecv":
+			m.Attributes[i].Key = "inactive"
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package rtc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media/rtpaudio"
+)
+
+// mimeTypeRED is Opus with copies of earlier packets: RFC 2198. Pion has no name for it.
+const mimeTypeRED = "audio/red"
+
+// voice is the track of the model's voice: what pion's own tracks do, but with two payload types. One goroutine writes.
+type voice struct {
+	*rtpaudio.Sender
+	path   atomic.Pointer[path]
+	header rtp.Header
+	told   func(roundTrip time.Duration) // by the peer's reports
+
+	// Of the goroutine that reads RTCP.
+	extended uint32 // the highest sequence number the peer had at its last report
+	missed   uint32
+	reported bool
+	tcc      bool // the peer reports by transport-cc, which is ten times as often
+}
+
+// mostReported is how many packets one report may tell of: a minute's, where reports come every few seconds. More is the
+// sequence number of something else.
+const mostReported = 3000
+
+// path is what a voice is bound to.
+type path struct {
+	ssrc uint32
+	to   webrtc.TrackLocalWriter
+}
+
+func newVoice(told func(roundTrip time.Duration)) (*voice, error) {
+	v := &voice{told: told}
+	var err error
+	if v.Sender, err = rtpaudio.NewSender(v); err != nil {
+		return nil, fmt.Errorf("voice encoder: %w", err)
+	}
+	return v, nil
+}
+
+// WriteRTP implements [rtpaudio.Writer]. Before Bind there is nobody to write to.
+func (v *voice) WriteRTP(p *rtp.Packet) error {
+	to := v.path.Load()
+	if to == nil {
+		return nil
+	}
+	v.header.Version, v.header.Marker, v.header.PayloadType = p.Version, p.Marker, p.PayloadType
+	v.header.SequenceNumber, v.header.Timestamp, v.header.SSRC = p.SequenceNumber, p.Timestamp, to.ssrc
+	_, err := to.to.WriteRTP(&v.header, p.Payload)
+	return err
+}
+
+// Bind implements [webrtc.TrackLocal]: it takes the payload types that were negotiated.
+func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
+	var opus, red webrtc.RTPCodecParameters
+	for _, p := range c.CodecParameters() {
+		switch {
+		case strings.EqualFold(p.MimeType, webrtc.MimeTypeOpus) && opus.PayloadType == 0:
+			opus = p
+		case strings.EqualFold(p.MimeType, mimeTypeRED) && red.PayloadType == 0:
+			red = p
+		}
+	}
+	if opus.PayloadType == 0 {
+		return webrtc.RTPCodecParameters{}, webrtc.ErrUnsupportedCodec
+	}
+	v.Negotiated(uint8(opus.PayloadType), uint8(red.PayloadType))
+	v.path.Store(&path{ssrc: uint32(c.SSRC()), to: c.WriteStream()})
+	if red.PayloadType != 0 {
+		return red, nil
+	}
+	return opus, nil
+}
+
+// Unbind implements [webrtc.TrackLocal].
+func (v *voice) Unbind(webrtc.TrackLocalContext) error {
+	v.path.Store(nil)
+	return nil
+}
+
+// ID implements [webrtc.TrackLocal].
+func (v *voice) ID() string { return "voice" }
+
+// RID implements [webrtc.TrackLocal].
+func (v *voice) RID() string { return "" }
+
+// StreamID implements [webrtc.TrackLocal].
+func (v *voice) StreamID() string { return "voxgate" }
+
+// Kind implements [webrtc.TrackLocal].
+func (v *voice) Kind() webrtc.RTPCodecType { return webrtc.RTPCodecTypeAudio }
+
+// onRTCP takes a datagram of the peer's reports.
+func (v *voice) onRTCP(packets []rtcp.Packet, now time.Time) {
+	to := v.path.Load()
+	if to == nil {
+		return
+	}
+	for _, p := range packets {
+		switch p := p.(type) {
+		case *rtcp.ReceiverReport:
+			v.onReports(p.Reports, to.ssrc, now)
+		case *rtcp.SenderReport:
+			v.onReports(p.Reports, to.ssrc, now)
+		case *rtcp.TransportLayerCC:
+			v.tcc = true
+			of := int(p.PacketStatusCount)
+			v.Report(of-min(len(p.RecvDeltas), of), of)
+		}
+	}
+}
+
+// onReports takes what the peer says of our packets (RFC 3550, section 6.4.1).
+func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.Time) {
+	i := slices.IndexFunc(reports, func(r rtcp.ReceptionReport) bool { return r.SSRC == ssrc })
+	if i < 0 {
+		return
+	}
+	r := reports[i]
+	if rtt, ok := roundTrip(r.LastSenderReport, r.Delay, now); ok {
+		v.told(rtt)
+	}
+	of := int32(r.LastSequenceNumber - v.extended)
+	lost := int32((r.TotalLost-v.missed)<<8) >> 8 // 24 bits and a sign: packets that come twice take it below zero
+	if v.reported && !v.tcc && of > 0 && of <= mostReported {
+		v.Report(int(min(lost, of)), int(of))
+	}
+	v.extended, v.missed, v.reported = r.LastSequenceNumber, r.TotalLost, true
+}
+
+// roundTrip is the time between our report and the one that answers it, without the time it lay there: RFC 3550, section
+// 6.4.1, DLSR. All are in 1/65536 s of NTP time, and wrap around.
+func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
+	if last == 0 {
+		return 0, false
+	}
+	took := ntpMiddle(now) - last - delay
+	const most = 10 << 16 // no packet lives for 10 s; it is a clock that was set, or a stranger's fancy
+	if took > most {
+		return 0, false
+	}
+	return time.Duration(took) * time.Second / (1 << 16), true
+}
+
+// ntpMiddle is the middle 32 bits of an NTP timestamp: seconds since 1900 and their fraction, 16 bits each.
+func ntpMiddle(t time.Time) uint32 {
+	const since1900 = 2_208_988_800 // of the Unix epoch
+	seconds, part := uint64(t.Unix())+since1900, uint64(t.Nanosecond())<<16/uint64(time.Second)
+	return uint32(seconds<<16 | part)
+}
+
+// preferRED puts Opus with copies before plain Opus in the answer, where the offer has it: a browser sends what stands first.
+func preferRED(t *webrtc.RTPTransceiver, offered []webrtc.RTPCodecParameters) error {
+	var list []webrtc.RTPCodecParameters
+	for _, mime := range []string{mimeTypeRED, webrtc.MimeTypeOpus} {
+		for _, c := range offered {
+			if strings.EqualFold(c.MimeType, mime) {
+				list = append(list, c)
+			}
+		}
+	}
+	return t.SetCodecPreferences(list)
+}

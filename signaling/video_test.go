@@ -1,0 +1,368 @@
+package signaling_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"image/jpeg"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
+)
+
+// tap stands between a gateway and its model, and keeps the pictures that go up.
+type tap struct {
+	mu       sync.Mutex
+	pictures []seen
+}
+
+type seen struct {
+	width, height int
+	at            time.Time
+}
+
+// tapped is the option of a gateway with a tap.
+func tapped(t *testing.T, k *tap) option {
+	return func(_ *signaling.Options, ho *bridge.Options) {
+		model := "ws" + strings.TrimPrefix(ho.Client.BaseURL, "http")
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			far, _, err := websocket.DefaultDialer.Dial(model+r.URL.RequestURI(), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer far.Close()
+			near, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer near.Close()
+			var back sync.WaitGroup
+			defer back.Wait()
+			defer far.Close()
+			back.Go(func() { relay(far, near, nil) })
+			relay(near, far, func(b []byte) { k.take(t, b) })
+		}))
+		t.Cleanup(server.Close)
+		ho.Client = &api.Client{BaseURL: server.URL}
+	}
+}
+
+func relay(from, to *websocket.Conn, tell func([]byte)) {
+	defer to.Close()
+	for {
+		kind, b, err := from.ReadMessage()
+		if err != nil {
+			return
+		}
+		if tell != nil {
+			tell(b)
+		}
+		if to.WriteMessage(kind, b) != nil {
+			return
+		}
+	}
+}
+
+func (k *tap) take(t *testing.T, b []byte) {
+	var m struct {
+		RealtimeInput struct {
+			Video *struct {
+				MIMEType string
+				Data     []byte
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Errorf("not JSON: %.100s", b)
+		return
+	}
+	v := m.RealtimeInput.Video
+	if v == nil {
+		return
+	}
+	c, err := jpeg.DecodeConfig(bytes.NewReader(v.Data))
+	if err != nil || v.MIMEType != "image/jpeg" {
+		t.Errorf("%s: %v", v.MIMEType, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pictures = append(k.pictures, seen{c.Width, c.Height, time.Now()})
+}
+
+func (k *tap) all() []seen {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]seen(nil), k.pictures...)
+}
+
+// fixture reads the key frames of an IVF file of media/picture.
+func fixture(t *testing.T, name string) [][]byte {
+	t.Helper()
+	b, err := os.ReadFile("../media/picture/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]byte
+	for b = b[32:]; len(b) > 0; {
+		n := binary.LittleEndian.Uint32(b)
+		all = append(all, b[12:12+n])
+		b = b[12+n:]
+	}
+	return all
+}
+
+// lens is the camera of a phone: it answers each PLI with the next of its key frames, and sends frames in between that
+// are none, as an encoder does.
+type lens struct {
+	track  *webrtc.TrackLocalStaticRTP
+	sender *webrtc.RTPSender
+	damage func(frame int, packets [][]byte) [][]byte
+
+	nacks atomic.Int32
+
+	mu   sync.Mutex
+	plis []time.Time
+}
+
+func (p *phone) newLens(frames [][]byte, damage func(int, [][]byte) [][]byte) *lens {
+	p.t.Helper()
+	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8, ClockRate: 90000}, "camera", "phone")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	sender, err := p.pc.AddTrack(track)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	l := &lens{track: track, sender: sender, damage: damage}
+	asked := make(chan struct{}, 1)
+	p.done.Go(func() {
+		for {
+			all, _, err := sender.ReadRTCP()
+			if err != nil {
+				return
+			}
+			for _, packet := range all {
+				if _, ok := packet.(*rtcp.TransportLayerNack); ok {
+					l.nacks.Add(1)
+				}
+				if _, ok := packet.(*rtcp.PictureLossIndication); !ok {
+					continue
+				}
+				l.mu.Lock()
+				l.plis = append(l.plis, time.Now())
+				l.mu.Unlock()
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+			}
+		}
+	})
+	p.done.Go(func() { l.film(frames, asked, p.stop) })
+	return l
+}
+
+func (l *lens) film(frames [][]byte, asked, stop <-chan struct{}) {
+	const rate = 100 * time.Millisecond // of frames
+	payloader := codecs.VP8Payloader{EnablePictureID: true}
+	next := rtp.Header{Version: 2, SequenceNumber: 65500}
+	tick := time.NewTicker(rate)
+	defer tick.Stop()
+	for n := 0; ; {
+		select {
+		case <-tick.C:
+		case <-stop:
+			return
+		}
+		frame := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11} // not a key frame
+		select {
+		case <-asked:
+			frame = frames[n%len(frames)]
+			n++
+		default:
+		}
+		next.Timestamp += uint32(rate.Seconds() * 90000)
+		parts := payloader.Payload(300, frame)
+		for i, part := range parts {
+			next.Marker = i == len(parts)-1
+			next.SequenceNumber++
+			if l.damage != nil && frame[0]&1 == 0 && l.damage(n, parts[i:i+1]) == nil {
+				continue
+			}
+			l.track.WriteRTP(&rtp.Packet{Header: next, Payload: part}) // not connected yet: dropped
+		}
+	}
+}
+
+func (l *lens) asked() []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]time.Time(nil), l.plis...)
+}
+
+func TestVideoBecomesPictures(t *testing.T) {
+	t.Parallel()
+	k := &tap{}
+	c := connect(t, newGateway(t, tapped(t, k)), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	l := p.newLens(fixture(t, "slides.ivf"), nil)
+	p.offer(false)
+	answer := p.pc.RemoteDescription().SDP
+	if _, video, ok := strings.Cut(answer, "m=video"); !ok || !strings.Contains(video, "a=recvonly") ||
+		!strings.Contains(video, "a=ice-ufrag") || !strings.Contains(video, "b=TIAS:500000") || !strings.Contains(video, " nack pli\r\n") || !strings.Contains(video, " nack\r\n") {
+		t.Errorf("the answer to video is\n%s", answer)
+	}
+	p.connected()
+	p.eventually("four pictures", func() bool { return len(k.all()) >= 4 })
+	for _, s := range k.all() {
+		if s.width != 768 || s.height != 432 {
+			t.Errorf("a slide of 1280x720 went up as %dx%d", s.width, s.height)
+		}
+	}
+	plis := l.asked()
+	for i, at := range plis[1:] {
+		if d := at.Sub(plis[i]); d < 800*time.Millisecond || d > 3*time.Second {
+			t.Errorf("key frame %d was asked for after %v", i+1, d)
+		}
+	}
+	p.talks(440)
+}
+
+func TestALostPacketCostsOnePicture(t *testing.T) {
+	t.Parallel()
+	k := &tap{}
+	c := connect(t, newGateway(t, tapped(t, k)), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	sent := 0
+	frames := [][]byte{fixture(t, "slides.ivf")[0], fixture(t, "room.ivf")[0]}
+	l := p.newLens(frames, func(frame int, part [][]byte) [][]byte {
+		if frame == 1 {
+			if sent++; sent == 2 {
+				return nil
+			}
+		}
+		return part
+	})
+	p.offer(false)
+	p.connected()
+	p.eventually("a picture", func() bool { return len(k.all()) >= 1 })
+	if s := k.all()[0]; s.width != 320 {
+		t.Errorf("the damaged picture was shown: %dx%d", s.width, s.height)
+	}
+	if l.nacks.Load() == 0 {
+		t.Error("the packet was not asked for again") // in vain: the camera does not have it
+	}
+}
+
+// TestCameraComesAndGoes adds video to a call that goes on, takes it away and puts it back, as a page with a button does.
+func TestCameraComesAndGoes(t *testing.T) {
+	t.Parallel()
+	k := &tap{}
+	g := newGateway(t, tapped(t, k))
+	c := connect(t, g, `{}`)
+	p := newPhone(t, c, phoneOptions{channel: true})
+	p.offer(false)
+	p.connected()
+	for i := range 2 {
+		before := len(k.all())
+		l := p.newLens(fixture(t, "slides.ivf"), nil)
+		p.offer(false)
+		p.eventually("pictures", func() bool { return len(k.all()) > before })
+		if err := p.pc.RemoveTrack(l.sender); err != nil {
+			t.Fatal(err)
+		}
+		p.offer(false)
+		p.eventually("end of the track", func() bool { return strings.Count(g.logs.String(), "video track ended") == i+1 })
+	}
+	p.talks(440)
+}
+
+// TestTheNewestCameraWins sends two at once.
+func TestTheNewestCameraWins(t *testing.T) {
+	t.Parallel()
+	k := &tap{}
+	g := newGateway(t, tapped(t, k))
+	c := connect(t, g, `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.newLens(fixture(t, "room.ivf"), nil)
+	p.offer(false)
+	p.connected()
+	p.eventually("a picture", func() bool { return len(k.all()) > 0 })
+	p.newLens(fixture(t, "slides.ivf"), nil)
+	p.offer(false)
+	p.eventually("end of the first", func() bool { return strings.Contains(g.logs.String(), "video track ended") })
+	after := len(k.all())
+	p.eventually("pictures of the second", func() bool { return len(k.all()) > after+2 })
+	for _, s := range k.all()[after+1:] {
+		if s.width != 768 {
+			t.Errorf("%dx%d is from the first", s.width, s.height)
+		}
+	}
+}
+
+func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\na=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
+	offer := fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)
+	p.sendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to see, which is another matter
+	c.expect("WEBRTC_ANSWER")
+	for range 2 {
+		p.sendOffer(offer + fmt.Sprintf(h264, "sendonly"))
+		_, video, ok := strings.Cut(string(c.expect("WEBRTC_ANSWER").Payload), "m=video 0")
+		if !ok || !strings.Contains(video, "a=mid:cam") || !strings.Contains(video, "a=ice-pwd") {
+			t.Errorf("the answer to H.264 is %s", video)
+		}
+	}
+	stillWorks(t, c)
+	warned := 0
+	for _, m := range c.all() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "has H264: its video section is refused") {
+			warned++
+		}
+	}
+	if warned != 1 {
+		t.Errorf("warned %d times", warned)
+	}
+}
+
+func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	if _, err := p.pc.AddTransceiverFromKind(webrtc.RTPCodecTypeVideo, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}); err != nil {
+		t.Fatal(err)
+	}
+	p.offer(false)
+	answer := p.pc.RemoteDescription().SDP
+	if _, video, ok := strings.Cut(answer, "m=video"); !ok || !strings.Contains(video, "a=inactive") {
+		t.Errorf("the answer is\n%s", answer)
+	}
+	p.connected()
+	p.talks(440)
+	for _, m := range c.all() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) {
+			t.Errorf("warned: %v", m)
+		}
+	}
+}

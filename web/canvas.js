@@ -1,0 +1,300 @@
+/**
+ * The canvas: what Gemini shows on the screen, and asks there.
+ *
+ *   const canvas = new Canvas(document.getElementById('canvas'));
+ *   const session = await connect({ canvas });
+ *
+ * It is marked as Gemini's, always has a Hide button, and leaves the focus where it is. Its looks are the page's: `.canvas` in
+ * style.css. Of the page it needs that it leaves Esc alone when that is `defaultPrevented`.
+ */
+import { build, make } from './elements.js';
+
+/** @import { CanvasAnswer, CanvasCall } from './types.d.ts' */
+
+const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page of text is read by then
+const PATIENCE = 5 * 60_000; // likewise while Gemini waits for an answer, which the gateway does as long as this
+const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
+const CHIPS = { min: 40, max: 240 }; // px: one row of them, and a third of a phone
+
+export class Canvas {
+  #section = make('section', 'canvas');
+  #questions = make('div');
+  #chips = make('div');
+  #sheet = make('div', 'canvas-sheet');
+  #show = make('button', 'canvas-show', 'Show Gemini’s canvas');
+  #live = make('p', 'unseen');
+  /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void}>} by what they wait for: a question, the sheet */
+  #waiting = new Map();
+  /** @type {CanvasCall['send']} */ #send = () => {};
+  /** @type {ReturnType<typeof setTimeout>|undefined} */ #timer;
+  /** @type {HTMLElement|undefined} */ #before; // had the focus
+  /** @type {Map<string, Blob>} */ #kept = new Map();
+  /** @type {string[]} */ #urls = []; // of the sheet, to be let go with it
+  /** @type {Set<ReturnType<typeof setTimeout>>} */ #pauses = new Set();
+  /** `waiting` may have changed. */ onWaiting = () => {};
+
+  /** @param {Element} container is there from the start, or nothing is announced; it is empty */
+  constructor(container) {
+    this.#section.role = 'dialog';
+    this.#section.ariaLabel = 'From Gemini';
+    this.#live.role = 'status';
+    const head = make('div', 'canvas-head');
+    const hide = make('button', '', 'Hide');
+    hide.addEventListener('click', () => this.dismiss());
+    head.append(make('strong', '', 'From Gemini'), hide);
+    this.#show.addEventListener('click', () => {
+      this.#sheet.hidden = this.#section.hidden = false;
+      hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
+      this.#settle();
+    });
+    this.#section.append(head, this.#questions, this.#chips, this.#sheet, make('div', 'canvas-more'));
+    this.#section.hidden = this.#sheet.hidden = this.#chips.hidden = this.#show.hidden = true;
+    container.append(this.#show, this.#section, this.#live);
+    this.#listen();
+  }
+
+  #listen() {
+    const section = this.#section;
+    section.addEventListener('click', ({ target }) => this.#clicked(/** @type {Element} */ (target)));
+    section.addEventListener('keydown', (e) => {
+      const target = /** @type {Element} */ (e.target);
+      if (e.key !== 'Enter' || e.isComposing || target.tagName !== 'INPUT') return;
+      e.preventDefault(); // or it also presses what then gets the focus back, as the page's Stop
+      const [button] = [this.#scope(target), this.#root(target)].flatMap((e) => this.#own(e, '[data-action="submit"]'));
+      this.#act(button ?? target, 'submit');
+    });
+    section.addEventListener('focusin', ({ relatedTarget: from }) => {
+      if (from instanceof HTMLElement && !section.contains(from)) this.#before = from;
+    });
+    for (const touch of ['pointerdown', 'keydown', 'wheel', 'touchmove']) {
+      section.addEventListener(touch, () => this.#rest(), { passive: true });
+    }
+    // Before the page's own, which may have another meaning for Esc: it looks at defaultPrevented.
+    const escape = (/** @type {KeyboardEvent} */ e) => {
+      if (e.key !== 'Escape' || e.isComposing || !this.open) return;
+      e.preventDefault();
+      const top = this.#questions.lastElementChild ?? (this.#chips.hidden ? this.#sheet : this.#chips);
+      this.#leave(/** @type {HTMLElement} */ (top));
+    };
+    document.addEventListener('keydown', escape, true);
+    addEventListener('message', ({ source, data }) => {
+      const frame = this.#chips.querySelector('iframe');
+      if (!frame || source !== frame.contentWindow) return;
+      if (data?.voxgate === 'chip') this.dismiss();
+      if (data?.voxgate === 'height') frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
+    });
+  }
+
+  get open() {
+    return !this.#section.hidden;
+  }
+
+  /** Somebody waits for what the person does here. */
+  get waiting() {
+    return this.#waiting.size > 0;
+  }
+
+  /** What the Hide button does: nothing of the sheet is cleared, and who waits hears that it was dismissed. */
+  dismiss() {
+    const questions = /** @type {HTMLElement[]} */ ([...this.#questions.children]);
+    for (const root of [...questions, this.#chips, this.#sheet]) this.#leave(root);
+  }
+
+  /**
+   * Shows what a call of create_canvas_tool, show_canvas_tool or append_to_canvas_tool says. A question (`ask-…`) has a place of its
+   * own above that and leaves it as it is.
+   * @param {CanvasCall} call
+   * @returns {Promise<CanvasAnswer>} at once, if there is nothing to put in or to press
+   */
+  async show(call) {
+    const question = call.id.startsWith('ask-');
+    const append = call.name === 'append_to_canvas_tool';
+    const root = question ? make('div', 'canvas-question') : this.#sheet;
+    const urls = this.#urls.length;
+    const nodes = build(call.args.schema, { gateway: call.gateway, kept: this.#kept, urls: this.#urls });
+    if (question) {
+      if (call.title) root.append(make('p', 'canvas-title', call.title));
+      root.append(call.view ?? '');
+      this.#questions.append(root);
+    } else if (!append) {
+      this.#answer(root, { dismissed: true });
+      root.replaceChildren();
+      for (const url of this.#urls.splice(0, urls)) URL.revokeObjectURL(url);
+    }
+    if (!question) this.#send = call.send;
+    for (const node of nodes) {
+      const { id } = node.dataset;
+      const before = id && [...root.querySelectorAll('[data-id]')].find((o) => /** @type {HTMLElement} */ (o).dataset['id'] === id);
+      if (before) before.replaceWith(node);
+      else root.append(node);
+    }
+    this.#ensureButton(root);
+    root.hidden = this.#section.hidden = false;
+    if (!append) this.#section.scrollTop = 0;
+    else if (!this.#section.contains(document.activeElement)) nodes.at(-1)?.scrollIntoView({ block: 'nearest' });
+    const waits = question || nodes.some((n) => n.querySelector('input, textarea, [data-action]'));
+    this.#live.replaceChildren(make('span', '', waits ? 'Gemini asks you something.' : 'Gemini shows you something.'));
+    if (!waits) {
+      this.#settle();
+      return { shown: true };
+    }
+    this.#answer(root, { continued: true });
+    return new Promise((resolve) => {
+      this.#waiting.set(root, { id: call.id, resolve });
+      this.onWaiting();
+      this.#settle();
+    });
+  }
+
+  /**
+   * Takes back what a call shows and waits for; without an id everything, for good: the conversation is over.
+   * @param {string} [id]
+   */
+  hide(id) {
+    for (const [root, waiting] of [...this.#waiting]) if (!id || waiting.id === id) this.#leave(root);
+    if (id) return;
+    this.dismiss();
+    this.#sheet.replaceChildren();
+    this.#chips.replaceChildren();
+    this.#settle();
+    for (const pause of this.#pauses) clearTimeout(pause);
+    this.#pauses.clear();
+    for (const url of this.#urls.splice(0)) URL.revokeObjectURL(url);
+    this.#kept.clear();
+  }
+
+  /**
+   * Shows Google's search suggestions. A frame without an origin can do nothing here but tell which of them was chosen.
+   * @param {string} url the gateway's `chips`
+   */
+  chips(url) {
+    const frame = document.createElement('iframe');
+    frame.sandbox.add('allow-scripts', 'allow-popups', 'allow-popups-to-escape-sandbox');
+    frame.referrerPolicy = 'no-referrer';
+    frame.title = 'Google Search suggestions';
+    frame.src = url;
+    this.#chips.replaceChildren(frame);
+    this.#chips.hidden = false;
+    this.#settle();
+  }
+
+  /**
+   * Keeps what a tool made until the conversation ends, so that a canvas or another tool can refer to it.
+   * @param {string} ref as `photo:1`, `audio:1` or `video:1`
+   * @param {Blob} blob
+   */
+  keep(ref, blob) {
+    this.#kept.set(ref, blob);
+  }
+
+  /** @param {string} ref */
+  kept(ref) {
+    return this.#kept.get(ref);
+  }
+
+  // --- what the person does
+
+  /** @param {Element} target */
+  #clicked(target) {
+    const button = /** @type {HTMLElement|null} */ (target.closest('[data-action]'));
+    if (button) return this.#act(button, button.dataset['action'] ?? '');
+    const free = !target.closest('a, button, label, audio, video') && getSelection()?.isCollapsed;
+    const input = this.#section.querySelector('input, textarea');
+    if (free && input) /** @type {HTMLElement} */ (input).focus({ preventScroll: true });
+  }
+
+  /** @param {Element} from a button, or the input in which Enter was pressed @param {string} action */
+  #act(from, action) {
+    const root = this.#root(from);
+    if (action === 'dismiss') return this.#leave(root);
+    if (from.ariaDisabled) return;
+    const inputs = [.../** @type {NodeListOf<HTMLInputElement>} */ (this.#scope(from).querySelectorAll('input, textarea'))];
+    if (action === 'submit' && !inputs.every((i) => i.reportValidity())) return;
+    const values = inputs.map((i) => [/** @type {HTMLElement} */ (i.closest('[data-id]')).dataset['id'], i.value]);
+    const answer = { ...Object.fromEntries(values), action };
+    if (!this.#answer(root, answer)) this.#send(answer);
+    if (action === 'submit' || root !== this.#sheet) return this.#leave(root);
+    from.ariaDisabled = 'true'; // `disabled` would take the focus from it
+    const pause = setTimeout(() => {
+      from.ariaDisabled = null;
+      this.#pauses.delete(pause);
+    }, PAUSE);
+    this.#pauses.add(pause);
+  }
+
+  /**
+   * Gives what has inputs that no button sends a Done button: there is no Enter on many a phone.
+   * @param {HTMLElement} root
+   */
+  #ensureButton(root) {
+    const { activeElement } = document;
+    const done = /** @type {HTMLElement} */ (root.querySelector('.canvas-done') ?? make('div', 'canvas-done'));
+    done.remove();
+    const sends = (/** @type {Element} */ e) => this.#own(e, '[data-action]:not([data-action="dismiss"])').length > 0;
+    const unsent = [root, ...root.querySelectorAll('fieldset')].filter((e) => this.#own(e, 'input, textarea').length && !sends(e));
+    if (!unsent.length || sends(root)) return;
+    done.dataset['element'] = 'button';
+    if (!done.firstChild) done.appendChild(make('button', '', 'Done')).dataset['action'] = 'submit';
+    (unsent.length === 1 ? unsent[0] : root)?.append(done); // the root's sends all
+    if (done.contains(activeElement)) /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
+  }
+
+  /** @param {Element} e @returns {HTMLElement} */
+  #root(e) {
+    return e.closest('.canvas-question') ?? this.#sheet;
+  }
+
+  /** What belongs together. @param {Element} e */
+  #scope(e) {
+    return e.closest('fieldset') ?? this.#root(e);
+  }
+
+  /** What is in a scope and in none within it. @param {Element} scope @param {string} selector */
+  #own(scope, selector) {
+    return [...scope.querySelectorAll(selector)].filter((e) => this.#scope(e) === scope);
+  }
+
+  // --- who waits
+
+  /**
+   * @param {HTMLElement} root
+   * @param {CanvasAnswer} answer
+   * @returns {boolean} somebody waited for it
+   */
+  #answer(root, answer) {
+    const waiting = this.#waiting.get(root);
+    this.#waiting.delete(root);
+    waiting?.resolve(answer);
+    if (waiting) this.onWaiting();
+    return Boolean(waiting);
+  }
+
+  /** @param {HTMLElement} root */
+  #leave(root) {
+    const { activeElement } = document;
+    const inside = this.#section.contains(activeElement);
+    this.#answer(root, { dismissed: true });
+    if (root.parentElement === this.#questions) root.remove();
+    else root.hidden = true;
+    this.#settle();
+    if (inside && !activeElement?.getClientRects().length) this.#before?.focus({ preventScroll: true });
+  }
+
+  #settle() {
+    this.#section.hidden = this.#sheet.hidden && this.#chips.hidden && !this.#questions.childElementCount;
+    this.#show.hidden = !this.#sheet.hidden || !this.#sheet.childElementCount;
+    if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();
+    this.#rest();
+  }
+
+  #playing() {
+    return [.../** @type {NodeListOf<HTMLMediaElement>} */ (this.#sheet.querySelectorAll('audio, video'))].filter((m) => !m.paused);
+  }
+
+  #rest() {
+    clearTimeout(this.#timer);
+    if (!this.open) return;
+    const over = () => (this.#playing().length ? this.#rest() : this.dismiss());
+    this.#timer = setTimeout(over, this.#waiting.size ? PATIENCE : IDLE);
+  }
+}

@@ -1,0 +1,241 @@
+/** Camera and screen: what the model gets to see of them, and what the person does. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import {
+  gets, hears, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, tone, type,
+} from './harness.mjs';
+
+const MOST = 768;
+
+let model, gateway;
+
+/** What goes up. */
+const pictures = [];
+
+before(async () => {
+  model = await startModel(({ realtimeInput }) => {
+    const { mimeType, data } = realtimeInput?.video ?? {};
+    if (!data) return;
+    const jpeg = Buffer.from(data, 'base64');
+    pictures.push({ at: performance.now(), mimeType, bytes: jpeg.length, ...jpegSize(jpeg) });
+  });
+  gateway = await startGateway({ GOOGLE_GEMINI_BASE_URL: model.url });
+});
+after(async () => {
+  await gateway?.stop();
+  await model?.stop();
+});
+
+/** Waits for so many more pictures, and returns them. */
+async function shown(count) {
+  const from = pictures.length;
+  const until = performance.now() + 15_000;
+  while (pictures.length < from + count) {
+    assert.ok(performance.now() < until, `${pictures.length - from} of ${count} pictures in 15 s`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return pictures.slice(from);
+}
+
+const sees = (page, sentence) =>
+  page.waitForFunction((s) => document.querySelector('#sight').textContent === s, sentence).catch(async () => {
+    throw new Error(`the page says "${await page.textContent('#sight')}", not "${sentence}"`);
+  });
+
+function inPage(name, options, run) {
+  test(name, { timeout: 60_000 }, async (t) => {
+    const from = gateway.log.length;
+    const page = await openPage({ url: gateway.url, ...options });
+    try {
+      await run(page, t);
+      assert.deepEqual(page.complaints, []);
+    } catch (e) {
+      t.diagnostic(gateway.log.slice(from).join('\n'));
+      throw e;
+    } finally {
+      await page.quit();
+    }
+  });
+}
+
+for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=websocket']]) {
+  describe(`over ${transport}`, () => {
+    for (const what of ['camera', 'screen']) {
+      inPage(`the model sees the ${what} while it is shown`, { query, sounds: [silence(60)] }, async (page) => {
+        await start(page);
+        await says(page, 'Gemini is listening...');
+        assert.ok(await page.isHidden('#view'));
+        await page.click(`#${what}`);
+        await sees(page, `Gemini sees your ${what}.`);
+        const seen = await shown(3);
+        for (const { mimeType, width, height, bytes } of seen) {
+          assert.equal(mimeType, 'image/jpeg');
+          assert.ok(Math.max(width, height) <= MOST && Math.min(width, height) > 100, `${width}x${height}`);
+          assert.ok(bytes > 500 && bytes < 200_000, `${bytes} bytes`);
+        }
+        const took = seen.at(-1).at - seen[0].at;
+        assert.ok(took > 1_500, `${seen.length} pictures in ${took} ms`);
+        assert.equal(await page.getAttribute(`#${what}`, 'aria-pressed'), 'true');
+        await page.waitForFunction(() => document.querySelector('#view').videoWidth > 0);
+        assert.ok(await page.isVisible('#view'), 'the person sees it, too');
+
+        const track = await page.evaluateHandle(() => document.querySelector('#view').srcObject.getTracks()[0]);
+        await page.click(`#${what}`);
+        await sees(page, '');
+        assert.ok(await page.isHidden('#view'));
+        assert.equal(await track.evaluate((t) => t.readyState), 'ended', 'the device is let go');
+        await new Promise((resolve) => setTimeout(resolve, 1_500));
+        const before = pictures.length;
+        await new Promise((resolve) => setTimeout(resolve, 2_500));
+        assert.equal(pictures.length, before, 'nothing is seen after it');
+
+        await page.click(`#${what}`);
+        await shown(1);
+        await page.click('#talk');
+        await says(page, 'Ready.');
+        assert.ok(await page.isHidden('#view'), 'it ends with the conversation');
+        assert.ok(await page.isDisabled('#camera'));
+      });
+    }
+  });
+}
+
+inPage('a key frame is asked for once a second', { sounds: [silence(60)] }, async (page) => {
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  await page.click('#camera');
+  await shown(1);
+  const asked = () =>
+    page.evaluate(async () => {
+      const stats = [...(await peers[0].getStats()).values()].find((s) => s.type === 'outbound-rtp' && s.kind === 'video');
+      const { pliCount, framesEncoded, keyFramesEncoded, frameWidth, frameHeight, bytesSent } = stats;
+      return { at: performance.now(), pliCount, framesEncoded, keyFramesEncoded, frameWidth, frameHeight, bytesSent };
+    });
+  const from = await asked();
+  await new Promise((resolve) => setTimeout(resolve, 5_000));
+  const to = await asked();
+  const seconds = (to.at - from.at) / 1_000;
+  const rate = (to.pliCount - from.pliCount) / seconds;
+  assert.ok(rate > 0.6 && rate < 1.3, `${rate} a second`);
+  const frames = (to.framesEncoded - from.framesEncoded) / seconds;
+  assert.ok(frames < 8, `${frames} frames a second`);
+  const bits = (8 * (to.bytesSent - from.bytesSent)) / seconds;
+  assert.ok(bits < 700_000, `${bits} bits a second`);
+  assert.ok(Math.max(to.frameWidth, to.frameHeight) <= MOST, `${to.frameWidth}x${to.frameHeight}`);
+});
+
+inPage('from the camera to the screen and back, and the voice goes on', { sounds: [silence(6), speech(), tone(0.6)] }, async (page) => {
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  for (const what of ['camera', 'screen', 'camera']) {
+    await page.click(`#${what}`);
+    await sees(page, `Gemini sees your ${what}.`);
+    await shown(1);
+  }
+  await hears(page, { sound: 1 });
+  assert.equal(await page.evaluate(() => peers.length), 1, 'all on one peer');
+  const lines = await page.evaluate(() => peers[0].remoteDescription.sdp.match(/m=video/g).length);
+  assert.equal(lines, 1, 'in one section');
+});
+
+inPage('is seen again after the connection was lost', { sounds: [silence(60)] }, async (page) => {
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  await page.click('#camera');
+  await shown(1);
+  await page.evaluate(() => {
+    peers[0].close();
+    sockets[0].close(4000);
+  });
+  await says(page, 'Reconnecting');
+  await says(page, 'Gemini is listening...');
+  await shown(2);
+  assert.equal(await page.textContent('#sight'), 'Gemini sees your camera.');
+  assert.match(await page.textContent('#detail'), /WebRTC/);
+});
+
+inPage('a track of its own, and the newest of many wishes', {}, async (page) => {
+  const { states, ended } = await page.evaluate(async () => {
+    const { connect } = await import('./voxgate.js');
+    const session = await connect({ mic: false });
+    const states = [];
+    session.on('state', () => {
+      const { state, kind } = session.looks;
+      if (states.at(-1) !== `${kind} ${state}`) states.push(`${kind} ${state}`);
+    });
+    const [mine] = document.createElement('canvas').captureStream(5).getTracks();
+    await Promise.all([session.look('camera'), session.look('screen'), session.look(mine)]);
+    const shown = session.looks.track;
+    await session.look(null);
+    mine.stop();
+    await session.look(mine);
+    await session.close();
+    return { states, ended: [shown.readyState, shown === mine] };
+  });
+  assert.deepEqual(ended, ['ended', false], 'a copy, which is let go');
+  assert.deepEqual(states.slice(-5), ['track live', 'undefined off', 'track asking', 'track missing', 'undefined off']);
+  assert.ok(!states.includes('camera live') && !states.includes('screen live'), String(states));
+});
+
+inPage('says so when the camera is refused', { mic: 'denied' }, async (page) => {
+  await start(page);
+  await says(page, 'The microphone is not allowed.');
+  await page.click('#camera');
+  await sees(page, 'The camera is not allowed. Allow it in the browser and press Camera again.');
+  assert.equal(await page.getAttribute('#camera', 'aria-pressed'), 'false');
+  assert.ok(await page.isEnabled('#camera'));
+  assert.ok(await page.isHidden('#view'));
+  await type(page, 'Hello there');
+  await says(page, 'Gemini is speaking...');
+});
+
+inPage('who thinks better of the screen goes on with the camera', { sounds: [silence(30)] }, async (page) => {
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  await page.click('#camera');
+  await shown(1);
+  await page.evaluate(() => {
+    navigator.mediaDevices.getDisplayMedia = () => Promise.reject(new DOMException('no', 'NotAllowedError'));
+  });
+  await page.click('#screen');
+  await sees(page, 'Gemini sees your camera.');
+  await shown(2);
+});
+
+const onlyH264 = () => {
+  const { addTransceiver } = RTCPeerConnection.prototype;
+  RTCPeerConnection.prototype.addTransceiver = function (what, ...rest) {
+    const transceiver = addTransceiver.call(this, what, ...rest);
+    const { codecs } = RTCRtpReceiver.getCapabilities('video');
+    const h264 = codecs.filter((c) => c.mimeType === 'video/H264');
+    if (what.kind === 'video') transceiver.setCodecPreferences(h264);
+    window.hasH264 = h264.length > 0;
+    return transceiver;
+  };
+};
+inPage('H.264 alone is refused in words, and the voice goes on', { init: onlyH264, sounds: [silence(4), speech()] }, async (page, t) => {
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  await page.click('#camera');
+  if (!(await page.evaluate(() => window.hasH264))) return t.skip('this Chromium has no H.264');
+  await page.waitForFunction(() => told.some((m) => m.type === 'LOG_MESSAGE' && /H264: its video section is refused/.test(m.payload.message)));
+  await gets(page, 'ASSISTANT_SPEAKING');
+  await hears(page, { sound: 0.5 });
+  assert.equal(await page.evaluate(() => peers[0].connectionState), 'connected');
+});
+
+inPage('a conversation that is recorded is marked', {}, async (page) => {
+  await page.routeWebSocket(/\/ws$/, (near) => {
+    const far = near.connectToServer();
+    far.onMessage((m) => near.send(String(m).replace('"recording":false', '"recording":true')));
+  });
+  await page.reload();
+  assert.ok(await page.isHidden('#recording'));
+  await start(page);
+  await says(page, 'Gemini is listening...');
+  assert.equal(await page.textContent('#recording'), 'Recording');
+  assert.ok(await page.isVisible('#recording'));
+  await page.click('#talk');
+  await says(page, 'Ready.');
+  assert.ok(await page.isHidden('#recording'));
+});
