@@ -16,14 +16,13 @@ const PEER_TIMEOUT = 5_000; // for WebRTC: ICE that works is done in one
 // How often we look whether anything has come. Time without is counted in looks: a page that was busy, throttled or asleep has
 // missed some, and judges nothing that it had no chance to hear.
 const LOOK = 250;
-const PING = 2; // looks without anything until we ask: without a microphone only reports come, once a second
+const PING = 2; // looks without anything until we ask
 // Looks without anything until the way of the voice is suspect. To a microphone, also a muted one, the gateway reports ten times
-// a second: over WebRTC the longest gap with 20 % loss or jitter of 100 ms was 0.43 s (Chromium 156). Over the socket everything
-// waits for what was lost before it: at 20 % loss a PONG took up to 4.0 s, which is four times lost and sent again by TCP.
-const SUSPECT = { webrtc: 6, websocket: 20 };
-// As many of them another network counts for: of the four that then remain over WebRTC most need one to answer a PING, and over
-// the socket the sixteen are those 4.0 s.
-const CHANGED = { webrtc: 2, websocket: 4 };
+// a second: at 20 % loss the longest gap was 0.43 s (Chromium 156). Without one little comes but PONGs, two of three.
+// Over the socket everything waits for what was lost before it: a PONG took up to 4.0 s, four times lost and sent again by TCP.
+const SUSPECT = { webrtc: 6, silent: 12, websocket: 20 };
+// So many of them another network leaves.
+const CHANGED = { webrtc: 4, silent: 4, websocket: 16 };
 const SETTLE = 2; // looks from suspect to lost, if another socket is open: that took two round trips, an answer on this one takes one
 const REDIAL = 12; // looks until another socket is tried: TCP itself would wait longer each time
 const UNREACHED = 40; // looks until it is lost though there is nothing better: for 10 s the gateway keeps what is said
@@ -339,6 +338,11 @@ export class Connection {
 
   // --- is anybody there?
 
+  /** @returns {keyof typeof SUSPECT} */
+  get #way() {
+    return this.carrier !== 'webrtc' ? 'websocket' : this.#o.voice.track?.readyState === 'live' ? 'webrtc' : 'silent';
+  }
+
   async #look() {
     if (this.#looking) return;
     this.#looking = true;
@@ -355,7 +359,7 @@ export class Connection {
     if (!pc) this.#count(message, message);
     else this.#count(came === undefined ? pc.connectionState === 'connected' : came !== before, message);
     // What came until now came by the old network, perhaps.
-    const quiet = CHANGED[this.carrier ?? 'websocket'];
+    const quiet = SUSPECT[this.#way] - CHANGED[this.#way];
     if (!changed || this.#quiet >= quiet) return;
     this.#quiet = quiet;
     this.#say('PING');
@@ -366,7 +370,7 @@ export class Connection {
    * @param {boolean} message something came any way
    */
   #count(heard, message) {
-    const suspect = SUSPECT[this.carrier ?? 'websocket'];
+    const suspect = SUSPECT[this.#way];
     if (heard) {
       this.#quiet = this.#silent = 0;
       this.#o.onDoubt(false);
@@ -376,9 +380,10 @@ export class Connection {
     }
     this.#quiet++;
     this.#silent = message ? 0 : this.#silent + 1;
-    if (this.#quiet === PING) this.#say('PING');
+    const asked = this.carrier === 'webrtc' ? suspect : PING + 1; // TCP says it again
+    if (this.#quiet >= PING && this.#quiet < asked) this.#say('PING');
     if (this.#quiet < suspect) return;
-    if (this.#quiet === suspect + SETTLE) this.#o.onDoubt(true); // not sooner: many a restart is done by now
+    if (this.#quiet >= suspect + SETTLE) this.#o.onDoubt(true); // not sooner: many a restart is done by now
     if (this.carrier === 'webrtc' && !this.#restart && this.#socket.readyState === WebSocket.OPEN) {
       this.#restart = 'asked'; // another network, perhaps: new candidates
       this.#pc?.restartIce();
@@ -459,7 +464,7 @@ export class Connection {
       this.#carry('webrtc');
     } else if (state === 'disconnected' || state === 'failed') {
       if (this.carrier !== 'webrtc') return this.#fallBack();
-      this.#quiet = Math.max(this.#quiet, SUSPECT.webrtc - 1); // the next look tells
+      this.#changed = true; // the next looks tell
     }
   }
 

@@ -187,7 +187,7 @@ const playPeers = () => {
       setTimeout(() => this.onnegotiationneeded());
     }
     createDataChannel = () => this.channel;
-    addTransceiver = () => ({ sender: {} });
+    addTransceiver = () => ({ sender: { replaceTrack: async () => {} } });
     async setLocalDescription() {}
     async setRemoteDescription() {
       if (this.connectionState === 'new') setTimeout(() => this.becomes('connected'));
@@ -216,14 +216,15 @@ const playPeers = () => {
 
 describe('a peer through which nothing comes', () => {
   const playPeer = (name, run) => inPage(name, { init: `(${playGateway})(); (${playPeers})();` }, run);
-  const begin = async (page, setup = {}) => {
+  const begin = async (page, setup = {}, mic = true) => {
     await page.clock.install();
-    await page.evaluate(async (setup) => {
+    await page.evaluate(async ([setup, mic]) => {
       setups = [setup, { resumed: true, received: [] }];
       Object.defineProperty(navigator.connection, 'type', { get: () => window.network });
       window.network = 'wifi';
-      await talk({ transport: 'auto' });
-    }, setup);
+      await talk({ transport: 'auto', mic });
+    }, [setup, mic]);
+    if (mic) await page.waitForFunction(() => session.mic === 'live');
     await page.clock.pauseAt(Date.now() + 60_000); // from here on the test makes the time
     assert.deepEqual(await seen(page), { tokens: 0, restarts: 0, state: 'listening', transport: 'webrtc' });
   };
@@ -233,6 +234,21 @@ describe('a peer through which nothing comes', () => {
       return { tokens, restarts: peers[0].restarts, state: session.state, transport: session.transport };
     });
   const stops = (page) => page.evaluate(() => void (peers[0].flows = false));
+
+  playPeer('is waited for longer without a microphone, when little comes anyway', async (page) => {
+    await begin(page, {}, false);
+    await page.evaluate(() => {
+      window.pings = 0;
+      peers[0].channel.send = (text) => void (text.includes('"PING"') && pings++);
+    });
+    await stops(page);
+    await page.clock.runFor(2_900);
+    assert.equal((await seen(page)).restarts, 0);
+    const pings = await page.evaluate(() => window.pings);
+    assert.ok(pings >= 8, `asked ${pings} times, of which some get lost`);
+    await page.clock.runFor(500);
+    assert.equal((await seen(page)).restarts, 1);
+  });
 
   for (const [name, restarts, tells] of [
     ['is waited for when the browser tells of the same network', 0, () => navigator.connection.dispatchEvent(new Event('change'))],
