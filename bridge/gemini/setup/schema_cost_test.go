@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"voxgate/bridge/gemini/setup"
 )
@@ -32,15 +31,13 @@ func TestManyBombs(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	start := time.Now()
 	c, err := setup.Parse([]byte(config), "c", setup.Scope{Screen: true})
-	took := time.Since(start)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	kept := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-	t.Logf("%d KB took %v, allocated %d MB and keeps %d MB (%d functions, %v, %d)", len(config)>>10, took, (after.TotalAlloc-before.TotalAlloc)>>20, kept>>20, len(c.Functions), err, len(c.Warnings))
-	if took > time.Second || kept > 50<<20 {
-		t.Errorf("%d KB took %v and keep %d MB", len(config)>>10, took, kept>>20)
+	allocated := after.TotalAlloc - before.TotalAlloc // says what it costs on a busy machine, too
+	if allocated > 200<<20 || kept > 50<<20 {
+		t.Errorf("%d KB allocated %d MB and keep %d MB (%d functions, %v, %d)", len(config)>>10, allocated>>20, kept>>20, len(c.Functions), err, len(c.Warnings))
 	}
 	runtime.KeepAlive(c)
 }
