@@ -117,7 +117,9 @@ func (s *Session) sound(pcm []int16) {
 	}
 	if err := s.playout.WritePCM(pcm); err != nil {
 		s.log.Warn("waiting sound dropped", "err", err)
+		return
 	}
+	s.toBeHeard(spoken{0, time.Duration(len(pcm)) * time.Second / wire.OutputRate})
 }
 
 // tone is a soft tone of a quarter second, faded in and out: 30 dB below the loudest that there is.

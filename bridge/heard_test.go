@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -74,6 +75,52 @@ func TestWhatWasHeardOfAnAnswerThatIsOver(t *testing.T) {
 			t.Errorf("kept %+v", got)
 		}
 	})
+}
+
+// A sentence of ours that is cut off takes nothing away from the turn before it, which was heard whole: neither while it is said
+// nor while an answer waits behind it.
+func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
+	for name, cut := range map[string]func(*rig, *caller){
+		"typed": func(_ *rig, c *caller) { c.typed("second") },
+		"interrupted": func(r *rig, _ *caller) {
+			r.up.set(0, nil)
+			l := r.up.next().accept()
+			l.content(`%s,"outputTranscription":{"text":"five six "}`, voice(8, 2*time.Second))
+			l.content(`"interrupted":true`)
+			l.content(`"turnComplete":true`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.handle("h")
+				c.typed("first")
+				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+				l.content(`"generationComplete":true`)
+				l.content(`"turnComplete":true`)
+				l.handle("h")
+				time.Sleep(6 * time.Second) // all of it is heard
+				r.up.set(0, errors.New("no route"))
+				l.cut()
+				if name == "interrupted" {
+					c.typed("second")
+				}
+				time.Sleep(5100 * time.Millisecond) // "One moment, please." has begun
+				cut(r, c)
+				time.Sleep(time.Second)
+				if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played != 0 {
+					t.Errorf("interrupted: %+v", i)
+				}
+				for _, e := range c.memory() {
+					if e.Content == "one two three four " && !e.Cut {
+						return
+					}
+				}
+				t.Errorf("kept %+v", c.memory())
+			})
+		})
+	}
 }
 
 // Each answer is timed, once, however it ends.

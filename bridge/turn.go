@@ -34,7 +34,7 @@ const maxSpoken = 8
 
 // spoken is how much voice a turn had that is over, and may still be heard.
 type spoken struct {
-	number int
+	number int // 0: a sound of ours, which is no turn's
 	voice  time.Duration
 }
 
@@ -302,15 +302,20 @@ func (s *Session) cutHistory(unheard time.Duration) (transcript.Entry, bool) {
 	return transcript.Entry{}, false
 }
 
+// toBeHeard notes what is in the playout and will grow no more.
+func (s *Session) toBeHeard(t spoken) {
+	if s.spoken = append(s.spoken, t); len(s.spoken) > maxSpoken {
+		s.spoken = slices.Delete(s.spoken, 0, 1)
+	}
+}
+
 // modelTurn is in the fields of a message with text, a thought or a picture of the model.
 var modelTurn = []byte(`"modelTurn":`)
 
 // completeTurn has the client told when all that was said is played. lost is set if there should have been more.
 func (s *Session) completeTurn(lost bool) {
 	number, voice, timing := s.turn.number, s.turn.voice, s.turn.timing
-	if s.spoken = append(s.spoken, spoken{number, voice}); len(s.spoken) > maxSpoken {
-		s.spoken = slices.Delete(s.spoken, 0, 1)
-	}
+	s.toBeHeard(spoken{number, voice})
 	s.playout.Mark(func(heard bool) {
 		s.tellLatency(timing)
 		if heard {
