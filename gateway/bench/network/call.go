@@ -212,6 +212,9 @@ func (t *call) measure(all []speech.Verdict) measured {
 	m.clean = harness.Quantile(clean, 0.5)
 	m.added, m.tail = harness.Quantile(bad, 0.5)-m.clean, harness.Quantile(bad, 0.95)-m.clean
 	m.back = harness.Quantile(back, 0.1) - harness.Quantile(clean, 0.1) // a hiccup of the machine is no delay that has stayed
+	if len(back) == 0 {
+		m.back = backTime // nothing has come back at all
+	}
 	m.recovery = recovery(all, t.begin)
 	return m
 }

@@ -130,3 +130,17 @@ func TestRecovery(t *testing.T) {
 		}
 	}
 }
+
+// Of a call in which nothing comes back after the end, nobody may say that its delay is what it was.
+func TestWhatNeverComesBackIsLate(t *testing.T) {
+	now := time.Now()
+	c := &call{condition: &condition{}, span: shortSpan, begin: now, end: now.Add(shortSpan.bad)}
+	var all []speech.Verdict
+	for i := range 600 {
+		at := now.Add(time.Duration(i-100) * 20 * time.Millisecond)
+		all = append(all, speech.Verdict{Spoken: at, Present: at.Before(c.end), Delay: 30 * time.Millisecond})
+	}
+	if m := c.measure(all); m.share != 1 || m.back < time.Second {
+		t.Errorf("%.2f of it heard, and back after %v", m.share, m.back)
+	}
+}
