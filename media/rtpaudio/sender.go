@@ -47,7 +47,7 @@ type Sender struct {
 	robust *opus.Encoder // nil until it is first needed
 	tough  bool          // robust is in use
 	primed [opus.MaxFrameBytes]byte
-	last   []int16 // the frame before, while the path is clean
+	last   []int16 // the frame before, for an encoder that begins
 
 	types  atomic.Uint32 // payload types: Opus | RED<<8; RED 0: none
 	losses atomic.Uint32 // in percent, to be expected; 0: the path is clean
