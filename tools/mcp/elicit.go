@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,7 +40,9 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 			return nil, err
 		}
 		var put map[string]any
-		if err := json.Unmarshal(answer, &put); err != nil {
+		decoder := json.NewDecoder(bytes.NewReader(answer))
+		decoder.UseNumber() // a number stays as it was put in: 1000000, and not 1e+06
+		if err := decoder.Decode(&put); err != nil {
 			return nil, fmt.Errorf("the person's answer: %w", err)
 		}
 		action, _ := put["action"].(string)
