@@ -31,6 +31,9 @@ const (
 	maxDigits  = 40
 	maxPower   = 400 // double precision ends at 308
 
+	// schemaURL names a schema in what is said of it. As a bare name it would become a file's, in the gateway's own directory.
+	schemaURL = "urn:arguments"
+
 	// maxProblems bounds what a model is told of its arguments: it repairs the first few and calls again.
 	maxProblems = 5
 	maxProblem  = 200 // bytes
@@ -80,10 +83,10 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(nowhere{})
-	if err := compiler.AddResource("schema.json", s.tree); err != nil {
+	if err := compiler.AddResource(schemaURL, s.tree); err != nil {
 		return nil, err
 	}
-	if s.rules, err = compiler.Compile("schema.json"); err != nil {
+	if s.rules, err = compiler.Compile(schemaURL); err != nil {
 		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	return s, nil

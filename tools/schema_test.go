@@ -84,6 +84,8 @@ func TestSchemaRefused(t *testing.T) {
 	} {
 		if _, err := schemaOf(t, schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %q", schema, err, want)
+		} else if strings.Contains(err.Error(), "file:") {
+			t.Errorf("%.80s tells where the gateway runs: %v", schema, err)
 		}
 	}
 }
