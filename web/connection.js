@@ -13,8 +13,8 @@ import { ENCODING, scaleOf } from './sight.js';
 const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
 const SETUP_TIMEOUT = 20_000; // for SETUP_COMPLETE: Gemini may be slow, and the gateway tries more than once
 const PEER_TIMEOUT = 5_000; // for WebRTC: ICE that works is done in one
-// How often we look whether anything has come. Time without is counted in looks: a page that was busy, throttled or asleep has
-// missed some, and judges nothing that it had no chance to hear.
+// How often we look whether anything has come. Silence is counted in looks: a page that was busy, throttled or asleep
+// has missed some.
 const LOOK = 250;
 const PING = 2; // looks without anything until we ask
 // Looks without anything until the way of the voice is suspect. To a microphone, also a muted one, the gateway reports ten times

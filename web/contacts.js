@@ -1,6 +1,6 @@
 /**
- * The address book, for browsers that do not let a page ask for the device's contacts: a person keeps it by hand, it stays in this
- * browser, and nothing here hands it to anybody.
+ * The address book, for browsers without a Contact Picker: a person keeps it by hand, it stays in this browser, and nothing here
+ * hands it to anybody.
  */
 import { make } from './elements.js';
 

@@ -1,6 +1,6 @@
 /**
  * Tools that run in the page: the clock, the camera, the contacts, a message. Whatever of them leaves the device, the person has seen
- * and allowed on the canvas.
+ * and allowed on the canvas, but for the time and the time zone.
  */
 import { AddressBook, asContact } from './contacts.js';
 import { make } from './elements.js';

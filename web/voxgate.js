@@ -31,8 +31,8 @@ export { LiveError };
 
 const KEPT_FOR = 60_000; // how long a lost conversation is looked for: as long as gateways wait by default
 const KEPT = 64; // messages; the gateway knows the newest 256 that arrived
-// For a tool that asks the person first, who may have to look for the page. Where a model waits for its tools, the gateway answers
-// for it after 10 s all the same, that the call takes longer; the result then follows as text.
+// For a tool that asks the person first, who may have to look for the page. A model that waits for its tools
+// is told after 10 s that the result follows as text.
 const FOREGROUND_TIMEOUT = '60s';
 const SETTLED = 10_000; // a message has arrived if the gateway was heard as long as this after it was sent
 
@@ -548,8 +548,8 @@ export class Session {
   async #call({ id, name, args = {}, title }) {
     const known = this.#calls.get(id);
     if (known) {
-      // Asked again after a lost connection: an answer given meanwhile may not have arrived.
-      if (known.answer) this.#respond(known.answer);
+      // Asked again after a lost connection: an answer given meanwhile may not have arrived. It goes under the same id.
+      if (known.answer) this.#respond(known.answer, known.begun);
       return;
     }
     const { canvas, tools = {} } = this.#options;
@@ -582,7 +582,7 @@ export class Session {
     const answer = { id, name, response: outcome.response, parts };
     const { respond: _, reject: __, ...rest } = call;
     this.#emit('tool', this.#track({ ...rest, ...outcome, ms: since(begun) }, answer).call);
-    this.#respond(answer);
+    this.#respond(answer, begun);
   }
 
   /**
@@ -657,7 +657,8 @@ export class Session {
   #track(call, answer) {
     let entry = this.#calls.get(call.id);
     if (!entry) {
-      if (this.#calls.size >= 64) this.#calls.delete(this.#calls.keys().next().value ?? '');
+      const over = [...this.#calls.values()].filter((e) => e.call.status !== 'running');
+      for (const e of over.slice(0, -64)) this.#calls.delete(e.call.id);
       const fresh = (entry = { call, abort: new AbortController(), begun: performance.now() });
       const cancel = () => this.#emit('tool', (fresh.call = { ...fresh.call, status: 'cancelled', ms: since(fresh.begun) }));
       entry.abort.signal.addEventListener('abort', cancel);
@@ -667,10 +668,9 @@ export class Session {
   }
 
   /** @param {FunctionResponse} answer */
-  #respond(answer) {
-    const { id } = answer;
-    const name = answer.willContinue ? `progress ${++this.#serial} ${id}` : `tool ${id}`; // the same if asked again
-    this.#post({ type: 'SEND_TOOL_RESPONSE', payload: { toolResponse: { functionResponses: [answer] } }, id: name.slice(0, 128) });
+  #respond(answer, key = ++this.#serial) {
+    const id = `tool ${key} ${answer.id}`.slice(0, 128);
+    this.#post({ type: 'SEND_TOOL_RESPONSE', payload: { toolResponse: { functionResponses: [answer] } }, id });
   }
 
   get #gateway() {
@@ -681,8 +681,10 @@ export class Session {
 
   /** @param {string[]} [ids] all if absent */
   #dropCalls(ids) {
-    for (const { call, abort } of [...this.#calls.values()]) {
-      if (call.status === 'running' && (ids?.includes(call.id) ?? true)) abort.abort();
+    for (const [id, { call, abort }] of [...this.#calls]) {
+      if (ids && !ids.includes(id)) continue;
+      this.#calls.delete(id); // it may be used again
+      if (call.status === 'running') abort.abort();
     }
   }
 

@@ -112,18 +112,15 @@ func (w *webhook) run(ctx context.Context, args json.RawMessage) (json.RawMessag
 	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
 }
 
-// messageID names a call for all times: a call's own id is unique within its conversation only. A full stop, which separates the
-// parts of what is signed, and whatever a header cannot hold are replaced.
+// messageID names a call for all times: a call's own id is unique within its conversation at best, as a model may use one again. A
+// full stop, which separates the parts of what is signed, and whatever a header cannot hold are replaced.
 func messageID(env *tools.Env) string {
-	if env.Call == "" {
-		return rand.Text()
-	}
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {
 			return r
 		}
 		return '_'
-	}, env.Session+"-"+env.Call)
+	}, env.Session+"-"+env.Call+"-"+rand.Text())
 }
 
 // askPerson returns what the person put in where answer is a question.

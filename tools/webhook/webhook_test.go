@@ -11,6 +11,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,7 +81,7 @@ func TestRequest(t *testing.T) {
 		t.Errorf("body\n%s, want\n%s", body, want)
 	}
 	for name, want := range map[string]string{
-		"Content-Type": "application/json", "Webhook-Id": "s1-call_1-0", "Authorization": "Bearer x",
+		"Content-Type": "application/json", "Authorization": "Bearer x",
 	} {
 		if got.Header.Get(name) != want {
 			t.Errorf("%s: %q, want %q", name, got.Header.Get(name), want)
@@ -90,6 +92,23 @@ func TestRequest(t *testing.T) {
 		t.Errorf("timestamp %d, %v", sent, err)
 	}
 	verify(t, got.Header, body)
+}
+
+// TestMessageIDs: no id comes twice, whatever ids a model gives its calls, and none has what a signature or a header cannot take.
+func TestMessageIDs(t *testing.T) {
+	var ids []string
+	tool := endpoint(t, func(_ http.ResponseWriter, r *http.Request) { ids = append(ids, r.Header.Get("webhook-id")) }, nil)
+	calls := []string{"a.b", "a_b", "a", "a", "ü\n"}
+	for _, call := range calls {
+		if _, err := tool.Run(tools.WithEnv(t.Context(), &tools.Env{Call: call, Session: "s"}), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, id := range ids {
+		if slices.Contains(ids[:i], id) || !regexp.MustCompile(`^s-[A-Za-z0-9_-]+-0$`).MatchString(id) {
+			t.Errorf("call %q has the id %q, after %q", calls[i], id, ids[:i])
+		}
+	}
 }
 
 // verify checks a signature as a receiver would, with the key written out by another program:
@@ -282,7 +301,8 @@ func TestQuestions(t *testing.T) {
 	if result, err := tool.Run(ctx, nil); err != nil || string(result) != `{"ok":1}` {
 		t.Fatalf("%s, %v", result, err)
 	}
-	if got := strings.Join(ids, " "); got != "s-c-0 s-c-1 s-c-2 s-c-3" {
+	call := strings.TrimSuffix(ids[0], "-0")
+	if got := strings.Join(ids, " "); got != call+"-0 "+call+"-1 "+call+"-2 "+call+"-3" {
 		t.Errorf("ids %s", got)
 	}
 	if got := strings.Join(inputs, " "); got != ` {"confirmed":true} {"confirmed":false} `+answers[2] {

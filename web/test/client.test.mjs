@@ -565,6 +565,54 @@ describe('a tool', () => {
     assert.ok(ms >= 1_500 && Number.isInteger(ms), String(ms));
   });
 
+  // A model may use an id again: after a cancellation, and in another conversation.
+  playTools('runs again under the id of a call that is over for the model', async (page) => {
+    const got = await page.evaluate(async () => {
+      const gone = [];
+      let runs = 0;
+      const run = ({ waits }, { signal }) =>
+        waits ? new Promise(() => signal.addEventListener('abort', () => gone.push(++runs))) : `run ${++runs}`;
+      const rest = () => new Promise((resolve) => setTimeout(resolve));
+      await talk({ tools: { f: { description: 'F', run } } });
+      for (const waits of [true, true, false]) {
+        call('c1', 'f', { waits });
+        await rest();
+        cancel('c1');
+      }
+      call('c1', 'f', {});
+      await rest();
+      const first = links[0].answers.map((r) => r.response.output);
+      const messages = new Set(links[0].said.map((m) => m.id)).size; // the gateway takes none twice
+      await reconnect({ resumed: false });
+      call('c1', 'f', {});
+      await rest();
+      return { gone, first, messages, anew: links[1].answers.map((r) => r.response.output) };
+    });
+    assert.deepEqual(got, { gone: [1, 2], first: ['run 3', 'run 4'], messages: 2, anew: ['run 5'] });
+  });
+
+  // What is remembered of calls is bounded, and what still runs is no memory.
+  playTools('can be cancelled however many calls came after it, and the newest answers are remembered', async (page) => {
+    const got = await page.evaluate(async () => {
+      let gone = false;
+      let runs = 0;
+      const waits = (_, { signal }) => new Promise(() => signal.addEventListener('abort', () => (gone = true)));
+      await talk({ tools: { f: { description: 'F', run: () => ++runs }, waits: { description: 'Waits', run: waits } } });
+      call('long', 'waits', {});
+      for (let i = 0; i < 66; i++) {
+        call(`c${i}`, 'f', {});
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+      cancel('long');
+      call('c65', 'f', {});
+      call('c10', 'f', {});
+      const remembered = runs;
+      call('c0', 'f', {});
+      return { gone, remembered, runs };
+    });
+    assert.deepEqual(got, { gone: true, remembered: 66, runs: 67 });
+  });
+
   playTools('that asks in the background calls the person back, or says that they were missed', async (page) => {
     await page.evaluate(async () => {
       window.away = true;
