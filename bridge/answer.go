@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"bytes"
+	"encoding/json"
+	"reflect"
 	"slices"
 	"time"
 
@@ -39,18 +41,44 @@ func (b *broker) respond(call tools.Call, came int, r reply) {
 		b.answers = slices.Delete(b.answers, 0, 1)
 	}
 	b.answers = append(b.answers, answered{call: call, reply: r, came: came, sent: b.s.ticks, at: time.Now()})
-	b.send(call, r, nil)
+	b.send(call, r)
+}
+
+// forgetDetached drops what a cancelled call has said of its result: none follows, also not to a session that asks again.
+func (b *broker) forgetDetached(open *openCall) {
+	if open.detached { // by this goroutine only
+		b.answers = slices.DeleteFunc(b.answers, func(a answered) bool { return a.call.ID == open.call.ID && a.came == open.tick })
+	}
 }
 
 // first is the answer that the same question got from the session before, if the person has not heard of it yet.
 func (b *broker) first(call tools.Call) (reply, bool) {
 	for i, a := range b.answers {
-		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && bytes.Equal(a.call.Args, call.Args) {
+		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
 			b.answers = slices.Delete(b.answers, i, i+1)
 			return a.reply, true
 		}
 	}
 	return reply{}, false
+}
+
+// sameArgs compares arguments, whose fields come in any order.
+func sameArgs(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := decoded(a), decoded(b)
+	return x != nil && reflect.DeepEqual(x, y)
+}
+
+// decoded is what a text says, with its numbers as they are written; nil if it is not JSON.
+func decoded(text json.RawMessage) (value any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&value) != nil {
+		return nil
+	}
+	return value
 }
 
 // repeatAnswers sends a new link the answers that its session waits for: it knows of the call, and the answer went to the
@@ -59,7 +87,7 @@ func (b *broker) repeatAnswers() {
 	b.s.up.TakeBack() // those that were not sent are among them
 	for _, a := range b.answers {
 		if b.s.handle.text != "" && a.came < b.s.handle.tick && a.orphaned.IsZero() {
-			b.send(a.call, reply{response: a.response, scheduling: a.scheduling}, nil)
+			b.send(a.call, reply{response: a.response, scheduling: a.scheduling})
 		}
 	}
 }

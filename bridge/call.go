@@ -55,6 +55,8 @@ type openCall struct {
 	tick     int // when it came: an older handle does not know of it
 	partial  int // answers before the last one; owned by the loop
 
+	pictures []json.RawMessage // of these, until the model does not wait any more; likewise
+
 	// detached says that the model, which would wait, was told that the result follows as text. Guarded by broker.mu.
 	detached bool
 }
@@ -110,6 +112,7 @@ type broker struct {
 	running   sync.WaitGroup
 
 	answers []answered // owned by the loop
+	endings []ending   // likewise
 
 	mu        sync.Mutex           // guards what follows
 	calls     map[string]*openCall // without an answer
@@ -156,6 +159,7 @@ func (b *broker) onToolCalls(ctx context.Context, wanted []wire.FunctionCall) {
 			continue
 		}
 		call.Title = function.Title
+		b.begun(call.ID)
 		if q := b.begin(ctx, call, function); q != nil {
 			asked = append(asked, q)
 		}
@@ -255,17 +259,20 @@ func (b *broker) start(parent context.Context, open *openCall, run runner, timeo
 	b.running.Go(func() {
 		defer cancel(nil)
 		var r reply
+		var answered bool // not to be read before the tool has returned
 		outcome, wanted := tools.Run(ctx, func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			return run(ctx, &r)
+			response, err := run(ctx, &r)
+			answered = err == nil
+			return response, err
 		}, open.call, timeout)
 		r.response = outcome.Response
-		b.abandon(open, outcome.Left)
+		b.abandon(open, outcome.Left, &answered)
 		b.result(parent, result{call: open, reply: r, err: outcome.Err, late: !wanted})
 	})
 }
 
-// abandon counts a tool that does not return, until it has.
-func (b *broker) abandon(open *openCall, left <-chan struct{}) {
+// abandon counts a tool that does not return, until it has, and its answer, if it has one then.
+func (b *broker) abandon(open *openCall, left <-chan struct{}, answered *bool) {
 	if left == nil {
 		return
 	}
@@ -274,6 +281,9 @@ func (b *broker) abandon(open *openCall, left <-chan struct{}) {
 	go func() { // of the tool's own: nobody can wait for it
 		<-left
 		b.abandoned.Add(-1)
+		if *answered {
+			b.late.Add(1)
+		}
 	}()
 }
 
@@ -345,9 +355,7 @@ func (b *broker) onResult(r result) {
 	b.mu.Lock()
 	delete(b.calls, open.call.ID)
 	b.mu.Unlock()
-	if ids := b.dropQuestions(open); len(ids) > 0 {
-		b.s.tell(ToolCallCancellation{ids})
-	}
+	b.takeBack(b.dropQuestions(open))
 	outcome, message := StatusDone, ""
 	if r.err != nil {
 		outcome, message = StatusFailed, tools.Cut(r.err.Error(), maxReason)
@@ -369,6 +377,7 @@ func (b *broker) onResult(r result) {
 		return
 	}
 	b.respond(open.call, open.tick, b.fit(open, r.reply))
+	b.showPictures(open)
 	b.gate()
 	if b.answers[len(b.answers)-1].scheduling != tools.Silent && !b.calling() {
 		b.s.expect(forTool)
@@ -388,6 +397,7 @@ func (b *broker) detach(open *openCall) {
 		return
 	}
 	b.respond(open.call, open.tick, reply{response: underWayResponse})
+	b.showPictures(open)
 	b.gate()
 	if !b.calling() {
 		b.s.expect(forTool)
@@ -412,17 +422,31 @@ func (b *broker) followUp(open *openCall, r reply) {
 // onPartial tells a model that takes such how far a call is.
 func (b *broker) onPartial(r result) {
 	open := r.call
-	if open.partial++; !open.function.Continues || open.partial > maxPartial {
+	if open.partial++; open.partial > maxPartial {
 		return
 	}
 	b.board.Returned(r.response)
-	r.reply = b.fit(open, r.reply)
 	if r.parts != nil {
-		b.showModel(r.parts)
+		open.pictures = append(open.pictures, r.parts)
 	}
+	if !open.function.Blocking || open.detached { // by this goroutine only
+		b.showPictures(open)
+	}
+	if !open.function.Continues {
+		return
+	}
+	r.reply = b.fit(open, r.reply)
 	b.s.up.Respond(wire.FunctionResponse{
 		ID: open.call.ID, Name: open.call.Name, Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
-	}, nil)
+	})
+}
+
+// showPictures sends the pictures that came before an answer.
+func (b *broker) showPictures(open *openCall) {
+	for _, parts := range open.pictures {
+		b.showModel(parts)
+	}
+	open.pictures = nil
 }
 
 func (b *broker) isCurrent(open *openCall) bool {
@@ -444,12 +468,12 @@ func (b *broker) fit(open *openCall, r reply) reply {
 }
 
 // send sends an answer up. Pictures go before it, or behind it where the model takes nothing else while it waits.
-func (b *broker) send(call tools.Call, r reply, sent chan<- struct{}) {
+func (b *broker) send(call tools.Call, r reply) {
 	if r.parts != nil && !r.behind {
 		b.showModel(r.parts)
 	}
 	response := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: r.response, Scheduling: string(r.scheduling)}
-	if !b.s.up.Respond(response, sent) {
+	if !b.s.up.Respond(response) {
 		b.s.log.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 	if r.parts != nil && r.behind {
@@ -482,13 +506,12 @@ func (b *broker) cancelCalls(ids []string) {
 	}
 	var asked []string
 	for _, open := range stopped {
+		b.forgetDetached(open)
 		asked = append(asked, b.dropQuestions(open)...)
 		b.status(open, StatusCancelled, "")
 		b.observe(open, StatusCancelled)
 	}
-	if len(asked) > 0 {
-		b.s.tell(ToolCallCancellation{asked})
-	}
+	b.takeBack(asked)
 	b.gate()
 }
 
@@ -504,8 +527,15 @@ func (b *broker) openCalls() []*openCall {
 // lastAnswers is how long the answers of a conversation that ends may take to the model: a round trip.
 const lastAnswers = 250 * time.Millisecond
 
-// bequeath answers the calls that are open when the conversation ends, so that the model is not left waiting.
+// bequeath answers the calls that are open when the conversation ends, so that the model is not left waiting, and waits until all
+// answers have been sent.
 func (b *broker) bequeath() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
+	defer cancel()
+	linked := b.s.link.conn != nil
+	if linked {
+		b.collect(ctx)
+	}
 	left := b.openCalls()
 	b.mu.Lock()
 	clear(b.calls)
@@ -515,26 +545,44 @@ func (b *broker) bequeath() {
 		b.observe(open, StatusCancelled)
 	}
 	left = slices.DeleteFunc(left, func(open *openCall) bool { return open.detached }) // these have an answer
-	if b.s.link.conn == nil || len(left) == 0 {
+	if !linked || len(left) == 0 && len(b.answers) == 0 {
 		return
 	}
-	sent := make(chan struct{}, len(left))
 	for _, open := range left {
 		last := tools.Respond(nil, errors.New("the conversation has ended"))
 		if open.function.Where == declaration.OnCanvas {
 			last.Response = dismissed
 		}
-		b.send(open.call, reply{response: last.Response}, sent)
+		b.send(open.call, reply{response: last.Response})
 	}
-	timer := time.NewTimer(lastAnswers)
-	defer timer.Stop()
-	for range left {
+	select {
+	case <-b.s.up.Sent():
+	case <-ctx.Done():
+	}
+}
+
+// collect takes the results of the calls that the client has answered: it was told that its answer was taken.
+func (b *broker) collect(ctx context.Context) {
+	for b.answeredByClient() {
 		select {
-		case <-sent:
-		case <-timer.C:
+		case r := <-b.results:
+			b.onResult(r)
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// answeredByClient tells whether a result is on its way from a client to the loop.
+func (b *broker) answeredByClient() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.questions {
+		if q.answered && q.of.function.Where != declaration.InGateway && b.calls[q.of.call.ID] == q.of {
+			return true
+		}
+	}
+	return false
 }
 
 // status tells the client of a tool that runs here.
@@ -542,7 +590,7 @@ func (b *broker) status(open *openCall, status, message string) {
 	if open.function.Where != declaration.InGateway {
 		return
 	}
-	b.s.tell(statusOf(open, status, message))
+	b.over(open.call.ID, statusOf(open, status, message))
 }
 
 func statusOf(open *openCall, status, message string) ToolStatus {

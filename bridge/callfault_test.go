@@ -167,6 +167,40 @@ func TestPicturesOfProgress(t *testing.T) {
 	})
 }
 
+// On a model that waits they go behind the answer, and their references may stand on a canvas.
+func TestPicturesOfProgressOnAModelThatWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: []byte(`{"model":"gemini-3.1-flash-live-preview","voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"},{"name":"long","timeout":"1m"}]}]}`)})
+		progress := bridge.ToolResponse{
+			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: true,
+			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
+		}
+		l.call("a", "take_photo", `{}`)
+		c.do(progress)
+		if got := l.said(); got != "" {
+			t.Errorf("while it waits Gemini got %s", got)
+		}
+		c.respond("a", "", `{"photos":1}`)
+		time.Sleep(2 * time.Second)
+		if got := l.said(); got != "tool, picture image/jpeg" {
+			t.Errorf("Gemini got %s", got)
+		}
+		l.call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+		l.answered(`a take_photo {"photos":1}`, `b create_canvas_tool {"shown":true}`)
+		// One that the model was not made to wait for to its end shows them as soon as it goes on.
+		l.call("c", "long", `{}`)
+		progress.ID = "c"
+		c.do(progress)
+		time.Sleep(12 * time.Second)
+		c.do(progress)
+		time.Sleep(2 * time.Second)
+		if got := l.said(); got != "tool, picture image/jpeg, tool, tool, picture image/jpeg, picture image/jpeg" {
+			t.Errorf("Gemini got %s", got)
+		}
+	})
+}
+
 // Was wrong: a call that an older handle knows survives CLEAR_CONTEXT until the new link is there. Answered in between, its answer is
 // kept as that of an orphan, and the fresh session, which shall know nothing, is given it for its own question within 30 s: the
 // tool does not run, the client gets no TOOL_CALL.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,15 @@ func (w way) timeout() time.Duration {
 		return 10 * time.Second
 	}
 	return 30 * time.Second
+}
+
+// on has the gateway use the model's backend.
+func (w way) on(o *bridge.Options) {
+	if w.vertex {
+		o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+			return &oauth2.Token{AccessToken: "t"}, nil
+		}}
+	}
 }
 
 // job is a tool of the gateway that does what a test says.
@@ -275,11 +285,7 @@ func TestCallTable(t *testing.T) {
 func newCell(t *testing.T, w way, ours bool) *cell {
 	x := &cell{T: t, way: w, ours: ours, job: newJob()}
 	x.r = newRig(t, func(o *bridge.Options) {
-		if w.vertex {
-			o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
-				return &oauth2.Token{AccessToken: "t"}, nil
-			}}
-		}
+		w.on(o)
 		if ours {
 			o.Tools = func() []tools.Tool {
 				return []tools.Tool{{Declaration: tools.Declaration{Name: "f", Title: "Doing…", Behavior: tools.Behavior(w.behavior), Scheduling: tools.Interrupt}, Run: x.job.run}}
@@ -369,4 +375,236 @@ func (x *cell) checkClient(moment string) {
 	if !slices.Equal(got, x.client) {
 		x.Errorf("the client was told %q, want %q", got, x.client)
 	}
+}
+
+// canvasFate is what can happen to a canvas with an input. Each of what follows is given for a model that does not wait and for one
+// that does, with a stroke between the links and the callers.
+type canvasFate struct {
+	meet   func(x *cell)
+	gemini [2]string // what it got
+	client [2]string // what the client was asked to show, and to take back (-)
+}
+
+const (
+	filled = `{"name":"Ada","action":"submit"}`
+	acked  = `a {"shown":true,"input":"what the person puts in follows as text"}`
+)
+
+// fill has the person answer the newest canvas.
+func (x *cell) fill() { x.c.respond(last[bridge.ToolCall](x.c).Calls[0].ID, "", filled) }
+
+// goesOn has the link cut, and the next one begin with a handle.
+func (x *cell) goesOn(handle string) {
+	x.l.cut()
+	x.links = append(x.links, x.l)
+	x.l = x.r.up.next().dialledFor("", handle).accept()
+	synctest.Wait()
+}
+
+// returns has the caller leave and come back.
+func (x *cell) returns(after time.Duration) {
+	x.l.handle("h")
+	token := x.c.token()
+	x.c.leaves()
+	time.Sleep(after)
+	x.gone = append(x.gone, x.c)
+	x.c = x.r.back(token)
+}
+
+func canvasFates() map[string]canvasFate {
+	return map[string]canvasFate{
+		"answered":  {(*cell).fill, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
+		"put away":  {func(x *cell) { x.c.respond("a", "", `{"dismissed":true}`) }, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a", "a"}},
+		"forgotten": {func(x *cell) { time.Sleep(6 * time.Minute) }, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a -a", "a"}},
+		"cancelled": {func(x *cell) {
+			x.l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+			time.Sleep(6 * time.Minute)
+		}, [2]string{"", acked}, [2]string{"a -a", "a"}},
+		"hang-up": {func(x *cell) {
+			x.c.do(bridge.Goodbye{})
+			x.c.ends(bridge.ErrGoodbye)
+		}, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a", "a"}},
+		"resumed by a newer handle": {func(x *cell) {
+			x.l.handle("h")
+			x.goesOn("h")
+			x.fill()
+		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a", "a"}},
+		"resumed by an older handle": {func(x *cell) { x.goesOn("old") }, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
+		"resumed by an older handle, asked again": {func(x *cell) { // what a model that waits has shown is still there
+			x.goesOn("old")
+			x.l.call("b", "show_canvas_tool", schema(question))
+			x.fill()
+		}, [2]string{" / b " + filled, acked + " / b" + acked[1:] + ", " + filled}, [2]string{"a -a b", "a"}},
+		"client back": {func(x *cell) {
+			x.returns(3 * time.Second)
+			x.fill()
+		}, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a / a", "a / a"}},
+		"client back, link gone": {func(x *cell) {
+			x.returns(8 * time.Second)
+			x.links = append(x.links, x.l)
+			x.l = x.r.up.next().dialledFor("", "h").accept()
+			x.fill()
+		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a / a", "a / a"}},
+		"client lost for good": {func(x *cell) {
+			x.l.handle("h")
+			x.c.leaves()
+			time.Sleep(2 * time.Minute)
+		}, [2]string{"", acked}, [2]string{"a", "a"}},
+		"configured anew": {func(x *cell) {
+			x.c.do(bridge.UpdateConfig{Config: fmt.Appendf(nil, `{"model":%q}`, x.model)})
+			x.fill()
+		}, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
+		"context cleared": {func(x *cell) {
+			x.l.handle("h")
+			x.c.do(bridge.ClearContext{})
+			x.links = append(x.links, x.l)
+			x.l = x.r.up.next().dialledFor("", "").accept()
+		}, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
+	}
+}
+
+// Canvases are calls, too: a person answers them, and no model is made to wait for that.
+func TestCanvasTable(t *testing.T) {
+	for name, fate := range canvasFates() {
+		for _, w := range modelWays {
+			if w.behavior != "NON_BLOCKING" { // that is what a canvas is declared as
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s vertex=%v", name, w.model, w.vertex), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					x := &cell{T: t, way: w}
+					x.r, x.c, x.l = withCanvas(t, w.model, resumable, w.on)
+					x.l.handle("old")
+					x.l.call("a", "show_canvas_tool", schema(question))
+					fate.meet(x)
+					x.checkCanvas(fate)
+				})
+			})
+		}
+	}
+}
+
+func (x *cell) checkCanvas(fate canvasFate) {
+	var links, callers []string
+	for _, l := range append(x.links, x.l) {
+		var got []string
+		for _, in := range l.inputs() {
+			for _, r := range in.tools {
+				got = append(got, fmt.Sprintf("%s %s", r.ID, r.Response))
+			}
+			if in.what == "text" {
+				got = append(got, in.text)
+			}
+		}
+		links = append(links, strings.Join(got, ", "))
+	}
+	for _, c := range append(x.gone, x.c) {
+		var got []string
+		for _, e := range c.entries() {
+			switch e := e.event.(type) {
+			case bridge.ToolCall:
+				got = append(got, e.Calls[0].ID)
+			case bridge.ToolCallCancellation:
+				got = append(got, "-"+e.IDs[0])
+			}
+		}
+		callers = append(callers, strings.Join(got, " "))
+	}
+	kind := 0
+	if x.blocking {
+		kind = 1
+	}
+	if got := strings.Join(links, " / "); got != fate.gemini[kind] {
+		x.Errorf("Gemini got\n  %s\nwant\n  %s", got, fate.gemini[kind])
+	}
+	if got := strings.Join(callers, " / "); got != fate.client[kind] {
+		x.Errorf("the client was told\n  %s\nwant\n  %s", got, fate.client[kind])
+	}
+}
+
+// What was accepted before a hang-up goes up before the link is closed.
+func TestAnswersBeforeAHangUp(t *testing.T) {
+	t.Run("of the client", func(t *testing.T) {
+		for range 20 { // a race: the answer is on its way through the tool's goroutine
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: []byte(declare("weather", "time"))})
+				l.calls("a weather", "b time")
+				synctest.Wait()
+				_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
+				_ = c.session.Do(bridge.Goodbye{})
+				c.ends(bridge.ErrGoodbye)
+				l.answered(`a weather {"x":1}`, `b time {"error":"the conversation has ended"}`)
+				if took := r.since(); took != 0 {
+					t.Errorf("the hang-up took %v", took)
+				}
+			})
+		}
+	})
+	t.Run("of a person", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+			l.call("a", "show_canvas_tool", schema(question))
+			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"action":"submit"}`)})
+			_ = c.session.Do(bridge.Goodbye{})
+			c.ends(bridge.ErrGoodbye)
+			l.answered(`a show_canvas_tool {"action":"submit"}`)
+		})
+	})
+	t.Run("of the gateway", func(t *testing.T) {
+		for k := range 120 { // a race, too: at any step of the way there is one answer
+			bubble(t, func(t *testing.T) {
+				let := make(chan struct{})
+				r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
+					<-let
+					return json.RawMessage(`{"x":1}`), nil
+				}))
+				c, l := r.connect(bridge.Open{})
+				l.call("a", "pay", `{}`)
+				close(let)
+				for range k % 60 {
+					runtime.Gosched()
+				}
+				_ = c.session.Do(bridge.Goodbye{})
+				c.ends(bridge.ErrGoodbye)
+				if got := l.responses(); len(got) != 1 {
+					t.Errorf("after %d steps Gemini got %q", k%60, got)
+				}
+			})
+		}
+	})
+	t.Run("on a link that is slow", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			_, c, l := weather(t)
+			l.calls("a weather")
+			synctest.Wait()
+			l.halt()
+			c.do(bridge.Text{Text: "one"})
+			c.do(bridge.Text{Text: "two"})
+			c.respond("a", "", `{"x":1}`)
+			_ = c.session.Do(bridge.Goodbye{})
+			time.Sleep(100 * time.Millisecond)
+			l.resume()
+			c.ends(bridge.ErrGoodbye)
+			l.answered(`a weather {"x":1}`)
+		})
+	})
+	t.Run("on a link that is stuck", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r, c, l := weather(t)
+			l.calls("a weather")
+			synctest.Wait()
+			l.halt()
+			c.do(bridge.Text{Text: "one"})
+			c.do(bridge.Text{Text: "two"})
+			c.respond("a", "", `{"x":1}`)
+			begin := r.since()
+			_ = c.session.Do(bridge.Goodbye{})
+			c.ends(bridge.ErrGoodbye)
+			if took := r.since() - begin; took > time.Second {
+				t.Errorf("the hang-up took %v", took)
+			}
+			l.resume()
+		})
+	})
 }

@@ -129,6 +129,46 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 	})
 }
 
+// An answer without an id is for the canvas that waits, be it acknowledged or not, and is taken once.
+func TestCanvasAnsweredByName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+		l.call("a", "show_canvas_tool", schema(question))
+		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
+		c.late("", "show_canvas_tool")
+		l.call("b", "show_canvas_tool", schema(question))
+		c.respond("", "show_canvas_tool", `{"name":"Bob","action":"submit"}`)
+		if got := l.said(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
+			t.Errorf("%s came", got)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+		l.call("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
+		l.call("b", "show_canvas_tool", schema(question))
+		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
+		c.respond("", "show_canvas_tool", `{"shown":true}`)
+		c.late("", "show_canvas_tool")
+		l.answered(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
+	})
+}
+
+// What a person puts in is not more than what a tool may answer, on a model that waits as well.
+func TestInputOfACanvasIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+		l.call("a", "show_canvas_tool", schema(question))
+		err := c.session.Do(bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))})
+		if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage || !strings.Contains(err.Error(), "65536") {
+			t.Errorf("%v", err)
+		}
+		c.respond("a", "", `{"name":"Ada","action":"submit"}`) // the person may shorten it
+		if got := l.said(); got != `tool, text {"name":"Ada","action":"submit"}` {
+			t.Errorf("%d bytes came: %.80s", len(got), got)
+		}
+	})
+}
+
 // A canvas outlives its caller: who is back is shown it again.
 func TestCanvasWhileParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -286,6 +326,30 @@ func TestLateAnswersAreCounted(t *testing.T) {
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
 		l.answered()
+		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
+			t.Errorf("%v", ends)
+		}
+	})
+}
+
+// So are those of a tool that was left to itself, be it cancelled or out of time.
+func TestVeryLateAnswersAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, asking(func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+			time.Sleep(25 * time.Second)
+			if string(args) != "{}" {
+				return nil, errNo
+			}
+			return json.RawMessage(`{"x":1}`), nil
+		}))
+		c, l := r.connect(bridge.Open{})
+		l.call("a", "pay", `{}`)
+		l.call("b", "pay", `{}`)
+		l.call("c", "pay", `{"fail":true}`)
+		l.send(`{"toolCallCancellation":{"ids":["b"]}}`)
+		time.Sleep(time.Minute)
+		c.do(bridge.Goodbye{})
+		c.ends(bridge.ErrGoodbye)
 		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
 			t.Errorf("%v", ends)
 		}

@@ -369,11 +369,10 @@ func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it uplink
 	case it.PCM != nil:
 		return conn.SendAudio(ctx, it.PCM, it.Rate)
 	case it.Message != nil:
-		err := conn.Send(ctx, *it.Message)
-		if it.Sent != nil {
-			it.Sent <- struct{}{}
-		}
-		return err
+		return conn.Send(ctx, *it.Message)
+	case it.Sent != nil:
+		close(it.Sent)
+		return nil
 	}
 	for _, m := range config.Typed(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {

@@ -1,8 +1,10 @@
 package bridge_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/tools"
 )
 
 // pace speaks in real time.
@@ -192,6 +195,71 @@ func TestSameCallAfterAnswer(t *testing.T) {
 			t.Errorf("the tool ran %d times", len(calls))
 		}
 	})
+}
+
+// A call that was cancelled with its session, whose model was told that the result follows, runs when the next session asks again:
+// nothing would follow.
+func TestDetachedCallAskedAgain(t *testing.T) {
+	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
+	bubble(t, func(t *testing.T) { // a tool that asks
+		r, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			yes, err := tools.Confirm(ctx, "Pay 5 €?")
+			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+		}))
+		l.handle("h")
+		synctest.Wait()
+		l.call("a", "pay", `{}`)
+		l.answered("a" + first)
+		l.cut()
+		m := r.up.next().dialledFor("", "h").accept()
+		synctest.Wait()
+		m.call("b", "pay", `{}`)
+		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
+		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
+		m.answered("b" + first)
+		if got := m.said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
+			t.Errorf("Gemini got %s", got)
+		}
+	})
+	bubble(t, func(t *testing.T) { // one that has more time than a model may be deaf
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"pay","timeout":"1m"}]}]}`)})
+		l.handle("h")
+		synctest.Wait()
+		l.call("a", "pay", `{}`)
+		time.Sleep(11 * time.Second)
+		l.answered("a" + first)
+		l.cut()
+		m := r.up.next().dialledFor("", "h").accept()
+		synctest.Wait()
+		m.call("b", "pay", `{}`)
+		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) ToolCall(b)")
+		c.respond("b", "", `{"x":1}`)
+		m.answered(`b pay {"x":1}`)
+	})
+}
+
+// The arguments of a call have no order: a question is the same though they come in another one.
+func TestSameCallInAnotherOrder(t *testing.T) {
+	for again, runs := range map[string]int{
+		`{"n":[{"b":1,"a":9007199254740993}],"to":"Ada"}`: 1,
+		`{"n":[{"b":1,"a":9007199254740992}],"to":"Ada"}`: 2,
+	} {
+		bubble(t, func(t *testing.T) {
+			r, c, l := weather(t)
+			l.handle("h")
+			synctest.Wait()
+			l.call("a", "weather", `{"to":"Ada","n":[{"a":9007199254740993,"b":1}]}`)
+			c.respond("a", "", `{"sent":true}`)
+			l.cut()
+			m := r.up.next().dialledFor("", "h").accept()
+			synctest.Wait()
+			m.call("b", "weather", again)
+			if calls, _ := find[bridge.ToolCall](c); len(calls) != runs {
+				t.Errorf("with %s the tool ran %d times, want %d", again, len(calls), runs)
+			}
+		})
+	}
 }
 
 // After CLEAR_CONTEXT nothing that was done before answers a call.

@@ -246,7 +246,7 @@ func (b *broker) onAsk(a ask) {
 	case !over && !told: // one that is back may have been told in repeatCalls
 		b.put(a.question)
 	case over && told:
-		b.s.tell(ToolCallCancellation{[]string{a.call.ID}})
+		b.takeBack([]string{a.call.ID})
 	}
 }
 
@@ -258,9 +258,14 @@ func (b *broker) answer(r ToolResponse) error {
 		q = b.questionNamed(r.Name)
 	}
 	if q != nil && q.acked {
-		delete(b.questions, r.ID)
+		input := q.interactive && isInput(r.Response)
+		if input && len(r.Response) > tools.MaxResult {
+			b.mu.Unlock()
+			return &Error{Code: CodeBadMessage, Message: fmt.Sprintf("The input has %d bytes; %d are taken at most.", len(r.Response), tools.MaxResult)}
+		}
+		delete(b.questions, q.call.ID)
 		b.mu.Unlock()
-		if q.interactive && isInput(r.Response) {
+		if input {
 			return b.s.Do(Text{string(r.Response)})
 		}
 		return nil
@@ -287,27 +292,31 @@ func isInput(response json.RawMessage) bool {
 	return json.Unmarshal(response, &fields) == nil && fields.Action != ""
 }
 
-// questionNamed finds the only unanswered question of a name, for clients of the old protocol that answer without an id.
-// Needs mu.
+// questionNamed finds the only unanswered question of a name, for clients of the old protocol that answer without an id. What is
+// only shown is meant if there is none. Needs mu.
 func (b *broker) questionNamed(name string) *question {
-	var found *question
+	var found, shown *question
 	for _, q := range b.questions {
-		if q.call.Name == name && !q.answered {
-			if found != nil {
-				return nil
-			}
+		switch {
+		case q.call.Name != name || q.answered:
+		case q.acked && !q.interactive:
+			shown = q
+		case found != nil:
+			return nil
+		default:
 			found = q
 		}
 	}
-	return found
+	return cmp.Or(found, shown)
 }
 
-// repeatCalls asks a client that is back for the answers it still owes, and tells it of the tools that run here.
+// repeatCalls asks a client that is back for the answers it still owes, and tells it of the tools that run here. It may have been
+// told of them, and not have heard it.
 func (b *broker) repeatCalls() {
 	var owed []*question
 	b.mu.Lock()
 	for _, q := range b.questions {
-		if !q.answered && !(q.acked && q.told) {
+		if !q.answered {
 			owed = append(owed, q)
 		}
 	}

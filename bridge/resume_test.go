@@ -2,7 +2,9 @@ package bridge_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -261,6 +263,75 @@ func TestPendingCallIsRepeated(t *testing.T) {
 		// The handle knows the third call as well, and not its answer.
 		m.answered(`a weather {"x":1}`, `b weather {"x":2}`, `done weather {"x":0}`)
 		d.tells("SetupComplete ToolCall(a b)")
+	})
+}
+
+// What was told to a caller whose network was dead, though nobody knew, is told again to the one that is back: canvases, and the
+// ends of calls.
+func TestLostWithADeadConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		let := make(chan struct{})
+		r, c, l := withCanvas(t, "gemini-3.8-live", resumable, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			<-let
+			return nil, nil
+		}))
+		l.handle("h")
+		l.call("p", "pay", `{}`)
+		token := c.token()
+		l.call("q", "show_canvas_tool", schema(question))
+		l.call("a", "create_canvas_tool", schema(note))
+		l.call("b", "append_to_canvas_tool", schema(note))
+		c.respond("b", "", `{"shown":true}`)
+		l.send(`{"toolCallCancellation":{"ids":["q"]}}`)
+		synctest.Wait()
+		close(let)
+		synctest.Wait()
+		l.answered(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
+		d := r.back(token)
+		d.tells("SetupComplete ToolCallCancellation(q) ToolStatus ToolCall(a)")
+		if end := last[bridge.ToolStatus](d); end.ID != "p" || end.Status != bridge.StatusDone {
+			t.Errorf("%+v", end)
+		}
+		d.leaves()
+		time.Sleep(30 * time.Second)
+		e := r.back(d.token()) // what came before it left may have been lost as well
+		e.tells("SetupComplete ToolCallCancellation(q) ToolStatus ToolCall(a)")
+		r.up.next().accept()
+		time.Sleep(41 * time.Second)
+		r.back(e.token()).tells("SetupComplete ToolCall(a)")
+	})
+}
+
+// A call that has the id of one that was cancelled is not cancelled when the caller is back.
+func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		l.call("a", "weather", `{}`)
+		l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+		synctest.Wait()
+		d := r.back(c.token())
+		d.tells("SetupComplete ToolCallCancellation(a)")
+		l.call("a", "weather", `{}`)
+		r.back(d.token()).tells("SetupComplete ToolCall(a)")
+	})
+}
+
+// What a caller is told again has a bound; the newest is kept.
+func TestLostEndingsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		for i := range 50 {
+			id := fmt.Sprint(i)
+			l.call(id, "weather", `{}`)
+			l.send(`{"toolCallCancellation":{"ids":[%q]}}`, id)
+			time.Sleep(500 * time.Millisecond)
+		}
+		told, _ := find[bridge.ToolCallCancellation](r.back(c.token()))
+		if len(told) != 32 || told[0].IDs[0] == "0" {
+			t.Errorf("%d cancellations: %v", len(told), told)
+		}
 	})
 }
 

@@ -93,7 +93,7 @@ type Session struct {
 	number        int       // of the turn that is spoken, or comes next
 	ticks         int       // counts what happens, so that one can tell which of two things came first
 	dirty         int       // the tick of the newest thing that a handle should know
-	owed          []Event   // answers and cancellations of a time in which nobody was there to be told
+	owed          []Event   // answers of a time in which nobody was there to be told
 	speaking      bool      // the person does
 	speeches      int       // of the person so far
 	working       bool      // the model thinks on, whatever its turn says
@@ -209,7 +209,7 @@ func (s *Session) tell(e Event) {
 	}
 }
 
-// maxOwed bounds what is told to a caller that is back: every update, call and question of a busy minute.
+// maxOwed bounds what is told to a caller that is back: every update of a busy minute.
 const maxOwed = 64
 
 // resumable tells whether a lost caller is waited for.
@@ -310,8 +310,8 @@ func (s *Session) loop(parent context.Context) {
 			s.settle(ctx)
 		}
 	}
-	s.clock.timer.Stop()
 	s.broker.bequeath()
+	s.clock.timer.Stop()
 	cancel()
 	if s.probe {
 		s.host.breaker.release()
@@ -443,6 +443,7 @@ func (s *Session) onArrival(ctx context.Context, c *carriage) {
 			s.notify(e)
 		}
 		s.owed = nil
+		s.broker.repeatEndings()
 		s.broker.repeatCalls()
 	}
 	switch {
@@ -485,6 +486,7 @@ func (s *Session) onDeparture(ctx context.Context, c *carriage) {
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
+	s.broker.forgetEndings()
 	s.cutVoice() // who comes back does not want to hear what was said to nobody
 	if s.config.Options.Manual && s.speaking {
 		_ = s.up.Mark(uplink.End) // it has ended, for all we know; if there is no room, others are before it

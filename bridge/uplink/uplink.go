@@ -104,7 +104,7 @@ type Item struct {
 	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
 	Turn    *Turn // to be sent in the form of the model that it goes to
 	Message *wire.ClientMessage
-	Sent    chan<- struct{} // gets a token when it was sent, or could not be; nil: nobody waits
+	Sent    chan struct{} // if nothing else: to be closed when it is come to, because all before it was sent
 }
 
 // typed tells whether it is words that want an answer, as speech does.
@@ -327,10 +327,20 @@ func (u *Uplink) First(m wire.ClientMessage) {
 	signal(u.Ready)
 }
 
-// Respond queues the answer to a tool call. When it has been sent, sent gets a token, for which it has room; nil: nobody waits.
-func (u *Uplink) Respond(r wire.FunctionResponse, sent chan<- struct{}) bool {
+// Respond queues the answer to a tool call.
+func (u *Uplink) Respond(r wire.FunctionResponse) bool {
 	answer := &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{r}}
-	return u.enqueue(Item{Message: &wire.ClientMessage{ToolResponse: answer}, Sent: sent}, maxResponses)
+	return u.enqueue(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)
+}
+
+// Sent returns a channel that is closed when all that waits now ahead of the audio has been sent.
+func (u *Uplink) Sent() <-chan struct{} {
+	sent := make(chan struct{})
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.urgent = append(u.urgent, Item{Sent: sent})
+	signal(u.Ready)
+	return sent
 }
 
 func (u *Uplink) enqueue(it Item, limit int) bool {
