@@ -573,6 +573,23 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 			})
 		}
 	})
+	t.Run("of a gateway that shuts down", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c, l := r.connect(bridge.Open{Config: []byte(declare("weather", "time"))})
+			l.calls("a weather", "b time")
+			synctest.Wait()
+			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
+			if err := r.host.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			c.ends(bridge.ErrShutdown)
+			l.answered(`a weather {"x":1}`, `b time {"error":"the conversation has ended"}`)
+			if took := r.since(); took != 0 {
+				t.Errorf("the shutdown took %v", took)
+			}
+		})
+	})
 	t.Run("on a link that is slow", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			_, c, l := weather(t)

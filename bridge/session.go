@@ -273,7 +273,7 @@ func (s *Session) carry(ctx context.Context, c Caller, token string) error {
 
 // loop owns the session from its first dial to its end.
 func (s *Session) loop(parent context.Context) {
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers go up after a shutdown, too
 	s.started = time.Now()
 	s.log.Info("conversation started", "model", s.config.Model, "resumable", s.resumable())
 	s.playout.Hold(true)
@@ -281,8 +281,8 @@ func (s *Session) loop(parent context.Context) {
 	s.record()
 	for s.ended == nil {
 		select {
-		case <-ctx.Done():
-			s.ended = context.Cause(ctx)
+		case <-parent.Done():
+			s.ended = context.Cause(parent)
 		case c := <-s.arrivals:
 			s.onArrival(ctx, c)
 		case c := <-s.departs:
