@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
+	"voxgate/media/opus"
 )
 
 // probe is a WebRTC client that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no
@@ -24,7 +26,7 @@ type probe struct {
 	t      *testing.T
 	c      *client
 	pc     *webrtc.PeerConnection
-	mic    *webrtc.TrackLocalStaticRTP
+	mic    *microphone
 	micID  uint32 // the microphone's SSRC
 	offer  string
 	answer string
@@ -33,6 +35,7 @@ type probe struct {
 	came    []arrived[rtp.Packet]
 	reports []arrived[rtcp.SenderReport]    // of the voice
 	blocks  []arrived[rtcp.ReceptionReport] // on the microphone
+	said    uint16                          // packets of the microphone
 	number  uint8                           // id of the header extension for transport-cc; 0: not negotiated
 }
 
@@ -41,7 +44,20 @@ type arrived[T any] struct {
 	at   time.Time
 }
 
+// microphone is a track that may also send by other SSRCs than its own.
+type microphone struct {
+	*webrtc.TrackLocalStaticRTP
+	to atomic.Pointer[webrtc.TrackLocalWriter]
+}
+
+func (m *microphone) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
+	to := c.WriteStream()
+	m.to.Store(&to)
+	return m.TrackLocalStaticRTP.Bind(c)
+}
+
 type probeOptions struct {
+	channel  bool // a section for data channels, too
 	red      bool
 	feedback []webrtc.RTCPFeedback
 	numbers  bool // transport-cc's header extension
@@ -80,8 +96,13 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 		NewPeerConnection(webrtc.Configuration{})
 	check(err)
 	p.pc = pc
-	p.mic, err = webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
+	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
 	check(err)
+	p.mic = &microphone{TrackLocalStaticRTP: track}
+	if o.channel {
+		_, err := pc.CreateDataChannel("other", nil)
+		check(err)
+	}
 	sender, err := pc.AddTrack(p.mic)
 	check(err)
 	p.micID = uint32(sender.GetParameters().Encodings[0].SSRC)
@@ -185,6 +206,65 @@ func (p *probe) write(packets ...rtcp.Packet) {
 	if err := p.pc.WriteRTCP(packets); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// say sends a sound by an SSRC, a packet every interval; numbers go on from one call to the next.
+func (p *probe) say(ssrc uint32, pcm []int16, interval time.Duration) {
+	p.t.Helper()
+	encoder, err := opus.NewEncoder(48000)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	buf := make([]byte, 1500)
+	for ; len(pcm) >= 960; pcm = pcm[960:] {
+		n, err := encoder.Encode(pcm[:960], buf)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		<-tick.C
+		p.said++
+		header := rtp.Header{Version: 2, PayloadType: 111, SequenceNumber: p.said, Timestamp: 960 * uint32(p.said), SSRC: ssrc}
+		(*p.mic.to.Load()).WriteRTP(&header, buf[:n]) // fails once the gateway has closed
+	}
+}
+
+// A sender may go on with another SSRC than its offer has, and go back to the first: it is heard all the time.
+func TestAnotherSSRCIsHeard(t *testing.T) {
+	t.Parallel()
+	for _, channel := range []bool{false, true} {
+		t.Run(fmt.Sprintf("channel %v", channel), func(t *testing.T) {
+			t.Parallel()
+			p := newProbe(t, probeOptions{channel: channel})
+			for _, ssrc := range []uint32{p.micID, p.micID + 1, p.micID} {
+				at := len(p.c.all())
+				p.say(ssrc, sentence(440, 3*time.Second, 48000), media.FrameDuration)
+				p.c.wait(at, "USER_SPEAKING", func(m message) bool {
+					return m.Type == "USER_SPEAKING" && strings.Contains(string(m.Payload), "true")
+				})
+			}
+		})
+	}
+}
+
+// A peer whose microphone takes ever more SSRCs is given up; one that takes some is not.
+func TestTooManySSRCs(t *testing.T) {
+	t.Parallel()
+	p := newProbe(t, probeOptions{})
+	use := func(from, n uint32) {
+		for i := range n {
+			p.say(from+i, make([]int16, 960), 5*time.Millisecond)
+		}
+	}
+	use(1000, 20)
+	p.ask("and")
+	if n := p.c.count("GEMINI_ERROR"); n > 0 {
+		t.Fatalf("errors: %v", p.c.all())
+	}
+	use(2000, 50)
+	p.c.expectError("peer_failed", "")
+	stillWorks(t, p.c)
 }
 
 // What the peer asks for again it gets again, as it was and nothing else, if it has said that it would ask.

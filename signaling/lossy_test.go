@@ -276,6 +276,47 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 	}
 }
 
+// A further offer without RED takes it back, for the answer and for the voice; one with it brings it back.
+func TestREDMayBeTakenBack(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	m := newModem(t, c, true, false, func(int) bool { return false })
+	check := func(red bool, payloadType uint8) {
+		t.Helper()
+		if strings.Contains(m.answer, "red/48000/2") != red {
+			t.Errorf("RED in the answer: %v", !red)
+		}
+		at, before := len(c.all()), len(m.packets())
+		c.send("SEND_MESSAGE", typed("Congratulations, my friend."))
+		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+		var came []rtp.Packet
+		eventually(t, "voice", func() bool {
+			came = m.packets()[before:]
+			return len(came) >= 20
+		})
+		if got := came[len(came)-1].PayloadType; got != payloadType {
+			t.Errorf("the voice has type %d, want %d", got, payloadType)
+		}
+	}
+	prefer := func(list ...webrtc.RTPCodecParameters) {
+		t.Helper()
+		if err := m.pc.GetTransceivers()[0].SetCodecPreferences(list); err != nil {
+			t.Fatal(err)
+		}
+		m.connect(c)
+	}
+	check(true, 97)
+	prefer(webrtc.RTPCodecParameters{PayloadType: 96, RTPCodecCapability: webrtc.RTPCodecCapability{
+		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
+	}})
+	if strings.Contains(m.pc.LocalDescription().SDP, "red/48000/2") {
+		t.Fatal("the offer has RED: this proves nothing")
+	}
+	check(false, 96)
+	prefer()
+	check(true, 97)
+}
+
 // A client that reports losses gets in-band FEC, and its round trip is told with the latency.
 func TestReportsOfLossAreHeeded(t *testing.T) {
 	t.Parallel()

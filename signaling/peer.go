@@ -25,7 +25,7 @@ type peer struct {
 	*rtc.Peer
 	from      way // where offers came from, and answers and candidates go
 	connected bool
-	late      *time.Timer  // gives it up if it has not connected
+	late      *time.Timer  // gives it up if it has not connected, at first or anew
 	channel   *rtc.Channel // nil until open
 }
 
@@ -81,12 +81,12 @@ func (c *call) onOffer(w way, sdp string) error {
 	if p == nil || !p.Made(o) {
 		p = c.peer
 	}
-	fresh := p == nil || !p.Made(o)
+	fresh, restarts := p == nil || !p.Made(o), false
 	if fresh {
 		if p, err = c.newPeer(); err != nil {
 			return err
 		}
-	} else if p.Restarts(o) && w == channel {
+	} else if restarts = p.Restarts(o); restarts && w == channel {
 		// The restart cuts the path that the channel runs over before the answer can take it.
 		if c.socket == nil {
 			return &bridge.Error{
@@ -112,6 +112,9 @@ func (c *call) onOffer(w way, sdp string) error {
 	if fresh {
 		c.seat(p)
 	}
+	if fresh || restarts {
+		c.limit(p)
+	}
 	c.byRequest = false
 	c.steer()
 	for _, line := range c.early {
@@ -135,13 +138,22 @@ func (c *call) seat(p *peer) {
 		c.closePeer(c.peer)
 		c.peer = p
 	}
-	p.late = time.AfterFunc(connectTimeout, func() {
+}
+
+// limit gives a peer up that does not connect in time. A restart of ICE has cut the old path, so it must connect as well.
+func (c *call) limit(p *peer) {
+	if p.late != nil {
+		p.late.Stop()
+	}
+	var late *time.Timer
+	late = time.AfterFunc(connectTimeout, func() {
 		c.post(func() {
-			if !p.connected {
-				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v; the voice goes on over the WebSocket.", connectTimeout))
+			if p.late == late && (!p.connected || p.Connecting()) {
+				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v", connectTimeout))
 			}
 		})
 	})
+	p.late = late
 }
 
 // onCandidate takes one of the client's candidates, for the newest peer. One that comes before the offer is kept.
@@ -200,12 +212,12 @@ func (c *call) onConnected(p *peer) {
 func (c *call) onPeerLost(p *peer, failed bool) {
 	message := ""
 	if failed {
-		message = "The WebRTC connection failed; the voice goes on over the WebSocket."
+		message = "The WebRTC connection failed"
 	}
 	c.losePeer(p, message)
 }
 
-// losePeer gives a peer up; message says why, if the client does not know.
+// losePeer gives a peer up; message says why, without a full stop, if the client does not know.
 func (c *call) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
@@ -218,7 +230,11 @@ func (c *call) losePeer(p *peer, message string) {
 	c.closePeer(p)
 	if message != "" {
 		c.log.Info("peer lost", "was_connected", p.connected)
-		c.reply(events, &bridge.Error{Code: bridge.CodePeerFailed, Message: message})
+		where := "over the WebSocket"
+		if c.peer != nil && c.peer.connected {
+			where = "over the WebRTC connection that there was"
+		}
+		c.reply(events, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice goes on " + where + "."})
 	}
 	c.steer()
 }

@@ -621,6 +621,82 @@ func TestVoiceIsHeldForAPeerAndGivenBackIfItFails(t *testing.T) {
 	}
 }
 
+// Who sends audio by the socket while a restart of ICE does not connect is answered there at once.
+func TestSocketAudioTakesOverFromARestart(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.talks(440)
+	offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sendOffer(offer.SDP) // the answer is never applied
+	c.expect("WEBRTC_ANSWER")
+	eventually(t, "the peer is given up", func() bool {
+		c.say(silence(20*time.Millisecond, 16000), 16000)
+		return slices.ContainsFunc(c.all(), func(m message) bool {
+			return m.Type == "GEMINI_ERROR" || m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "WebRTC is given up")
+		})
+	})
+	if c.count("GEMINI_ERROR") > 0 {
+		t.Error("the peer was given up only because it did not connect")
+	}
+	at := len(c.all())
+	c.say(sentence(440, time.Second, 16000), 16000)
+	c.wait(at, "AUDIO_CHUNK", func(m message) bool { return m.Type == "AUDIO_CHUNK" })
+}
+
+// A restart of ICE cuts the old path, so one that does not connect ends the peer as soon as a first connection would; one that
+// does connect leaves it alone.
+func TestARestartThatDoesNotConnectEndsThePeer(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	good := connect(t, g, `{}`)
+	p := newPhone(t, good, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.offer(true)
+	p.connected()
+	bad := connect(t, g, `{}`)
+	q := newPhone(t, bad, phoneOptions{})
+	q.offer(false)
+	q.connected()
+	offer, err := q.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.sendOffer(offer.SDP) // the answer is never applied
+	bad.expectError("peer_failed", "")
+	p.talks(440)
+	if n := good.count("GEMINI_ERROR"); n > 0 {
+		t.Errorf("errors after a restart that connected: %v", good.all())
+	}
+}
+
+// Who offers a new peer that does not connect is told where the voice is: on the one before.
+func TestAReplacementThatDoesNotConnect(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.talks(440) // so the gateway knows, too, that it is connected
+	q := newPhone(t, c, phoneOptions{})
+	offer, err := q.pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.sendOffer(offer.SDP)
+	m := c.expectError("peer_failed", "")
+	if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "that there was") {
+		t.Errorf("the client is told %s", text)
+	}
+	p.talks(440)
+}
+
 func TestSocketAudioEndsTheHold(t *testing.T) {
 	t.Parallel()
 	c := connect(t, newGateway(t), `{}`)

@@ -16,16 +16,48 @@ import (
 // uplinkRate is what Opus is decoded to, in Hz: the Live API's own rate, so nothing has to be resampled.
 const uplinkRate = 16000
 
+// quietMicrophone is for how long nothing comes of a track before an older one may be heard: more than twice the longest gap of
+// one that does not send silence (Opus DTX: 400 ms).
+const quietMicrophone = time.Second
+
 // microphone is a track being received.
 type microphone struct {
+	number   int32        // of the track: the higher, the newer
 	came     atomic.Int64 // when the newest packet did: Unix time in ns
 	cancel   context.CancelFunc
 	done     chan struct{}
 	receiver *rtpaudio.Receiver
 }
 
-// receive feeds a track to the session until it ends. A newer track takes over from an older one.
-func (p *Peer) receive(ctx context.Context, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+// receive feeds a track to the session until it ends. A newer track takes over from an older one, which is heard again when the
+// newer one is quiet: an exchange goes back to the first SSRC after its music on hold, and a late packet of an old SSRC may look
+// like a new track.
+func (p *Peer) receive(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+	go p.do(func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
+	p.listen(ctx, number, track, from)
+	for p.await(ctx, number, track) {
+		p.listen(ctx, number, track, from)
+	}
+}
+
+// await drops what comes of a track until it is its turn; it returns false if the track ends first.
+func (p *Peer) await(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
+	track.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
+	buf := make([]byte, 1500)
+	for {
+		if n, _, err := track.Read(buf); err != nil && n == 0 { // else only its payload type is unknown
+			return false
+		}
+		m := p.microphone.Load()
+		if m == nil || m.number < number || time.Since(time.Unix(0, m.came.Load())) > quietMicrophone {
+			return ctx.Err() == nil
+		}
+	}
+}
+
+// listen feeds a track to the session until it ends or another one takes over.
+func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 	sink, err := p.session.Mic(uplinkRate)
 	if err != nil {
 		p.log.Error("microphone", "err", err)
@@ -33,7 +65,7 @@ func (p *Peer) receive(ctx context.Context, track *webrtc.TrackRemote, from *web
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &microphone{cancel: cancel, done: make(chan struct{})}
+	m := &microphone{number: number, cancel: cancel, done: make(chan struct{})}
 	m.came.Store(time.Now().UnixNano())
 	m.receiver = rtpaudio.NewReceiver(sink, p.receiverOptions(from))
 	defer close(m.done)
@@ -41,11 +73,9 @@ func (p *Peer) receive(ctx context.Context, track *webrtc.TrackRemote, from *web
 		old.cancel()
 		<-old.done
 	}
-	go p.do(func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
 	err = m.receiver.Run(ctx, trackReader{track, &m.came})
-	p.microphone.CompareAndSwap(m, nil)
 	stats := m.receiver.Stats()
-	p.log.Info("microphone track ended", "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
+	p.log.Info("microphone ended", "track", number, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 		"concealed", stats.Concealed, "err", err)
 }
 

@@ -2,6 +2,7 @@ package rtc
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,8 @@ type Offer struct {
 	fingerprint string // of its DTLS certificate: another one is another peer
 	ufrag       string // of ICE; a new one restarts it
 	voice       bool   // an audio section on which we may send
+	red         bool   // an audio section with RED
+	microphone  bool   // an audio section on which the client may send
 	channel     bool   // a section for data channels
 	maxMessage  int    // bytes, of the data channel
 }
@@ -66,11 +69,14 @@ func ParseOffer(text string) (Offer, error) {
 		case m.MediaName.Media == "audio" && m.MediaName.Port.Value != 0:
 			audio = true
 			names := codecNames(m)
-			if hasOpus(names) {
+			o.red = o.red || has(names, "red/48000/2")
+			if has(names, "opus/48000/2") {
 				opus = true
 				_, inactive := m.Attribute("inactive")
 				_, sendonly := m.Attribute("sendonly")
+				_, recvonly := m.Attribute("recvonly")
 				o.voice = o.voice || !inactive && !sendonly
+				o.microphone = o.microphone || !inactive && !recvonly
 			}
 			codecs = append(codecs, names...)
 		case m.MediaName.Media == "application":
@@ -118,13 +124,24 @@ func codecNames(m *sdp.MediaDescription) []string {
 	return list
 }
 
-func hasOpus(names []string) bool {
-	for _, n := range names {
-		if strings.EqualFold(n, "opus/48000/2") {
-			return true
+func has(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// withoutSSRC leaves out which SSRCs an offer's audio has: pion drops what comes by others, and a sender may take another one at
+// any time (RFC 3550, section 8.2; a telephone exchange does when it plays music on hold).
+func withoutSSRC(text string) string {
+	var b strings.Builder
+	audio := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "m=") {
+			audio = strings.HasPrefix(line, "m=audio ")
+		}
+		if !audio || !strings.HasPrefix(line, "a=ssrc") {
+			b.WriteString(line)
 		}
 	}
-	return false
+	return b.String()
 }
 
 // wireAnswer makes of pion's answer the one that is sent: no video goes to the client, and refused sections get what pion

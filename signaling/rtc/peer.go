@@ -27,6 +27,10 @@ const (
 
 	// channelLabel is that of the one data channel which is served.
 	channelLabel = "events"
+
+	// maxTracks is how many tracks may come, and moreTracks how many more with each offer: after it a microphone comes as another
+	// track, and so may a camera. Each new SSRC is a track, which costs 13 KB and two goroutines; 1000 were there in 4 s.
+	maxTracks, moreTracks = 32, 2
 )
 
 // PeerOptions say whom a peer serves, and whom it tells of what happens. The functions are called in goroutines of pion.
@@ -55,13 +59,16 @@ type Peer struct {
 	fingerprint  string
 	ufrag        string
 	voice        bool         // the offer lets us send audio
+	hears        bool         // the offer lets the client send audio
 	output       *voice       // nil until the first offer with voice
 	maxMessage   atomic.Int64 // bytes
 	wantsChannel bool         // the offer has a section for it
 	mid          string       // of the section that carries the transport
 	stop         context.CancelFunc
-	microphone   atomic.Pointer[microphone]
-	rtt          atomic.Int64 // the newest round trip; 0: none is known
+	microphone   atomic.Pointer[microphone] // the newest, even if it has ended: pion ends it at each offer
+	tracks       atomic.Int32               // that have come
+	mayCome      atomic.Int32               // at most
+	rtt          atomic.Int64               // the newest round trip; 0: none is known
 
 	mu      sync.Mutex
 	closing bool // guards running: nothing is added once it is waited for
@@ -95,9 +102,16 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 		init := i.ToJSON()
 		o.Candidate(init.Candidate, init.SDPMLineIndex)
 	})
+	p.mayCome.Store(maxTracks)
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
+		number, most := p.tracks.Add(1), p.mayCome.Load()
+		if number > most {
+			p.log.Info("too many tracks", "most", most)
+			o.Lost(true)
+			return
+		}
 		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			p.do(func() { p.receive(ctx, t, from) })
+			p.do(func() { p.receive(ctx, number, t, from) })
 		} else {
 			p.do(func() { o.Cameras.look(ctx, p, t) })
 		}
@@ -121,6 +135,12 @@ func (p *Peer) Made(o Offer) bool { return p.fingerprint == o.fingerprint }
 // Restarts tells whether an offer restarts ICE, which cuts the path until the answer is there.
 func (p *Peer) Restarts(o Offer) bool { return p.ufrag != o.ufrag }
 
+// Connecting tells whether the peer is on its way to be connected, at first or after a restart of ICE.
+func (p *Peer) Connecting() bool {
+	s := p.pc.ConnectionState()
+	return s == webrtc.PeerConnectionStateNew || s == webrtc.PeerConnectionStateConnecting
+}
+
 // Voice is where the model's voice goes; nil: the last offer lets us send none.
 func (p *Peer) Voice() media.Output {
 	if !p.voice {
@@ -132,7 +152,7 @@ func (p *Peer) Voice() media.Output {
 // Microphone tells whether the client's microphone comes by this peer, and for how long nothing has come of it.
 func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 	m := p.microphone.Load()
-	if m == nil {
+	if m == nil || !p.hears {
 		return 0, false
 	}
 	return time.Since(time.Unix(0, m.came.Load())), true
@@ -168,15 +188,19 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return "", err
 		}
 	}
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.sdp}); err != nil {
+	p.mayCome.Add(moreTracks)
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: withoutSSRC(o.sdp)}); err != nil {
 		return bad(err)
 	}
 	for _, t := range p.pc.GetTransceivers() {
-		if r := t.Receiver(); t.Kind() == webrtc.RTPCodecTypeAudio && r != nil {
-			if err := preferRED(t, r.GetParameters().Codecs); err != nil {
+		if t.Kind() == webrtc.RTPCodecTypeAudio {
+			if err := preferRED(t, o.red); err != nil {
 				return bad(err)
 			}
 		}
+	}
+	if p.output != nil {
+		p.output.allowRED(o.red)
 	}
 	a, err := p.pc.CreateAnswer(nil)
 	if err != nil {
@@ -193,7 +217,8 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	case <-gathered:
 	case <-timer.C:
 	}
-	p.fingerprint, p.ufrag, p.voice, p.wantsChannel = o.fingerprint, o.ufrag, o.voice, o.channel
+	p.fingerprint, p.ufrag, p.wantsChannel = o.fingerprint, o.ufrag, o.channel
+	p.voice, p.hears = o.voice, o.microphone
 	local := p.pc.LocalDescription().SDP
 	p.mid = firstMid(local)
 	return wireAnswer(local, o.sdp), nil

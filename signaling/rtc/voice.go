@@ -37,8 +37,9 @@ const mostReported = 3000
 
 // path is what a voice is bound to.
 type path struct {
-	ssrc uint32
-	to   webrtc.TrackLocalWriter
+	ssrc      uint32
+	to        webrtc.TrackLocalWriter
+	opus, red uint8 // payload types; red is 0 if there was none
 }
 
 func newVoice(told func(roundTrip time.Duration)) (*voice, error) {
@@ -76,12 +77,25 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 	if opus.PayloadType == 0 {
 		return webrtc.RTPCodecParameters{}, webrtc.ErrUnsupportedCodec
 	}
-	v.Negotiated(uint8(opus.PayloadType), uint8(red.PayloadType))
-	v.path.Store(&path{ssrc: uint32(c.SSRC()), to: c.WriteStream()})
+	to := &path{ssrc: uint32(c.SSRC()), to: c.WriteStream(), opus: uint8(opus.PayloadType), red: uint8(red.PayloadType)}
+	v.Negotiated(to.opus, to.red)
+	v.path.Store(to)
 	if red.PayloadType != 0 {
 		return red, nil
 	}
 	return opus, nil
+}
+
+// allowRED says whether the newest offer has RED. Pion binds a track only once.
+func (v *voice) allowRED(ok bool) {
+	to := v.path.Load()
+	switch {
+	case to == nil:
+	case ok:
+		v.Negotiated(to.opus, to.red)
+	default:
+		v.Negotiated(to.opus, 0)
+	}
 }
 
 // Unbind implements [webrtc.TrackLocal].
@@ -162,11 +176,21 @@ func ntpMiddle(t time.Time) uint32 {
 }
 
 // preferRED puts Opus with copies before plain Opus in the answer, where the offer has it: a browser sends what stands first.
-func preferRED(t *webrtc.RTPTransceiver, offered []webrtc.RTPCodecParameters) error {
+func preferRED(t *webrtc.RTPTransceiver, offered bool) error {
+	r := t.Receiver()
+	if r == nil {
+		return nil
+	}
+	isRED := func(c webrtc.RTPCodecParameters) bool { return strings.EqualFold(c.MimeType, mimeTypeRED) }
+	if offered && !slices.ContainsFunc(r.GetParameters().Codecs, isRED) { // an earlier offer has taken it back
+		if err := t.SetCodecPreferences(nil); err != nil {
+			return err
+		}
+	}
 	var list []webrtc.RTPCodecParameters
 	for _, mime := range []string{mimeTypeRED, webrtc.MimeTypeOpus} {
-		for _, c := range offered {
-			if strings.EqualFold(c.MimeType, mime) {
+		for _, c := range r.GetParameters().Codecs { // of all offers so far
+			if strings.EqualFold(c.MimeType, mime) && (offered || !isRED(c)) {
 				list = append(list, c)
 			}
 		}
