@@ -23,7 +23,7 @@ func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 		l.handle("h")
 		token := c.token()
 		c.leaves()
-		r.back(token).tells("SetupComplete ToolCall(z y)")
+		r.back(token).tells("SetupComplete ToolCall(z) ToolCall(y)")
 	})
 }
 

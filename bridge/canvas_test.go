@@ -179,7 +179,7 @@ func TestCanvasWhileParked(t *testing.T) {
 		c.leaves()
 		l.call("b", "append_to_canvas_tool", schema(note))
 		d := r.back(token)
-		d.tells("SetupComplete ToolCall(a b)")
+		d.tells("SetupComplete ToolCall(a) ToolCall(b)")
 		d.respond("a", "", `{"name":"Ada","action":"submit"}`)
 		l.answered(`a show_canvas_tool {"name":"Ada","action":"submit"}`, `b append_to_canvas_tool {"shown":true}`)
 	})

@@ -65,10 +65,10 @@ func TestEveryCodeHappens(t *testing.T) {
 			c := r.join(bridge.Open{})
 			r.up.next()
 			<-c.seated
-			for range 101 {
+			for range 100 {
 				c.do(bridge.Text{Text: "again"})
 			}
-			return last[bridge.Failure](c).Err
+			return bridge.AsError(c.session.Do(bridge.Text{Text: "again"}))
 		}},
 		bridge.CodeAPIKeyMissing:        {nil, status(403, bridge.Open{})},
 		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &api.Vertex{} }, status(0, bridge.Open{})},

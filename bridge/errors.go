@@ -11,6 +11,8 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup/tree"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/keeper"
+	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
 )
 
@@ -99,13 +101,16 @@ func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
 	}
+	if e := (*toolcalls.Error)(nil); errors.As(err, &e) {
+		return &Error{Code: callCodes[e.Problem], Message: e.Message}
+	}
 	if e := (*tree.FieldError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeBadConfig, Message: e.Error(), Field: e.Field, Status: http.StatusBadRequest}
 	}
 	if errors.Is(err, api.ErrNoProject) {
 		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
-	if e := refusal(nil); errors.As(err, &e) {
+	if e := keeper.Refusal(nil); errors.As(err, &e) {
 		told := refused(e)
 		if errors.Is(err, api.ErrNoKey) {
 			told.Code, told.Message = CodeAPIKeyMissing, noKeyMessage
@@ -141,17 +146,20 @@ func markRefused(err error) error {
 	return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks wait for Gemini; this one was dropped.", Err: err}
 }
 
-// refusal is what Gemini says with a status or a close code.
-type refusal interface {
-	error
-	Cause() wire.Cause
+// callCodes are the codes of what is wrong with a tool call or its answer.
+var callCodes = map[toolcalls.Problem]Code{
+	toolcalls.TooMany: CodeStreamLimitExceeded,
+	toolcalls.Unknown: CodeToolNotFound,
+	toolcalls.Broken:  CodeToolExecution,
+	toolcalls.NotOpen: CodeInvalidState,
+	toolcalls.TooLong: CodeBadMessage,
 }
 
 const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."
 
 const quotaMessage = "Google's quota for this key is used up."
 
-func refused(err refusal) *Error {
+func refused(err keeper.Refusal) *Error {
 	e := &Error{Err: err}
 	reason := ""
 	switch err := err.(type) {
@@ -164,7 +172,7 @@ func refused(err refusal) *Error {
 	}
 	switch err.Cause() {
 	case wire.Quota:
-		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, quotaPause
+		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, keeper.QuotaPause
 	case wire.Auth:
 		e.Code, e.Message = CodeAuthenticationFailed, "Gemini does not accept the gateway's key or token."
 	case wire.Fatal, wire.StaleHandle:
@@ -187,10 +195,3 @@ func dialFailure(err error, used bool) *Error {
 	}
 	return e
 }
-
-// closeInvalidPayload is the first of the close codes by which Gemini ends a session for a reason of its own (RFC 6455
-// section 7.4.1): 1007, 1008, 1011. Those below it, and 1006, are the network's.
-const (
-	closeInvalidPayload = 1007
-	closeAbnormal       = 1006 // stands for no close frame at all
-)

@@ -501,12 +501,13 @@ type caller struct {
 	mu     sync.Mutex
 	diary  []entry
 	frames int
+	last   uint64 // number of the newest event
 }
 
 // entry is an event or a frame with sound.
 type entry struct {
 	at    time.Duration // since the rig's start
-	event bridge.Event
+	event bridge.Body
 	tag   int16
 }
 
@@ -562,7 +563,11 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 func (c *caller) Notify(e bridge.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.diary = append(c.diary, entry{at: c.r.since(), event: e})
+	if _, answer := e.Body.(bridge.SetupComplete); !answer && e.Number <= c.last {
+		c.r.t.Errorf("event %d comes after event %d", e.Number, c.last)
+	}
+	c.last = max(c.last, e.Number)
+	c.diary = append(c.diary, entry{at: c.r.since(), event: e.Body})
 }
 
 // Rate and Lead implement media.Output.
@@ -626,7 +631,7 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Content, bridge.StateChange, bridge.UserSpeaking, bridge.Usage, bridge.Latency:
+		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking, bridge.Usage, bridge.Latency:
 			continue
 		case bridge.ToolCall:
 			var ids []string
@@ -669,7 +674,7 @@ func (c *caller) tells(want string) {
 }
 
 // find returns the entries with an event of type E.
-func find[E bridge.Event](c *caller) (found []E, at []time.Duration) {
+func find[E bridge.Body](c *caller) (found []E, at []time.Duration) {
 	for _, e := range c.entries() {
 		if event, ok := e.event.(E); ok {
 			found, at = append(found, event), append(at, e.at)
@@ -679,7 +684,7 @@ func find[E bridge.Event](c *caller) (found []E, at []time.Duration) {
 }
 
 // last returns the last event of type E.
-func last[E bridge.Event](c *caller) E {
+func last[E bridge.Body](c *caller) E {
 	c.r.t.Helper()
 	found, _ := find[E](c)
 	if len(found) == 0 {

@@ -31,7 +31,7 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
-			content, ok := e.event.(bridge.Content)
+			content, ok := e.event.(bridge.Raw)
 			if !ok || !strings.Contains(string(content.ServerContent), "outputTranscription") {
 				continue
 			}

@@ -12,6 +12,7 @@ import (
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/keeper"
 	"voxgate/media/playout"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -49,7 +50,7 @@ type Host struct {
 	wg      sync.WaitGroup // session loops
 	writing sync.WaitGroup // the ends of recordings
 	closing sync.Once
-	breaker breaker
+	breaker keeper.Breaker
 
 	mu       sync.Mutex
 	closed   bool
@@ -101,24 +102,25 @@ func (h *Host) Backend() string { return h.options.Backend }
 // over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
 func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if s := h.resume(o.ResumeToken); s != nil {
-		if err := s.carry(ctx, c, o.ResumeToken); !errors.Is(err, errOver) {
+		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {
 			return err
 		}
 	}
-	own := h.tools()
-	config, err := setup.Parse(o.Config, "initialConfig", h.scope(declarations(own), o.Origin.Screen))
+	own := append(h.tools(), o.Tools...)
+	scope := h.scope(declarations(own), o.Origin.Screen)
+	config, err := setup.Parse(o.Agent.config(o.Config), "initialConfig", scope)
 	if err != nil {
 		return AsError(err)
 	}
-	probe, retry := h.breaker.admit()
+	probe, retry := h.breaker.Admit()
 	if retry > 0 {
 		return &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 	}
-	s, err := h.open(config, o, own, probe)
-	if err != nil {
+	s := newSession(h, config, o, scope, own, probe)
+	if err := h.run(s); err != nil {
 		return err
 	}
-	return s.carry(ctx, c, "")
+	return s.serve(ctx, c, o, true)
 }
 
 // scope is what a config is parsed for.
@@ -133,15 +135,13 @@ func declarations(list []tools.Tool) (declared []tools.Declaration) {
 	return declared
 }
 
-// open starts a session.
-func (h *Host) open(config setup.Config, o Open, own []tools.Tool, probe bool) (*Session, error) {
+// run starts the loop of a session.
+func (h *Host) run(s *Session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, ErrShutdown
+		return ErrShutdown
 	}
-	s := newSession(h, config, o, own)
-	s.probe = probe
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	ctx, stop := context.WithCancelCause(context.Background())
 	h.sessions[s] = stop
@@ -150,7 +150,7 @@ func (h *Host) open(config setup.Config, o Open, own []tools.Tool, probe bool) (
 		stop(nil)
 		h.forget(s)
 	})
-	return s, nil
+	return nil
 }
 
 // Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.

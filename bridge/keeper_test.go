@@ -169,11 +169,14 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						}
 						begun, _ := find[bridge.Speaking](c)
 						over, _ := find[bridge.TurnComplete](c)
+						cut, _ := find[bridge.Interrupted](c)
+						if broken := moment == "model speaking"; len(cut) == 1 && broken && cut[0].By == bridge.ByLink {
+							over = append(over, bridge.TurnComplete{})
+						} else if len(cut) > 0 {
+							t.Errorf("interrupted: %+v", cut)
+						}
 						if len(begun) != 3 || len(over) < 3 || len(over) > 3 && !strings.Contains(moment, "tool") { // whose turns end empty
 							t.Errorf("%d answers begun, %d complete: %s", len(begun), len(over), c.kinds())
-						}
-						if n := strings.Count(c.kinds(), "Interrupted"); n > 0 {
-							t.Errorf("interrupted %d times", n)
 						}
 					})
 				})
@@ -409,7 +412,7 @@ func TestAnswerThatStops(t *testing.T) {
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.forget()
 		c.says(8*time.Second, 12*time.Second)
-		if got := c.kinds(); got != "Speaking Log TurnComplete" || c.tried() != "resume" {
+		if got := c.kinds(); got != "Speaking Log Interrupted" || c.tried() != "resume" {
 			t.Errorf("%s, tried %s", got, c.tried())
 		}
 		c.says(time.Second, 4*time.Second)

@@ -23,11 +23,11 @@ func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTri
 // RoundTrip notes how long the way to the client and back takes.
 func (s *Session) RoundTrip(d time.Duration) { s.roundTrip.Store(int64(d)) }
 
-// more is what there is beside the oldest question without an answer (Session.asked). A model answers in order, or several
-// at once. Owned by the loop.
-type more struct {
-	newest time.Time // when the person ended one more; zero: none
-	maybe  bool      // the oldest may have been answered, or not be over: the next question takes its place
+// asked is when the questions without an answer ended. A model answers in order, or several at once.
+type asked struct {
+	oldest time.Time // zero: none
+	newest time.Time // of one more; zero: none
+	open   bool      // the oldest may have been answered, or not be over: the next question takes its place
 }
 
 // timing is the latency of one turn, as it is found out.
@@ -37,36 +37,33 @@ type timing struct {
 	out   atomic.Int64 // ns from audio to when its first frame was handed over; 0: it was not
 }
 
-// wasAsked notes when the person ended a question. A model that was quicker than our own ear has begun to answer it.
-func (s *Session) wasAsked(at time.Time) {
-	switch t := s.turn.timing; {
+// ask notes when the person ended a question. A model that was quicker than our own detector has begun to answer it.
+func (s *Session) ask(at time.Time) {
+	switch t, q := s.answer.timing, &s.asked; {
 	case t != nil && !t.audio.Before(at):
-	case s.asked.IsZero() || s.more.maybe:
-		s.asked, s.more = at, more{}
+	case q.oldest.IsZero() || q.open:
+		*q = asked{oldest: at}
 	default:
-		s.more.newest = at
+		q.newest = at
 	}
 }
 
 // answered takes the question that an answer which begins now is to, and returns when it ended; zero: none. A second question
 // may be answered with it, or get an answer of its own, within the time that answers are waited for.
 func (s *Session) answered() time.Time {
-	at, newest := s.asked, s.more.newest
-	if s.more.maybe && time.Since(at) > s.shelfLife() {
-		at = time.Time{}
+	q := s.asked
+	if q.open && time.Since(q.oldest) > s.keeper.ShelfLife() {
+		q.oldest = time.Time{}
 	}
-	s.notAsked()
-	if !at.IsZero() && !newest.IsZero() {
-		s.asked, s.more = newest, more{maybe: true}
+	s.forgetAsked()
+	if !q.oldest.IsZero() && !q.newest.IsZero() {
+		s.asked = asked{oldest: q.newest, open: true}
 	}
-	return at
+	return q.oldest
 }
 
-// notTimed notes that an answer begins whose voice nobody will hear, once an answer.
-func (s *Session) notTimed() { s.answered() }
-
-// notAsked forgets what was asked: it is not going to be answered.
-func (s *Session) notAsked() { s.asked, s.more = time.Time{}, more{} }
+// forgetAsked forgets what was asked: it is not going to be answered.
+func (s *Session) forgetAsked() { s.asked = asked{} }
 
 // tellLatency tells what was measured of a turn, once.
 func (s *Session) tellLatency(t *timing) {
@@ -88,15 +85,11 @@ func (s *Session) tellLatency(t *timing) {
 // it: what the model says next without being asked is no answer to it.
 func (s *Session) timed(pcm []int16) error {
 	t := &timing{asked: s.answered(), audio: time.Now()}
-	s.turn.timing = t
+	s.answer.timing = t
 	first := min(len(pcm), VoiceRate*int(media.FrameDuration/time.Millisecond)/1000)
 	if err := s.playout.WritePCM(pcm[:first]); err != nil {
 		return err
 	}
-	s.playout.Mark(func(heard bool) {
-		if heard {
-			t.out.Store(max(1, int64(time.Since(t.audio))))
-		}
-	})
+	s.whenHeard(func() { t.out.Store(max(1, int64(time.Since(t.audio)))) })
 	return s.playout.WritePCM(pcm[first:])
 }

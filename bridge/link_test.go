@@ -25,7 +25,7 @@ func TestLinkLost(t *testing.T) {
 		m := r.up.next().dialledFor("", "new").accept()
 		time.Sleep(3 * time.Second)
 		// What came of the answer is played out; nothing more of it will come.
-		c.tells("SetupComplete Speaking 7*100 TurnComplete")
+		c.tells("SetupComplete Speaking 7*100 Interrupted")
 		c.works(m)
 		m.content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
 		m.cut()
@@ -381,7 +381,7 @@ func TestGoAwayAndSilence(t *testing.T) {
 				t.Errorf("%s: after %v", left, took)
 			}
 			time.Sleep(time.Second)
-			c.tells("SetupComplete Speaking 7*50 TurnComplete")
+			c.tells("SetupComplete Speaking 7*50 Interrupted")
 			c.works(m)
 		})
 	}

@@ -809,7 +809,7 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 		r.up.next().accept()
 		time.Sleep(time.Second)
 		all := told(c)
-		if len(all) == 0 || all[len(all)-1].ResumeToken == "" {
+		if len(all) == 0 || all[0].ResumeToken == "" {
 			t.Errorf("%d SETUP_COMPLETEs, none with a token", len(all))
 		}
 	})

@@ -10,10 +10,11 @@ import (
 // recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone writes.
 type recording struct {
 	file atomic.Pointer[record.Recording]
+	told bool // the client knows that the conversation is recorded; owned by the loop
 }
 
-// heard takes what the person has said by now.
-func (r *recording) heard(pcm []int16, rate int) {
+// person takes what the person has said by now.
+func (r *recording) person(pcm []int16, rate int) {
 	if f := r.file.Load(); f != nil {
 		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
 	}
@@ -23,7 +24,7 @@ func (r *recording) heard(pcm []int16, rate int) {
 // a refused one would break the recording in two.
 func (s *Session) record() {
 	o := s.host.options
-	wanted := o.Recordings != "" && (s.config.Options.Record || o.RecordAll)
+	wanted := o.Recordings != "" && (s.keeper.Config().Options.Record || o.RecordAll)
 	switch f := s.recording.file.Load(); {
 	case wanted && f == nil:
 		f, err := record.Create(o.Recordings, s.id, time.Now())
@@ -57,14 +58,14 @@ func (s *Session) closeRecording() {
 
 // tellRecording says whether the conversation is recorded, where that was asked for or has changed.
 func (s *Session) tellRecording() {
-	recorded, told := s.recording.file.Load() != nil, s.recordingTold
-	s.recordingTold = recorded
+	recorded, told := s.recording.file.Load() != nil, s.recording.told
+	s.recording.told = recorded
 	switch {
 	case recorded && !told:
-		s.tell(Log{Level: "info", Message: "This conversation is recorded."})
+		s.notify(Log{Level: "info", Message: "This conversation is recorded."})
 	case told && !recorded:
-		s.tell(Log{Level: "info", Message: "This conversation is no longer recorded."})
-	case s.config.Options.Record && !recorded:
+		s.notify(Log{Level: "info", Message: "This conversation is no longer recorded."})
+	case s.keeper.Config().Options.Record && !recorded:
 		s.warn("This conversation is not recorded: the gateway has no place for recordings.")
 	}
 }

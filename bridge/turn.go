@@ -10,32 +10,57 @@ import (
 
 	"voxgate/bridge/gemini/usage"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/transcript"
 )
 
-// turn is where the model's turn stands.
+// turnState is where the model's turn stands.
+type turnState int
+
+const (
+	turnIdle     turnState = iota // no answer is under way
+	turnThinking                  // the model makes something; none of it is an answer yet
+	turnSpeaking                  // the model makes an answer
+	turnOver                      // all of it was made; turnComplete has not come
+	turnCut                       // it was cut off; its turnComplete has not come and is no news
+)
+
+// turn is the model's turn that is under way.
 type turn struct {
-	open       bool // the model has begun to answer, turnComplete has not come
-	told       bool // Speaking is on its way
-	generating bool // the model makes something, generationComplete has not come
-	answering  bool // something of it is an answer, and not a thought
-	stale      bool // the rest of this generation was cut off here, before the model knew
-	cut        bool // the client was told Interrupted; the end of this turn is no news
-	counted    bool // the next turn has its number already
-	spokenOver bool // the person has begun to speak since
-	lost       bool // some of its voice was
+	state      turnState
 	number     int
+	skipping   bool          // it was cut off here, before the model knew: what still comes of it is dropped
+	counted    bool          // the next turn has its number already
+	spokenOver bool          // the person has begun to speak since it began
+	answered   bool          // some of it was an answer, and not a thought
+	lost       bool          // some of its voice was not played
 	voice      time.Duration // of it so far
 	timing     *timing       // nil before its first audio
 }
 
-// maxSpoken is how many turns may wait to be heard, for all that is known: they come at most as fast as they are spoken.
-const maxSpoken = 8
+// making tells whether the model makes something of it that is wanted.
+func (t *turn) making() bool { return t.state == turnThinking || t.state == turnSpeaking }
 
-// spoken is how much voice a turn had that is over, and may still be heard.
-type spoken struct {
+// answers are the model's turns: the one under way, and those that are over and may still be heard.
+type answers struct {
+	turn
+	number   int // of the turn that is spoken, or comes next
+	known    int // the last turn that the session behind the newest handle knows
+	finished []finishedTurn
+	working  bool // the model thinks on, whatever its turn says
+}
+
+// finishedTurn is how much voice a turn had that is over, and may still be heard.
+type finishedTurn struct {
 	number int // 0: a sound of ours, which is no turn's
 	voice  time.Duration
+}
+
+// maxFinished is how many turns may wait to be heard, for all that is known: they come at most as fast as they are spoken.
+const maxFinished = 8
+
+// spent is the tokens that were used.
+type spent struct {
+	meter usage.Meter
+	turn  bool // there were some in this turn
 }
 
 // onMessage passes on everything that one message of the model holds.
@@ -44,83 +69,89 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		if u, err := usage.Parse(m.Usage); err != nil {
 			s.log.Warn("usage skipped", "err", err)
 		} else {
-			s.meter.Add(u)
-			s.usage = true
+			s.spent.meter.Add(u)
+			s.spent.turn = true
 		}
 	}
-	before := s.turn
-	if c := m.Content; c != nil {
+	wasCut := s.answer.state == turnCut
+	c := m.Content
+	if c != nil {
 		s.onContent(c)
 	} else if m.Usage != nil {
-		s.notify(Content{wrapField("usageMetadata", m.Usage)})
+		s.notify(Raw{wrapField("usageMetadata", m.Usage)})
 	}
 	if m.VoiceActivity != nil {
-		s.notify(Content{wrapField("voiceActivity", m.VoiceActivity)})
+		s.notify(Raw{wrapField("voiceActivity", m.VoiceActivity)})
 	}
 	if len(m.Extra) > 0 {
 		if b, err := json.Marshal(m.Extra); err == nil {
-			s.notify(Content{b})
+			s.notify(Raw{b})
 		}
 	}
-	s.alive(m, before)
+	if s.answer.making() {
+		s.keeper.Answering(ctx)
+	} else {
+		// The end of an answer that was cut off is no answer to what cut it off.
+		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut
+		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
+		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.Calling() {
+			s.answered() // it has nothing to say
+		}
+	}
 	if len(m.ToolCalls) > 0 {
-		s.broker.onToolCalls(ctx, m.ToolCalls)
+		s.calls.Start(ctx, m.ToolCalls)
 	}
 	if len(m.Cancelled) > 0 {
-		s.broker.cancelCalls(m.Cancelled)
+		s.calls.Cancel(m.Cancelled)
 	}
-	if r := m.Resumption; r != nil && r.Resumable && r.Handle != "" {
-		s.onHandle(r.Handle)
-	}
-	if m.GoAway != nil {
-		s.onGoAway(*m.GoAway)
-	}
-}
-
-// onHandle keeps the newest handle, and forgets what the session behind it knows.
-func (s *Session) onHandle(h string) {
-	if !s.config.Options.Resumption {
-		return // gemini-3.8-live gives one unasked
-	}
-	s.ticks++
-	s.handle = handle{text: h, tick: s.ticks, turn: s.number - 1}
-	s.broker.forgetAnswers()
-	s.up.Handled()
 }
 
 // onContent plays what the model says and passes on the rest. An interruption comes before whatever is in the same
 // message: its audio belongs to the answer that was cut off.
 func (s *Session) onContent(c *wire.ServerContent) {
+	t := &s.answer.turn
 	if c.Interrupted {
-		if !s.turn.cut {
-			s.notify(s.cutVoice())
+		byVoice := s.person.speaking || t.spokenOver
+		if t.state != turnCut {
+			by := ByVoice
+			if !byVoice {
+				by = ByText
+			}
+			s.notify(s.cut(by))
 		}
-		if !s.turn.counted && s.turn.open {
+		if !t.counted && t.state != turnIdle {
 			s.nextTurn()
 		}
-		if !s.speaking && !s.turn.spokenOver { // by what was typed, which met the answer to something else
+		if !byVoice { // what was typed has met the answer to something else
 			s.up.Unsettle()
 		}
-		s.turn = turn{open: true, stale: true, cut: true, counted: true, number: s.turn.number} // turnComplete follows
+		*t = turn{state: turnCut, skipping: true, counted: true, number: t.number} // turnComplete follows
 	}
 	fields, transcript := s.fields(c)
 	if fields != nil {
-		s.notify(Content{fields})
+		s.notify(Raw{fields})
 	}
-	s.transcript.Heard(s.question(), c.InputTranscription)
-	if !s.turn.stale {
+	if text := c.InputTranscription; text != "" {
+		s.transcript.Heard(s.question(), text)
+		s.notify(UserText{Turn: s.question(), Text: text})
+		s.person.textTurn = s.question()
+	}
+	if !t.skipping {
 		s.onAnswer(c, transcript)
 	}
 	if c.Grounding != nil {
 		s.notify(s.grounding(c.Grounding))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
-		s.turn.generating, s.turn.stale = false, false
+		t.skipping = false
+		if t.making() {
+			t.state = turnOver
+		}
 	}
 	if bytes.Contains(c.Fields, inProgress) {
-		s.working = true
+		s.answer.working = true
 	} else if bytes.Contains(c.Fields, atRest) {
-		s.working = false
+		s.answer.working = false
 	}
 	if c.TurnComplete {
 		s.onTurnComplete()
@@ -133,297 +164,302 @@ var (
 	atRest     = []byte(`"interactionStatus":"IDLE"`)
 )
 
+// modelTurn is in the fields of a message with text, a thought or a picture of the model.
+var modelTurn = []byte(`"modelTurn":`)
+
 // onAnswer takes what a message has of an answer that is wanted. transcript is what the client gets when its voice is heard.
 func (s *Session) onAnswer(c *wire.ServerContent, transcript json.RawMessage) {
 	written := bytes.Contains(c.Fields, modelTurn)
 	if len(c.Audio) == 0 && !written && c.OutputTranscription == "" {
 		return
 	}
-	if !s.turn.generating {
-		if s.turn.open && s.turn.cut && !s.turn.counted { // what was cut off here is over, though the model does not know
-			s.nextTurn()
-			s.turn = turn{}
+	t := &s.answer.turn
+	if !t.making() {
+		if t.state == turnCut { // what was cut off is over, though the model may not know
+			if !t.counted {
+				s.nextTurn()
+			}
+			*t = turn{counted: t.counted}
 		}
-		s.turn.number = s.number
+		t.number = s.answer.number
+		t.state = turnThinking
 	}
-	s.turn.open, s.turn.generating, s.turn.cut = true, true, false
 	text, answer := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
-	if written && !answer {
-		text, answer = textOfTurn(c.Fields)
+	if written {
+		said, thought, wrote := textOfTurn(c.Fields)
+		if thought != "" {
+			s.notify(Thought{Turn: t.number, Text: thought})
+		}
+		if !answer {
+			text, answer = said, wrote
+		}
+	}
+	if t.answered {
+		t.state = turnSpeaking
 	}
 	if !answer {
 		return
 	}
-	if !s.turn.answering {
-		s.turn.answering = true
-		s.up.Answered()
-		s.clock.clear(alarmStale)
-		s.broker.settleAnswers()
-		s.apologised(false)
-		if s.state == StateParked || s.config.TextOnly {
-			s.notTimed()
+	t.state = turnSpeaking
+	if !t.answered {
+		t.answered = true
+		s.keeper.Answers()
+		s.calls.Spoken()
+		s.apologise(false)
+		s.finalUserText()
+		if s.nobodyHears() || s.keeper.Config().TextOnly {
+			s.answered()
 		}
 	}
-	if s.state == StateParked { // nobody hears it
-		s.turn.stale, s.turn.cut = true, true
+	if s.nobodyHears() {
+		t.state, t.skipping = turnCut, true
 		return
 	}
 	s.say(c, text, transcript)
 }
 
+// nobodyHears tells whether an answer would be said to nobody.
+func (s *Session) nobodyHears() bool { return s.parked || s.paused }
+
 // say has an answer heard: the voice in real time, its text when its voice is.
 func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMessage) {
-	from := s.turn.voice
-	voiced := len(c.Audio) > 0 && !s.config.TextOnly
+	t := &s.answer.turn
+	number, from := t.number, t.voice
+	textOnly := s.keeper.Config().TextOnly
+	voiced := len(c.Audio) > 0 && !textOnly
 	if voiced && c.AudioRate != wire.OutputRate {
 		voiced = false
-		if !s.turn.told {
-			s.turn.told = true
+		if !t.lost {
+			t.lost = true
 			s.fail(CodeAudioProcessing, fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, wire.OutputRate))
 		}
 	}
-	if voiced && !s.turn.told {
-		s.playout.Mark(func(heard bool) {
-			if heard {
-				s.notify(Speaking{})
-			}
-		})
+	if voiced && t.timing == nil {
+		s.whenHeard(func() { s.notify(Speaking{number}) })
 	}
-	switch {
-	case transcript == nil:
-	case s.config.TextOnly:
-		s.notify(Content{transcript})
-	default:
-		s.playout.Mark(func(heard bool) {
-			if heard {
-				s.notify(Content{transcript})
-			}
-		})
+	told := func() {
+		if transcript != nil {
+			s.notify(Raw{transcript})
+		}
+		if text != "" {
+			s.notify(AssistantText{Turn: number, Text: text})
+		}
+	}
+	if textOnly {
+		told()
+	} else if transcript != nil || text != "" {
+		s.whenHeard(told)
 	}
 	if voiced {
-		s.speak(c)
+		s.play(c)
 	}
-	number, until := s.turn.number, s.turn.voice
+	until := t.voice
 	s.transcript.Answer(number, text, from, until)
+	s.whenHeard(func() { s.transcript.Played(number, until) })
+}
+
+// whenHeard has f called when all that was queued by now was heard, if it is.
+func (s *Session) whenHeard(f func()) {
 	s.playout.Mark(func(heard bool) {
 		if heard {
-			s.transcript.Played(number, until)
+			f()
 		}
 	})
 }
 
-// onTurnComplete ends the model's turn.
-func (s *Session) onTurnComplete() {
-	if !s.turn.cut {
-		s.completeTurn(false)
-	}
-	if !s.turn.counted {
-		s.nextTurn()
-	}
-	s.turn = turn{}
-	s.tally()
-}
-
-// nextTurn counts a turn.
-func (s *Session) nextTurn() {
-	s.number++
-	s.ticks++
-	s.dirty = s.ticks
-}
-
-// question is the number of the turn that begins with what the person says now.
-func (s *Session) question() int {
-	if s.turn.open && !s.turn.counted && (s.turn.cut || s.turn.spokenOver) {
-		return s.number + 1
-	}
-	return s.number
-}
-
-// tally counts the tokens of a turn, and ends a conversation that has used up its share.
-func (s *Session) tally() {
-	if !s.usage {
-		return
-	}
-	s.usage = false
-	u := Usage{Turn: s.meter.Turn()}
-	s.meter.EndTurn()
-	u.Total = s.meter.Total()
-	s.notify(u)
-	if most := s.host.options.MaxTokens; most > 0 && u.Total.Total >= most {
-		s.log.Info("token limit reached", "tokens", u.Total.Total)
-		s.bid(ErrTokenLimit)
-	}
-}
-
-// interrupt cuts the voice off because typed text shall be answered, not waited for.
-func (s *Session) interrupt() {
-	if s.playout.Queued() == 0 && !(s.turn.told && s.turn.generating) {
-		return
-	}
-	s.notify(s.cutVoice())
-}
-
-// cutVoice ends the answer here, perhaps before the model knows of it.
-func (s *Session) cutVoice() Interrupted {
-	cut := s.playout.Flush()
-	s.playout.Duck(0)
-	i := Interrupted{Generation: cut.Generation}
-	if kept, ok := s.cutHistory(cut.Unheard); ok {
-		i.Heard, i.Played = kept.Content, kept.Played
-	}
-	s.tellLatency(s.turn.timing)
-	s.turn.timing = nil
-	s.turn.stale = s.turn.generating
-	s.turn.cut = s.turn.open
-	s.turn.told = false
-	return i
-}
-
-// cutHistory keeps of the turns in the playout what was heard, and returns the one in which that ends. The last turn may be
-// over and still be heard, and the next one wait behind it.
-func (s *Session) cutHistory(unheard time.Duration) (transcript.Entry, bool) {
-	turns := s.spoken
-	if s.turn.open && !s.turn.cut {
-		turns = append(turns, spoken{s.turn.number, s.turn.voice})
-	}
-	defer func() { s.spoken = s.spoken[:0] }()
-	for i := len(turns) - 1; i >= 0; i-- {
-		t := turns[i]
-		open := s.turn.open && !s.turn.cut && i == len(turns)-1
-		switch {
-		case unheard == 0 && !open:
-			return s.transcript.Told(t.number), true
-		case unheard < t.voice || unheard == 0:
-			return s.transcript.Cut(t.number, t.voice-unheard), true
-		}
-		s.transcript.Cut(t.number, 0)
-		unheard -= t.voice
-	}
-	return transcript.Entry{}, false
-}
-
-// toBeHeard notes what is in the playout and will grow no more.
-func (s *Session) toBeHeard(t spoken) {
-	if s.spoken = append(s.spoken, t); len(s.spoken) > maxSpoken {
-		s.spoken = slices.Delete(s.spoken, 0, 1)
-	}
-}
-
-// modelTurn is in the fields of a message with text, a thought or a picture of the model.
-var modelTurn = []byte(`"modelTurn":`)
-
-// completeTurn has the client told when all that was said is played. lost is set if there should have been more.
-func (s *Session) completeTurn(lost bool) {
-	number, voice, timing := s.turn.number, s.turn.voice, s.turn.timing
-	s.toBeHeard(spoken{number, voice})
-	s.playout.Mark(func(heard bool) {
-		s.tellLatency(timing)
-		if heard {
-			s.notify(TurnComplete{})
-		}
-		switch {
-		case !heard:
-			s.transcript.Cut(number, -1)
-		case lost:
-			s.transcript.Cut(number, voice)
-		default:
-			s.transcript.Complete(number)
-		}
-		select {
-		case s.poked <- struct{}{}:
-		default: // the loop will look anyway
-		}
-	})
-}
-
-// speak hands audio to the playout clock.
-func (s *Session) speak(c *wire.ServerContent) {
-	first := !s.turn.told
-	s.turn.told = true
+// play hands audio to the playout clock.
+func (s *Session) play(c *wire.ServerContent) {
+	t := &s.answer.turn
 	write := s.playout.WritePCM
-	if first {
+	if t.timing == nil {
 		write = s.timed
 	}
 	if err := write(c.Audio); err != nil {
-		if !s.turn.lost {
-			s.turn.lost = true
+		if !t.lost {
+			t.lost = true
 			s.log.Warn("voice dropped", "err", err)
 			s.fail(CodeSpeakerStream, "Gemini speaks further ahead than can be kept; some of its voice was lost.")
 		}
 		return
 	}
-	s.turn.voice += time.Duration(len(c.Audio)) * time.Second / wire.OutputRate
+	t.voice += time.Duration(len(c.Audio)) * time.Second / wire.OutputRate
 }
 
-// fields is what the client gets of c at once, and what it gets when it is heard. A client that asked a speaking model for
-// text reads the transcript as its answer.
-func (s *Session) fields(c *wire.ServerContent) (now, heard json.RawMessage) {
-	if c.OutputTranscription == "" {
-		return c.Fields, nil
+// onTurnComplete ends the model's turn.
+func (s *Session) onTurnComplete() {
+	t := &s.answer.turn
+	s.finalUserText()
+	if t.state != turnCut {
+		s.complete()
 	}
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(c.Fields, &fields); err != nil {
-		return c.Fields, nil
+	if !t.counted {
+		s.nextTurn()
 	}
-	heard = wrapField("outputTranscription", fields["outputTranscription"])
-	delete(fields, "outputTranscription")
-	if s.config.TextOnly || s.config.TextToo {
-		text, err := json.Marshal(c.OutputTranscription)
-		if err != nil {
-			return c.Fields, nil // a string encodes
+	*t = turn{}
+	s.countTokens()
+	s.audience.mu.Lock()
+	s.audience.ring.forgetOld(s.calls.IsOpen)
+	s.audience.mu.Unlock()
+}
+
+// nextTurn counts a turn.
+func (s *Session) nextTurn() {
+	s.answer.number++
+	s.keeper.Happened()
+}
+
+// question is the number of the turn that begins with what the person says now.
+func (s *Session) question() int {
+	t := &s.answer.turn
+	if t.state != turnIdle && !t.counted && (t.state == turnCut || t.spokenOver) {
+		return s.answer.number + 1
+	}
+	return s.answer.number
+}
+
+// complete has the client told when all that was said of a turn is played.
+func (s *Session) complete() {
+	number, timing := s.answer.turn.number, s.answer.timing
+	s.toBeHeard(finishedTurn{number, s.answer.voice})
+	if number == 0 {
+		number = s.answer.number // it had nothing to say
+	}
+	s.playout.Mark(func(heard bool) {
+		s.tellLatency(timing)
+		if heard {
+			s.transcript.Complete(number)
+			s.finalText(number)
+			s.notify(TurnComplete{number})
+		} else {
+			s.transcript.Cut(number, -1)
 		}
-		heard = wrapField("modelTurn", json.RawMessage(`{"role":"model","parts":[{"text":`+string(text)+`}]}`))
-	}
-	if len(fields) == 0 {
-		return nil, heard
-	}
-	now, err := json.Marshal(fields)
-	if err != nil {
-		return c.Fields, nil
-	}
-	return now, heard
+		s.signalPlayed()
+	})
 }
 
-// textOfTurn is the text that the model wrote, without its thoughts. answer is false if there are only thoughts.
-func textOfTurn(fields json.RawMessage) (text string, answer bool) {
-	var c struct {
-		ModelTurn struct {
-			Parts []struct {
-				Text    string
-				Thought bool
-			}
+// breakOff has the client told, when all that has come of a turn is played, that the rest will not come.
+func (s *Session) breakOff() {
+	number, voice, timing := s.answer.turn.number, s.answer.voice, s.answer.timing
+	generation := s.playout.Generation()
+	s.toBeHeard(finishedTurn{number, voice})
+	s.playout.Mark(func(heard bool) {
+		s.tellLatency(timing)
+		if heard {
+			kept := s.transcript.Cut(number, voice)
+			s.finalText(number)
+			s.notify(Interrupted{Turn: number, By: ByLink, Generation: generation, Heard: kept.Content, Played: kept.Played})
+		} else {
+			s.transcript.Cut(number, -1)
 		}
+		s.signalPlayed()
+	})
+}
+
+func (s *Session) signalPlayed() {
+	select {
+	case s.played <- struct{}{}:
+	default: // the loop will look anyway
 	}
-	if json.Unmarshal(fields, &c) != nil {
-		return "", false
+}
+
+// finalText tells all that was heard of a turn.
+func (s *Session) finalText(number int) {
+	if text := s.transcript.Told(number).Content; text != "" {
+		s.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
-	for _, p := range c.ModelTurn.Parts {
-		if !p.Thought {
-			text += p.Text
-			answer = true
+}
+
+// countTokens tells of the tokens of a turn, and ends a conversation that has used up its share.
+func (s *Session) countTokens() {
+	if !s.spent.turn {
+		return
+	}
+	s.spent.turn = false
+	u := Usage{Turn: s.spent.meter.Turn()}
+	s.spent.meter.EndTurn()
+	u.Total = s.spent.meter.Total()
+	s.notify(u)
+	if most := s.host.options.MaxTokens; most > 0 && u.Total.Total >= most {
+		s.log.Info("token limit reached", "tokens", u.Total.Total)
+		s.endAfterSpeaking(ErrTokenLimit)
+	}
+}
+
+// interrupt cuts the answer off, if there is something to be cut off, perhaps before the model knows of it.
+func (s *Session) interrupt(by Cause) {
+	t := &s.answer.turn
+	typed := by == ByText && (t.timing == nil || t.state != turnSpeaking) // it meets the thought, or a text, and is answered after it
+	if s.playout.Queued() > 0 || t.making() && !typed {
+		s.notify(s.cut(by))
+	}
+}
+
+// cut ends the answer here.
+func (s *Session) cut(by Cause) Interrupted {
+	t := &s.answer.turn
+	flushed := s.playout.Flush()
+	s.playout.Duck(0)
+	i := Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
+	if number, ok := s.cutHistory(flushed.Unheard); ok {
+		kept := s.transcript.Told(number)
+		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
+		s.finalText(number)
+	}
+	s.tellLatency(t.timing)
+	t.timing = nil
+	t.skipping = t.making()
+	if t.state != turnIdle {
+		t.state = turnCut
+	}
+	return i
+}
+
+// cutHistory keeps of the turns in the playout what was heard, and returns the one in which that ends. The last turn may be
+// over and still be heard, and the next one wait behind it.
+func (s *Session) cutHistory(unheard time.Duration) (number int, ok bool) {
+	t := &s.answer.turn
+	turns := s.answer.finished
+	running := t.state != turnIdle && t.state != turnCut
+	if running {
+		turns = append(turns, finishedTurn{t.number, t.voice})
+	}
+	defer func() { s.answer.finished = s.answer.finished[:0] }()
+	for i := len(turns) - 1; i >= 0; i-- {
+		f := turns[i]
+		open := running && i == len(turns)-1
+		switch {
+		case unheard == 0 && !open:
+			return f.number, true
+		case unheard < f.voice || unheard == 0:
+			s.transcript.Cut(f.number, f.voice-unheard)
+			return f.number, true
 		}
+		s.transcript.Cut(f.number, 0)
+		unheard -= f.voice
 	}
-	return text, answer
+	return 0, false
 }
 
-// wrapField puts a field that Gemini sends beside serverContent into one, where clients look.
-func wrapField(name string, value json.RawMessage) json.RawMessage {
-	b, err := json.Marshal(map[string]json.RawMessage{name: value})
-	if err != nil {
-		return json.RawMessage(`{}`)
+// toBeHeard notes what is in the playout and will grow no more.
+func (s *Session) toBeHeard(f finishedTurn) {
+	if s.answer.finished = append(s.answer.finished, f); len(s.answer.finished) > maxFinished {
+		s.answer.finished = slices.Delete(s.answer.finished, 0, 1)
 	}
-	return b
 }
 
-// grounding is what a search has found. Google's terms want its suggestions shown as they come
-// (https://ai.google.dev/gemini-api/docs/google-search, Search Suggestions), which is HTML of strangers: a page of its own.
-func (s *Session) grounding(metadata json.RawMessage) Grounding {
-	var m struct {
-		SearchEntryPoint struct{ RenderedContent string }
+// idle tells whether nobody speaks, no answer is under way, and no tool runs.
+func (s *Session) idle() bool {
+	return s.answer.state == turnIdle && !s.answer.working && !s.person.speaking && !s.calls.Calling()
+}
+
+// history is what a session is told of the conversation that it does not know. What has no answer is said again instead.
+func (s *Session) history(fresh bool) []wire.Content {
+	before := s.question() + 1
+	if s.up.Unanswered() {
+		before--
 	}
-	g := Grounding{Metadata: metadata}
-	if json.Unmarshal(metadata, &m) == nil && m.SearchEntryPoint.RenderedContent != "" && s.host.options.Chips != nil && s.from.Screen {
-		g.Chips = s.host.options.Chips(m.SearchEntryPoint.RenderedContent)
+	if fresh {
+		return s.transcript.Before(before)
 	}
-	return g
+	return s.transcript.Between(s.answer.known, before)
 }

@@ -269,7 +269,7 @@ func TestTypedTextIntoText(t *testing.T) {
 
 func contents(c *caller) string {
 	var all []string
-	list, _ := find[bridge.Content](c)
+	list, _ := find[bridge.Raw](c)
 	for _, e := range list {
 		all = append(all, string(e.ServerContent))
 	}

@@ -49,6 +49,8 @@ func (c *call) dispatch(w way, m protocol.ClientMessage) error {
 		return c.ask(&c.contexts, w, bridge.GetContext{})
 	case protocol.TypeClearContext:
 		return c.ask(&c.contexts, w, bridge.ClearContext{})
+	case protocol.TypeInterrupt:
+		return c.session.Do(bridge.Interrupt{})
 	case protocol.TypeDisconnect:
 		c.goodbyeWay = w
 		return c.session.Do(bridge.Goodbye{})
@@ -189,7 +191,7 @@ func (c *call) Notify(e bridge.Event) {
 	if !ok {
 		return
 	}
-	switch e := e.(type) {
+	switch e := e.Body.(type) {
 	case bridge.SetupComplete:
 		c.mu.Lock()
 		c.setUp = true

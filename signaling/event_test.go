@@ -14,9 +14,9 @@ import (
 )
 
 // told returns what Notify made of events, and the ways they would go.
-func told(c *call, list ...bridge.Event) (texts []string, ways []way) {
+func told(c *call, list ...bridge.Body) (texts []string, ways []way) {
 	for _, e := range list {
-		c.Notify(e)
+		c.Notify(bridge.Event{Body: e})
 	}
 	for _, l := range c.out.queue {
 		texts, ways = append(texts, string(l.text)), append(ways, l.way)
@@ -44,7 +44,7 @@ func TestAnswersGoBackWhereTheRequestsCameFrom(t *testing.T) {
 func TestEveryEventIsTold(t *testing.T) {
 	t.Parallel()
 	failed := &bridge.Error{Code: bridge.CodeUnknown, Message: "x"}
-	source, err := os.ReadFile("../bridge/bridge.go")
+	source, err := os.ReadFile("../bridge/event.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +52,13 @@ func TestEveryEventIsTold(t *testing.T) {
 	for _, m := range regexp.MustCompile(`func \((\w+)\) +event\(\)`).FindAllSubmatch(source, -1) {
 		missing["bridge."+string(m[1])] = true
 	}
-	for _, e := range []bridge.Event{
+	for _, e := range []bridge.Body{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // CONTENT_MESSAGE has them
+		delete(missing, fmt.Sprintf("%T", e))
+	}
+	for _, e := range []bridge.Body{
 		bridge.SetupComplete{},
 		bridge.SetupFailed{Err: failed},
-		bridge.Content{ServerContent: json.RawMessage("{}")},
+		bridge.Raw{ServerContent: json.RawMessage("{}")},
 		bridge.Grounding{Metadata: json.RawMessage("{}")},
 		bridge.Speaking{},
 		bridge.Interrupted{},

@@ -11,6 +11,7 @@ declare const CLIENT_MESSAGES: readonly [
   'UPDATE_CONFIG',
   'GET_CONTEXT',
   'CLEAR_CONTEXT',
+  'INTERRUPT',
   'DISCONNECT_GEMINI',
   'WEBRTC_OFFER',
   'WEBRTC_ICE_CANDIDATE',
@@ -57,6 +58,8 @@ export interface ClientMessage {
 export interface ServerMessage {
   type: ServerType;
   seq?: number;
+  event?: number;
+  time?: number;
   payload?: any;
 }
 
@@ -80,6 +83,7 @@ export interface ConnectGemini {
   initialConfig: LiveConfig;
   resumable?: boolean;
   resumeToken?: string;
+  lastEvent?: number;
 }
 
 export interface SendMessage {

@@ -91,6 +91,7 @@ export class Session {
   #messages = 0;
   /** @type {SessionState} */ #link = { state: 'dialing' };
   #muted = false;
+  #event = 0; // number of the last event of the conversation
   #doubted = false; // nothing comes from the gateway, and it is not yet given up
   #turnOver = false; // TURN_COMPLETE came while the end of the answer is still being played
   #hide = () => this.close();
@@ -172,6 +173,12 @@ export class Session {
     this.#heard = undefined;
     this.#tell({ ...this.#newTurn('user'), text, final: true });
     this.post('SEND_MESSAGE', { parts: [{ text }], turnComplete: true });
+  }
+
+  /** Stops the answer that is being given. The model takes it for said. */
+  interrupt() {
+    this.#voice.flush();
+    this.post('INTERRUPT');
   }
 
   /**
@@ -309,6 +316,7 @@ export class Session {
         initialConfig: withTools(this.#options),
         resumable: true,
         resumeToken: this.#setup?.resumeToken,
+        lastEvent: this.#event,
       },
       onMessage: (m) => this.#connection === connection && this.#receive(m),
       onCarrier: () => this.#connection === connection && this.#set(this.#state),
@@ -351,7 +359,6 @@ export class Session {
     this.#link = { state: 'dialing' };
     for (const m of this.#kept) m.sentAt = undefined; // it may have been sent to nobody
     this.#voice.flush();
-    this.#finish(true);
     this.#set('reconnecting');
     const until = Date.now() + KEPT_FOR;
     for (let pause = 250; ; pause = Math.min(2 * pause, 5_000)) {
@@ -362,7 +369,8 @@ export class Session {
         const dialed = this.#dial(next);
         next = undefined;
         const { resumed } = await dialed;
-        if (resumed) return;
+        if (resumed) return; // what was missed follows, the end of an open turn among it
+        this.#finish(true);
         this.#dropCalls();
         this.#emit('error', new LiveError('not_resumed', 'The conversation could not be kept; this is a new one.'));
         return;
@@ -432,7 +440,8 @@ export class Session {
   // --- what the gateway says
 
   /** @param {ServerMessage} message */
-  #receive({ type, payload }) {
+  #receive({ type, payload, event }) {
+    if (event) this.#event = event;
     const settled = performance.now() - SETTLED;
     this.#kept = this.#kept.filter((m) => m.resolve || !m.sentAt || m.sentAt > settled);
     switch (type) {
@@ -448,7 +457,7 @@ export class Session {
         return void this.#voice.play(payload.data);
       case 'INTERRUPTED':
         this.#generation = payload?.generation ?? 0;
-        this.#voice.flush();
+        if (payload?.by !== 'link') this.#voice.flush(); // else all that came of it is to be heard
         this.#finish(true, payload?.heard);
         return this.#set('listening');
       case 'TURN_COMPLETE':

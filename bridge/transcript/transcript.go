@@ -31,6 +31,12 @@ type Log struct {
 	runes   int // in all of them
 }
 
+// The values of [Entry].Role.
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+)
+
 // Entry is what one side said in one turn.
 type Entry struct {
 	Role    string // "user" or "assistant"
@@ -119,10 +125,12 @@ func wordsUpTo(text string, share float64) string {
 // spaceless are the scripts that are written without spaces between words.
 var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar}
 
-const (
-	roleUser      = "user"
-	roleAssistant = "assistant"
-)
+// Begin fills an empty log with what was said before the conversation. The turns of that have numbers below zero.
+func (l *Log) Begin(entries []Entry) {
+	for i, e := range entries {
+		l.edit(i-len(entries), e.Role, func(s *said) { s.Content, s.Cut, s.Played = e.Content, e.Cut, e.Played })
+	}
+}
 
 // Heard adds to what the person has said in a turn, as the model has understood it.
 func (l *Log) Heard(turn int, text string) {
@@ -204,6 +212,16 @@ func (l *Log) Cut(turn int, voice time.Duration) Entry {
 	return e.told()
 }
 
+// Asked is what the person has said in a turn.
+func (l *Log) Asked(turn int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(turn, roleUser); e != nil {
+		return e.Content
+	}
+	return ""
+}
+
 // Told is an answer as it was heard until now.
 func (l *Log) Told(turn int) Entry {
 	l.mu.Lock()
@@ -272,15 +290,24 @@ func (l *Log) Clear() {
 	l.entries, l.runes = nil, 0
 }
 
-// Between is what was said after one turn and before another, as a model is told of it: the newest of it, roles in turn.
+// Before is what was said before a turn, and before the conversation, as a model is told of it: the newest of it, roles in turn.
+func (l *Log) Before(before int) []wire.Content {
+	return l.contents(func(turn int) bool { return turn != 0 && turn < before })
+}
+
+// Between is likewise what was said after one turn and before another.
 func (l *Log) Between(after, before int) []wire.Content {
+	return l.contents(func(turn int) bool { return after < turn && turn < before })
+}
+
+func (l *Log) contents(wanted func(turn int) bool) []wire.Content {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var turns []wire.Content
 	var texts []string
 	size := 0
 	for _, e := range slices.Backward(l.entries) {
-		if e.turn <= after || e.turn >= before {
+		if !wanted(e.turn) {
 			continue
 		}
 		role := roleUser

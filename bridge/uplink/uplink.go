@@ -61,6 +61,7 @@ type Uplink struct {
 	head   int
 	queued time.Duration // of the audio in queue that was never sent
 	marks  int           // in queue
+	paused bool          // nobody listens to the person
 	shut   bool          // the gate is: audio waits if it is a replay, and is dropped if not
 	ear    ear
 	ring   ring
@@ -181,6 +182,9 @@ func (u *Uplink) Clear() {
 func (u *Uplink) Audio(pcm []int16, rate int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.paused {
+		return
+	}
 	if u.shut {
 		u.Gated.Add(1)
 		u.ear.last = time.Now()
@@ -384,6 +388,21 @@ func (u *Uplink) Gate(shut bool) {
 	u.shut = shut
 	if shut && !u.ear.manual && u.ear.end() {
 		signal(u.Turned)
+	}
+	signal(u.Ready)
+}
+
+// Pause puts the way for sound and pictures on hold, or opens it again. What comes meanwhile is dropped without a word.
+func (u *Uplink) Pause(on bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.paused = on
+	if on && u.ear.end() {
+		u.ear.void = true
+		signal(u.Turned)
+	}
+	if on {
+		u.view = view{}
 	}
 	signal(u.Ready)
 }

@@ -58,7 +58,9 @@ func (v *view) take(speaking bool) (it Item, wait time.Duration, ok bool) {
 // only while the person speaks.
 func (u *Uplink) Picture(b wire.Blob, changed bool) {
 	u.mu.Lock()
-	u.view.show(b, changed)
+	if !u.paused {
+		u.view.show(b, changed)
+	}
 	u.mu.Unlock()
 	signal(u.Ready)
 }

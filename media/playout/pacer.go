@@ -225,6 +225,13 @@ func (p *Pacer) Hold(on bool) {
 	p.attend()
 }
 
+// Generation is that of the frames that are written now: see [Flushed].
+func (p *Pacer) Generation() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generation
+}
+
 // Queued returns how much sound is waiting.
 func (p *Pacer) Queued() time.Duration {
 	p.mu.Lock()

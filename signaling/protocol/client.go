@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 const (
@@ -116,6 +117,7 @@ func (m ClientMessage) Open() (bridge.Open, error) {
 		InitialConfig json.RawMessage `json:"initialConfig"`
 		Resumable     bool            `json:"resumable"`
 		ResumeToken   string          `json:"resumeToken"`
+		LastEvent     uint64          `json:"lastEvent"`
 	}
 	if len(m.Payload) > 0 {
 		if err := m.decode(&p); err != nil {
@@ -125,7 +127,7 @@ func (m ClientMessage) Open() (bridge.Open, error) {
 	if len(p.InitialConfig) == 0 {
 		p.InitialConfig = []byte("{}") // everything has a default
 	}
-	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken}, nil
+	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, nil
 }
 
 // Turn reads SEND_MESSAGE: a typed turn.
@@ -219,7 +221,7 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 			return nil, err
 		}
 		commands = append(commands, bridge.ToolResponse{
-			ID: r.ID, Name: r.Name, Response: r.Response, Scheduling: bridge.Scheduling(r.Scheduling), WillContinue: r.WillContinue, Parts: parts,
+			ID: r.ID, Name: r.Name, Response: r.Response, Scheduling: tools.Scheduling(r.Scheduling), WillContinue: r.WillContinue, Parts: parts,
 		})
 	}
 	return commands, nil

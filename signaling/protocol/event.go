@@ -14,6 +14,7 @@ import (
 type setupPayload struct {
 	Success         bool            `json:"success"`
 	SessionID       string          `json:"sessionId,omitempty"`
+	StartedAt       int64           `json:"startedAt,omitempty"` // milliseconds since the epoch
 	Model           string          `json:"model,omitempty"`
 	Resumed         *bool           `json:"resumed,omitempty"`
 	ResumeToken     string          `json:"resumeToken,omitempty"`
@@ -92,13 +93,20 @@ type contextEntry struct {
 
 type speakingPayload struct {
 	Speaking bool `json:"speaking"`
+	Turn     int  `json:"turn,omitempty"`
+}
+
+type turnPayload struct {
+	Turn int `json:"turn"`
 }
 
 // interruptedPayload says what was heard of the answer. Chunks of a generation before this one are void.
 type interruptedPayload struct {
-	Generation uint32 `json:"generation"`
-	Heard      string `json:"heard"`
-	PlayedMs   int64  `json:"playedMs"`
+	Generation uint32       `json:"generation"`
+	Heard      string       `json:"heard"`
+	PlayedMs   int64        `json:"playedMs"`
+	Turn       int          `json:"turn,omitempty"`
+	By         bridge.Cause `json:"by"`
 }
 
 // latencyPayload is a bridge.Latency in milliseconds.
@@ -202,11 +210,17 @@ func AudioChunk(generation uint32, pcm []byte) ServerMessage {
 	payload = append(payload, `,"data":"`...)
 	payload = base64.StdEncoding.AppendEncode(payload, pcm)
 	payload = append(payload, `"}`...)
-	return ServerMessage{typeAudioChunk, payload}
+	return ServerMessage{kind: typeAudioChunk, payload: payload}
 }
 
-// Event is what an event of the conversation becomes; false: nothing is said of it.
+// Event is what an event of the conversation becomes; false: nothing is said of it, because another message says it.
 func Event(e bridge.Event) (ServerMessage, bool) {
+	m, ok := body(e.Body)
+	m.event, m.time = e.Number, e.Time
+	return m, ok
+}
+
+func body(e bridge.Body) (ServerMessage, bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
 		p := setupPayload{
@@ -215,6 +229,9 @@ func Event(e bridge.Event) (ServerMessage, bool) {
 		}
 		for _, t := range e.Tools {
 			p.Tools = append(p.Tools, setupTool{t.Name, t.Title, string(t.Behavior), string(t.Scheduling), t.Where})
+		}
+		if !e.Started.IsZero() {
+			p.StartedAt = e.Started.UnixMilli()
 		}
 		if !e.Update {
 			p.Resumed = &e.Resumed
@@ -225,20 +242,20 @@ func Event(e bridge.Event) (ServerMessage, bool) {
 		return message(typeSetupComplete, p), true
 	case bridge.SetupFailed:
 		return SetupRefused(e.Err), true
-	case bridge.Content:
+	case bridge.Raw:
 		return message(typeContent, contentPayload{e.ServerContent}), true
 	case bridge.Grounding:
 		return message(typeGrounding, groundingPayload{e.Metadata, e.Chips}), true
 	case bridge.Speaking:
-		return message(typeSpeaking, speakingPayload{true}), true
+		return message(typeSpeaking, speakingPayload{true, e.Turn}), true
 	case bridge.Interrupted:
-		return message(typeInterrupted, interruptedPayload{e.Generation, e.Heard, e.Played.Milliseconds()}), true
+		return message(typeInterrupted, interruptedPayload{e.Generation, e.Heard, e.Played.Milliseconds(), e.Turn, e.By}), true
 	case bridge.Latency:
 		return message(typeLatency, latencyPayload{
 			Model: milliseconds(e.Model), Gateway: milliseconds(e.Gateway), RoundTrip: milliseconds(e.RoundTrip), Total: milliseconds(e.Total()),
 		}), true
 	case bridge.TurnComplete:
-		return ServerMessage{kind: typeTurnComplete}, true
+		return message(typeTurnComplete, turnPayload{e.Turn}), true
 	case bridge.ToolCall:
 		var p toolCallPayload
 		p.ToolCall.FunctionCalls = e.Calls
@@ -261,7 +278,7 @@ func Event(e bridge.Event) (ServerMessage, bool) {
 			return message(typeState, statePayload{e.State, e.Message}), true
 		}
 	case bridge.UserSpeaking:
-		return message(typeUserSpeaking, speakingPayload{e.Speaking}), true
+		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
 	case bridge.Usage:
 		return message(typeLog, usageLog(e)), true
 	case bridge.Failure:

@@ -14,7 +14,7 @@ func TestEventsAsMessages(t *testing.T) {
 	at := time.UnixMilli(1_790_000_000_123)
 	for _, test := range []struct {
 		name  string
-		event bridge.Event
+		event bridge.Body
 		want  string // empty: nothing
 	}{
 		{
@@ -103,7 +103,7 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 	} {
 		got := ""
-		if m, ok := Event(test.event); ok {
+		if m, ok := Event(bridge.Event{Body: test.event}); ok {
 			got = string(m.Encode(1))
 		}
 		if got != test.want {
@@ -120,7 +120,7 @@ func TestUsageInWordsAndNumbers(t *testing.T) {
 	e.Total.Prompt, e.Total.Response, e.Total.Total = 2_000, 1_400, 1_003_400
 	e.Total.Cached, e.Total.ToolUse, e.Total.Thoughts = 5, 6, 7
 	e.Total.ResponseBy = map[string]int{"AUDIO": 1_400}
-	m, ok := Event(e)
+	m, ok := Event(bridge.Event{Body: e})
 	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1,003,400.",` +
 		`"details":{"usage":{"total":{"inputTokens":2000,"outputTokens":1400,"totalTokens":1003400,"cachedTokens":5,"toolUseTokens":6,` +
 		`"thoughtsTokens":7,"output":{"AUDIO":1400}},"turn":{"inputTokens":80,"outputTokens":40,"totalTokens":120,` +

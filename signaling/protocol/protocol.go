@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"time"
 )
 
 // The types of the messages that clients send. PROTOCOL.md says what is in them.
@@ -18,6 +19,7 @@ const (
 	TypeUpdateConfig  = "UPDATE_CONFIG"
 	TypeGetContext    = "GET_CONTEXT"
 	TypeClearContext  = "CLEAR_CONTEXT"
+	TypeInterrupt     = "INTERRUPT"
 	TypeDisconnect    = "DISCONNECT_GEMINI"
 	TypeOffer         = "WEBRTC_OFFER"
 	TypeCandidate     = "WEBRTC_ICE_CANDIDATE" // both ways
@@ -52,18 +54,22 @@ const (
 // version is told in GEMINI_CONNECTED; it changes when a client written for the one before would no longer work.
 const version = 1
 
-// ServerMessage is a message of the gateway, but for its number.
+// ServerMessage is a message of the gateway, but for its place in the order of those that are sent.
 type ServerMessage struct {
 	kind    string
-	payload []byte // JSON; empty: none
+	payload []byte    // JSON; empty: none
+	event   uint64    // number of the event of the conversation that it tells of; 0: none
+	time    time.Time // of that
 }
 
 // message returns a message with a payload.
-func message(kind string, payload any) ServerMessage { return ServerMessage{kind, marshal(payload)} }
+func message(kind string, payload any) ServerMessage {
+	return ServerMessage{kind: kind, payload: marshal(payload)}
+}
 
 // Encode returns the message as it is sent; seq numbers events and is 0 for others.
 func (m ServerMessage) Encode(seq uint64) []byte {
-	b := make([]byte, 0, len(m.payload)+len(m.kind)+48)
+	b := make([]byte, 0, len(m.payload)+len(m.kind)+96)
 	b = append(b, `{"type":"`...)
 	b = append(b, m.kind...)
 	b = append(b, '"')
@@ -74,6 +80,14 @@ func (m ServerMessage) Encode(seq uint64) []byte {
 	if seq > 0 {
 		b = append(b, `,"seq":`...)
 		b = strconv.AppendUint(b, seq, 10)
+	}
+	if m.event > 0 {
+		b = append(b, `,"event":`...)
+		b = strconv.AppendUint(b, m.event, 10)
+	}
+	if !m.time.IsZero() {
+		b = append(b, `,"time":`...)
+		b = strconv.AppendInt(b, m.time.UnixMilli(), 10)
 	}
 	return append(b, '}')
 }

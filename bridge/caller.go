@@ -1,0 +1,208 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"voxgate/bridge/uplink"
+)
+
+// visit is one caller's time with the session.
+type visit struct {
+	caller Caller
+	open   Open
+	first  bool // it is the one that opened the session
+	cancel context.CancelCauseFunc
+	told   chan struct{} // closed when the caller has been told where things stand
+	left   chan struct{} // closed when the caller's Serve has returned
+	parked chan struct{} // closed when the conversation goes on without the caller
+}
+
+// audience is who carries the conversation, who is told of it, and what they may have missed.
+type audience struct {
+	mu       sync.Mutex
+	visit    *visit // who carries it, or is about to
+	listener Caller // who is told; nil: nobody
+	ring     ring
+	keep     bool // events for a caller that may come back
+}
+
+// notify tells the caller, and one that comes back later.
+func (s *Session) notify(b Body) {
+	a := &s.audience
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.ring.add(b, a.keep)
+	if a.listener != nil {
+		a.listener.Notify(e)
+	}
+}
+
+// warn tells the client's developer.
+func (s *Session) warn(message string) { s.notify(Log{Level: "warn", Message: message}) }
+
+// fail tells the client of something that went wrong while the conversation goes on.
+func (s *Session) fail(code Code, message string) {
+	s.notify(Failure{&Error{Code: code, Message: message}})
+}
+
+// serve lets c carry the conversation until it leaves, is replaced, or the conversation ends.
+func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	v := &visit{
+		caller: c, open: o, first: first, cancel: cancel,
+		told: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
+	}
+	s.audience.mu.Lock()
+	old := s.audience.visit
+	s.audience.visit = v
+	s.audience.mu.Unlock()
+	if old != nil {
+		old.cancel(ErrReplaced)
+		<-old.left
+	}
+	select {
+	case s.arrivals <- v:
+	case <-s.over:
+		close(v.left)
+		if !first {
+			return errOver
+		}
+		return s.err
+	}
+	<-v.told
+	err := c.Serve(ctx, s)
+	s.playout.Hold(true) // before Attach: what waits to be played is kept for the next caller
+	s.playout.Attach(nil)
+	close(v.left)
+	select {
+	case s.departures <- v:
+	case <-s.over:
+	}
+	if errors.Is(context.Cause(ctx), ErrReplaced) {
+		return ErrReplaced
+	}
+	select {
+	case <-v.parked:
+	case <-s.over:
+		if !errors.Is(s.err, ErrLeft) {
+			return s.err
+		}
+	}
+	return err
+}
+
+// onArrival tells a caller where things stand and what it has missed.
+func (s *Session) onArrival(ctx context.Context, v *visit) {
+	defer close(v.told)
+	s.roundTrip.Store(0) // was that of another connection
+	s.clock.Clear(alarmPark)
+	s.welcome(v)
+	was := s.state
+	s.parked = false
+	if v.first {
+		s.keeper.Start(ctx, v.open.Later)
+	} else {
+		s.keeper.Return(ctx)
+	}
+	if s.updateState(); !v.first && s.state == was {
+		s.notifyState()
+	}
+}
+
+// welcome makes a caller the one who is told. SetupComplete of the first one follows when there is a session.
+func (s *Session) welcome(v *visit) {
+	a := &s.audience
+	if v.first {
+		a.mu.Lock()
+		a.listener, a.keep = v.caller, s.resumable()
+		a.mu.Unlock()
+		for _, w := range s.keeper.Config().Warnings {
+			s.warn(w)
+		}
+		s.tellRecording()
+		return
+	}
+	s.log.Info("caller is back")
+	done := s.setupComplete()
+	done.Resumed, done.Received = true, s.received.list()
+	done.ResumeToken = s.host.newToken(s, v.open.ResumeToken)
+	speaking := s.playout.Queued() > 0 && v.open.LastEvent == 0 // else that is among what it has missed
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !s.parked {
+		a.ring.forgetOld(s.calls.IsOpen)
+	}
+	missed := a.ring.missed(v.open.LastEvent, s.calls.IsOpen)
+	a.listener = v.caller
+	a.listener.Notify(Event{Time: time.Now(), Body: done})
+	for _, e := range missed {
+		a.listener.Notify(e)
+	}
+	if speaking {
+		a.listener.Notify(a.ring.add(Speaking{s.answer.number}, false))
+	}
+}
+
+// onDeparture parks the conversation, or ends it.
+func (s *Session) onDeparture(ctx context.Context, v *visit) {
+	a := &s.audience
+	a.mu.Lock()
+	current := a.visit == v
+	if current {
+		a.visit, a.listener = nil, nil
+	}
+	a.mu.Unlock()
+	if !current {
+		close(v.parked)
+		return // replaced: the newcomer is at the door
+	}
+	if s.ended != nil || !s.resumable() || !s.keeper.Begun() {
+		s.end(ErrLeft)
+		return
+	}
+	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
+	s.interrupt(ByClient) // who comes back does not want to hear what was said to nobody
+	s.setPaused(ctx, false)
+	if s.keeper.Config().Options.Manual && s.person.speaking {
+		_ = s.up.Mark(uplink.End) // it has ended, for all we know; if there is no room, others are before it
+	}
+	s.parked = true
+	s.updateState()
+	close(v.parked)
+	s.keeper.Park(ctx)
+	s.clock.Set(alarmPark, s.host.options.Park)
+}
+
+// maxReceived is how many ids of messages are remembered.
+const maxReceived = 256
+
+// received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.
+type received struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+// add reports whether the id is new.
+func (r *received) add(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.ids, id) {
+		return false
+	}
+	if len(r.ids) == maxReceived {
+		r.ids = slices.Delete(r.ids, 0, 1)
+	}
+	r.ids = append(r.ids, id)
+	return true
+}
+
+func (r *received) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ids)
+}

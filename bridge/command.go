@@ -1,0 +1,75 @@
+package bridge
+
+import (
+	"encoding/json"
+
+	"voxgate/bridge/toolcalls"
+)
+
+// Command is what a caller asks of the session: one of the types below.
+type Command interface{ command() }
+
+type (
+	// Message is a typed turn. A complete one interrupts the voice and is answered; parts of one that is not are kept for it.
+	// Parts is an array of Google's Part; nil: the turn is Text.
+	Message struct {
+		Text         string
+		Parts        json.RawMessage
+		TurnComplete bool
+	}
+
+	// Text is real-time text, for example an action on a canvas. It does not interrupt.
+	Text struct{ Text string }
+
+	// Activity marks speech by hand or says that the microphone pauses; it keeps its place among the audio.
+	Activity int
+
+	// ToolResponse answers one call of a [ToolCall].
+	ToolResponse toolcalls.Response
+
+	// Interrupt stops the running answer: the rest of it is not played, and the transcript keeps what was heard. Nothing is
+	// sent to the model, which takes its answer for said.
+	Interrupt struct{}
+
+	// Respond has the model speak now, by an instruction that nobody sees: it is in no transcript. "Greet the caller."
+	Respond struct{ Instruction string }
+
+	// Pause puts the conversation on hold, or goes on with it. On hold the voice stops and is not played later, neither audio
+	// nor pictures go up, and nobody is told to wait.
+	Pause struct{ On bool }
+
+	// EndAfterSpeaking ends the conversation when the answer that is under way has been heard, after 15 s at most.
+	EndAfterSpeaking struct{}
+
+	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
+	UpdateConfig struct{ Config json.RawMessage }
+
+	// GetContext asks for the [History].
+	GetContext struct{}
+
+	// ClearContext forgets the history and goes on in a fresh session; answered by an empty [History] when that is there.
+	ClearContext struct{}
+
+	// Goodbye ends the conversation; it is not parked.
+	Goodbye struct{}
+)
+
+// The kinds of [Activity].
+const (
+	ActivityStart Activity = iota
+	ActivityEnd
+	AudioStreamEnd
+)
+
+func (Message) command()          {}
+func (Text) command()             {}
+func (Activity) command()         {}
+func (ToolResponse) command()     {}
+func (Interrupt) command()        {}
+func (Respond) command()          {}
+func (Pause) command()            {}
+func (EndAfterSpeaking) command() {}
+func (UpdateConfig) command()     {}
+func (GetContext) command()       {}
+func (ClearContext) command()     {}
+func (Goodbye) command()          {}

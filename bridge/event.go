@@ -1,0 +1,176 @@
+package bridge
+
+import (
+	"encoding/json"
+	"time"
+
+	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
+	"voxgate/tools"
+)
+
+// Event is what a caller is told, and when it happened.
+type Event struct {
+	// Number counts the events of the conversation from 1, over all its callers. It is 0 for the SetupComplete of a resume,
+	// which is an answer to one caller.
+	Number uint64
+	Time   time.Time
+	Body   Body
+}
+
+// Body is one of the types below.
+type Body interface{ event() }
+
+// Turns are numbered from 1. A question and its answer have the same number.
+type (
+	// SetupComplete answers opening, resuming and each [UpdateConfig], in order.
+	SetupComplete struct {
+		SessionID       string
+		Started         time.Time // the conversation
+		Model           string
+		Update          bool // it answers an [UpdateConfig]
+		Resumed         bool
+		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
+		Backend         string
+		EffectiveConfig json.RawMessage
+		Recording       bool     // the conversation is recorded
+		Tools           []Tool   // that the model may call
+		Received        []string // after a resume: the ids that [Session.Arrived] was given, the newest 256
+	}
+
+	// SetupFailed answers an [UpdateConfig] that was refused; the old configuration goes on.
+	SetupFailed struct{ Err *Error }
+
+	// UserText is what the person has said, as the model has understood it: the next piece, or with Final all of the turn.
+	// A piece may come after that, and then another Final.
+	UserText struct {
+		Turn  int
+		Text  string
+		Final bool
+	}
+
+	// AssistantText is what the model says, told when its voice is heard: the next piece, or with Final all that was heard of
+	// the turn.
+	AssistantText struct {
+		Turn  int
+		Text  string
+		Final bool
+	}
+
+	// Thought is a piece of what the model thinks, if the configuration asks for it.
+	Thought struct {
+		Turn int
+		Text string
+	}
+
+	// Raw is Gemini's own serverContent object, without its audio parts. What it says is told by other events, too.
+	Raw struct{ ServerContent json.RawMessage }
+
+	// Grounding is Google Search's metadata for the answer.
+	Grounding struct {
+		Metadata json.RawMessage
+		Chips    string // the gateway's page of suggestions to be shown; empty: there are none
+	}
+
+	// Speaking is told once a turn, just before its first sound.
+	Speaking struct{ Turn int }
+
+	// Interrupted ends a turn of which not all was heard. What the caller still has of frames before Generation is void.
+	Interrupted struct {
+		Turn       int
+		By         Cause
+		Generation uint32
+		Heard      string        // of the answer's text
+		Played     time.Duration // of its voice
+	}
+
+	// TurnComplete ends a turn that has been handed to the caller's output.
+	TurnComplete struct{ Turn int }
+
+	// ToolCall asks the client to run these calls and to answer each with a [ToolResponse].
+	ToolCall struct{ Calls []tools.Call }
+
+	// ToolCallCancellation says that nobody wants the answers to these calls any more.
+	ToolCallCancellation struct{ IDs []string }
+
+	// ToolStatus tells of a tool that runs in the gateway, with its arguments and its result.
+	ToolStatus toolcalls.Status
+
+	// Log is a message for the client's developer. Level is info, warn or error. Details, if there are any, are for
+	// programs.
+	Log struct {
+		Level, Message string
+		Details        map[string]any
+	}
+
+	// StateChange says where the conversation stands. Message, if there is one, is a sentence for the person who waits.
+	StateChange struct {
+		State   State
+		Message string
+	}
+
+	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
+	UserSpeaking struct{ Speaking bool }
+
+	// Usage counts tokens after each turn: of the turn, and of the conversation so far.
+	Usage struct{ Turn, Total usage.Tokens }
+
+	// Failure is something that went wrong while the conversation goes on.
+	Failure struct{ Err *Error }
+
+	// History answers [GetContext] and [ClearContext].
+	History struct{ Entries []transcript.Entry }
+)
+
+// Cause is who or what has cut an answer off.
+type Cause string
+
+// The values of Cause.
+const (
+	ByVoice  Cause = "voice"  // the person spoke over it
+	ByText   Cause = "text"   // something was typed
+	ByClient Cause = "client" // the client wanted it, or has left
+	ByClear  Cause = "clear"  // the history was cleared
+	ByLink   Cause = "link"   // the connection to the model was lost; no frame is void
+)
+
+// The values of [ToolStatus].Status.
+const (
+	StatusRunning   = toolcalls.Running
+	StatusDone      = toolcalls.Done
+	StatusFailed    = toolcalls.Failed
+	StatusCancelled = toolcalls.Cancelled
+)
+
+// CallEnd is how a tool call ended.
+type CallEnd = toolcalls.End
+
+// Tool is a function that the model may call, as it will be called.
+type Tool struct {
+	Name, Title string
+	Behavior    tools.Behavior
+	Scheduling  tools.Scheduling // of answers that do not say otherwise; empty: the model's own
+	Where       string           // client or gateway
+}
+
+func (SetupComplete) event()        {}
+func (SetupFailed) event()          {}
+func (UserText) event()             {}
+func (AssistantText) event()        {}
+func (Thought) event()              {}
+func (Raw) event()                  {}
+func (Grounding) event()            {}
+func (Speaking) event()             {}
+func (Interrupted) event()          {}
+func (Latency) event()              {}
+func (TurnComplete) event()         {}
+func (ToolCall) event()             {}
+func (ToolCallCancellation) event() {}
+func (ToolStatus) event()           {}
+func (Log) event()                  {}
+func (StateChange) event()          {}
+func (UserSpeaking) event()         {}
+func (Usage) event()                {}
+func (Failure) event()              {}
+func (History) event()              {}

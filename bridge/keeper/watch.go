@@ -1,0 +1,212 @@
+package keeper
+
+import (
+	"context"
+	"time"
+
+	"voxgate/bridge/uplink"
+)
+
+const (
+	// staleTime is how long something said waits for its answer, whatever is tried. Later nobody wants it any more.
+	staleTime = 25 * time.Second
+
+	// slowly is how much more time a model gets that thinks before it speaks.
+	slowly = 5
+)
+
+// Awaited is what the model should react to.
+type Awaited int
+
+// The values of Awaited.
+const (
+	forNothing Awaited = iota
+	ForSpeech          // the person has spoken
+	ForText            // the person has typed
+	ForTool            // a tool has answered
+	forMore            // the model was in the middle of its answer
+)
+
+// Remedy is what is tried when the model is silent.
+type Remedy string
+
+// The remedies, in their order.
+const (
+	Nudge   Remedy = "nudge"  // it is told that the speech is over
+	Resume  Remedy = "resume" // another connection, the same session
+	Restart Remedy = "fresh"  // another session, which is told what was said
+	GiveUp  Remedy = "none"
+)
+
+// watch notices a model that has fallen silent. Each remedy is tried for a while before the next.
+type watch struct {
+	what  Awaited
+	stage int  // how many remedies were tried
+	heard bool // the model has understood the speech; a proactive one may choose not to answer
+
+	// missed counts the questions in a row to which there was no answer whatever was tried. What sounds like speech here may
+	// be noise, or was not said to the model; so not everything is tried each time.
+	missed int
+}
+
+// next is the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have understood that it was not
+// meant; handle: the session can be resumed.
+func (w *watch) next(sure, aside, handle bool) Remedy {
+	// The first question without an answer may be a remark to somebody else. After two in a row the model is taken for dead,
+	// and again after four, eight and so on: each fresh session may be dead as well, and a television talks all day.
+	suspect := sure && w.missed > 0 && (w.missed+1)&w.missed == 0
+	switch w.stage++; {
+	case w.stage == 1:
+		return Nudge
+	case suspect && w.stage == 2:
+		w.stage = 3
+		return Restart
+	case w.missed > 0:
+		return GiveUp
+	case w.stage == 2 && handle:
+		return Resume
+	case w.stage <= 3 && !aside:
+		w.stage = 3
+		return Restart
+	}
+	return GiveUp
+}
+
+// patience is how long the model may be silent.
+func (k *Keeper) patience() time.Duration {
+	if k.config.Profile.Slow {
+		return slowly * k.Stall
+	}
+	return k.Stall
+}
+
+// shelfLife is how long something said is worth an answer.
+func (k *Keeper) shelfLife() time.Duration { return max(staleTime, 3*k.patience()) }
+
+// ShelfLife is how long something said is worth an answer.
+func (k *Keeper) ShelfLife() time.Duration { return k.shelfLife() }
+
+// Expect begins to wait for the model's answer.
+func (k *Keeper) Expect(what Awaited) {
+	k.watch.what, k.watch.stage, k.watch.heard = what, 0, false
+	k.clock.Set(alarmStale, k.shelfLife())
+	k.await(k.patience())
+}
+
+// SpeaksOn ends the wait for the answer to a sentence that was only interrupted by a breath, and reports whether there was
+// one.
+func (k *Keeper) SpeaksOn(ctx context.Context) bool {
+	if k.watch.what != ForSpeech {
+		return false
+	}
+	k.clock.Clear(alarmStale)
+	k.rest(ctx)
+	return true
+}
+
+// Answering notes that the model makes an answer, which may not stop in its middle.
+func (k *Keeper) Answering(ctx context.Context) {
+	k.watch.what, k.watch.stage = forMore, 0
+	if k.link.conn != nil {
+		k.waitOver(ctx)
+	}
+	k.await(k.patience())
+}
+
+// Answers notes that something is an answer now and not a thought: nothing of what was said need be said again.
+func (k *Keeper) Answers() {
+	k.Uplink.Answered()
+	k.clock.Clear(alarmStale)
+	k.watch.missed = 0
+}
+
+// Reacted notes a message that is no part of an answer. over: it ends a turn, or calls tools; understood: it shows that the
+// model has understood speech. It reports whether the model has nothing to say to what it was waited for with.
+func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bool) {
+	switch {
+	case k.watch.what == forMore:
+		k.relax(ctx)
+	case k.watch.what == forNothing:
+	case over:
+		k.relax(ctx)
+		return true
+	case understood:
+		k.watch.heard = true
+		k.await(k.patience())
+	}
+	return false
+}
+
+// LetGo ends the wait: the answer is not wanted any more.
+func (k *Keeper) LetGo(ctx context.Context) { k.unanswered(ctx, Unanswered{}) }
+
+// await sets the time by which the model must have said something.
+func (k *Keeper) await(d time.Duration) {
+	if k.Stall > 0 && k.link.conn != nil && !k.paused {
+		k.clock.Set(alarmStall, d)
+	}
+}
+
+// relax ends the wait: the model has reacted.
+func (k *Keeper) relax(ctx context.Context) {
+	if k.watch.stage > 0 {
+		k.Logger.Info("the model answers again", "stage", k.watch.stage)
+	}
+	k.watch.missed = 0
+	k.rest(ctx)
+}
+
+// unanswered ends the wait: there will be no answer.
+func (k *Keeper) unanswered(ctx context.Context, u Unanswered) {
+	k.rest(ctx)
+	k.Tell(ctx, u)
+}
+
+// rest ends the wait.
+func (k *Keeper) rest(ctx context.Context) {
+	k.watch.what, k.watch.stage = forNothing, 0
+	k.clock.Clear(alarmStall)
+	if k.link.conn != nil {
+		k.waitOver(ctx)
+	}
+}
+
+// onStall does the next thing that may help a model that does not answer.
+func (k *Keeper) onStall(ctx context.Context) {
+	w := &k.watch
+	if w.what == forNothing || !k.serving() || k.Calling() {
+		return
+	}
+	speech := w.what == ForSpeech
+	if w.stage == 0 && (!speech || k.config.Options.Manual) {
+		w.stage = 1 // there is nothing to nudge with
+	}
+	sure := w.heard || !speech
+	aside := w.heard && k.config.Profile.Proactive && speech
+	remedy := w.next(sure, aside, k.handle.text != "")
+	k.beginWait()
+	k.wait.unsure = aside || remedy == Nudge && !w.heard // which may be noise
+	k.Logger.Warn("the model is silent", "tried", remedy, "waits_for", w.what)
+	k.Tell(ctx, Stalled{remedy})
+	switch remedy {
+	case Nudge:
+		k.counts.Nudges++
+		if err := k.Uplink.Mark(uplink.Pause); err != nil {
+			k.Logger.Warn("nudge dropped", "err", err)
+		}
+		k.await(k.patience() / 2)
+	case Resume:
+		k.counts.Resumes++
+		k.replace.why = "stall"
+		k.replaceNow(ctx)
+	case Restart:
+		k.counts.Restarts++
+		k.replace.why = "stall"
+		k.forgetHandle(ctx)
+		k.replaceNow(ctx)
+	case GiveUp:
+		w.missed++
+		k.Uplink.Answered()
+		k.unanswered(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
+	}
+}

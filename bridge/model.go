@@ -1,0 +1,187 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/keeper"
+	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
+	"voxgate/bridge/uplink"
+	"voxgate/tools"
+)
+
+// onKeeper follows what happens between us and the model.
+func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
+	switch e := e.(type) {
+	case keeper.Message:
+		s.onMessage(ctx, e.ServerMessage)
+	case keeper.PhaseChanged:
+		s.updateState()
+	case keeper.Linked:
+		s.onLinked(e)
+	case keeper.CatchUp:
+		s.record()
+		s.calls.SendAgain()
+	case keeper.SetUp:
+		done := s.setupComplete()
+		if s.resumable() {
+			done.ResumeToken = s.host.newToken(s, "")
+		}
+		s.notify(done)
+	case keeper.Rewound:
+		if e.Again > 0 {
+			s.transcript.Unsay(s.question())
+		}
+		if e.Lost > 0 {
+			s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
+		}
+	case keeper.Unlinked:
+		s.onUnlinked()
+	case keeper.HandleChanged:
+		s.answer.known = s.answer.number - 1
+		s.calls.HandleChanged()
+		s.calls.Orphan()
+	case keeper.Configured:
+		s.configured()
+	case keeper.Updated:
+		s.onUpdated(e.Err)
+	case keeper.Cleared:
+		s.notify(History{[]transcript.Entry{}})
+	case keeper.Waiting:
+		s.onWaiting(e)
+	case keeper.WaitOver:
+		s.onWaitOver()
+	case keeper.Stalled:
+		s.notify(Log{Level: "warn", Message: stallMessages[e.Tried], Details: map[string]any{"stall": string(e.Tried)}})
+	case keeper.Unanswered:
+		s.forgetAsked()
+		if e.GaveUp && !e.Aside {
+			s.apologise(true)
+			if e.Sure {
+				s.sound(samples(sayAgain))
+			}
+		}
+	case keeper.Dropped:
+		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
+	case keeper.Failed:
+		s.end(dialFailure(e.Err, e.Used))
+	}
+}
+
+var stallMessages = map[keeper.Remedy]string{
+	keeper.Nudge:   "Gemini has not reacted to what was said; it is told that the speech is over.",
+	keeper.Resume:  "Gemini does not answer; the session goes on over a new connection.",
+	keeper.Restart: "Gemini does not answer; a fresh session is told what was said so far.",
+	keeper.GiveUp:  "Gemini did not answer, whatever was tried.",
+}
+
+// onLinked follows a new connection to the model.
+func (s *Session) onLinked(e keeper.Linked) {
+	if !e.Fresh {
+		return
+	}
+	s.spent.meter.NewSession()
+	switch {
+	case e.First:
+	case e.NewModel:
+		s.warn("The model has changed, so a fresh session goes on; it was told what was said so far.")
+	case !e.Cleared && s.keeper.Config().Options.Resumption:
+		s.fail(CodeResumptionFailed, "The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
+	}
+}
+
+// onUnlinked follows the end of a connection. The end of a turn that was under way will not come.
+func (s *Session) onUnlinked() {
+	t := &s.answer.turn
+	s.answer.working = false
+	switch t.state {
+	case turnIdle:
+	case turnSpeaking:
+		s.breakOff()
+		s.nextTurn()
+	case turnOver:
+		s.complete()
+		s.nextTurn()
+	default:
+		s.nextTurn()
+	}
+	*t = turn{}
+	s.calls.Orphan()
+}
+
+// onUpdated answers a change of the configuration.
+func (s *Session) onUpdated(err error) {
+	if err != nil {
+		s.notify(SetupFailed{updateFailed(err)})
+		return
+	}
+	s.record()
+	done := s.setupComplete()
+	done.Update = true
+	s.notify(done)
+	s.tellRecording()
+}
+
+// updateFailed is the error of a change of the configuration that was refused.
+func updateFailed(err error) *Error {
+	switch {
+	case errors.Is(err, keeper.ErrTooManyUpdates):
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many changes of the configuration wait for Gemini."}
+	case errors.Is(err, keeper.ErrTooManyMessages):
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini."}
+	}
+	e := *AsError(err)
+	e.Code = CodeConfigUpdateFailed
+	return &e
+}
+
+// toolClient is the caller as the tool calls see it.
+type toolClient struct{ s *Session }
+
+func (c toolClient) Ask(calls []tools.Call)         { c.s.notify(ToolCall{calls}) }
+func (c toolClient) Withdraw(ids []string)          { c.s.notify(ToolCallCancellation{ids}) }
+func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
+func (c toolClient) Failed(err *toolcalls.Error)    { c.s.notify(Failure{AsError(err)}) }
+func (c toolClient) Warn(message string)            { c.s.warn(message) }
+
+// CanShow tells whether the client has a canvas.
+func (c toolClient) CanShow() bool {
+	config := c.s.keeper.Config()
+	if config.Options.Canvas {
+		return c.s.origin.Screen
+	}
+	for _, f := range config.Functions {
+		if f.Where == declaration.OnCanvas {
+			return c.s.origin.Screen
+		}
+	}
+	return false
+}
+
+// toolModel is the model as the tool calls see it.
+type toolModel struct{ s *Session }
+
+func (m toolModel) Find(name string) (declaration.Function, bool) {
+	return m.s.keeper.Config().Functions.Find(name)
+}
+func (m toolModel) Expect()               { m.s.keeper.Expect(keeper.ForTool) }
+func (m toolModel) Text(text string) bool { return m.s.sendText(text) }
+func (m toolModel) Happened() int         { return m.s.keeper.Happened() }
+func (m toolModel) Knows(when int) bool   { return m.s.keeper.Knows(when) }
+
+// Pictures sends pictures as a part of a turn that asks for nothing.
+func (m toolModel) Pictures(parts json.RawMessage) bool {
+	var list []json.RawMessage
+	if json.Unmarshal(parts, &list) == nil {
+		m.s.transcript.Typed(m.s.question()-1, textOf(list))
+	}
+	ok := m.s.up.Say(uplink.Turn{Parts: parts})
+	if !ok {
+		m.s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; a picture was dropped.")
+	}
+	return ok
+}

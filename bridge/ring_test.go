@@ -1,0 +1,86 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/tools"
+)
+
+func nothingOpen(string) bool { return false }
+
+// told is events in short.
+func told(events []Event) (list []string) {
+	for _, e := range events {
+		list = append(list, fmt.Sprintf("%d %v", e.Number, e.Body))
+	}
+	return list
+}
+
+func TestRingKeepsTheNewest(t *testing.T) {
+	var r ring
+	for i := range 2 * ringSize {
+		r.add(ToolCallCancellation{[]string{fmt.Sprint(i)}}, true)
+	}
+	missed := r.missed(0, nothingOpen)
+	if n := len(missed); n != ringSize || missed[n-1].Number != 2*ringSize {
+		t.Errorf("%d events, the last is %d", n, missed[n-1].Number)
+	}
+	if missed := r.missed(2*ringSize-2, nothingOpen); len(missed) != 2 {
+		t.Errorf("after the last but two: %v", told(missed))
+	}
+	if missed := r.missed(2*ringSize, nothingOpen); len(missed) != 0 {
+		t.Errorf("after the last: %v", told(missed))
+	}
+}
+
+// Who has a number is told what was said, and who has none only what must be known: what runs and what has ended.
+func TestRingTellsWhatMatters(t *testing.T) {
+	var r ring
+	call := func(ids ...string) (calls []tools.Call) {
+		for _, id := range ids {
+			calls = append(calls, tools.Call{ID: id})
+		}
+		return calls
+	}
+	r.add(SetupComplete{}, true)
+	r.add(StateChange{State: StateTool}, true)
+	r.add(ToolCall{call("over", "open")}, true)
+	r.add(ToolCallCancellation{[]string{"again"}}, true)
+	r.add(ToolStatus{ID: "over", Status: StatusRunning}, true)
+	r.add(ToolStatus{ID: "over", Status: StatusDone}, true)
+	r.add(AssistantText{Turn: 1, Text: "hello"}, true)
+	r.add(ToolCall{call("again")}, true)
+	r.add(SetupFailed{}, true)
+	open := func(id string) bool { return id == "open" || id == "again" }
+	for after, want := range map[uint64]string{
+		0: "[3 {[{open  [] }]} 6 {over   done [] [] 0s } 8 {[{again  [] }]} 9 {<nil>}]",
+		1: "[3 {[{open  [] }]} 6 {over   done [] [] 0s } 7 {1 hello false} 8 {[{again  [] }]} 9 {<nil>}]",
+		6: "[7 {1 hello false} 8 {[{again  [] }]} 9 {<nil>}]",
+	} {
+		if got := fmt.Sprint(told(r.missed(after, open))); got != want {
+			t.Errorf("after %d: %s, want %s", after, got, want)
+		}
+	}
+}
+
+// What is old was heard, as long as somebody is there. A call that is open is never old.
+func TestRingForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r ring
+		r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
+		r.add(Log{}, true)
+		time.Sleep(ringTime + time.Second)
+		r.add(Log{}, true)
+		r.forgetOld(func(id string) bool { return id == "a" })
+		if got := told(r.events); len(got) != 2 || r.events[0].Number != 1 || r.events[1].Number != 3 {
+			t.Errorf("%v", got)
+		}
+		r.forgetOld(nothingOpen)
+		if got := told(r.events); len(got) != 1 {
+			t.Errorf("%v", got)
+		}
+	})
+}

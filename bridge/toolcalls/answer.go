@@ -1,0 +1,141 @@
+package toolcalls
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
+)
+
+const (
+	// maxAnswers bounds the answers that are kept.
+	maxAnswers = 2 * maxCalls
+
+	// sameCall is how long after a session took over that never saw a call the same question gets the same answer: it asks
+	// again what the one before has asked, and a tool that sends a message must not send it twice.
+	sameCall = 30 * time.Second
+
+	// travelTime is how long an answer may take to Gemini. A handle that comes sooner may have been given before it.
+	travelTime = time.Second
+)
+
+// answer is a call with its answer, kept until a handle knows of both.
+type answer struct {
+	call tools.Call
+	reply
+	came, sent int       // when the call came and the answer was sent: see [Model].Happened
+	at         time.Time // of sending
+	spoken     bool      // the model has gone on to speak: the person knows of it
+	orphaned   time.Time // when a session took over that never saw the call; zero: none has
+}
+
+// respond answers a call that came at a time.
+func (c *Calls) respond(call tools.Call, came int, r reply) {
+	if len(c.answers) == maxAnswers {
+		c.answers = slices.Delete(c.answers, 0, 1)
+	}
+	c.answers = append(c.answers, answer{call: call, reply: r, came: came, sent: c.Model.Happened(), at: time.Now()})
+	c.send(call, r)
+}
+
+// send sends an answer up. Pictures go before it, or behind it where the model takes nothing else while it waits.
+func (c *Calls) send(call tools.Call, r reply) {
+	if r.parts != nil && !r.behind {
+		c.Model.Pictures(r.parts)
+	}
+	response := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: r.response, Scheduling: string(r.scheduling)}
+	if !c.Uplink.Respond(response) {
+		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
+	}
+	if r.parts != nil && r.behind {
+		c.Model.Pictures(r.parts)
+	}
+}
+
+// forgetDetached drops what a cancelled call has said of its result: none follows, also not to a session that asks again.
+func (c *Calls) forgetDetached(o *call) {
+	if o.detached {
+		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.came == o.when })
+	}
+}
+
+// answeredBefore is the answer that the same question got from the session before, if the person has not heard of it yet.
+func (c *Calls) answeredBefore(call tools.Call) (reply, bool) {
+	for i, a := range c.answers {
+		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
+			c.answers = slices.Delete(c.answers, i, i+1)
+			return a.reply, true
+		}
+	}
+	return reply{}, false
+}
+
+// sameArgs compares arguments, whose fields come in any order.
+func sameArgs(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := decoded(a), decoded(b)
+	return x != nil && reflect.DeepEqual(x, y)
+}
+
+// decoded is what a text says, with its numbers as they are written; nil if it is not JSON.
+func decoded(text json.RawMessage) (value any) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&value) != nil {
+		return nil
+	}
+	return value
+}
+
+// SendAgain sends a new connection the answers that its session waits for: it knows of the call, and the answer went to the
+// connection before. Pictures that went with one are said again by the uplink.
+func (c *Calls) SendAgain() {
+	c.Uplink.TakeBack() // those that were not sent are among them
+	for _, a := range c.answers {
+		if c.Model.Knows(a.came) && a.orphaned.IsZero() {
+			c.send(a.call, reply{response: a.response, scheduling: a.scheduling})
+		}
+	}
+	c.Gate()
+}
+
+// Spoken notes that the model has gone on to speak.
+func (c *Calls) Spoken() {
+	for i := range c.answers {
+		c.answers[i].spoken = true
+	}
+}
+
+// HandleChanged forgets what the session behind the newest handle knows.
+func (c *Calls) HandleChanged() {
+	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
+		if !a.orphaned.IsZero() {
+			return time.Since(a.orphaned) >= sameCall
+		}
+		return c.Model.Knows(a.sent) && (a.spoken || time.Since(a.at) >= travelTime)
+	})
+}
+
+// Orphan cancels the calls that the session behind the newest handle has never seen: the one that knew of them is gone. What
+// was answered of those is kept for when it asks again.
+func (c *Calls) Orphan() {
+	var ids []string
+	for id, o := range c.open {
+		if !c.Model.Knows(o.when) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	c.Cancel(ids)
+	for i, a := range c.answers {
+		if !c.Model.Knows(a.came) && a.orphaned.IsZero() {
+			c.answers[i].orphaned = time.Now()
+		}
+	}
+}

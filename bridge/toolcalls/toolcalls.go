@@ -1,0 +1,279 @@
+// Package toolcalls runs the function calls of a conversation, and answers each of them once: those that run here, those that
+// the client runs, and the canvases that it shows.
+//
+// [Calls] belong to one goroutine, their owner's loop, which also runs what Work delivers.
+package toolcalls
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/uplink"
+	"voxgate/tools"
+	"voxgate/tools/canvas"
+)
+
+const (
+	// maxCalls bounds the calls of one conversation that run at the same time.
+	maxCalls = 16
+
+	// callRate and callBurst bound what a model that calls again and again can set going: people ask for less than one thing a
+	// second, and a chain of calls is a burst.
+	callRate  = rate.Limit(1)
+	callBurst = 30
+
+	// failEvery and failBurst bound what the client is told of calls that were not run.
+	failEvery = 5 * time.Second
+	failBurst = 10
+
+	// maxReason bounds what the client is told of a failure, in bytes.
+	maxReason = 300
+
+	// maxPartial bounds what a call may answer before its last answer.
+	maxPartial = 32
+
+	// blockingTimeout is how long a tool may take that the model waits for: it hears nothing meanwhile, and
+	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
+	blockingTimeout = 10 * time.Second
+
+	// lastAnswers is how long the answers of a conversation that ends may take to the model: a round trip.
+	lastAnswers = 250 * time.Millisecond
+)
+
+// Client is who is asked, and told, of calls. No method blocks.
+type Client interface {
+	// Ask wants these calls run, and each answered by [Calls.Answer].
+	Ask([]tools.Call)
+	// Withdraw says that nobody wants the answers to these any more.
+	Withdraw(ids []string)
+	// Status tells of a call that runs here.
+	Status(Status)
+	// Failed tells of a call that was not run, or not answered.
+	Failed(*Error)
+	// Warn tells the client's developer.
+	Warn(string)
+	// CanShow tells whether a canvas can be shown.
+	CanShow() bool
+}
+
+// Model is who calls. No method blocks.
+type Model interface {
+	// Find finds a declared function.
+	Find(name string) (declaration.Function, bool)
+	// Expect says that the model has something to react to.
+	Expect()
+	// Text sends real-time text, Pictures a part of a turn that asks for nothing: an array of Part. False: too much waits.
+	Text(string) bool
+	Pictures(parts json.RawMessage) bool
+	// Happened and Knows tell what the session behind the newest handle knows of: see keeper.Keeper.
+	Happened() (when int)
+	Knows(when int) bool
+}
+
+// Options make [Calls]. All fields but Tools, SignPicture and Observe are needed.
+type Options struct {
+	Client      Client
+	Model       Model
+	Uplink      *uplink.Uplink
+	Tools       []tools.Tool        // that run here
+	Env         tools.Env           // what they may know of the conversation
+	SignPicture func(string) string // see [canvas.NewBoard]
+	Observe     func(End)           // is told of the end of each call; it must not block
+	Logger      *slog.Logger
+}
+
+// Status is how a call stands that runs here.
+type Status struct {
+	ID, Name, Title string
+	Status          string // one of the constants below
+	Args, Result    json.RawMessage
+	Took            time.Duration
+	Message         string // why it failed
+}
+
+// The values of [Status].Status.
+const (
+	Running   = "running"
+	Done      = "done"
+	Failed    = "failed"
+	Cancelled = "cancelled"
+)
+
+// End is how a call ended.
+type End struct {
+	Where   string // client, gateway or canvas
+	Outcome string // done, failed, timeout, cancelled
+	Took    time.Duration
+}
+
+// Problem is the kind of an [Error].
+type Problem int
+
+// The kinds of problems.
+const (
+	TooMany Problem = iota // too much waits or runs already
+	Unknown                // there is no such function
+	Broken                 // it was called wrongly, or did not answer in time
+	NotOpen                // no call waits for this answer
+	TooLong                // the answer is longer than the model takes
+)
+
+// Error is what is wrong with a call or with an answer.
+type Error struct {
+	Problem Problem
+	Message string // a sentence for the client's developer
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Response is a client's answer to a call.
+type Response struct {
+	ID, Name     string          // without an ID the only open call of that name is meant
+	Response     json.RawMessage // any JSON; nil: done
+	Scheduling   tools.Scheduling
+	WillContinue bool            // more is to come
+	Parts        json.RawMessage // pictures for the model, an array of Part; nil: none
+}
+
+// Calls are the function calls of one conversation.
+type Calls struct {
+	Options
+	funcs map[string]tools.Func // that run here, by name
+	board *canvas.Board
+	pace  *rate.Limiter // of calls
+	told  *rate.Limiter // of failures
+
+	work      chan func()   // for the owner's loop
+	over      chan struct{} // closed when nothing is taken from work any more
+	running   sync.WaitGroup
+	abandoned atomic.Int32 // tools that do not return
+	late      atomic.Int64 // answers that nobody waited for
+
+	open      map[string]*call     // calls without an answer
+	questions map[string]*question // what the client was asked and has not answered
+	asked     int                  // counts the questions
+	answers   []answer             // until a handle knows of them
+}
+
+// call is a function call without an answer.
+type call struct {
+	tools.Call
+	function declaration.Function
+	cancel   context.CancelCauseFunc // of its goroutine; nil if it has none
+	timers   []*time.Timer
+	began    time.Time
+	when     int // it came: an older handle does not know of it
+	partial  int // answers before the last one
+
+	pictures []json.RawMessage // of these, until the model does not wait any more
+	detached bool              // the model, which would wait, was told that the result follows as text
+}
+
+// blocks tells whether the model waits for it.
+func (o *call) blocks() bool { return o.function.Blocking && !o.detached }
+
+func (o *call) stop() {
+	for _, t := range o.timers {
+		t.Stop()
+	}
+	if o.cancel != nil {
+		o.cancel(tools.ErrCancelled)
+	}
+}
+
+// reply is what goes up for a call.
+type reply struct {
+	response   json.RawMessage
+	scheduling tools.Scheduling
+	parts      json.RawMessage // pictures, an array of Part; nil: none
+	behind     bool            // the pictures go behind the answer
+}
+
+// New returns the calls of a conversation that begins. Finish releases them.
+func New(o Options) *Calls {
+	c := &Calls{
+		Options: o, funcs: map[string]tools.Func{}, board: canvas.NewBoard(o.SignPicture),
+		pace: rate.NewLimiter(callRate, callBurst), told: rate.NewLimiter(rate.Every(failEvery), failBurst),
+		work: make(chan func()), over: make(chan struct{}), open: map[string]*call{}, questions: map[string]*question{},
+	}
+	for _, t := range o.Tools {
+		c.funcs[t.Name] = t.Run
+	}
+	return c
+}
+
+// Work delivers functions that the owner's loop is to run.
+func (c *Calls) Work() <-chan func() { return c.work }
+
+// Late counts the answers that nobody waited for.
+func (c *Calls) Late() int64 { return c.late.Load() }
+
+// IsOpen tells whether a call or a question of this id waits for the client, or the call runs here.
+func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.open[id] != nil }
+
+// Calling tells whether calls are without an answer that comes by itself: what a person is asked may take minutes, in which a
+// model that does not wait for it goes on.
+func (c *Calls) Calling() bool {
+	for _, o := range c.open {
+		if o.blocks() || !c.withPerson(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time limit,
+// so the gate opens again whatever happens.
+func (c *Calls) Gate() {
+	shut := false
+	for _, o := range c.open {
+		shut = shut || o.blocks()
+	}
+	c.Uplink.Gate(shut)
+}
+
+// post has the owner's loop run f. It blocks until then, and reports false if the conversation has ended before.
+func (c *Calls) post(f func()) bool {
+	select {
+	case c.work <- f:
+		return true
+	case <-c.over:
+		return false
+	}
+}
+
+// after has the owner's loop run f in d, unless the call has ended by then.
+func (c *Calls) after(o *call, d time.Duration, f func()) {
+	o.timers = append(o.timers, time.AfterFunc(d, func() {
+		c.post(func() {
+			if c.isCurrent(o) {
+				f()
+			}
+		})
+	}))
+}
+
+func (c *Calls) isCurrent(o *call) bool { return c.open[o.ID] == o }
+
+// status tells the client of a call that runs here.
+func (c *Calls) status(o *call, status string, result json.RawMessage, message string) {
+	if o.function.Where == declaration.InGateway {
+		c.Client.Status(Status{
+			ID: o.ID, Name: o.Name, Title: o.Title, Status: status, Args: o.Args, Result: result,
+			Took: time.Since(o.began), Message: message,
+		})
+	}
+}
+
+func (c *Calls) observe(o *call, outcome string) {
+	if c.Observe != nil {
+		c.Observe(End{Where: string(o.function.Where), Outcome: outcome, Took: time.Since(o.began)})
+	}
+}
