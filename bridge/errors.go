@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup/tree"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
@@ -104,7 +104,7 @@ func AsError(err error) *Error {
 	if e := (*toolcalls.Error)(nil); errors.As(err, &e) {
 		return &Error{Code: callCodes[e.Problem], Message: e.Message}
 	}
-	if e := (*tree.FieldError)(nil); errors.As(err, &e) {
+	if e := (*setup.FieldError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeBadConfig, Message: e.Error(), Field: e.Field, Status: http.StatusBadRequest}
 	}
 	if errors.Is(err, api.ErrNoProject) {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/tools"
@@ -114,7 +114,7 @@ type (
 	UserSpeaking struct{ Speaking bool }
 
 	// Usage counts tokens after each turn: of the turn, and of the conversation so far.
-	Usage struct{ Turn, Total usage.Tokens }
+	Usage struct{ Turn, Total wire.Tokens }
 
 	// Failure is something that went wrong while the conversation goes on.
 	Failure struct{ Err *Error }

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -155,7 +155,7 @@ func (c toolClient) CanShow() bool {
 		return c.s.origin.Screen
 	}
 	for _, f := range config.Functions {
-		if f.Where == declaration.OnCanvas {
+		if f.Where == setup.OnCanvas {
 			return c.s.origin.Screen
 		}
 	}
@@ -165,7 +165,7 @@ func (c toolClient) CanShow() bool {
 // toolModel is the model as the tool calls see it.
 type toolModel struct{ s *Session }
 
-func (m toolModel) Find(name string) (declaration.Function, bool) {
+func (m toolModel) Find(name string) (setup.Function, bool) {
 	return m.s.keeper.Config().Functions.Find(name)
 }
 func (m toolModel) Expect()               { m.s.keeper.Expect(keeper.ForTool) }

@@ -12,7 +12,6 @@ import (
 
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/gemini/setup/declaration"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
@@ -318,8 +317,8 @@ func (s *Session) setupComplete() SetupComplete {
 		EffectiveConfig: config.Effective(), Recording: s.recording.file.Load() != nil, Tools: []Tool{},
 	}
 	for _, f := range config.Functions {
-		where := declaration.InClient
-		if f.Where == declaration.InGateway {
+		where := setup.InClient
+		if f.Where == setup.InGateway {
 			where = f.Where
 		}
 		done.Tools = append(done.Tools, Tool{Name: f.Name, Title: f.Title, Behavior: f.Behavior, Scheduling: f.Scheduling, Where: string(where)})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/bridge/gemini/usage"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -59,14 +58,14 @@ const maxFinished = 8
 
 // spent is the tokens that were used.
 type spent struct {
-	meter usage.Meter
+	meter wire.TokenMeter
 	turn  bool // there were some in this turn
 }
 
 // onMessage passes on everything that one message of the model holds.
 func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if m.Usage != nil {
-		if u, err := usage.Parse(m.Usage); err != nil {
+		if u, err := wire.ParseTokens(m.Usage); err != nil {
 			s.log.Warn("usage skipped", "err", err)
 		} else {
 			s.spent.meter.Add(u)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -68,7 +68,7 @@ func deny(model error, problem Problem, format string, args ...any) *denial {
 }
 
 // admit looks whether a call can be run.
-func (c *Calls) admit(call tools.Call) (declaration.Function, *denial) {
+func (c *Calls) admit(call tools.Call) (setup.Function, *denial) {
 	function, declared := c.Model.Find(call.Name)
 	running, shown := int(c.abandoned.Load()), 0
 	for _, o := range c.open {
@@ -97,7 +97,7 @@ func (c *Calls) admit(call tools.Call) (declaration.Function, *denial) {
 
 // begin starts a call where its function runs. It returns what the client is to be asked, if it is, and whether the call has its
 // answer already.
-func (c *Calls) begin(ctx context.Context, when int, wanted tools.Call, f declaration.Function) (q *question, answered bool) {
+func (c *Calls) begin(ctx context.Context, when int, wanted tools.Call, f setup.Function) (q *question, answered bool) {
 	o := &call{Call: wanted, function: f, began: time.Now(), when: when}
 	timeout := tools.Timeout
 	switch {
@@ -107,9 +107,9 @@ func (c *Calls) begin(ctx context.Context, when int, wanted tools.Call, f declar
 		timeout = blockingTimeout
 	}
 	switch f.Where {
-	case declaration.OnCanvas:
+	case setup.OnCanvas:
 		return c.show(o)
-	case declaration.InGateway:
+	case setup.InGateway:
 		c.add(o, timeout)
 		c.status(o, Running, nil, "")
 		c.run(ctx, o, timeout)
@@ -361,7 +361,7 @@ func (c *Calls) Finish(linked bool) {
 	}
 	for _, o := range left {
 		last := tools.Respond(nil, errors.New("the conversation has ended"))
-		if o.function.Where == declaration.OnCanvas {
+		if o.function.Where == setup.OnCanvas {
 			last.Response = dismissed
 		}
 		c.send(o.Call, reply{response: last.Response})

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"voxgate/bridge/gemini/setup/declaration"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/uplink"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -66,7 +66,7 @@ type Client interface {
 // Model is who calls. No method blocks.
 type Model interface {
 	// Find finds a declared function.
-	Find(name string) (declaration.Function, bool)
+	Find(name string) (setup.Function, bool)
 	// Expect says that the model has something to react to.
 	Expect()
 	// Text sends real-time text, Pictures a part of a turn that asks for nothing: an array of Part. False: too much waits.
@@ -165,7 +165,7 @@ type Calls struct {
 // call is a function call without an answer.
 type call struct {
 	tools.Call
-	function declaration.Function
+	function setup.Function
 	cancel   context.CancelCauseFunc // of its goroutine; nil if it has none
 	timers   []*time.Timer
 	began    time.Time
@@ -264,7 +264,7 @@ func (c *Calls) isCurrent(o *call) bool { return c.open[o.ID] == o }
 
 // status tells the client of a call that runs here.
 func (c *Calls) status(o *call, status string, result json.RawMessage, message string) {
-	if o.function.Where == declaration.InGateway {
+	if o.function.Where == setup.InGateway {
 		c.Client.Status(Status{
 			ID: o.ID, Name: o.Name, Title: o.Title, Status: status, Args: o.Args, Result: result,
 			Took: time.Since(o.began), Message: message,

@@ -3,8 +3,6 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
-
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // notLive are fields of generationConfig that the Live API does not take: https://ai.google.dev/api/live.
@@ -35,7 +33,7 @@ func (p *parser) generation(g map[string]any) error {
 	for _, name := range notLive {
 		if _, given := g[name]; given {
 			delete(g, name)
-			p.Warnf("%s%s was dropped: the Live API does not have it.", path, name)
+			p.warnf("%s%s was dropped: the Live API does not have it.", path, name)
 		}
 	}
 	for _, limit := range limits {
@@ -45,10 +43,10 @@ func (p *parser) generation(g map[string]any) error {
 		}
 		f, err := number.Float64()
 		if err != nil || f < limit.min || f > limit.max {
-			return &tree.FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
+			return &FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
 		}
 		if limit.whole && f != float64(int64(f)) {
-			return &tree.FieldError{Field: path + limit.name, Problem: "must be a whole number"}
+			return &FieldError{Field: path + limit.name, Problem: "must be a whole number"}
 		}
 	}
 	return nil

@@ -3,8 +3,6 @@ package setup
 import (
 	"fmt"
 	"strings"
-
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // modalities decides what the model answers in.
@@ -21,17 +19,17 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 		case "VIDEO":
 			switch {
 			case p.row.output&shows == 0:
-				p.Warnf("%s[%d] was dropped: %s has no avatar.", path, i, p.Model)
+				p.warnf("%s[%d] was dropped: %s has no avatar.", path, i, p.Model)
 			case setup["avatarConfig"] == nil:
-				p.Warnf("%s[%d] was dropped: there is no avatarConfig.", path, i)
+				p.warnf("%s[%d] was dropped: there is no avatarConfig.", path, i)
 			default:
 				video = true
 			}
 		case "IMAGE":
-			p.Warnf("%s[%d] was dropped: a live model answers with speech, not with images.", path, i)
+			p.warnf("%s[%d] was dropped: a live model answers with speech, not with images.", path, i)
 		case "", "MODALITY_UNSPECIFIED":
 		default:
-			return &tree.FieldError{Field: fmt.Sprintf("%s[%d]", path, i), Problem: `must be "AUDIO" or "TEXT"`}
+			return &FieldError{Field: fmt.Sprintf("%s[%d]", path, i), Problem: `must be "AUDIO" or "TEXT"`}
 		}
 	}
 	modality := "AUDIO"
@@ -39,7 +37,7 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	case p.row.output&speaks == 0:
 		modality = "TEXT"
 		if audio {
-			p.Warnf("%s became TEXT: %s does not speak.", path, p.Model)
+			p.warnf("%s became TEXT: %s does not speak.", path, p.Model)
 		}
 	case video:
 		modality = "VIDEO"
@@ -56,7 +54,7 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	if (p.TextOnly || p.TextToo) && setup["outputAudioTranscription"] == nil {
 		setup["outputAudioTranscription"] = map[string]any{}
 		if value, given := asked["outputAudioTranscription"]; given && value == nil {
-			p.Warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
+			p.warnf("%s.outputAudioTranscription stays on: the text of %s is its transcript.", p.path, p.Model)
 		}
 	}
 	return nil

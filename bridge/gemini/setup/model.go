@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
@@ -14,7 +13,7 @@ var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 // model chooses the model.
 func (p *parser) model(fields map[string]any) error {
 	asked := api.DefaultModel
-	wrong := func(problem string) error { return &tree.FieldError{Field: p.path + ".model", Problem: problem} }
+	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
 	switch name := fields["model"].(type) {
 	case nil:
 	case string:
@@ -42,9 +41,9 @@ func (p *parser) model(fields map[string]any) error {
 		return wrong(fmt.Sprintf("%s is not a model of %s", asked, p.backend))
 	case p.Model == asked:
 	case isRetired(asked):
-		p.Warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
+		p.warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
 	default:
-		p.Warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
+		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
 	}
 	p.Profile = p.row.Profile
 	return nil

@@ -7,7 +7,6 @@ import (
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 func TestModelNames(t *testing.T) {
@@ -44,7 +43,7 @@ func TestModelNames(t *testing.T) {
 	} {
 		config, err := setup.Parse(named(c.asked, `{}`), "c", setup.Scope{Vertex: door(c.vertex).Vertex, Screen: true})
 		if c.want == "" {
-			if wrong, ok := errors.AsType[*tree.FieldError](err); !ok || wrong.Field != "c.model" {
+			if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != "c.model" {
 				t.Errorf("%s on Vertex %v: %v, want an error", c.asked, c.vertex, err)
 			}
 			continue

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // Options are the session options of a config's `voxgate` object.
@@ -51,25 +49,25 @@ func (p *parser) options(fields map[string]any) error {
 	if own == nil {
 		return nil
 	}
-	o, err := tree.NewObject(own, p.path+".voxgate", &p.Warnings)
+	o, err := newObject(own, p.path+".voxgate", &p.warnings)
 	if err != nil {
 		return err
 	}
-	resumption, err := o.Boolean("enableResumption")
+	resumption, err := o.boolean("enableResumption")
 	if err != nil {
 		return err
 	}
 	p.Options.Resumption = resumption == nil || *resumption
-	compression, err := o.Boolean("contextCompression")
+	compression, err := o.boolean("contextCompression")
 	if err != nil {
 		return err
 	}
 	p.compression = compression == nil || *compression
-	if p.Options.MaxDuration, err = o.Duration("maxDuration"); err != nil {
+	if p.Options.MaxDuration, err = o.duration("maxDuration"); err != nil {
 		return err
 	}
 	for name, wish := range map[string]*bool{"ducking": &p.Options.Ducking, "record": &p.Options.Record, "canvas": &p.Options.Canvas} {
-		given, err := o.Boolean(name)
+		given, err := o.boolean(name)
 		if err != nil {
 			return err
 		}
@@ -81,81 +79,81 @@ func (p *parser) options(fields map[string]any) error {
 	if err := p.interrupts(o, fields); err != nil {
 		return err
 	}
-	o.Rest()
+	o.rest()
 	return nil
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
-func (p *parser) vad(o *tree.Object, fields map[string]any) error {
-	v, err := o.Object("vad")
+func (p *parser) vad(o *object, fields map[string]any) error {
+	v, err := o.object("vad")
 	if err != nil || v == nil {
 		return err
 	}
-	enabled, err := v.Boolean("enabled")
+	enabled, err := v.boolean("enabled")
 	if err != nil {
 		return err
 	}
-	sensitivity, err := v.Number("sensitivity", 0, 1)
+	sensitivity, err := v.number("sensitivity", 0, 1)
 	if err != nil {
 		return err
 	}
-	silence, err := v.Number("silenceDurationMs", 0, maxPause)
+	silence, err := v.number("silenceDurationMs", 0, maxPause)
 	if err != nil {
 		return err
 	}
-	padding, err := v.Number("prefixPaddingMs", 0, maxPause)
+	padding, err := v.number("prefixPaddingMs", 0, maxPause)
 	if err != nil {
 		return err
 	}
-	v.Rest()
+	v.rest()
 	google := overlay{p, fields, []string{"realtimeInputConfig", "automaticActivityDetection"}}
 	if enabled != nil {
-		google.set("disabled", !*enabled, v.Path+".enabled")
+		google.set("disabled", !*enabled, v.path+".enabled")
 	}
 	if sensitivity != nil {
 		level := "LOW"
 		if *sensitivity >= 0.5 { // Google has two levels
 			level = "HIGH"
 		}
-		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.Path+".sensitivity")
-		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.Path+".sensitivity")
+		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.path+".sensitivity")
+		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.path+".sensitivity")
 	}
 	if silence != nil {
-		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.Path+".silenceDurationMs")
+		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.path+".silenceDurationMs")
 	}
 	if padding != nil {
-		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.Path+".prefixPaddingMs")
+		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.path+".prefixPaddingMs")
 	}
 	return nil
 }
 
 // interrupts reads interrupts {enabled, allowUserInterruption}.
-func (p *parser) interrupts(o *tree.Object, fields map[string]any) error {
-	i, err := o.Object("interrupts")
+func (p *parser) interrupts(o *object, fields map[string]any) error {
+	i, err := o.object("interrupts")
 	if err != nil || i == nil {
 		return err
 	}
 	google := overlay{p, fields, []string{"realtimeInputConfig"}}
 	for _, name := range []string{"enabled", "allowUserInterruption"} {
-		may, err := i.Boolean(name)
+		may, err := i.boolean(name)
 		if err != nil {
 			return err
 		}
 		if may != nil && !*may {
-			google.set("activityHandling", "NO_INTERRUPTION", i.Path+"."+name)
+			google.set("activityHandling", "NO_INTERRUPTION", i.path+"."+name)
 		}
 	}
-	i.Rest()
+	i.rest()
 	return nil
 }
 
 // activity notes who marks speech in a setup.
 func (p *parser) activity(setup map[string]any) error {
-	detection, _ := tree.Get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
+	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
 		ms, ok := milliseconds(detection[name])
 		if !ok {
-			return &tree.FieldError{
+			return &FieldError{
 				Field: p.path + ".realtimeInputConfig.automaticActivityDetection." + name, Problem: fmt.Sprintf("must be from 0 to %d", maxPause),
 			}
 		}
@@ -202,7 +200,7 @@ func (o overlay) set(name string, value any, from string) {
 		if !ok && fields[n] != nil {
 			return // fit complains
 		}
-		object = tree.Camel(object)
+		object = camelKeys(object)
 		fields[n] = object
 		fields = object
 	}
@@ -210,6 +208,6 @@ func (o overlay) set(name string, value any, from string) {
 	case given == nil:
 		fields[name] = value
 	case fmt.Sprint(given) != fmt.Sprint(value):
-		o.p.Warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
+		o.p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
 	}
 }

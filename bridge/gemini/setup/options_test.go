@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 func TestOptions(t *testing.T) {
@@ -119,7 +118,7 @@ func TestOptionErrors(t *testing.T) {
 		{`{"contextWindowCompression":{"triggerTokens":5,"slidingWindow":{"targetTokens":5}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})
-		if wrong, ok := errors.AsType[*tree.FieldError](err); !ok || wrong.Field != c.field {
+		if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != c.field {
 			t.Errorf("%s: %v, want %s", c.in, err, c.field)
 		}
 	}

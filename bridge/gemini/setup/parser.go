@@ -4,25 +4,24 @@ import (
 	"reflect"
 
 	"google.golang.org/genai"
-
-	"voxgate/bridge/gemini/setup/declaration"
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // parser builds a Config.
 type parser struct {
 	Config
-	tree.Warnings // so far
-	path          string
-	scope         Scope
-	backend       backend
-	project       string // on Vertex AI
+	warnings // so far
+	path     string
+	scope    Scope
+	backend  backend
+	project  string // on Vertex AI
 
-	compression bool // the context may be compressed
+	compression bool   // the context may be compressed
+	schemaParts int    // that the functions' schemas may still have
+	cannot      string // the required argument of the function being read that the model cannot be told of
 }
 
 func (p *parser) config(fields map[string]any) error {
-	fields = tree.Camel(fields)
+	fields = camelKeys(fields)
 	if err := p.options(fields); err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func (p *parser) config(fields map[string]any) error {
 		{"historyConfig", "the gateway tells the model the history itself"},
 	} {
 		if fields[ours.name] != nil {
-			p.Warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
+			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
 		}
 		delete(fields, ours.name)
 	}
@@ -39,13 +38,11 @@ func (p *parser) config(fields map[string]any) error {
 		return err
 	}
 	p.liberal(fields)
-	declared := p.declarations()
-	if err := declared.Read(fields); err != nil {
+	if err := p.readTools(fields); err != nil {
 		return err
 	}
-	p.Functions = declared.Functions
 	// The SDK's type is the list of all fields of a setup with their types.
-	fitted, err := tree.Fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path, &p.Warnings)
+	fitted, err := fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path, &p.warnings)
 	if err != nil {
 		return err
 	}
@@ -55,7 +52,7 @@ func (p *parser) config(fields map[string]any) error {
 	if err := p.activity(setup); err != nil {
 		return err
 	}
-	declared.Split(setup)
+	p.splitTools(setup)
 	generation, _ := setup["generationConfig"].(map[string]any)
 	if generation == nil {
 		generation = map[string]any{}
@@ -73,15 +70,6 @@ func (p *parser) config(fields map[string]any) error {
 	return p.compress(setup)
 }
 
-// declarations reads the tools for the model.
-func (p *parser) declarations() *declaration.Reader {
-	return &declaration.Reader{
-		Path: p.path, Warnings: &p.Warnings,
-		Model: p.Model, Backend: p.backend.String(), Calls: p.row.calls, Continues: p.backend != vertexAI,
-		Own: p.scope.Tools, Canvas: p.scope.Canvas, Screen: p.scope.Screen, Wanted: p.Options.Canvas,
-	}
-}
-
 // liberal rewrites what clients commonly send in another form than the API has it.
 func (p *parser) liberal(fields map[string]any) {
 	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
@@ -97,7 +85,7 @@ func (p *parser) liberal(fields map[string]any) {
 	if generation == nil {
 		return
 	}
-	generation = tree.Camel(generation)
+	generation = camelKeys(generation)
 	fields["generationConfig"] = generation
 	if one, ok := generation["responseModalities"].(string); ok {
 		generation["responseModalities"] = []any{one}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 
-	"voxgate/bridge/gemini/setup/tree"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -53,12 +52,12 @@ func (c Config) Typed(parts json.RawMessage, complete bool) []wire.ClientMessage
 	var messages []wire.ClientMessage
 	var text []string
 	for _, part := range list {
-		part = tree.Camel(part)
+		part = camelKeys(part)
 		if said, ok := part["text"].(string); ok && said != "" {
 			text = append(text, said)
 		}
 		if data, ok := part["inlineData"].(map[string]any); ok {
-			if frame := imageBlob(tree.Camel(data)); frame != nil {
+			if frame := imageBlob(camelKeys(data)); frame != nil {
 				messages = append(messages, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: frame}})
 			}
 		}
@@ -82,7 +81,7 @@ func imageBlob(data map[string]any) *wire.Blob {
 	}
 	var blob wire.Blob
 	// encoding/json knows base64.
-	if json.Unmarshal(tree.Marshal(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
+	if json.Unmarshal(encode(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
 		return nil
 	}
 	return &blob
@@ -106,7 +105,7 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	delete(was, "tools")
 	delete(will, "tools")
 	switch {
-	case !bytes.Equal(tree.Marshal(was), tree.Marshal(will)):
+	case !bytes.Equal(encode(was), encode(will)):
 		return nil, false
 	case !instruction && !tools:
 		return nil, true
@@ -117,17 +116,17 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 		if next.setup["systemInstruction"] == nil {
 			return nil, false
 		}
-		update.SystemInstruction = tree.Marshal(next.setup["systemInstruction"])
+		update.SystemInstruction = encode(next.setup["systemInstruction"])
 	}
 	if tools {
 		update.Tools = json.RawMessage(`{}`)
 		if next.setup["tools"] != nil {
-			update.Tools = tree.Marshal(map[string]any{"tools": next.setup["tools"]})
+			update.Tools = encode(map[string]any{"tools": next.setup["tools"]})
 		}
 	}
 	return update, true
 }
 
 func differs(a, b map[string]any, name string) bool {
-	return !bytes.Equal(tree.Marshal(a[name]), tree.Marshal(b[name]))
+	return !bytes.Equal(encode(a[name]), encode(b[name]))
 }

@@ -1,6 +1,6 @@
 // Package setup decides what becomes of a client's session config: it validates it, translates it into the setup that the
-// model it names takes, and says what that model can do in the session. It opens no connections; package gemini
-// does. Package declaration reads the functions in it.
+// model it names takes, and says what that model can do in the session. It opens no connections;
+// package gemini does.
 //
 // A server answers a setup that its model does not take with a closed socket and never with a warning. So a table (table.go)
 // says what each model takes, and the parser drops, adds and translates accordingly, with warnings for the client. The types
@@ -13,8 +13,6 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
-	"voxgate/bridge/gemini/setup/declaration"
-	"voxgate/bridge/gemini/setup/tree"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -37,7 +35,7 @@ type Config struct {
 	Warnings []string
 
 	// Functions are the declared functions: first the gateway's, then the client's in its order.
-	Functions declaration.List
+	Functions FunctionList
 
 	// Options are our own session options, the `voxgate` object of the config. They are not sent to Google.
 	Options Options
@@ -69,7 +67,7 @@ const maxWarnings = 32
 
 // Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. Path
 // names the config in errors, as "initialConfig". The error is always a
-// *tree.FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
+// *FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
 // null means absent, and no config at all is an empty one.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -77,15 +75,15 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
 	if len(bytes.TrimSpace(raw)) > 0 {
 		if !json.Valid(raw) {
-			return Config{}, &tree.FieldError{Field: path, Problem: "is not valid JSON"}
+			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}
 		}
 		if err := dec.Decode(&config); err != nil {
-			return Config{}, &tree.FieldError{Field: path, Problem: "cannot be read: " + err.Error()}
+			return Config{}, &FieldError{Field: path, Problem: "cannot be read: " + err.Error()}
 		}
 	}
 	fields, ok := config.(map[string]any)
 	if !ok && config != nil {
-		return Config{}, &tree.FieldError{Field: path, Problem: "must be an object"}
+		return Config{}, &FieldError{Field: path, Problem: "must be an object"}
 	}
 	p := &parser{path: path, backend: geminiAPI, scope: scope}
 	if scope.Vertex != nil {
@@ -94,17 +92,17 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	if err := p.config(fields); err != nil {
 		return Config{}, err
 	}
-	if more := len(p.Warnings) - maxWarnings; more > 0 {
-		p.Warnings = p.Warnings[:maxWarnings]
-		p.Warnf("There are %d more warnings.", more)
+	if more := len(p.warnings) - maxWarnings; more > 0 {
+		p.warnings = p.warnings[:maxWarnings]
+		p.warnf("There are %d more warnings.", more)
 	}
-	p.Config.Warnings = p.Warnings
+	p.Config.Warnings = p.warnings
 	return p.Config, nil
 }
 
 // Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name as it
 // is on the Gemini API.
-func (c Config) Effective() json.RawMessage { return tree.Marshal(c.setup) }
+func (c Config) Effective() json.RawMessage { return encode(c.setup) }
 
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
 // is told the history, if its profile allows that.

@@ -12,7 +12,6 @@ import (
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/gemini/setup/tree"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -170,7 +169,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Screen: true})
-		wrong, ok := errors.AsType[*tree.FieldError](err)
+		wrong, ok := errors.AsType[*setup.FieldError](err)
 		if !ok || wrong.Field != c.field || !strings.Contains(wrong.Problem, c.problem) {
 			t.Errorf("%s: %v, want %s %s", c.in, err, c.field, c.problem)
 		}
@@ -238,7 +237,7 @@ func FuzzParse(f *testing.F) {
 		for _, client := range []*api.Client{door(false), door(true)} {
 			config, err := setup.Parse(raw, "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {
-				if _, ok := errors.AsType[*tree.FieldError](err); !ok {
+				if _, ok := errors.AsType[*setup.FieldError](err); !ok {
 					t.Fatalf("%T", err)
 				}
 				continue

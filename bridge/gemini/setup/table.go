@@ -1,7 +1,5 @@
 package setup
 
-import "voxgate/bridge/gemini/setup/declaration"
-
 // backend is one of Google's two doors to the Live API, or both.
 type backend int
 
@@ -64,7 +62,7 @@ type row struct {
 
 	output   output
 	thinking thinking
-	calls    declaration.Calls
+	calls    callMode
 	moods    moods
 
 	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage
@@ -91,12 +89,12 @@ var models = []row{
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: declaration.CallsSync, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
-		output: speaks, thinking: thinksBudget, calls: declaration.CallsSync, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 
 	// Shut down on 2025-12-09, or before it. The third is still Mastra's default.
@@ -110,25 +108,25 @@ var models = []row{
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, twin: "gemini-live-2.5-flash-native-audio",
-		output: speaks, thinking: thinksBudget, calls: declaration.CallsWaiting, moods: moodsAsked,
+		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Appends: true},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
-		output: speaks | writes, thinking: thinksBudget, calls: declaration.CallsSync,
+		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
 	},
 	// clientContent is for the history alone and closes with 1007 later; no scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI,
-		output: speaks, thinking: thinksLevel, calls: declaration.CallsSync, wide: true,
+		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
 	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
 	{
 		Profile: Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true},
 		prefix:  "gemini-3.8-live-extended-thinking", on: geminiAPI,
-		output: speaks, thinking: thinksAlways, calls: declaration.CallsAsync, moods: moodsAlways, wide: true,
+		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true,
 	},
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{
@@ -146,13 +144,13 @@ var models = []row{
 	{
 		Profile: Profile{Name: "3.5-live-translate"},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
-		output: speaks, thinking: thinksNever, calls: declaration.CallsNothing, translates: true, refuses: []string{"systemInstruction"},
+		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live"},
 		prefix:  "gemini-3.5-transcribe-live", on: anywhere,
-		output: writes, thinking: thinksNever, calls: declaration.CallsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
 	{

@@ -3,8 +3,6 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
-
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // Google's own equivalents of efforts as levels and as budgets: https://ai.google.dev/gemini-api/docs/openai#thinking.
@@ -37,7 +35,7 @@ func (p *parser) thinking(generation map[string]any) error {
 	if number, ok := config["thinkingBudget"].(json.Number); ok {
 		n, err := number.Int64()
 		if err != nil || n < dynamicBudget || n > maxBudget {
-			return &tree.FieldError{Field: path + ".thinkingBudget", Problem: fmt.Sprintf("must be from %d to %d", dynamicBudget, maxBudget)}
+			return &FieldError{Field: path + ".thinkingBudget", Problem: fmt.Sprintf("must be from %d to %d", dynamicBudget, maxBudget)}
 		}
 		budget = &n
 	}
@@ -45,7 +43,7 @@ func (p *parser) thinking(generation map[string]any) error {
 	case thinksNever:
 		if given {
 			delete(generation, "thinkingConfig")
-			p.Warnf("%s was dropped: %s does not take it.", path, p.Model)
+			p.warnf("%s was dropped: %s does not take it.", path, p.Model)
 		}
 		return nil
 	case thinksBudget:
@@ -54,13 +52,13 @@ func (p *parser) thinking(generation map[string]any) error {
 		}
 		delete(config, "thinkingLevel")
 		if budget != nil {
-			p.Warnf("%s.thinkingLevel was dropped: %s takes thinkingBudget.", path, p.Model)
+			p.warnf("%s.thinkingLevel was dropped: %s takes thinkingBudget.", path, p.Model)
 			break
 		}
 		for _, e := range efforts {
 			if e.level == level {
 				config["thinkingBudget"] = json.Number(fmt.Sprint(e.budget))
-				p.Warnf("%s.thinkingLevel %s was sent as thinkingBudget %d, which is what %s takes.", path, level, e.budget, p.Model)
+				p.warnf("%s.thinkingLevel %s was sent as thinkingBudget %d, which is what %s takes.", path, level, e.budget, p.Model)
 			}
 		}
 	case thinksLevel, thinksAlways:
@@ -69,7 +67,7 @@ func (p *parser) thinking(generation map[string]any) error {
 		}
 		delete(config, "thinkingBudget")
 		if level != "" || *budget == dynamicBudget {
-			p.Warnf("%s.thinkingBudget was dropped: %s takes thinkingLevel.", path, p.Model)
+			p.warnf("%s.thinkingBudget was dropped: %s takes thinkingLevel.", path, p.Model)
 			break
 		}
 		for _, e := range efforts {
@@ -78,11 +76,11 @@ func (p *parser) thinking(generation map[string]any) error {
 			}
 		}
 		config["thinkingLevel"] = level
-		p.Warnf("%s.thinkingBudget %d was sent as thinkingLevel %s, which is what %s takes.", path, *budget, level, p.Model)
+		p.warnf("%s.thinkingBudget %d was sent as thinkingLevel %s, which is what %s takes.", path, *budget, level, p.Model)
 	case thinksAnyhow:
 		if budget != nil && level != "" { // https://ai.google.dev/gemini-api/docs/gemini-3: both are an error
 			delete(config, "thinkingBudget")
-			p.Warnf("%s.thinkingBudget was dropped: there is a thinkingLevel.", path)
+			p.warnf("%s.thinkingBudget was dropped: there is a thinkingLevel.", path)
 		}
 	}
 	if p.row.thinking == thinksAlways {
@@ -95,7 +93,7 @@ func (p *parser) thinking(generation map[string]any) error {
 			config["thinkingLevel"] = soonest
 		case "MINIMAL":
 			config["thinkingLevel"] = soonest
-			p.Warnf("%s.thinkingLevel became %s: %s has no %s.", path, soonest, p.Model, level)
+			p.warnf("%s.thinkingLevel became %s: %s has no %s.", path, soonest, p.Model, level)
 		}
 	}
 	if given && len(config) == 0 {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/setup"
-	"voxgate/bridge/gemini/setup/declaration"
 	"voxgate/tools"
 )
 
@@ -33,7 +32,7 @@ func TestRules(t *testing.T) {
 		if !ok || f.Blocking != c.blocking || f.Schedules != c.schedules || f.Continues != c.continues {
 			t.Errorf("%s %q: %+v", c.model, c.behavior, f)
 		}
-		if f.Title != "Doing it…" || f.Timeout != 20*time.Second || (f.Scheduling == tools.Silent) != c.schedules || f.Where != declaration.InClient {
+		if f.Title != "Doing it…" || f.Timeout != 20*time.Second || (f.Scheduling == tools.Silent) != c.schedules || f.Where != setup.InClient {
 			t.Errorf("%s %q: %+v", c.model, c.behavior, f)
 		}
 		if want := `[{"functionDeclarations":[` + c.sent + `]}]`; field(t, config.Effective(), "tools") != want {
@@ -79,10 +78,10 @@ func TestGatewaysTools(t *testing.T) {
 			}
 		}
 		refund, _ := config.Functions.Find("refund")
-		if refund.Where != declaration.InGateway || refund.Check(json.RawMessage(`{"n":9007199254740993}`)) != nil || refund.Check(json.RawMessage(`{"n":9007199254740994}`)) == nil {
+		if refund.Where != setup.InGateway || refund.Check(json.RawMessage(`{"n":9007199254740993}`)) != nil || refund.Check(json.RawMessage(`{"n":9007199254740994}`)) == nil {
 			t.Errorf("%s: %+v", c.config, refund)
 		}
-		if show, ok := config.Functions.Find("show"); ok && show.Where != declaration.OnCanvas {
+		if show, ok := config.Functions.Find("show"); ok && show.Where != setup.OnCanvas {
 			t.Errorf("%s: %+v", c.config, show)
 		}
 	}

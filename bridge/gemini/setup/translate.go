@@ -3,9 +3,6 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
-
-	"voxgate/bridge/gemini/setup/declaration"
-	"voxgate/bridge/gemini/setup/tree"
 )
 
 // oneSided are fields that one backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go
@@ -29,7 +26,7 @@ func (p *parser) apply(setup, generation map[string]any) error {
 		for i, s := range list {
 			if setting := s.(map[string]any); setting["method"] != nil {
 				delete(setting, "method")
-				p.Warnf("%s.safetySettings[%d].method was dropped: %s does not have it.", p.path, i, p.backend)
+				p.warnf("%s.safetySettings[%d].method was dropped: %s does not have it.", p.path, i, p.backend)
 			}
 		}
 	}
@@ -55,8 +52,8 @@ func (p *parser) apply(setup, generation map[string]any) error {
 
 // drop takes a field out with a warning, unless it says no to what it is about.
 func (p *parser) drop(setup map[string]any, name, why string) {
-	if value := tree.Get(setup, name); tree.Delete(setup, name) && value != false {
-		p.Warnf("%s.%s was dropped: %s.", p.path, name, why)
+	if value := get(setup, name); remove(setup, name) && value != false {
+		p.warnf("%s.%s was dropped: %s.", p.path, name, why)
 	}
 }
 
@@ -74,7 +71,7 @@ func (p *parser) instruction(setup map[string]any) {
 		case isText && text != "":
 			parts = append(parts, map[string]any{"text": text})
 		case !isText:
-			p.Warnf("%s.systemInstruction.parts[%d] was dropped: an instruction is text.", p.path, i)
+			p.warnf("%s.systemInstruction.parts[%d] was dropped: an instruction is text.", p.path, i)
 		}
 	}
 	if delete(setup, "systemInstruction"); parts != nil {
@@ -85,7 +82,7 @@ func (p *parser) instruction(setup map[string]any) {
 // moods decides on proactivity and affective dialog, and so on the version of the API: the Gemini API's others close a
 // session with them with 1007 `Unknown name "proactivity" at 'setup'`.
 func (p *parser) moods(setup, generation map[string]any) {
-	proactive, affective := tree.Get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
+	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
 	_, asked := setup["proactivity"]
 	if p.row.moods == moodsAsked {
 		if !proactive { // as absent
@@ -100,9 +97,9 @@ func (p *parser) moods(setup, generation map[string]any) {
 	delete(setup, "proactivity")
 	switch {
 	case p.row.moods == moodsAlways && asked && !proactive:
-		p.Warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
+		p.warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
 	case p.row.moods == noMoods && proactive:
-		p.Warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)
+		p.warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)
 	}
 	p.drop(setup, "generationConfig.enableAffectiveDialog", p.Model+" does not take it")
 }
@@ -115,13 +112,13 @@ const (
 // coverage decides what is in a turn.
 func (p *parser) coverage(setup map[string]any) {
 	const name = "realtimeInputConfig.turnCoverage"
-	given := tree.Get(setup, name)
+	given := get(setup, name)
 	switch {
 	case p.Options.Manual && p.row.wide && (given == nil || given == coverAllVideo):
 		// Their turns would be empty (pydantic-ai, MemberJunction, measured in 2026).
 		setup["realtimeInputConfig"].(map[string]any)["turnCoverage"] = coverAllInput
 		if given != nil {
-			p.Warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
+			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
 		}
 	case given == coverAllVideo && p.backend == vertexAI: // closes there, even where it is the default (MemberJunction)
 		p.drop(setup, name, "Vertex AI closes the session for it")
@@ -137,13 +134,13 @@ func (p *parser) compress(setup map[string]any) error {
 	const name = "contextWindowCompression"
 	compression, given := setup[name].(map[string]any)
 	switch {
-	case !given && (!p.compression || p.row.calls == declaration.CallsNothing): // what listens only has no turns
+	case !given && (!p.compression || p.row.calls == callsNothing): // what listens only has no turns
 		return nil
 	case !given:
 		compression = make(map[string]any)
 		setup[name] = compression
 	case !p.compression:
-		p.Warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
+		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
 	}
 	window, _ := compression["slidingWindow"].(map[string]any)
 	if window == nil { // the only mechanism there is
@@ -152,11 +149,11 @@ func (p *parser) compress(setup map[string]any) error {
 	}
 	trigger, ok := positive(compression["triggerTokens"])
 	if !ok {
-		return &tree.FieldError{Field: p.path + "." + name + ".triggerTokens", Problem: "must be above 0"}
+		return &FieldError{Field: p.path + "." + name + ".triggerTokens", Problem: "must be above 0"}
 	}
 	target, ok := positive(window["targetTokens"])
 	if !ok || trigger != 0 && target >= trigger {
-		return &tree.FieldError{Field: p.path + "." + name + ".slidingWindow.targetTokens", Problem: "must be above 0 and below triggerTokens"}
+		return &FieldError{Field: p.path + "." + name + ".slidingWindow.targetTokens", Problem: "must be above 0 and below triggerTokens"}
 	}
 	return nil
 }

@@ -1,6 +1,4 @@
-// Package tree reads the JSON of a client as a tree of maps, arrays and json.Numbers: field by field, in the names and kinds
-// that proto3 JSON has, with errors and warnings that name the field.
-package tree
+package setup
 
 import (
 	"bytes"
@@ -20,14 +18,14 @@ type FieldError struct {
 // Error implements error.
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-// Warnings are sentences for the client: what was dropped or changed, and why.
-type Warnings []string
+// warnings are sentences for the client: what was dropped or changed, and why.
+type warnings []string
 
-// Warnf adds one.
-func (w *Warnings) Warnf(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+// warnf adds one.
+func (w *warnings) warnf(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
 
-// Camel returns the object with snake_case names in camelCase, as proto3 JSON has both.
-func Camel(fields map[string]any) map[string]any {
+// camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both.
+func camelKeys(fields map[string]any) map[string]any {
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		out[camel(name)] = fields[name]
@@ -60,22 +58,22 @@ func parent(tree map[string]any, name string) (map[string]any, string) {
 	}
 }
 
-// Get returns the field with a dotted name, nil if there is none.
-func Get(tree map[string]any, name string) any {
+// get returns the field with a dotted name, nil if there is none.
+func get(tree map[string]any, name string) any {
 	tree, name = parent(tree, name)
 	return tree[name]
 }
 
-// Delete takes out the field with a dotted name, and tells whether there was one.
-func Delete(tree map[string]any, name string) bool {
+// remove takes out the field with a dotted name, and tells whether there was one.
+func remove(tree map[string]any, name string) bool {
 	tree, name = parent(tree, name)
 	_, found := tree[name]
 	delete(tree, name)
 	return found
 }
 
-// Marshal encodes a tree that came out of a JSON decoder.
-func Marshal(tree any) []byte {
+// encode encodes a tree that came out of a JSON decoder.
+func encode(tree any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

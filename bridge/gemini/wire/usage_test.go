@@ -1,4 +1,4 @@
-package usage_test
+package wire_test
 
 import (
 	"encoding/json"
@@ -6,31 +6,31 @@ import (
 	"reflect"
 	"testing"
 
-	"voxgate/bridge/gemini/usage"
+	"voxgate/bridge/gemini/wire"
 )
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		name, in string
-		want     usage.Tokens
+		want     wire.Tokens
 		bad      bool
 	}{
-		{name: "Gemini API", in: `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`, want: usage.Tokens{
+		{name: "Gemini API", in: `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`, want: wire.Tokens{
 			Prompt: 100, Response: 20, Total: 130, Cached: 40, ToolUse: 3, Thoughts: 7,
 			PromptBy: map[string]int{"AUDIO": 70, "TEXT": 30}, ResponseBy: map[string]int{"AUDIO": 20},
 		}},
-		{name: "Vertex", in: `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15","candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`, want: usage.Tokens{
+		{name: "Vertex", in: `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15","candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`, want: wire.Tokens{
 			Prompt: 10, Response: 5, Total: 15, ResponseBy: map[string]int{"AUDIO": 5},
 		}},
-		{name: "no total", in: `{"promptTokenCount":10,"responseTokenCount":5,"thoughtsTokenCount":1,"toolUsePromptTokenCount":2}`, want: usage.Tokens{Prompt: 10, Response: 5, Thoughts: 1, ToolUse: 2, Total: 18}},
+		{name: "no total", in: `{"promptTokenCount":10,"responseTokenCount":5,"thoughtsTokenCount":1,"toolUsePromptTokenCount":2}`, want: wire.Tokens{Prompt: 10, Response: 5, Thoughts: 1, ToolUse: 2, Total: 18}},
 		{name: "empty", in: `{}`},
 		{name: "null", in: `{"promptTokenCount":null}`},
-		{name: "absurd", in: `{"promptTokenCount":-5,"responseTokenCount":"1e400","totalTokenCount":"NaN","thoughtsTokenCount":1e300}`, want: usage.Tokens{Response: 1 << 30, Thoughts: 1 << 30, Total: 1 << 31}},
+		{name: "absurd", in: `{"promptTokenCount":-5,"responseTokenCount":"1e400","totalTokenCount":"NaN","thoughtsTokenCount":1e300}`, want: wire.Tokens{Response: 1 << 30, Thoughts: 1 << 30, Total: 1 << 31}},
 		{name: "not a count", in: `{"promptTokenCount":{}}`, bad: true},
 		{name: "not an object", in: `[]`, bad: true},
 		{name: "not JSON", in: `{`, bad: true},
 	} {
-		got, err := usage.Parse(json.RawMessage(c.in))
+		got, err := wire.ParseTokens(json.RawMessage(c.in))
 		if !reflect.DeepEqual(got, c.want) || (err != nil) != c.bad {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
@@ -38,28 +38,28 @@ func TestParse(t *testing.T) {
 }
 
 func TestMeter(t *testing.T) {
-	var m usage.Meter
-	want := func(what string, got, want usage.Tokens) {
+	var m wire.TokenMeter
+	want := func(what string, got, want wire.Tokens) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
 	}
-	count := func(prompt, response int) usage.Tokens {
-		return usage.Tokens{Prompt: prompt, Response: response, Total: prompt + response, ResponseBy: map[string]int{"AUDIO": response}}
+	count := func(prompt, response int) wire.Tokens {
+		return wire.Tokens{Prompt: prompt, Response: response, Total: prompt + response, ResponseBy: map[string]int{"AUDIO": response}}
 	}
-	want("nothing", m.Total(), usage.Tokens{})
+	want("nothing", m.Total(), wire.Tokens{})
 	// The probe of pydantic-ai #7269: each turn reads the whole context again.
 	for _, turn := range [][2]int{{143, 19}, {181, 24}, {224, 24}} {
 		m.Add(count(turn[0], turn[1]))
 		want("turn", m.Turn(), count(turn[0], turn[1]))
 		m.EndTurn()
-		want("next turn", m.Turn(), usage.Tokens{})
+		want("next turn", m.Turn(), wire.Tokens{})
 	}
 	want("three turns", m.Total(), count(143+181+224, 19+24+24))
 
 	// Several reports in one turn: the last one counts, until a count falls.
-	m = usage.Meter{}
+	m = wire.TokenMeter{}
 	m.Add(count(100, 5))
 	m.Add(count(100, 9))
 	m.Add(count(100, 9))
@@ -78,15 +78,15 @@ func TestMeter(t *testing.T) {
 	m.EndTurn()
 	want("silent turns", m.Total(), count(230, 16))
 
-	m = usage.Meter{}
+	m = wire.TokenMeter{}
 	for range 3 {
-		m.Add(usage.Tokens{Prompt: math.MaxInt, Response: -7, PromptBy: map[string]int{"AUDIO": math.MaxInt, "TEXT": -1}})
+		m.Add(wire.Tokens{Prompt: math.MaxInt, Response: -7, PromptBy: map[string]int{"AUDIO": math.MaxInt, "TEXT": -1}})
 		m.EndTurn()
 	}
-	want("absurd", m.Total(), usage.Tokens{Prompt: math.MaxInt, PromptBy: map[string]int{"AUDIO": math.MaxInt, "TEXT": 0}})
+	want("absurd", m.Total(), wire.Tokens{Prompt: math.MaxInt, PromptBy: map[string]int{"AUDIO": math.MaxInt, "TEXT": 0}})
 
 	// What is handed out is the caller's.
-	m = usage.Meter{}
+	m = wire.TokenMeter{}
 	m.Add(count(1, 1))
 	m.Turn().ResponseBy["AUDIO"] = 99
 	m.Total().ResponseBy["AUDIO"] = 99

@@ -1,4 +1,4 @@
-package tree
+package setup
 
 import (
 	"encoding/base64"
@@ -13,22 +13,22 @@ import (
 	"google.golang.org/genai"
 )
 
-// Fit returns the part of a JSON tree that the SDK's type t has fields for, in camelCase. What t does not know and
+// fit returns the part of a JSON tree that the SDK's type t has fields for, in camelCase. What t does not know and
 // null are left out, the former with a warning; what is of the wrong kind is a *FieldError. Path names the tree in both.
 //
 // The tree is sent on instead of the SDK's value: that would lose zeros (temperature 0 stays, candidateCount 0 goes) and
 // round durations.
-func Fit(value any, t reflect.Type, path string, warnings *Warnings) (any, error) {
-	return fitter{warnings}.fit(value, t, path)
+func fit(value any, t reflect.Type, path string, warn *warnings) (any, error) {
+	return fitter{warn}.value(value, t, path)
 }
 
-type fitter struct{ *Warnings }
+type fitter struct{ *warnings }
 
-func (f fitter) fit(value any, t reflect.Type, path string) (any, error) {
+func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	switch t.Kind() {
 	case reflect.Pointer:
-		return f.fit(value, t.Elem(), path)
+		return f.value(value, t.Elem(), path)
 	case reflect.Interface:
 		return value, nil
 	case reflect.Struct:
@@ -47,7 +47,7 @@ func (f fitter) fit(value any, t reflect.Type, path string) (any, error) {
 			if fields[name] == nil {
 				continue
 			}
-			fitted, err := f.fit(fields[name], t.Elem(), path+"."+name)
+			fitted, err := f.value(fields[name], t.Elem(), path+"."+name)
 			if err != nil {
 				return nil, err
 			}
@@ -135,7 +135,7 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 }
 
 func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
-	fields = Camel(fields)
+	fields = camelKeys(fields)
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		at := path + "." + name
@@ -144,10 +144,10 @@ func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (a
 		}
 		field, known := jsonField(t, name)
 		if !known {
-			f.Warnf("%s was dropped: the Live API does not have it.", at)
+			f.warnf("%s was dropped: the Live API does not have it.", at)
 			continue
 		}
-		fitted, err := f.fit(fields[name], field, at)
+		fitted, err := f.value(fields[name], field, at)
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (f fitter) fitSlice(value any, t reflect.Type, path string) (any, error) {
 		if v == nil {
 			return nil, &FieldError{Field: at, Problem: "must not be null"}
 		}
-		fitted, err := f.fit(v, t.Elem(), at)
+		fitted, err := f.value(v, t.Elem(), at)
 		if err != nil {
 			return nil, err
 		}

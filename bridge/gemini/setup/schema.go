@@ -1,4 +1,4 @@
-package declaration
+package setup
 
 import (
 	"fmt"
@@ -14,15 +14,15 @@ func emptyObject(v any) bool {
 
 // schema translates a JSON Schema without references into the OpenAPI subset of the API
 // (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
-// for oneOf. What has no equal is dropped with a warning, here or by tree.Fit: the model is told less, the arguments are checked
+// for oneOf. What has no equal is dropped with a warning, here or by fit: the model is told less, the arguments are checked
 // against the original.
-func (r *Reader) schema(in map[string]any, at string) map[string]any {
+func (p *parser) schema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
 		delete(s, name) // they constrain nothing the model would say; not worth a warning
 	}
-	r.merge(s, at)
-	r.schemaType(s, at)
+	p.merge(s, at)
+	p.schemaType(s, at)
 	if constant, ok := s["const"].(string); ok && s["enum"] == nil {
 		s["enum"] = []any{constant}
 		delete(s, "const")
@@ -33,14 +33,14 @@ func (r *Reader) schema(in map[string]any, at string) map[string]any {
 	}
 	if format, ok := s["format"].(string); ok && !slices.Contains(formats[s["type"]], format) {
 		delete(s, "format")
-		r.Warnings.Warnf("%s.format was dropped: the API does not know %q there.", at, format)
+		p.warnf("%s.format was dropped: the API does not know %q there.", at, format)
 	}
-	r.schemaEnum(s, at)
+	p.schemaEnum(s, at)
 	if items, ok := s["items"].(map[string]any); ok {
-		s["items"] = r.schema(items, at+".items")
+		s["items"] = p.schema(items, at+".items")
 	} else if delete(s, "items"); s["type"] == "ARRAY" { // "items: missing field." is Google's answer
 		s["items"] = map[string]any{"type": "STRING"}
-		r.Warnings.Warnf("%s.items became a STRING: an array must say what is in it.", at)
+		p.warnf("%s.items became a STRING: an array must say what is in it.", at)
 	}
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
@@ -49,18 +49,18 @@ func (r *Reader) schema(in map[string]any, at string) map[string]any {
 			if !ok && properties[name] != true { // false: there is no such property
 				continue
 			}
-			if told := r.schema(property, at+".properties."+name); !anyObject(told) {
+			if told := p.schema(property, at+".properties."+name); !anyObject(told) {
 				out[name] = told
 			} else {
-				r.without(s, name, at)
+				p.without(s, name, at)
 			}
 		}
 		s["properties"] = out
 	}
-	r.schemaRequired(s, at)
-	r.alternatives(s, at)
+	p.schemaRequired(s, at)
+	p.alternatives(s, at)
 	if s["type"] == nil && s["anyOf"] == nil {
-		r.untyped(s, at)
+		p.untyped(s, at)
 	}
 	return s
 }
@@ -71,7 +71,7 @@ var formats = map[any][]string{
 }
 
 // alternatives translates anyOf. One that says nothing makes all of them say nothing.
-func (r *Reader) alternatives(s map[string]any, at string) {
+func (p *parser) alternatives(s map[string]any, at string) {
 	list, ok := s["anyOf"].([]any)
 	if !ok {
 		return
@@ -87,7 +87,7 @@ func (r *Reader) alternatives(s map[string]any, at string) {
 		if s["type"] != nil && option["type"] == nil { // as {"required": …} beside properties
 			return
 		}
-		options = append(options, r.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i)))
+		options = append(options, p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i)))
 	}
 	switch {
 	case len(options) == 1 && s["type"] == nil:
@@ -102,7 +102,7 @@ func (r *Reader) alternatives(s map[string]any, at string) {
 }
 
 // untyped gives a schema a type: Google wants one (https://ai.google.dev/api/caching#Schema).
-func (r *Reader) untyped(s map[string]any, at string) {
+func (p *parser) untyped(s map[string]any, at string) {
 	switch {
 	case s["properties"] != nil:
 		s["type"] = "OBJECT"
@@ -111,7 +111,7 @@ func (r *Reader) untyped(s map[string]any, at string) {
 	default:
 		s["type"] = "STRING"
 		if s["enum"] == nil {
-			r.Warnings.Warnf("%s became a STRING: it must say what it is.", at)
+			p.warnf("%s became a STRING: it must say what it is.", at)
 		}
 	}
 }
@@ -127,12 +127,12 @@ func anyObject(s map[string]any) bool {
 }
 
 // without leaves out a property that the model cannot be told of. A required one makes the function unusable.
-func (r *Reader) without(s map[string]any, name, at string) {
+func (p *parser) without(s map[string]any, name, at string) {
 	required, _ := s["required"].([]any)
-	if slices.Contains(required, any(name)) && r.cannot == "" {
-		r.cannot = name
+	if slices.Contains(required, any(name)) && p.cannot == "" {
+		p.cannot = name
 	}
-	r.Warnings.Warnf("%s.properties.%s was dropped: Gemini cannot be told of an object of any kind.", at, name)
+	p.warnf("%s.properties.%s was dropped: Gemini cannot be told of an object of any kind.", at, name)
 }
 
 // atRoot makes of the alternatives of a function's arguments one object that has all their properties: a declaration is one
@@ -168,7 +168,7 @@ func atRoot(tree map[string]any) map[string]any {
 }
 
 // merge makes one schema of those that must all hold, as far as they speak of different things.
-func (r *Reader) merge(s map[string]any, at string) {
+func (p *parser) merge(s map[string]any, at string) {
 	list, ok := s["allOf"].([]any)
 	if !ok {
 		return
@@ -178,7 +178,7 @@ func (r *Reader) merge(s map[string]any, at string) {
 		part, _ := v.(map[string]any)
 		part = maps.Clone(part)
 		if part != nil {
-			r.merge(part, at)
+			p.merge(part, at)
 		}
 		for _, name := range slices.Sorted(maps.Keys(part)) {
 			switch was := s[name].(type) {
@@ -196,7 +196,7 @@ func (r *Reader) merge(s map[string]any, at string) {
 				}
 			default:
 				if fmt.Sprint(was) != fmt.Sprint(part[name]) && name != "description" && name != "title" {
-					r.Warnings.Warnf("%s.allOf[%d].%s was dropped: it is said twice.", at, i, name)
+					p.warnf("%s.allOf[%d].%s was dropped: it is said twice.", at, i, name)
 				}
 			}
 		}
@@ -204,7 +204,7 @@ func (r *Reader) merge(s map[string]any, at string) {
 }
 
 // schemaEnum drops an enumeration of anything but strings, and empty strings from one of strings.
-func (r *Reader) schemaEnum(s map[string]any, at string) {
+func (p *parser) schemaEnum(s map[string]any, at string) {
 	list, ok := s["enum"].([]any)
 	if !ok {
 		return
@@ -213,7 +213,7 @@ func (r *Reader) schemaEnum(s map[string]any, at string) {
 	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
 		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
 		delete(s, "enum")
-		r.Warnings.Warnf("%s.enum was dropped: only strings can be enumerated.", at)
+		p.warnf("%s.enum was dropped: only strings can be enumerated.", at)
 		return
 	}
 	s["type"] = "STRING"
@@ -227,7 +227,7 @@ func (r *Reader) schemaEnum(s map[string]any, at string) {
 }
 
 // schemaRequired drops from required what is no property: Google refuses the schema for it.
-func (r *Reader) schemaRequired(s map[string]any, at string) {
+func (p *parser) schemaRequired(s map[string]any, at string) {
 	list, ok := s["required"].([]any)
 	if !ok {
 		return
@@ -240,7 +240,7 @@ func (r *Reader) schemaRequired(s map[string]any, at string) {
 			continue
 		}
 		if _, is := properties[name]; isName && !is {
-			r.Warnings.Warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
+			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
 			continue
 		}
 		known = append(known, v)
@@ -251,7 +251,7 @@ func (r *Reader) schemaRequired(s map[string]any, at string) {
 }
 
 // schemaType makes a type one word in capitals; of several it makes alternatives.
-func (r *Reader) schemaType(s map[string]any, at string) {
+func (p *parser) schemaType(s map[string]any, at string) {
 	switch t := s["type"].(type) {
 	case string:
 		s["type"] = strings.ToUpper(t)
@@ -269,7 +269,7 @@ func (r *Reader) schemaType(s map[string]any, at string) {
 			s["type"] = "NULL"
 		case len(names) == 1 || s["anyOf"] != nil || s["oneOf"] != nil:
 			if s["type"] = strings.ToUpper(names[0]); len(names) > 1 {
-				r.Warnings.Warnf("%s.type became %s: the API takes one type.", at, s["type"])
+				p.warnf("%s.type became %s: the API takes one type.", at, s["type"])
 			}
 		default:
 			delete(s, "type")

@@ -1,4 +1,4 @@
-package declaration
+package setup
 
 import (
 	"bytes"
@@ -13,60 +13,31 @@ import (
 
 	"google.golang.org/genai"
 
-	"voxgate/bridge/gemini/setup/tree"
 	"voxgate/tools"
 )
 
-// Reader reads the tools of one config, for one model.
-type Reader struct {
-	// Path names the config in errors and Warnings.
-	Path     string
-	Warnings *tree.Warnings
-
-	// Model and Backend are the names of both for people.
-	Model, Backend string
-
-	// Calls is how the model calls functions, and Continues tells whether it takes answers before the last one.
-	Calls     Calls
-	Continues bool
-
-	// Own are the gateway's tools, which every conversation has.
-	Own []tools.Declaration
-
-	// Canvas are the functions that show something. Screen tells whether there is where to show it, and Wanted whether the
-	// client wants those that it has not declared itself.
-	Canvas         []tools.Declaration
-	Screen, Wanted bool
-
-	// Functions are what Read has found: first the gateway's, then the client's in its order.
-	Functions List
-
-	budget int    // parts that the functions' schemas may still have
-	cannot string // the required argument of the present function that the model cannot be told of
-}
-
-// Read rewrites the tools a client sends into what the Live API takes, where it can be told what was meant, and adds those of
-// the gateway. It leaves values of the wrong kind to tree.Fit, which knows how to complain.
-func (r *Reader) Read(fields map[string]any) error {
+// readTools rewrites the tools a client sends into what the Live API takes, where it can be told what was meant, and adds those of
+// the gateway. It leaves values of the wrong kind to fit, which knows how to complain.
+func (p *parser) readTools(fields map[string]any) error {
 	list, ok := fields["tools"].([]any)
 	if !ok && fields["tools"] != nil {
-		return nil // Fit complains
+		return nil // fit complains
 	}
-	r.budget = maxParts
-	out := r.gatewaysTools()
+	p.schemaParts = maxParts
+	out := p.gatewaysTools()
 	for i, t := range list {
 		tool, ok := t.(map[string]any)
 		if !ok {
 			out = append(out, t)
 			continue
 		}
-		tool = tree.Camel(tool)
+		tool = camelKeys(tool)
 		if old, given := tool["googleSearchRetrieval"]; given && old != nil { // its name before 2.0
 			delete(tool, "googleSearchRetrieval")
 			if tool[searchTool] == nil {
 				tool[searchTool] = map[string]any{}
 			}
-			r.Warnings.Warnf("%s.tools[%d].googleSearchRetrieval was sent as googleSearch.", r.Path, i)
+			p.warnf("%s.tools[%d].googleSearchRetrieval was sent as googleSearch.", p.path, i)
 		}
 		if functions, ok := tool["functionDeclarations"].([]any); ok {
 			var kept []any
@@ -76,7 +47,7 @@ func (r *Reader) Read(fields map[string]any) error {
 					kept = append(kept, f)
 					continue
 				}
-				declared, err := r.function(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", r.Path, i, j), InClient)
+				declared, err := p.function(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j), InClient)
 				if err != nil {
 					return err
 				}
@@ -90,7 +61,7 @@ func (r *Reader) Read(fields map[string]any) error {
 		}
 		out = append(out, tool)
 	}
-	if canvas := r.canvasTools(); canvas != nil {
+	if canvas := p.canvasTools(); canvas != nil {
 		out = append(out, canvas)
 	}
 	if out != nil {
@@ -101,10 +72,10 @@ func (r *Reader) Read(fields map[string]any) error {
 
 // gatewaysTools declares what every conversation has. A client's function of the same name gives way to it: what the operator
 // has put behind a name must not be taken over by a page.
-func (r *Reader) gatewaysTools() []any {
+func (p *parser) gatewaysTools() []any {
 	var functions []any
-	for _, t := range r.Own {
-		if declared := r.ownFunction(t, InGateway); declared != nil {
+	for _, t := range p.scope.Tools {
+		if declared := p.ownFunction(t, InGateway); declared != nil {
 			functions = append(functions, declared)
 		}
 	}
@@ -115,18 +86,18 @@ func (r *Reader) gatewaysTools() []any {
 }
 
 // canvasTools declares the canvas of a client that has one and has not declared it itself.
-func (r *Reader) canvasTools() any {
-	if !r.Wanted {
+func (p *parser) canvasTools() any {
+	if !p.Options.Canvas {
 		return nil
 	}
-	if !r.Screen {
-		r.Warnings.Warnf("%s.voxgate.canvas was dropped: nothing can be shown here.", r.Path)
+	if !p.scope.Screen {
+		p.warnf("%s.voxgate.canvas was dropped: nothing can be shown here.", p.path)
 		return nil
 	}
 	var functions []any
-	for _, t := range r.Canvas {
-		if _, declared := r.Functions.Find(t.Name); !declared {
-			functions = append(functions, r.ownFunction(t, OnCanvas))
+	for _, t := range p.scope.Canvas {
+		if _, declared := p.Functions.Find(t.Name); !declared {
+			functions = append(functions, p.ownFunction(t, OnCanvas))
 		}
 	}
 	if functions == nil {
@@ -136,7 +107,7 @@ func (r *Reader) canvasTools() any {
 }
 
 // ownFunction declares a function of the gateway; nil if the model cannot be told of it.
-func (r *Reader) ownFunction(t tools.Declaration, where Where) map[string]any {
+func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
 		"name": t.Name, "title": t.Title, "description": t.Description, "behavior": string(t.Behavior), "scheduling": string(t.Scheduling),
@@ -147,9 +118,9 @@ func (r *Reader) ownFunction(t tools.Declaration, where Where) map[string]any {
 	if t.Timeout > 0 {
 		f["timeout"] = t.Timeout.String()
 	}
-	declared, err := r.function(f, at, where)
+	declared, err := p.function(f, at, where)
 	if err != nil {
-		r.Warnings.Warnf("%s was left out: %v.", at, err)
+		p.warnf("%s was left out: %v.", at, err)
 	}
 	return declared
 }
@@ -202,52 +173,52 @@ func decoded(raw json.RawMessage) any {
 var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
 
 // function rewrites one declaration and takes it down. It returns nil if there can be no such function here.
-func (r *Reader) function(f map[string]any, at string, where Where) (map[string]any, error) {
-	f = maps.Clone(tree.Camel(f))
+func (p *parser) function(f map[string]any, at string, where Where) (map[string]any, error) {
+	f = maps.Clone(camelKeys(f))
 	name, _ := f["name"].(string)
 	if !tools.ValidName(name) {
-		return nil, &tree.FieldError{Field: at + ".name", Problem: "must be a letter or _, then letters, digits, _ . : or -, 128 at most"}
+		return nil, &FieldError{Field: at + ".name", Problem: "must be a letter or _, then letters, digits, _ . : or -, 128 at most"}
 	}
-	if one, declared := r.Functions.Find(name); declared {
+	if one, declared := p.Functions.Find(name); declared {
 		if one.Where == InGateway {
-			r.Warnings.Warnf("%s was left out: the gateway has a tool %q itself.", at, name)
+			p.warnf("%s was left out: the gateway has a tool %q itself.", at, name)
 			return nil, nil
 		}
-		return nil, &tree.FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
+		return nil, &FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
 	}
-	if slices.ContainsFunc(r.Canvas, func(t tools.Declaration) bool { return t.Name == name }) {
+	if slices.ContainsFunc(p.scope.Canvas, func(t tools.Declaration) bool { return t.Name == name }) {
 		if where == InGateway {
-			return nil, &tree.FieldError{Field: at, Problem: "has the name of a canvas tool"}
+			return nil, &FieldError{Field: at, Problem: "has the name of a canvas tool"}
 		}
-		if where = OnCanvas; !r.Screen {
-			r.Warnings.Warnf("%s was left out: nothing can be shown here.", at)
+		if where = OnCanvas; !p.scope.Screen {
+			p.warnf("%s was left out: nothing can be shown here.", at)
 			return nil, nil
 		}
 	}
 	function := Function{Where: where}
 	function.Name = name
 	function.Description, _ = f["description"].(string)
-	if err := r.rules(f, at, &function); err != nil {
+	if err := p.rules(f, at, &function); err != nil {
 		return nil, err
 	}
-	args, err := r.parameters(f, "parameters", at)
+	args, err := p.parameters(f, "parameters", at)
 	if err != nil {
-		r.Warnings.Warnf("%s was left out: the parameters of %q cannot be told to Gemini: %v.", at, name, err)
+		p.warnf("%s was left out: the parameters of %q cannot be told to Gemini: %v.", at, name, err)
 		return nil, nil
 	}
 	function.args = args
-	if _, err := r.parameters(f, "response", at); err != nil {
+	if _, err := p.parameters(f, "response", at); err != nil {
 		delete(f, "response")
-		r.Warnings.Warnf("%s.response was dropped: %v.", at, err)
+		p.warnf("%s.response was dropped: %v.", at, err)
 	}
-	if r.Calls != CallsNothing {
-		r.Functions = append(r.Functions, function)
+	if p.row.calls != callsNothing {
+		p.Functions = append(p.Functions, function)
 	}
 	return f, nil
 }
 
 // rules reads what of a declaration is not for the schema: behavior, scheduling, title and timeout.
-func (r *Reader) rules(f map[string]any, at string, function *Function) error {
+func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
 		if given == nil {
@@ -266,7 +237,7 @@ func (r *Reader) rules(f map[string]any, at string, function *Function) error {
 		case ok && strings.HasSuffix(text, "UNSPECIFIED"):
 			return "", nil
 		}
-		return "", &tree.FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]}
+		return "", &FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]}
 	}
 	behavior, err := word("behavior", "defaultBehavior", string(tools.Blocking), string(tools.NonBlocking))
 	if err != nil {
@@ -276,42 +247,42 @@ func (r *Reader) rules(f map[string]any, at string, function *Function) error {
 	if err != nil {
 		return err
 	}
-	own := tree.Object{Path: at, Fields: f, Warnings: r.Warnings}
-	if function.Timeout, err = own.Duration("timeout"); err != nil {
+	own := object{path: at, fields: f, warn: &p.warnings}
+	if function.Timeout, err = own.duration("timeout"); err != nil {
 		return err
 	}
 	if function.Timeout > tools.MaxTimeout {
-		return own.Wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+		return own.wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
 	}
-	function.Title, _ = own.Take("title").(string)
+	function.Title, _ = own.take("title").(string)
 	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
-	r.fitRules(f, at, function)
+	p.fitRules(f, at, function)
 	return nil
 }
 
 // fitRules makes of what a declaration asks for what the model does. What it cannot do otherwise it is not told: some models
 // close the session for the very field.
-func (r *Reader) fitRules(f map[string]any, at string, function *Function) {
-	only := map[Calls]tools.Behavior{CallsSync: tools.Blocking, CallsAsync: tools.NonBlocking}[r.Calls]
+func (p *parser) fitRules(f map[string]any, at string, function *Function) {
+	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
 	asked := function.Behavior
 	switch {
 	case only != "":
 		if function.Behavior = only; asked != "" && asked != only && function.Where == InClient {
-			r.Warnings.Warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, r.Backend, r.Model, only)
+			p.warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, p.backend, p.Model, only)
 		}
 	case asked != "":
 		f["behavior"] = string(asked)
-	case r.Calls == CallsWaiting:
+	case p.row.calls == callsWaiting:
 		function.Behavior = tools.Blocking
 	default:
 		function.Behavior = tools.NonBlocking
 	}
 	function.Blocking = function.Behavior == tools.Blocking
 	function.Schedules = only == "" && !function.Blocking
-	function.Continues = !function.Blocking && r.Continues
+	function.Continues = !function.Blocking && p.backend != vertexAI
 	if function.Scheduling != "" && !function.Schedules {
 		if function.Where == InClient {
-			r.Warnings.Warnf("%s.scheduling was dropped: %s takes none with the answer of this function.", at, r.Model)
+			p.warnf("%s.scheduling was dropped: %s takes none with the answer of this function.", at, p.Model)
 		}
 		function.Scheduling = ""
 	}
@@ -319,7 +290,7 @@ func (r *Reader) fitRules(f map[string]any, at string, function *Function) {
 
 // parameters replaces the schema called name in a declaration, or its twin in JSON Schema, by what the Live API takes, and
 // returns the original to check by.
-func (r *Reader) parameters(f map[string]any, name, at string) (*tools.Schema, error) {
+func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, error) {
 	given := f[name]
 	if given == nil {
 		given = f[name+"JsonSchema"] // the Live API ignores it
@@ -337,24 +308,24 @@ func (r *Reader) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	if text, own := given.(json.RawMessage); own {
 		schema, err = compiled.parse(text)
 	} else {
-		schema, err = tools.ParseSchema(given, &r.budget)
+		schema, err = tools.ParseSchema(given, &p.schemaParts)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.cannot = ""
-	translated := r.schema(atRoot(schema.Tree()), at+"."+name)
-	if r.cannot != "" {
-		return nil, fmt.Errorf("%s is required and may be an object of any kind", r.cannot)
+	p.cannot = ""
+	translated := p.schema(atRoot(schema.Tree()), at+"."+name)
+	if p.cannot != "" {
+		return nil, fmt.Errorf("%s is required and may be an object of any kind", p.cannot)
 	}
-	fitted, err := tree.Fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, r.Warnings)
+	fitted, err := fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, &p.warnings)
 	if err != nil {
 		return nil, err
 	}
 	object := fitted.(map[string]any)
 	switch {
 	case name == "response":
-		f[name] = tree.Get(object, "properties.response")
+		f[name] = get(object, "properties.response")
 	case emptyObject(object["properties"]): // such a function has no schema: an object without properties is refused
 		if schema.Check(nil) != nil {
 			return nil, errors.New("it wants arguments and does not name them")
@@ -365,9 +336,9 @@ func (r *Reader) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	return schema, nil
 }
 
-// Split takes out of the tools of a fitted setup what the model does not have, and gives functions a tool of their own: search
+// splitTools takes out of the tools of a fitted setup what the model does not have, and gives functions a tool of their own: search
 // and functions in one tool end the session with 1011.
-func (r *Reader) Split(setup map[string]any) {
+func (p *parser) splitTools(setup map[string]any) {
 	list, given := setup["tools"].([]any)
 	if !given {
 		return
@@ -375,8 +346,8 @@ func (r *Reader) Split(setup map[string]any) {
 	var split []any
 	var all []any
 	for i, t := range list {
-		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", r.Path, i)
-		if !r.allowed(tool, at) {
+		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", p.path, i)
+		if !p.allowed(tool, at) {
 			continue
 		}
 		functions, _ := tool["functionDeclarations"].([]any)
@@ -399,15 +370,15 @@ func (r *Reader) Split(setup map[string]any) {
 const searchTool = "googleSearch"
 
 // allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
-func (r *Reader) allowed(tool map[string]any, at string) bool {
+func (p *parser) allowed(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
-	if r.Calls == CallsNothing {
+	if p.row.calls == callsNothing {
 		has = nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(tool)) {
 		if !slices.Contains(has, name) {
 			delete(tool, name)
-			r.Warnings.Warnf("%s.%s was dropped: %s does not have it.", at, name, r.Model)
+			p.warnf("%s.%s was dropped: %s does not have it.", at, name, p.Model)
 		}
 	}
 	return len(tool) > 0

@@ -1,7 +1,4 @@
-// Package declaration reads the functions that a conversation declares: by which rules their calls run, and what the model is
-// told of them. A schema is told in the subset of OpenAPI that the Live API takes; the arguments are checked against the
-// original.
-package declaration
+package setup
 
 import (
 	"encoding/json"
@@ -39,11 +36,11 @@ const (
 	OnCanvas  Where = "canvas" // in the client, after the gateway has looked at what shall be shown
 )
 
-// List are declared functions.
-type List []Function
+// FunctionList are declared functions.
+type FunctionList []Function
 
 // Find finds a function by its name.
-func (l List) Find(name string) (Function, bool) {
+func (l FunctionList) Find(name string) (Function, bool) {
 	i := slices.IndexFunc(l, func(f Function) bool { return f.Name == name })
 	if i < 0 {
 		return Function{}, false
@@ -51,14 +48,14 @@ func (l List) Find(name string) (Function, bool) {
 	return l[i], true
 }
 
-// Calls is how a model calls functions.
-type Calls int
+// callMode is how a model calls functions.
+type callMode int
 
-// The values of Calls.
+// The values of callMode.
 const (
-	CallsOn      Calls = iota // goes on talking unless the function is declared BLOCKING
-	CallsWaiting              // waits unless the function is declared NON_BLOCKING
-	CallsSync                 // always waits, and takes no behavior
-	CallsAsync                // never waits
-	CallsNothing              // has no tools at all
+	callsOn      callMode = iota // goes on talking unless the function is declared BLOCKING
+	callsWaiting                 // waits unless the function is declared NON_BLOCKING
+	callsSync                    // always waits, and takes no behavior
+	callsAsync                   // never waits
+	callsNothing                 // has no tools at all
 )

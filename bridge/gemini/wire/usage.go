@@ -1,5 +1,4 @@
-// Package usage counts the tokens of a conversation: what the server says of a turn, and the sum of it.
-package usage
+package wire
 
 import (
 	"encoding/json"
@@ -25,8 +24,8 @@ type Tokens struct {
 // maxTokens bounds a count that a server claims, so that no sum of counts overflows. A context holds 131,072.
 const maxTokens = 1 << 30
 
-// Parse reads usageMetadata as the Gemini API and as Vertex spell it.
-func Parse(raw json.RawMessage) (Tokens, error) {
+// ParseTokens reads usageMetadata as the Gemini API and as Vertex spell it.
+func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	type detail struct {
 		Modality   string
 		TokenCount count
@@ -113,7 +112,7 @@ func add(a, b int) int {
 	return a + b
 }
 
-// Meter adds up what a conversation takes. The zero value is ready; it is not safe for use by two goroutines at once.
+// TokenMeter adds up what a conversation takes. The zero value is ready; it is not safe for use by two goroutines at once.
 //
 // A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143,
 // 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would
@@ -122,14 +121,14 @@ func add(a, b int) int {
 // several times (sierra-research/tau2-bench #454); nobody has measured whether the generations before and after a tool
 // call are counted apart. If they are, the second one's smaller response gives it away: a count that has fallen began anew,
 // and is added. Where it has not fallen the meter says too little rather than too much.
-type Meter struct {
+type TokenMeter struct {
 	ended Tokens // the turns before this one
 	begun Tokens // finished counts of this turn
 	last  Tokens // the newest report of this turn
 }
 
 // Add takes one report.
-func (m *Meter) Add(u Tokens) {
+func (m *TokenMeter) Add(u Tokens) {
 	if u.Response < m.last.Response || u.Prompt < m.last.Prompt {
 		m.begun = m.begun.plus(m.last)
 	}
@@ -137,14 +136,14 @@ func (m *Meter) Add(u Tokens) {
 }
 
 // Turn returns what this turn has taken so far.
-func (m *Meter) Turn() Tokens { return m.begun.plus(m.last) }
+func (m *TokenMeter) Turn() Tokens { return m.begun.plus(m.last) }
 
 // EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first.
-func (m *Meter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
+func (m *TokenMeter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // NewSession is told when the conversation goes on over another connection: what the old one had begun to count will not
 // be counted on.
-func (m *Meter) NewSession() { m.EndTurn() }
+func (m *TokenMeter) NewSession() { m.EndTurn() }
 
 // Total returns what the conversation has taken, this turn included.
-func (m *Meter) Total() Tokens { return m.ended.plus(m.Turn()) }
+func (m *TokenMeter) Total() Tokens { return m.ended.plus(m.Turn()) }
