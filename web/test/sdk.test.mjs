@@ -165,4 +165,23 @@ describe('@mastra/voice-google-gemini-live', { skip: noMastra }, () => {
     assert.deepEqual(errors, []);
     await voice.disconnect();
   });
+
+  test('sets up a tool and runs it', limit, async () => {
+    const voice = new mastra.GeminiLiveVoice({ apiKey: 'key', model: MODEL });
+    const errors = [];
+    voice.on('error', (e) => errors.push(e));
+    const asked = [];
+    const inputSchema = { type: 'object', properties: { city: { type: 'string' }, days: { type: 'array', items: { type: 'integer' } } }, required: ['city'] };
+    voice.addTools({
+      weather: { description: 'Tells the weather', inputSchema, execute: (args) => (asked.push(args), { output: 'sunny' }) },
+    });
+    await voice.connect();
+    const turns = (n) => new Promise((resolve) => voice.on('turnComplete', () => --n || resolve()));
+    const done = turns(2); // that of the call, which does not block, and that of the answer
+    await voice.speak('/tool weather {"city":"Rome","days":[1]}');
+    await done;
+    assert.deepEqual(asked, [{ city: 'Rome', days: [1] }]);
+    assert.deepEqual(errors, []);
+    await voice.disconnect();
+  });
 });

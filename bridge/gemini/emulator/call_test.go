@@ -119,15 +119,6 @@ func TestScheduling(t *testing.T) {
 	})
 }
 
-func TestSchedulingRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
-		call := p.call("/tool f")
-		p.respond(call.ID, `{"output":"x"}`, "SILENT")
-		p.closes(1007, "scheduling is not supported")
-	})
-}
-
 func TestUndeclaredTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), toolConfig)

@@ -97,7 +97,9 @@ func TestWhatModelsTake(t *testing.T) {
 		// How they answer.
 		{livePath, gemini38, modality("TEXT"), 1007, "response modalities (TEXT)"},
 		{livePath, gemini25, modality("TEXT"), 1007, "response modalities (TEXT)"},
-		{livePath, gemini38, modality("IMAGE"), 1007, "response_modalities[0]"},
+		{livePath, gemini38, modality("IMAGE"), 1007, "response modalities (IMAGE)"},
+		{livePath, gemini38, modality("SMELL"), 1007, "'setup.generation_config.response_modalities[0]'"},
+		{livePath, gemini38, modality("audio"), 0, ""},
 		{vertexPath, vertexOld, modality("TEXT"), 0, ""},
 		{vertexPath, gemini38, avatar, 0, ""},
 		{vertexPath, gemini38, modality("VIDEO"), 1007, "(VIDEO)"},
@@ -107,19 +109,25 @@ func TestWhatModelsTake(t *testing.T) {
 		{livePath, extended, "", 1007, "Thinking level must be specified for this model"},
 		{livePath, extended, thinking(`"thinkingLevel":"minimal"`), 1007, "MINIMAL is not supported"},
 		{livePath, extended, thinking(`"thinkingLevel":"high"`), 0, ""},
-		{livePath, extended, thinking(`"thinkingLevel":"LOW","thinkingBudget":5`), 1007, "budget is not supported"},
+		{livePath, extended, thinking(`"thinkingLevel":"LOW","thinkingBudget":5`), 1007, "cannot be used together"},
+		{livePath, extended, thinking(`"thinkingBudget":5`), 1007, "Thinking level must be specified"},
 		{livePath, gemini31, thinking(`"thinkingLevel":"MINIMAL"`), 0, ""},
 		{livePath, gemini31, thinking(`"thinkingLevel":"EXTREME"`), 1007, "thinking_level"},
-		{livePath, gemini31, thinking(`"thinkingBudget":5`), 1007, "budget is not supported"},
+		{livePath, gemini31, thinking(`"thinkingBudget":5`), 0, ""},
 		{livePath, gemini25, thinking(`"thinkingBudget":0`), 0, ""},
 		{livePath, gemini25, level, 1007, "level is not supported"},
 		// Functions.
 		{livePath, gemini38, function("BLOCKING"), 0, ""},
-		{livePath, gemini38, function("blocking"), 1007, "'setup.tools[0].function_declarations[0].behavior'"},
+		{livePath, gemini38, function("blocking"), 0, ""},
+		{livePath, gemini38, function("SOMETIMES"), 1007, "'setup.tools[0].function_declarations[0].behavior'"},
 		{livePath, extended, level + function("BLOCKING"), 1007, "Blocking function calls are not supported"},
-		{livePath, gemini31, function("NON_BLOCKING"), 1007, "Non-blocking function calls are not supported"},
+		{livePath, gemini31, function("NON_BLOCKING"), 0, ""},
 		{livePath, gemini25, function("NON_BLOCKING"), 0, ""},
 		{livePath, gemini38, takes(`{"anyOf":[{"type":"STRING"},{"type":"ARRAY","items":{"type":"STRING"}}]}`), 0, ""},
+		{livePath, gemini38, takes(`{"type":"object","properties":{"b":{"type":"array","items":{"type":"string"}}}}`), 0, ""}, // as every MCP client sends it
+		{livePath, gemini38, takes(`{"type":"thing"}`), 1007, "properties.a.type"},
+		{livePath, gemini38, takes(`{"type":"object"}`), 1007, "properties[a].properties: should be non-empty"},
+		{livePath, gemini38, takes(`{"type":"STRING","additionalProperties":false}`), 1007, `Unknown name "additionalProperties"`},
 		{livePath, gemini38, takes(`{}`), 1007, "parameters.properties[a]: schema didn't specify"},
 		{livePath, gemini38, takes(`{"type":"OBJECT"}`), 1007, "properties[a].properties: should be non-empty"},
 		{livePath, gemini38, takes(`{"type":"ARRAY"}`), 1007, "properties[a].items: missing field"},
@@ -181,6 +189,9 @@ func TestMidSession(t *testing.T) {
 		{livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"},{"name":"f"}]}]}}}`, 1007, "Duplicate function declaration"},
 		{livePath, extended, level, `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SILENT"}]}}`, 1007, "scheduling is not supported for this model"},
 		{livePath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SOON"}]}}`, 1007, "Invalid value at 'tool_response.function_responses[0].scheduling'"},
+		{livePath, gemini31, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"silent"}]}}`, 0, ""},
+		{livePath, gemini38, "", `{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"_-8"}}}`, 0, ""}, // base64 for URLs, not padded
+		{livePath, gemini38, "", `{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"?"}}}`, 1007, "Invalid value at 'realtime_input.video.data'"},
 		{vertexPath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"willContinue":true}]}}`, 1007, "invalid argument"},
 		{alphaPath, gemini38, `,"generationConfig":{"enableAffectiveDialog":true}`, `{"realtimeInput":{"text":"x"}}`, 1007, "Affective dialog"},
 		{livePath, gemini38, "", `{"type":"session.update","session":{"voice":"Puck"}}`, 0, ""}, // Mastra
@@ -208,6 +219,7 @@ func TestAudioDuringABlockingCall(t *testing.T) {
 		closes                bool
 	}{
 		{livePath, gemini31, "UNSPECIFIED", true},
+		{livePath, gemini31, "NON_BLOCKING", true}, // which that model does not have
 		{livePath, gemini25, "BLOCKING", true},
 		{livePath, gemini25, "NON_BLOCKING", false},
 		{vertexPath, vertexOld, "UNSPECIFIED", true},

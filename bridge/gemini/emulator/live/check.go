@@ -1,11 +1,13 @@
 package live
 
 // Check refuses a message that does not fit the setup: its model, its settings and where it is served. Seeding tells that
-// turns are the model's initial history. Results of calls have a check of their own, CheckResponse.
+// turns are the model's initial history. Results of calls have a check of their own, CheckResponse. Each refusal names where
+// it is known from.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
-		return invalid("Affective dialog is not supported for this model.") // told when something is sent, not before
+		// ai.google.dev/gemini-api/docs/models/gemini-3.8-live; told when something is sent, not before (MemberJunction).
+		return invalid("Affective dialog is not supported for this model.")
 	case m.RealtimeInput != nil:
 		return s.checkRealtime(m.RealtimeInput)
 	case m.ClientContent != nil:
@@ -15,13 +17,13 @@ func (s *Setup) Check(m *Message, seeding bool) error {
 }
 
 func (s *Setup) checkTurns(turns []Content, seeding bool) error {
-	if s.profile.noContent && !seeding {
-		return invalid("Request contains an invalid argument.") // mid-session that model takes realtimeInput.text
+	if s.profile.noContent && !seeding { // it takes realtimeInput.text: livekit/agents #5251, adk-python #5076
+		return invalid("Request contains an invalid argument.")
 	}
 	for _, t := range turns {
 		switch {
 		case t.Role == "user", t.Role == "" && !s.profile.needsRole, t.Role == "model", t.Role == "system" && s.at.Vertex:
-		default:
+		default: // a system turn closes with 1007 (gemini-rs); the words are those of generateContent
 			return invalid("Please use a valid role: user, model.")
 		}
 		if err := t.checkAudio(); err != nil {
@@ -31,7 +33,8 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime refuses signs that do not fit to who detects activities.
+// checkRealtime refuses signs that do not fit to who detects activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
+// says of each when it can be sent.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
@@ -42,7 +45,8 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	return nil
 }
 
-// CheckResponse refuses a result with fields that this model or Vertex does not take.
+// CheckResponse refuses a result with fields that this model or Vertex does not take: models/gemini-3.8-live-extended-thinking for
+// scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77, live_converters.go).
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {
 	case r.Scheduling != "" && s.profile.noScheduling:

@@ -12,16 +12,21 @@ import (
 )
 
 // grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
-// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration. Google refuses a message
-// for one unknown name or value.
+// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration.
+//
+// Google refuses a message for one unknown name: ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of
+// Schema, and js-genai #696 and gptel #806 (of a schema) the words. Of GenerationConfig the page names what the Live API
+// does not support, as responseSchema; it is not here. An unknown value of an enumeration is refused (azure-devops-mcp #139, of a
+// schema). The values are taken in lower case, too: MCP clients send "type":"object", as do Google's own examples for REST, and
+// what Google answers to such requests complains of other fields alone (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map
-GenerationConfig candidateCount:int maxOutputTokens:int temperature:number topP:number topK:int presencePenalty:number frequencyPenalty:number seed:int responseModalities:[]string mediaResolution:string enableAffectiveDialog:bool speechConfig:SpeechConfig thinkingConfig:ThinkingConfig translationConfig:TranslationConfig
+GenerationConfig candidateCount:int maxOutputTokens:int temperature:number topP:number topK:int presencePenalty:number frequencyPenalty:number seed:int responseModalities:[]Modality mediaResolution:string enableAffectiveDialog:bool speechConfig:SpeechConfig thinkingConfig:ThinkingConfig translationConfig:TranslationConfig
 SpeechConfig voiceConfig:VoiceConfig languageCode:string multiSpeakerVoiceConfig:any
 VoiceConfig prebuiltVoiceConfig:PrebuiltVoice replicatedVoiceConfig:any voice:string
 PrebuiltVoice voiceName:string
-ThinkingConfig includeThoughts:bool thinkingBudget:int thinkingLevel:string
+ThinkingConfig includeThoughts:bool thinkingBudget:int thinkingLevel:ThinkingLevel
 TranslationConfig targetLanguageCode:string echoTargetLanguage:bool
 Tool functionDeclarations:[]Function googleSearch:any googleSearchRetrieval:any codeExecution:any urlContext:any googleMaps:any enterpriseWebSearch:any
 Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any behavior:Behavior
@@ -46,6 +51,8 @@ ContextUpdate systemInstruction:Content tools:ToolsUpdate
 ToolsUpdate tools:[]Tool
 AuthToken uses:int expireTime:string newSessionExpireTime:string bidiGenerateContentSetup:Setup fieldMask:string
 Empty
+=Modality MODALITY_UNSPECIFIED TEXT IMAGE AUDIO VIDEO
+=ThinkingLevel THINKING_LEVEL_UNSPECIFIED MINIMAL LOW MEDIUM HIGH
 =Type TYPE_UNSPECIFIED STRING NUMBER INTEGER BOOLEAN ARRAY OBJECT NULL
 =Behavior UNSPECIFIED BLOCKING NON_BLOCKING
 =Scheduling SCHEDULING_UNSPECIFIED SILENT WHEN_IDLE INTERRUPT
@@ -112,7 +119,9 @@ func firstWord(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
 
-// fit checks a value against a type of the grammar.
+// fit checks a value against a type of the grammar, and returns it as the rest of the emulator reads it: enumerations in
+// capitals, bytes in standard base64. proto3 JSON takes base64 in either alphabet, padded or not
+// (protobuf.dev/programming-guides/json).
 func fit(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
@@ -137,8 +146,8 @@ func fit(value any, kind, path string) (any, error) {
 	}
 	ok := false
 	if values, isEnum := enums[kind]; isEnum {
-		if text, isText := value.(string); isText && slices.Contains(values, text) {
-			return value, nil
+		if text, isText := value.(string); isText && slices.Contains(values, strings.ToUpper(text)) {
+			return strings.ToUpper(text), nil
 		}
 		return wrong()
 	}
@@ -148,10 +157,11 @@ func fit(value any, kind, path string) (any, error) {
 	case "bool":
 		_, ok = value.(bool)
 	case "bytes":
-		var text string
-		if text, ok = value.(string); ok {
-			_, err := base64.StdEncoding.DecodeString(text)
-			ok = err == nil
+		if text, isText := value.(string); isText {
+			text = strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
+			if raw, err := base64.RawStdEncoding.DecodeString(text); err == nil {
+				return base64.StdEncoding.EncodeToString(raw), nil
+			}
 		}
 	case "number":
 		_, err := strconv.ParseFloat(fmt.Sprint(value), 64)

@@ -71,7 +71,7 @@ func (c Content) Text() string {
 	return strings.Join(texts, " ")
 }
 
-// checkAudio refuses audio in a turn that is not at 16 kHz.
+// checkAudio refuses audio in a turn that is not at 16 kHz (MemberJunction, measured).
 func (c Content) checkAudio() error {
 	for _, p := range c.Parts {
 		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
@@ -93,7 +93,8 @@ type Blob struct {
 // IsImage tells whether it is a picture.
 func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
 
-// PCM returns the samples of an audio blob and their rate; without one in the type it is 16 kHz.
+// PCM returns the samples of an audio blob and their rate; without one in the type it is 16 kHz. Google takes raw PCM alone, at
+// any rate that is said (ai.google.dev/gemini-api/docs/live-guide); the bounds of the rate are those of the emulator's resampler.
 func (b *Blob) PCM() ([]int16, int, error) {
 	base, params, err := mime.ParseMediaType(b.MIMEType)
 	if err != nil || !strings.HasPrefix(base, "audio/") {

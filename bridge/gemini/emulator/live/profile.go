@@ -23,7 +23,7 @@ type profile struct {
 	text          bool // may answer with text
 	video         bool // may answer with an avatar, on Vertex
 	thinking      thinking
-	syncOnly      bool // all functions block
+	syncOnly      bool // all functions block, whatever they declare (a behavior is taken: PatterAI/Patter #210)
 	asyncOnly     bool // no function blocks
 	noScheduling  bool
 	noContent     bool // clientContent only as initial history
@@ -38,10 +38,9 @@ type profile struct {
 type thinking int
 
 const (
-	anyThinking thinking = iota
+	anyThinking thinking = iota // a budget or a level: ai.google.dev/gemini-api/docs/gemini-3
 	noThinking
 	budgetOnly
-	levelOnly
 	needsLevel // low or more
 )
 
@@ -55,7 +54,7 @@ var profiles = []profile{
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
 	},
 	{
-		prefix: "gemini-3.1-flash-live", gemini: true, thinking: levelOnly, Traits: Traits{Blocks: true}, syncOnly: true, noScheduling: true,
+		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true}, syncOnly: true,
 		noContent: true, wholeInput: true,
 	},
 	{
@@ -118,22 +117,20 @@ func profileOf(name string, at Endpoint) (profile, error) {
 // checkThinking returns how Google refuses a thinkingConfig, which may be nil.
 func (p *profile) checkThinking(c *thinkingConfig) error {
 	level := ""
-	if c != nil {
-		level = strings.ToUpper(c.ThinkingLevel)
+	if c != nil && c.ThinkingLevel != "THINKING_LEVEL_UNSPECIFIED" {
+		level = c.ThinkingLevel
 	}
 	switch {
-	case p.thinking == noThinking && c != nil:
+	case p.thinking == noThinking && c != nil: // models/gemini-3.8-live: leave thinkingConfig out
 		return invalid("Thinking is not supported for this model.")
-	case p.thinking == budgetOnly && level != "":
+	case p.thinking == budgetOnly && level != "": // Roo-Code #10700
 		return invalid("Thinking level is not supported for this model.")
-	case (p.thinking == levelOnly || p.thinking == needsLevel) && c != nil && c.ThinkingBudget != nil:
-		return invalid("Thinking budget is not supported for this model.")
-	case p.thinking == needsLevel && level == "":
+	case p.thinking == needsLevel && level == "": // models/gemini-3.8-live-extended-thinking
 		return invalid("Thinking level must be specified for this model")
-	case p.thinking == needsLevel && level == "MINIMAL":
+	case p.thinking == needsLevel && level == "MINIMAL": // the same; the words: vellum-assistant #32687
 		return invalid("Thinking level MINIMAL is not supported for this model.")
-	case level != "" && !slices.Contains([]string{"MINIMAL", "LOW", "MEDIUM", "HIGH"}, level):
-		return invalid("Invalid value at 'setup.generation_config.thinking_config.thinking_level' (ThinkingLevel), %q", c.ThinkingLevel)
+	case level != "" && c.ThinkingBudget != nil: // docs/gemini-3: both are a 400
+		return invalid("Thinking level and thinking budget cannot be used together.")
 	}
 	return nil
 }

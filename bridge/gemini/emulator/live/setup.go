@@ -113,20 +113,19 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 }
 
 func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
-	for i, m := range w.GenerationConfig.ResponseModalities {
+	for _, m := range w.GenerationConfig.ResponseModalities {
 		switch {
-		case m == "AUDIO", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
-		case m == "TEXT" || m == "VIDEO":
+		case m == "AUDIO", m == "MODALITY_UNSPECIFIED", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
+		default: // python-genai #1780 for TEXT; the words are generateContent's
 			return invalid("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO", m, w.Model)
-		default:
-			return invalid("Invalid value at 'setup.generation_config.response_modalities[%d]' (Modality), %q", i, m)
 		}
 	}
 	return nil
 }
 
 // checkExtras refuses proactivity and affective dialog, which only v1alpha knows, where they are not: as unknown names in
-// another version, else because of the model.
+// another version (js-genai #696), else because of the model. gemini-3.1-flash-live was seen not to answer such a setup at all
+// (PatterAI/Patter #210); that proactive audio cannot be turned off is in models/gemini-3.8-live.
 func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
 	knows := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
@@ -146,7 +145,8 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkPlace refuses what only the Gemini API or only Vertex has.
+// checkPlace refuses what only the Gemini API or only Vertex has: by the fields that Google's SDK refuses to send (genai v1.77,
+// live_converters.go), and for the coverage MemberJunction, measured.
 func (w *wireSetup) checkPlace(at Endpoint) error {
 	if at.Vertex {
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
@@ -190,7 +190,8 @@ func (s *Setup) Update(u *ContextUpdate) error {
 // FunctionNames returns the declared functions in order.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions and whether each blocks.
+// readTools returns the declared functions and whether each blocks. The words are those of generateContent. Search and
+// functions in one tool were seen to end with 1011; that no function can block is in models/gemini-3.8-live-extended-thinking.
 func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
@@ -204,25 +205,22 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 			if _, twice := functions[f.Name]; twice {
 				return nil, invalid("Duplicate function declaration found: %s", f.Name)
 			}
-			switch {
-			case f.Behavior == "BLOCKING" && p.asyncOnly:
+			if f.Behavior == "BLOCKING" && p.asyncOnly {
 				return nil, invalid("Blocking function calls are not supported for this model.")
-			case f.Behavior == "NON_BLOCKING" && p.syncOnly:
-				return nil, invalid("Non-blocking function calls are not supported for this model.")
 			}
 			if f.Parameters != nil {
 				if err := checkParameters(f.Parameters, fmt.Sprintf("%s[%d].function_declarations[%d].parameters", path, i, j)); err != nil {
 					return nil, err
 				}
 			}
-			functions[f.Name] = f.Behavior == "BLOCKING" || f.Behavior != "NON_BLOCKING" && p.Blocks
+			functions[f.Name] = p.syncOnly || f.Behavior == "BLOCKING" || f.Behavior != "NON_BLOCKING" && p.Blocks
 		}
 	}
 	return functions, nil
 }
 
-// checkParameters refuses a schema that the generateContent API was seen to refuse: an object of which nothing is known, an array
-// of anything, and what has no type. Whether the Live API does is not known.
+// checkParameters refuses a schema that the generateContent API was seen to refuse, which reads the same type: an object of which
+// nothing is known (langchain-google #463), an array of anything, and what has no type (gitlab-mcp #166).
 func checkParameters(s map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
 	items, _ := s["items"].(map[string]any)
