@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -39,19 +40,34 @@ const (
 	maxProblem  = 200 // bytes
 )
 
-// Schema is the JSON Schema of a tool's arguments.
+// Schema is the JSON Schema of a tool's arguments. It may be shared.
 type Schema struct {
-	tree  map[string]any
-	rules *jsonschema.Schema
+	tree    map[string]any
+	compile func() (*jsonschema.Schema, error) // once
 }
 
-// ParseSchema reads a schema decoded from JSON, its numbers as [json.Number]: JSON Schema (2020-12 unless it says otherwise), or
+// ParseSchema reads a schema as ReadSchema does, and compiles it, which is most of the cost: some 60 µs for each of its parts.
+func ParseSchema(schema any, budget *int) (*Schema, error) {
+	s, err := ReadSchema(schema, budget)
+	if err == nil {
+		_, err = s.compile()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ReadSchema reads a schema decoded from JSON, its numbers as [json.Number]: JSON Schema (2020-12 unless it says otherwise), or
 // Google's Schema (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed;
 // a schema that refers to itself, or to another document, is an error. No schema at all allows any object. A pattern that Go cannot
 // compile, as one with a lookahead, constrains nothing.
 //
+// The schema is compiled at the first Check: of a hundred functions that are declared a conversation calls a few. What turns out
+// then to be no JSON Schema constrains nothing.
+//
 // Budget is how many parts may be left for this schema and others; what it has is taken off. Nil: 2,000 for this one.
-func ParseSchema(schema any, budget *int) (*Schema, error) {
+func ReadSchema(schema any, budget *int) (*Schema, error) {
 	if schema == nil {
 		schema = map[string]any{"type": "object"}
 	}
@@ -81,21 +97,26 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 	} else if kind != "object" {
 		return nil, fmt.Errorf("the arguments of a function are an object and not of type %v", kind)
 	}
-	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(nowhere{})
-	if err := compiler.AddResource(schemaURL, s.tree); err != nil {
-		return nil, err
-	}
-	if s.rules, err = compiler.Compile(schemaURL); err != nil {
-		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
-	}
+	s.compile = sync.OnceValues(func() (*jsonschema.Schema, error) {
+		compiler := jsonschema.NewCompiler()
+		compiler.UseLoader(nowhere{})
+		if err := compiler.AddResource(schemaURL, s.tree); err != nil {
+			return nil, err
+		}
+		rules, err := compiler.Compile(schemaURL)
+		if err != nil {
+			return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+		}
+		return rules, nil
+	})
 	return s, nil
 }
 
 // Tree is the schema as JSON Schema without references. It must not be changed.
 func (s *Schema) Tree() map[string]any { return s.tree }
 
-// Check returns what is wrong with a call's arguments, for the model that made them.
+// Check returns what is wrong with a call's arguments, for the model that made them. The first one takes some milliseconds for a
+// schema of a hundred parts.
 func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -107,8 +128,11 @@ func (s *Schema) Check(args json.RawMessage) error {
 	if err := sane(value); err != nil {
 		return fmt.Errorf("the arguments have %w", err)
 	}
-	err = s.rules.Validate(value)
-	if err == nil {
+	rules, err := s.compile()
+	if err != nil {
+		return nil
+	}
+	if err = rules.Validate(value); err == nil {
 		return nil
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
@@ -205,14 +229,19 @@ type resolver struct {
 	left int // parts that it may still have
 }
 
-// The keywords below which there are schemas.
-var (
-	oneSchema = []string{
-		"items", "additionalItems", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
-		"not", "if", "then", "else",
-	}
-	listSchemas = []string{"anyOf", "oneOf", "allOf", "prefixItems"}
-	mapSchemas  = []string{"properties", "patternProperties", "dependentSchemas"}
+// holds are the keywords below which there are schemas: one, a list or a map of them.
+var holds = map[string]int{
+	"items": oneSchema, "additionalItems": oneSchema, "contains": oneSchema, "additionalProperties": oneSchema,
+	"propertyNames": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema, "not": oneSchema,
+	"if": oneSchema, "then": oneSchema, "else": oneSchema,
+	"anyOf": listOfSchemas, "oneOf": listOfSchemas, "allOf": listOfSchemas, "prefixItems": listOfSchemas,
+	"properties": mapOfSchemas, "patternProperties": mapOfSchemas, "dependentSchemas": mapOfSchemas,
+}
+
+const (
+	oneSchema = iota + 1
+	listOfSchemas
+	mapOfSchemas
 )
 
 // schema returns a copy of one schema, which may be true or false. open lists the references that are being followed.
@@ -312,38 +341,36 @@ func (r *resolver) below(out map[string]any, depth int, open []string) (err erro
 			delete(out, "additionalItems")
 		}
 	}
-	for _, name := range oneSchema {
-		if v, given := out[name]; given {
+	for name, v := range out {
+		switch holds[name] {
+		case oneSchema:
 			if out[name], err = r.schema(v, depth, open); err != nil {
 				return err
 			}
-		}
-	}
-	for _, name := range listSchemas {
-		list, _ := out[name].([]any)
-		if list == nil {
-			continue
-		}
-		list = slices.Clone(list)
-		for i := range list {
-			if list[i], err = r.schema(list[i], depth, open); err != nil {
-				return err
+		case listOfSchemas:
+			list, _ := v.([]any)
+			list = slices.Clone(list)
+			for i := range list {
+				if list[i], err = r.schema(list[i], depth, open); err != nil {
+					return err
+				}
 			}
-		}
-		out[name] = list
-	}
-	for _, name := range mapSchemas {
-		fields, _ := out[name].(map[string]any)
-		if fields == nil {
-			continue
-		}
-		copied := make(map[string]any, len(fields))
-		for key, v := range fields {
-			if copied[key], err = r.schema(v, depth, open); err != nil {
-				return err
+			if list != nil {
+				out[name] = list
 			}
+		case mapOfSchemas:
+			fields, ok := v.(map[string]any)
+			if !ok {
+				continue
+			}
+			copied := make(map[string]any, len(fields))
+			for key, below := range fields {
+				if copied[key], err = r.schema(below, depth, open); err != nil {
+					return err
+				}
+			}
+			out[name] = copied
 		}
-		out[name] = copied
 	}
 	return nil
 }
@@ -377,14 +404,17 @@ var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProp
 
 var isCount = regexp.MustCompile(`^[0-9]{1,18}$`)
 
+// snakes are the names of Google's form that proto3 JSON takes in snake_case, too.
+var snakes = map[string]string{
+	"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
+	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
+}
+
 // googles returns a copy of one schema in which what Google's form has differently is said in JSON Schema's way.
 func googles(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
-		if camel, ok := map[string]string{
-			"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
-			"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
-		}[name]; ok {
+		if camel, ok := snakes[name]; ok {
 			name = camel
 		}
 		if text, ok := v.(string); ok && slices.Contains(counts, name) && isCount.MatchString(text) {

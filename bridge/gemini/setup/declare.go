@@ -125,9 +125,13 @@ func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	return declared
 }
 
-// maxParts bounds the schemas of a client's config, since each part costs some 60 µs to compile: a hundred functions of MCP
-// servers have 1,500.
-const maxParts = 5_000
+const (
+	// maxFunctions is what Google takes in one session (genai v1.77, types.go, Tool).
+	maxFunctions = 512
+
+	// maxParts bounds the schemas of a client's config: a hundred functions of MCP servers have 1,500.
+	maxParts = 5_000
+)
 
 // compiled keeps the schemas of the gateway's own functions, which every conversation declares anew.
 var compiled schemas
@@ -174,6 +178,9 @@ var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.Parse
 
 // function rewrites one declaration and takes it down. It returns nil if there can be no such function here.
 func (p *parser) function(f map[string]any, at string, where Where) (map[string]any, error) {
+	if len(p.Functions) >= maxFunctions {
+		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
+	}
 	f = maps.Clone(camelKeys(f))
 	name, _ := f["name"].(string)
 	if !tools.ValidName(name) {
@@ -308,7 +315,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	if text, own := given.(json.RawMessage); own {
 		schema, err = compiled.parse(text)
 	} else {
-		schema, err = tools.ParseSchema(given, &p.schemaParts)
+		schema, err = tools.ReadSchema(given, &p.schemaParts)
 	}
 	if err != nil {
 		return nil, err
@@ -318,20 +325,22 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	if p.cannot != "" {
 		return nil, fmt.Errorf("%s is required and may be an object of any kind", p.cannot)
 	}
-	fitted, err := fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, &p.warnings)
+	whole, err := fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, &p.warnings)
 	if err != nil {
 		return nil, err
 	}
-	object := fitted.(map[string]any)
+	object := whole.(map[string]any)
 	switch {
 	case name == "response":
-		f[name] = get(object, "properties.response")
+		if response, ok := get(object, "properties.response").(map[string]any); ok {
+			f[name] = fitted(response)
+		}
 	case emptyObject(object["properties"]): // such a function has no schema: an object without properties is refused
 		if schema.Check(nil) != nil {
 			return nil, errors.New("it wants arguments and does not name them")
 		}
 	default:
-		f[name] = object
+		f[name] = fitted(object)
 	}
 	return schema, nil
 }

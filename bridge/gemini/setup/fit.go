@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"google.golang.org/genai"
 )
@@ -24,6 +25,9 @@ func fit(value any, t reflect.Type, path string, warn *warnings) (any, error) {
 
 type fitter struct{ *warnings }
 
+// fitted is a part of a tree that was made to fit before the whole.
+type fitted map[string]any
+
 func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	switch t.Kind() {
@@ -32,6 +36,9 @@ func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 	case reflect.Interface:
 		return value, nil
 	case reflect.Struct:
+		if done, ok := value.(fitted); ok {
+			return map[string]any(done), nil
+		}
 		fields, ok := value.(map[string]any)
 		if !ok {
 			return nil, wrong("an object")
@@ -142,7 +149,7 @@ func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (a
 		if fields[name] == nil {
 			continue
 		}
-		field, known := jsonField(t, name)
+		field, known := jsonFields(t)[name]
 		if !known {
 			f.warnf("%s was dropped: the Live API does not have it.", at)
 			continue
@@ -178,13 +185,20 @@ func (f fitter) fitSlice(value any, t reflect.Type, path string) (any, error) {
 	return out, nil
 }
 
-// jsonField finds the type of a struct's field by its JSON name.
-func jsonField(t reflect.Type, name string) (reflect.Type, bool) {
+// fieldTypes keeps what jsonFields has found.
+var fieldTypes sync.Map // of reflect.Type to map[string]reflect.Type
+
+// jsonFields returns the types of a struct's fields by their JSON names.
+func jsonFields(t reflect.Type) map[string]reflect.Type {
+	if known, ok := fieldTypes.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {
-		tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if tag == name && tag != "" && tag != "-" {
-			return t.Field(i).Type, true
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+			fields[name] = t.Field(i).Type
 		}
 	}
-	return nil, false
+	fieldTypes.Store(t, fields)
+	return fields
 }

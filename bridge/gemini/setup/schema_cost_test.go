@@ -42,6 +42,29 @@ func TestManyBombs(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
+// Was wrong: a config of 330 KB, the declarations of many MCP servers, took 140 ms of a core and 38 MB of allocations, since every
+// schema was compiled although few functions are ever called.
+func TestALargeConfigIsCheap(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c, err := setup.Parse(largeConfig(300), "c", setup.Scope{Screen: true})
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; err != nil || len(c.Functions) != 300 || allocated > 15<<20 {
+		t.Errorf("%d functions allocated %d MB (%v)", len(c.Functions), allocated>>20, err)
+	}
+	f := c.Functions[0]
+	if f.Check([]byte(`{"city":"Rome","days":1}`)) != nil || f.Check([]byte(`{"city":"Rome","days":0}`)) == nil {
+		t.Error("the arguments of a call are not checked")
+	}
+	var many []string
+	for i := range 513 {
+		many = append(many, fmt.Sprintf(`{"name":"f%d"}`, i))
+	}
+	if _, err := setup.Parse([]byte(`{"tools":[{"functionDeclarations":[`+strings.Join(many, ",")+`]}]}`), "c", setup.Scope{Screen: true}); err == nil || !strings.Contains(err.Error(), "functionDeclarations[512] is one too many") {
+		t.Errorf("513 functions: %v", err)
+	}
+}
+
 func leaves(n int) string {
 	var b []string
 	for k := range n {

@@ -10,6 +10,7 @@ package setup
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
@@ -62,9 +63,6 @@ type Scope struct {
 	Screen bool
 }
 
-// maxWarnings keeps a config of nonsense from becoming a log of nonsense.
-const maxWarnings = 32
-
 // Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. Path
 // names the config in errors, as "initialConfig". The error is always a
 // *FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
@@ -74,11 +72,9 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	dec.UseNumber() // integers above 2^53 and decimals are sent on as they came
 	var config any
 	if len(bytes.TrimSpace(raw)) > 0 {
-		if !json.Valid(raw) {
+		err := dec.Decode(&config)
+		if _, end := dec.Token(); err != nil || end != io.EOF { // there is more behind it
 			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}
-		}
-		if err := dec.Decode(&config); err != nil {
-			return Config{}, &FieldError{Field: path, Problem: "cannot be read: " + err.Error()}
 		}
 	}
 	fields, ok := config.(map[string]any)
@@ -92,11 +88,7 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	if err := p.config(fields); err != nil {
 		return Config{}, err
 	}
-	if more := len(p.warnings) - maxWarnings; more > 0 {
-		p.warnings = p.warnings[:maxWarnings]
-		p.warnf("There are %d more warnings.", more)
-	}
-	p.Config.Warnings = p.warnings
+	p.Config.Warnings = p.warnings.list()
 	return p.Config, nil
 }
 

@@ -18,14 +18,42 @@ type FieldError struct {
 // Error implements error.
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
+// maxWarnings keeps a config of nonsense from becoming a log of nonsense.
+const maxWarnings = 32
+
 // warnings are sentences for the client: what was dropped or changed, and why.
-type warnings []string
+type warnings struct {
+	first []string // maxWarnings of them
+	more  int
+}
 
 // warnf adds one.
-func (w *warnings) warnf(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+func (w *warnings) warnf(format string, args ...any) {
+	if len(w.first) == maxWarnings {
+		w.more++
+		return
+	}
+	w.first = append(w.first, fmt.Sprintf(format, args...))
+}
 
-// camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both.
+// list returns them for the client.
+func (w *warnings) list() []string {
+	if w.more == 0 {
+		return w.first
+	}
+	return append(slices.Clone(w.first), fmt.Sprintf("There are %d more warnings.", w.more))
+}
+
+// camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both. It is the same object if there are
+// none.
 func camelKeys(fields map[string]any) map[string]any {
+	snake := false
+	for name := range fields {
+		snake = snake || strings.Contains(name, "_")
+	}
+	if !snake && fields != nil {
+		return fields
+	}
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		out[camel(name)] = fields[name]
