@@ -3,7 +3,9 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Options are the session options of a config's `voxgate` object.
@@ -26,11 +28,24 @@ type Options struct {
 	// Canvas is set if the client can show a canvas.
 	Canvas bool
 
+	// History is what was said before the conversation began, in other ones, oldest first.
+	History []Said
+
 	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
 	PreRoll time.Duration
 }
 
+// Said is one turn of a history.
+type Said struct {
+	Role    string // "user" or "assistant"
+	Content string // not empty
+}
+
 const (
+	// maxHistory and maxHistoryText bound a history: what package transcript keeps of a conversation.
+	maxHistory     = 100     // turns
+	maxHistoryText = 200_000 // characters in all of them
+
 	// defaultPreRoll covers the time from the first sound of a word to the press of a button or the finding of a
 	// client's own detector.
 	defaultPreRoll = 300 * time.Millisecond
@@ -73,6 +88,9 @@ func (p *parser) options(fields map[string]any) error {
 		}
 		*wish = given != nil && *given
 	}
+	if p.Options.History, err = o.history("history"); err != nil {
+		return err
+	}
 	if err := p.vad(o, fields); err != nil {
 		return err
 	}
@@ -81,6 +99,46 @@ func (p *parser) options(fields map[string]any) error {
 	}
 	o.rest()
 	return nil
+}
+
+// history reads a field that is an array of {role, content}; "model" is another word for "assistant".
+func (o *object) history(name string) ([]Said, error) {
+	value := o.take(name)
+	if value == nil {
+		return nil, nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return nil, o.wrong(name, "must be an array")
+	}
+	if len(list) > maxHistory {
+		return nil, o.wrong(name, fmt.Sprintf("must have at most %d entries", maxHistory))
+	}
+	var said []Said
+	characters := 0
+	for i, v := range list {
+		entry, err := newObject(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i), o.warn)
+		if err != nil {
+			return nil, err
+		}
+		role, _ := entry.take("role").(string)
+		if role == "model" {
+			role = "assistant"
+		}
+		if role != "user" && role != "assistant" {
+			return nil, entry.wrong("role", `must be "user", "assistant" or "model"`)
+		}
+		content, _ := entry.take("content").(string)
+		if strings.TrimSpace(content) == "" {
+			return nil, entry.wrong("content", "must be a text")
+		}
+		if characters += utf8.RuneCountInString(content); characters > maxHistoryText {
+			return nil, o.wrong(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
+		}
+		entry.rest()
+		said = append(said, Said{role, content})
+	}
+	return said, nil
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.

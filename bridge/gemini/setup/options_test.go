@@ -3,6 +3,7 @@ package setup_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,11 @@ func TestOptions(t *testing.T) {
 		{name: "nothing said", in: `{"voxgate":{"vad":{},"interrupts":{"enabled":true}}}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
 		{name: "no resumption", in: `{"voxgate":{"enable_resumption":false}}`, want: setup.Options{}},
 		{name: "duration", in: `{"voxgate":{"maxDuration":"24h"}}`, want: setup.Options{Resumption: true, MaxDuration: 24 * time.Hour}},
+		{
+			name: "history", in: `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},{"role":"model","content":"Yes?","at":1}]}}`,
+			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
+			field: "historyConfig", warns: []string{"c.voxgate.history[2].at was dropped"},
+		},
 		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`},
 		{name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression"},
 		{
@@ -74,7 +80,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := parse(t, door(false), named("gemini-2.5-flash-native-audio-latest", c.in))
-			if config.Options != c.want {
+			if !reflect.DeepEqual(config.Options, c.want) {
 				t.Errorf("%+v, want %+v", config.Options, c.want)
 			}
 			if c.field != "" && field(t, config.Effective(), c.field) != c.sent {
@@ -101,6 +107,13 @@ func TestOptionErrors(t *testing.T) {
 		{`{"voxgate":{"maxDuration":"30"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"maxDuration":"-1h"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"maxDuration":"0s"}}`, "c.voxgate.maxDuration"},
+		{`{"voxgate":{"history":{}}}`, "c.voxgate.history"},
+		{`{"voxgate":{"history":["Hi"]}}`, "c.voxgate.history[0]"},
+		{`{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"system","content":"x"}]}}`, "c.voxgate.history[1].role"},
+		{`{"voxgate":{"history":[{"role":"user","content":["Hi"]}]}}`, "c.voxgate.history[0].content"},
+		{`{"voxgate":{"history":[{"role":"user","content":" "}]}}`, "c.voxgate.history[0].content"},
+		{`{"voxgate":{"history":[{"role":"user","content":"` + strings.Repeat("ß", 100_001) + `"},{"role":"user","content":"` + strings.Repeat("ß", 100_000) + `"}]}}`, "c.voxgate.history"},
+		{`{"voxgate":{"history":[` + strings.Repeat(`{"role":"user","content":"Hi"},`, 100) + `{"role":"user","content":"Hi"}]}}`, "c.voxgate.history"},
 		{`{"voxgate":{"vad":[]}}`, "c.voxgate.vad"},
 		{`{"voxgate":{"vad":{"enabled":"yes"}}}`, "c.voxgate.vad.enabled"},
 		{`{"voxgate":{"vad":{"sensitivity":1.1}}}`, "c.voxgate.vad.sensitivity"},
@@ -119,7 +132,7 @@ func TestOptionErrors(t *testing.T) {
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})
 		if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != c.field {
-			t.Errorf("%s: %v, want %s", c.in, err, c.field)
+			t.Errorf("%.200s: %v, want %s", c.in, err, c.field)
 		}
 	}
 }
