@@ -341,6 +341,16 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 	}
 }
 
+// Was wrong: a canvas was refused for a button that models add although a canvas has it anyway.
+func TestDismissButtonIsLeftOut(t *testing.T) {
+	b := canvas.NewBoard(nil)
+	clean, interactive := put(t, b, canvas.Create, `{"type":"canvas","elements":[{"type":"text","value":"Hi"},{"type":"dismiss_button","label":"Hide"},
+		{"type":"form","elements":[{"type":"dismiss_button"}]}]}`)
+	if clean != `{"type":"canvas","elements":[{"type":"text","value":"Hi"},{"type":"form","elements":[]}]}` || interactive {
+		t.Errorf("%s, interactive: %t", clean, interactive)
+	}
+}
+
 func TestTextsAreCut(t *testing.T) {
 	long := strings.Repeat("ü", 501)
 	got, _ := put(t, canvas.NewBoard(nil), canvas.Create, `[{"type":"input","id":"a","label":"`+long+`","hint":"`+long+`","value":"`+long+`"},

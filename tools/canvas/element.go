@@ -69,6 +69,9 @@ var kinds = []string{"text", "multiline", "number", "date", "time", "email", "te
 // inForm are the types that a form may have.
 var inForm = []string{"text", "input", "button", "list", "image"}
 
+// dismissButton is the type of an element that models add although they are told not to: a canvas has such a button anyway.
+const dismissButton = `"dismiss_button"`
+
 // answerKeys cannot be ids of inputs: the answer has them by itself, or JavaScript does.
 var answerKeys = []string{"action", "dismissed", "__proto__"}
 
@@ -161,6 +164,9 @@ func (r reader) elements(list []json.RawMessage, at string, form bool) ([]elemen
 		var f fields
 		if json.Unmarshal(raw, &f) != nil || f == nil {
 			return nil, fmt.Errorf("%s must be an element: an object with a type", at)
+		}
+		if string(f["type"]) == dismissButton {
+			continue
 		}
 		e, err := r.element(f, at, form)
 		if err != nil {
