@@ -1,0 +1,51 @@
+package wire_test
+
+import (
+	"bytes"
+	"image"
+	"image/jpeg"
+	"image/png"
+	"strings"
+	"testing"
+
+	"voxgate/bridge/gemini/wire"
+)
+
+func TestCheckPicture(t *testing.T) {
+	encoded := func(kind string, width, height int) []byte {
+		var b bytes.Buffer
+		picture := image.NewGray(image.Rect(0, 0, width, height))
+		var err error
+		if kind == "jpeg" {
+			err = jpeg.Encode(&b, picture, nil)
+		} else {
+			err = png.Encode(&b, picture)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	photo, drawing := encoded("jpeg", 640, 480), encoded("png", 10, 10)
+	for _, c := range []struct {
+		name, mimeType string
+		data           []byte
+		want           string // a piece of the error; "" for none
+	}{
+		{"JPEG", "image/jpeg", photo, ""},
+		{"PNG", "image/png", drawing, ""},
+		{"PNG called JPEG", "image/jpeg", drawing, "no picture of the type image/jpeg"},
+		{"JPEG called PNG", "image/png", photo, "no picture of the type image/png"},
+		{"nothing", "image/jpeg", nil, "no picture"},
+		{"text", "image/png", []byte("hello"), "no picture"},
+		{"a JPEG's beginning", "image/jpeg", photo[:4], "no picture"},
+		{"a PNG's beginning", "image/png", drawing[:12], "no picture"},
+		{"too wide", "image/png", encoded("png", 8193, 1), "8193 x 1 pixels"},
+		{"GIF", "image/gif", []byte("GIF89a"), "neither image/jpeg nor image/png"},
+	} {
+		err := wire.CheckPicture(c.mimeType, c.data)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
