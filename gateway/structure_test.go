@@ -42,13 +42,9 @@ var arrows = map[string][]string{
 	"bridge/gemini/api":               {"bridge/gemini/wire"},
 	"bridge/gemini/wire":              {},
 	"bridge/gemini/setup":             {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
-	"bridge/gemini/emulator":          {"media", "bridge/gemini/wire", "bridge/gemini/emulator/*"},
+	"bridge/gemini/emulator":          {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "bridge/gemini/emulator/scenario"},
 	"bridge/gemini/emulator/live":     {},
-	"bridge/gemini/emulator/rest":     {"bridge/gemini/emulator/live"},
 	"bridge/gemini/emulator/scenario": {"bridge/gemini/emulator/live"},
-	"bridge/gemini/emulator/socket":   {"bridge/gemini/emulator/live", "bridge/gemini/emulator/scenario"},
-	"bridge/gemini/emulator/sound":    {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live"},
-	"bridge/gemini/emulator/typed":    {},
 	"media":                           {},
 	"media/mediatest":                 {"media", "media/opus"}, // imported by tests only
 	"media/opus":                      {"media"},
@@ -79,7 +75,7 @@ var owners = map[string][]string{
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
-	"github.com/gorilla/websocket":             {"signaling", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "bridge/gemini/emulator/socket", "gateway/bench/model", "gateway/bench/peer"},
+	"github.com/gorilla/websocket":             {"signaling", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench/model", "gateway/bench/peer"},
 }
 
 func TestImportsFollowTheMap(t *testing.T) {

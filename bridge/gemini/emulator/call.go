@@ -11,7 +11,6 @@ import (
 
 	"voxgate/bridge/gemini/emulator/live"
 	"voxgate/bridge/gemini/emulator/scenario"
-	"voxgate/bridge/gemini/emulator/typed"
 )
 
 // call is a function call that was not answered yet.
@@ -19,7 +18,7 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	chain    *typed.Chain // what follows; nil: nothing
+	chain    *chain // what follows; nil: nothing
 }
 
 // blocked reports whether the model waits for a result and says nothing before.
@@ -46,7 +45,7 @@ func (s *session) sendCalls(calls []*call) error {
 	if err := s.withhold(); err != nil {
 		return err
 	}
-	if err := s.conn.Send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
+	if err := s.conn.send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
 		return err
 	}
 	if err := s.changed(); err != nil { // a session resumed from here knows of the call
@@ -70,7 +69,7 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 	if ids == nil {
 		return nil
 	}
-	return s.conn.Send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
+	return s.conn.send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
 }
 
 // toolResponse takes results. Those of unknown calls are ignored, as Google does.
@@ -116,7 +115,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 	if r.WillContinue && c.blocking {
 		return nil // the model waits for the last answer
 	}
-	text, transcript := typed.Plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
+	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
 	silent := r.Scheduling == "SILENT" && !c.blocking
 	if c.chain != nil && !r.WillContinue {
 		next, err := s.after(c, r.Response)

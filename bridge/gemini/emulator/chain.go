@@ -3,8 +3,6 @@ package emulator
 import (
 	"encoding/json"
 	"strings"
-
-	"voxgate/bridge/gemini/emulator/typed"
 )
 
 // askTool calls a function, as "NAME {json}" says.
@@ -13,7 +11,7 @@ func (s *session) askTool(text string, undeclared bool) error {
 	if undeclared {
 		declared = nil
 	}
-	c, err := typed.ParseCall(text, declared)
+	c, err := parseTypedCall(text, declared)
 	if err != nil {
 		return s.complain(err)
 	}
@@ -22,7 +20,7 @@ func (s *session) askTool(text string, undeclared bool) error {
 
 // askTools calls several functions at once.
 func (s *session) askTools(text string) error {
-	list, err := typed.ParseCalls(text, s.setup.Functions)
+	list, err := parseTypedCalls(text, s.setup.Functions)
 	if err != nil {
 		return s.complain(err)
 	}
@@ -35,10 +33,10 @@ func (s *session) askTools(text string) error {
 
 // askChain calls several functions one after the other.
 func (s *session) askChain(text string) error {
-	calls, err := typed.ParseCalls(text, s.setup.Functions)
+	calls, err := parseTypedCalls(text, s.setup.Functions)
 	if err == nil {
 		var first *call
-		if first, err = s.link(typed.NewChain(calls)); err == nil {
+		if first, err = s.link(newChain(calls)); err == nil {
 			return s.say(&script{calls: []*call{first}})
 		}
 	}
@@ -57,14 +55,14 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-func (s *session) newCall(c typed.Call) *call {
+func (s *session) newCall(c typedCall) *call {
 	blocking, declared := s.setup.Functions[c.Name]
 	return &call{id: newCallID(), name: c.Name, args: c.Args, blocking: blocking || !declared && s.setup.Blocks}
 }
 
 // link returns the next call of a chain.
-func (s *session) link(c *typed.Chain) (*call, error) {
-	next, left, err := c.Next()
+func (s *session) link(c *chain) (*call, error) {
+	next, left, err := c.next()
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +73,8 @@ func (s *session) link(c *typed.Chain) (*call, error) {
 
 // after returns the call that follows the result of c, nil after the last. An error is why the chain stops.
 func (s *session) after(c *call, result json.RawMessage) (*call, error) {
-	left, err := c.chain.After(c.name, result)
-	if err != nil || left.Done() {
+	left, err := c.chain.after(c.name, result)
+	if err != nil || left.done() {
 		return nil, err
 	}
 	return s.link(left)

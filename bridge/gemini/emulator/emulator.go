@@ -36,7 +36,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/rest"
 	"voxgate/bridge/gemini/emulator/scenario"
 )
 
@@ -79,7 +78,7 @@ type Emulator struct {
 	scenario scenario.Scenario
 	observe  func(Event)
 
-	rest   rest.API
+	rest   restAPI
 	memory memory
 
 	sessions sync.WaitGroup // Add under mu, while not closed
@@ -137,7 +136,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.serveLive(w, r, to)
 		return
 	}
-	e.rest.Serve(w, r, path)
+	e.rest.serve(w, r, path)
 }
 
 // upgrader accepts every origin: so does Google, and there is nothing here to protect.
@@ -153,13 +152,13 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	defer cancel()
 	s := newSession(e, to)
 	if !e.enter(s, cancel) {
-		rest.Refusal(http.StatusServiceUnavailable).Write(w)
+		refusal(http.StatusServiceUnavailable).write(w)
 		return
 	}
 	defer e.leave(s)
-	token, refused := e.rest.Admit(r, to)
+	token, refused := e.rest.admit(r, to)
 	if refused == nil && e.scenario.BusyHTTP && e.busy() {
-		refused = rest.Refusal(http.StatusTooManyRequests)
+		refused = refusal(http.StatusTooManyRequests)
 	}
 	if refused == nil {
 		var dropped bool
@@ -171,7 +170,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	if refused != nil {
 		s.tell(Event{What: Refused, Code: refused.Code, Text: refused.Message})
-		refused.Write(w)
+		refused.write(w)
 		return
 	}
 	s.token = token

@@ -9,7 +9,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/rest"
 	"voxgate/bridge/gemini/emulator/scenario"
 )
 
@@ -26,14 +25,14 @@ func (e *Emulator) spend(i int) bool {
 
 // handshake lets faults act on the upgrade. It returns what it is refused with, and whether the connection is to be
 // dropped instead.
-func (s *session) handshake(ctx context.Context, r *http.Request) (refused *rest.Error, drop bool) {
+func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(d time.Duration) {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			refused = rest.Refusal(http.StatusServiceUnavailable)
+			refused = refusal(http.StatusServiceUnavailable)
 		case <-r.Context().Done():
 			drop = true
 		}
@@ -48,7 +47,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *rest
 			break
 		}
 		if wait(f.Stall); f.HTTP != 0 {
-			refused = rest.Refusal(f.HTTP)
+			refused = refusal(f.HTTP)
 		}
 		drop = drop || f.Drop || f.Close == websocket.CloseAbnormalClosure
 	}
@@ -98,24 +97,24 @@ func (s *session) strike(i int) error {
 	case f.Drop:
 		return live.NewClosing(websocket.CloseAbnormalClosure, "")
 	case f.DropMidFrame:
-		s.conn.SendHalf()
+		s.conn.sendHalf()
 		return live.NewClosing(websocket.CloseAbnormalClosure, "")
 	case f.Stall > 0:
 		s.stall(f.Stall, f.Deaf)
 		return nil
 	default:
-		return s.conn.SendRaw([]byte(f.Send))
+		return s.conn.sendRaw([]byte(f.Send))
 	}
 }
 
 // stall has nothing sent for d, and with deaf nothing read.
 func (s *session) stall(d time.Duration, deaf bool) {
-	s.conn.Stall(d, deaf)
+	s.conn.stall(d, deaf)
 	if deaf {
 		s.depart()
 	}
 	if d != scenario.Forever {
-		s.agenda.add(d, s.conn.Recover)
+		s.agenda.add(d, s.conn.recover)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"voxgate/bridge/gemini/emulator/live"
 	"voxgate/bridge/gemini/emulator/scenario"
-	"voxgate/bridge/gemini/emulator/sound"
 )
 
 // message acts on one message of the client.
@@ -169,14 +168,14 @@ func (s *session) audio(b live.Blob) error {
 		return s.beeps(pcm, rate)
 	}
 	if s.setup.Manual {
-		if s.talking && s.setup.WholeInput && len(s.manual) < rate*int(sound.LongestSpeech/time.Second) {
+		if s.talking && s.setup.WholeInput && len(s.manual) < rate*int(longestSpeech/time.Second) {
 			s.rate = rate
 			s.manual = append(s.manual, pcm...)
 		}
 		return nil
 	}
 	if rate != s.vad.Rate() {
-		s.vad = sound.NewVAD(s.setup.Detection, rate, s.vad.Offset())
+		s.vad = newSpeechDetector(s.setup.Detection, rate, s.vad.Offset())
 	}
 	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.Hear(pcm, began, ended) })
 }
@@ -238,9 +237,9 @@ func (s *session) ended(speech []int16, rate int) error {
 // activity tells what the activity detection has found, on Vertex by a signal as well if that was asked for.
 func (s *session) activity(kind, signal string) error {
 	if s.setup.VADSignals {
-		if err := s.conn.Send(live.Object{"voiceActivityDetectionSignal": live.Object{"vadSignalType": signal}}); err != nil {
+		if err := s.conn.send(live.Object{"voiceActivityDetectionSignal": live.Object{"vadSignalType": signal}}); err != nil {
 			return err
 		}
 	}
-	return s.conn.Send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.Offset())}})
+	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.Offset())}})
 }

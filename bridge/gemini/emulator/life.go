@@ -92,7 +92,7 @@ func (s *session) live() {
 
 // goAway announces the end of the connection. Google's durations have fractions.
 func (s *session) goAway(left time.Duration) error {
-	if err := s.conn.Send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
+	if err := s.conn.send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
 		return err
 	}
 	return s.moment(scenario.OnGoAway)
@@ -103,7 +103,7 @@ func (s *session) expire() error {
 	if err := s.moment(scenario.OnAge); err != nil {
 		return err
 	}
-	switch left, stalled := s.conn.Stalled(); {
+	switch left, stalled := s.conn.stalled(); {
 	case !stalled:
 		code := s.e.scenario.CloseCode
 		if code == 0 {

@@ -9,7 +9,6 @@ import (
 
 	"voxgate/bridge/gemini/emulator/live"
 	"voxgate/bridge/gemini/emulator/scenario"
-	"voxgate/bridge/gemini/emulator/sound"
 )
 
 // conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
@@ -27,7 +26,7 @@ type conversation struct {
 
 // speech is what was heard of a speech that has not ended.
 type speech struct {
-	vad     *sound.VAD
+	vad     *speechDetector
 	manual  []int16
 	talking bool
 	rate    int
@@ -139,7 +138,7 @@ func (s *session) giveHandle() error {
 	if s.setup.Transparent {
 		fields["lastConsumedClientMessageIndex"] = strconv.Itoa(s.consumed) // proto3 JSON writes int64 so
 	}
-	return s.conn.Send(live.Object{"sessionResumptionUpdate": fields})
+	return s.conn.send(live.Object{"sessionResumptionUpdate": fields})
 }
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.
@@ -156,7 +155,7 @@ func (s *session) withhold() error {
 	if !s.setup.Resumption || s.handles() != scenario.HandlesWithheld {
 		return nil
 	}
-	return s.conn.Send(live.Object{"sessionResumptionUpdate": live.Object{}})
+	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{}})
 }
 
 // remember adds a turn to the history.

@@ -10,7 +10,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/sound"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 )
@@ -38,7 +37,7 @@ func (s *session) beeps(pcm []int16, rate int) error {
 	}
 	s.turn = nil
 	return s.say(&script{audio: beepLength, steps: []step{{
-		content: live.Object{"modelTurn": live.Object{"parts": []live.Object{live.AudioPart(sound.Tone(beepHz, beepLength))}}},
+		content: live.Object{"modelTurn": live.Object{"parts": []live.Object{live.AudioPart(tone(beepHz, beepLength))}}},
 	}}})
 }
 
@@ -58,11 +57,11 @@ func (s *session) command(text string) error {
 		}
 		return s.speak("I have taken all my calls back.", "I have taken all my calls back.", false)
 	case "/ground":
-		sc := s.speech(sound.Melody("ground"), "I have searched the web for you.")
+		sc := s.speech(melody("ground"), "I have searched the web for you.")
 		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": grounding(rest)}})
 		return s.say(sc)
 	case "/image":
-		return s.say(s.speech(sound.Melody("image"), "Here is an image.", live.Object{"inlineData": live.Object{"mimeType": "image/png", "data": pixel}}))
+		return s.say(s.speech(melody("image"), "Here is an image.", live.Object{"inlineData": live.Object{"mimeType": "image/png", "data": pixel}}))
 	case "/history":
 		var lines []string
 		for _, m := range s.history {
@@ -146,7 +145,7 @@ type voiced struct {
 func (s *session) speak(text, transcript string, polite bool) error {
 	v := voiced{text: text, transcript: transcript, polite: polite}
 	if s.e.espeak == "" || s.setup.Text {
-		v.pcm = sound.Melody(text)
+		v.pcm = melody(text)
 		return s.sayVoiced(v)
 	}
 	s.serial++
@@ -171,7 +170,7 @@ func (s *session) voice(ctx context.Context) {
 	s.toVoice = nil
 	s.work.Go(func() {
 		for _, v := range texts {
-			v.pcm = sound.Speak(ctx, s.e.espeak, v.text)
+			v.pcm = espeak(ctx, s.e.espeak, v.text)
 			select {
 			case s.voiced <- v:
 			case <-ctx.Done():

@@ -9,10 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/rest"
 	"voxgate/bridge/gemini/emulator/scenario"
-	"voxgate/bridge/gemini/emulator/socket"
-	"voxgate/bridge/gemini/emulator/sound"
 )
 
 // session is one Live connection. Its loop owns everything in it.
@@ -21,8 +18,8 @@ type session struct {
 	e        *Emulator
 	endpoint live.Endpoint
 	number   int // of the connection, from 1
-	token    *rest.Token
-	conn     *socket.Conn
+	token    *ephemeralToken
+	conn     *conn
 
 	voiced chan voiced // from the goroutines that speak
 	work   sync.WaitGroup
@@ -40,7 +37,7 @@ type session struct {
 	consumed     int  // index of the last message of the client, the setup being 0
 	seen         map[scenario.Moment]int
 
-	vad     *sound.VAD
+	vad     *speechDetector
 	manual  []int16 // what was said since activityStart
 	talking bool    // between activityStart and activityEnd
 	rate    int     // of manual
@@ -57,7 +54,7 @@ type session struct {
 	calls   map[string]*call
 	asked   time.Time     // when the newest call was sent
 	input   time.Duration // audio heard, for the usage
-	onset   sound.OnsetDetector
+	onset   onsetDetector
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {
@@ -78,11 +75,11 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.conn = socket.New(ctx, ws, &s.e.scenario)
+	s.conn = newConn(ctx, ws, &s.e.scenario)
 	err := s.loop(ctx)
 	s.depart()
 	end, told := errors.AsType[*live.Closing](err)
-	readErr := s.conn.Close(end)
+	readErr := s.conn.close(end)
 	cancel()
 	s.work.Wait()
 	s.timer.Stop()
@@ -117,14 +114,14 @@ func (s *session) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return goingAway()
-		case data, open := <-s.conn.Messages():
+		case data, open := <-s.conn.messages():
 			if !open {
 				return nil
 			}
 			err = s.message(data)
-		case data := <-s.conn.Pings():
+		case data := <-s.conn.pings():
 			s.agenda.add(s.e.scenario.SlowPongs, func() error {
-				s.conn.Pong(data)
+				s.conn.pong(data)
 				return nil
 			})
 		case v := <-s.voiced:
@@ -152,7 +149,7 @@ func (s *session) start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return goingAway()
-	case data = <-s.conn.Messages():
+	case data = <-s.conn.messages():
 		if data == nil {
 			return errors.New("ended before the setup")
 		}
@@ -164,15 +161,15 @@ func (s *session) start(ctx context.Context) error {
 	resumption, _ := tree["sessionResumption"].(map[string]any)
 	handle, _ := resumption["handle"].(string)
 	if s.token != nil {
-		if !s.token.Spend(handle != "") {
+		if !s.token.spend(handle != "") {
 			return live.NewClosing(live.ClosePolicy, "Token has been used too many times or has expired for new sessions.")
 		}
-		tree = s.token.Lock(tree)
+		tree = s.token.lock(tree)
 	}
 	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
 		return err
 	}
-	s.vad, s.born = sound.NewVAD(s.setup.Detection, 16000, 0), time.Now()
+	s.vad, s.born = newSpeechDetector(s.setup.Detection, 16000, 0), time.Now()
 	if handle != "" {
 		if err := s.resume(ctx, handle); err != nil {
 			return err
@@ -202,7 +199,7 @@ func (s *session) open(resumed bool) error {
 		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.opened = true
-	if err := s.conn.Send(live.Object{"setupComplete": live.Object{}}); err != nil {
+	if err := s.conn.send(live.Object{"setupComplete": live.Object{}}); err != nil {
 		return err
 	}
 	s.live()
@@ -211,5 +208,5 @@ func (s *session) open(resumed bool) error {
 
 // content sends a serverContent.
 func (s *session) content(fields live.Object) error {
-	return s.conn.Send(live.Object{"serverContent": fields})
+	return s.conn.send(live.Object{"serverContent": fields})
 }

@@ -127,7 +127,7 @@ func (s *session) proceed() error {
 			return nil
 		}
 		if content := t.steps[t.next].content; content == nil {
-			if err := s.conn.Send(live.Object{}); err != nil {
+			if err := s.conn.send(live.Object{}); err != nil {
 				return err
 			}
 		} else if err := s.content(content); err != nil {
@@ -193,7 +193,7 @@ func (s *session) turnComplete(spoken time.Duration) error {
 	if s.endpoint.Vertex {
 		response = "candidates"
 	}
-	err := s.conn.Send(live.Object{"serverContent": fields, "usageMetadata": live.Object{
+	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": live.Object{
 		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
 		"promptTokensDetails":      []live.Object{{"modality": "AUDIO", "tokenCount": in}},
 		response + "TokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": out}},

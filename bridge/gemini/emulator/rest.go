@@ -1,6 +1,4 @@
-// Package rest is what the emulator has of the Gemini API besides the Live API: credentials, ephemeral tokens, the list of
-// models, and text that comes back as it was sent.
-package rest
+package emulator
 
 import (
 	"encoding/json"
@@ -21,36 +19,36 @@ var restPath = regexp.MustCompile(`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(auth_token
 // restModels are listed besides the live ones.
 var restModels = []string{"gemini-3.8-flash", "gemini-3.5-flash-lite"}
 
-// API serves the REST API. The zero value is ready.
-type API struct {
+// restAPI serves the REST API. The zero value is ready.
+type restAPI struct {
 	tokens tokenStore
 }
 
 // bodyLimit is what a client may send at once; Google's own limit is not published.
 const bodyLimit = 16 << 20
 
-// Serve answers a request of any prefix of a path, which is that of the request without double slashes.
-func (a *API) Serve(w http.ResponseWriter, r *http.Request, path string) {
+// serve answers a request of any prefix of a path, which is that of the request without double slashes.
+func (a *restAPI) serve(w http.ResponseWriter, r *http.Request, path string) {
 	m := restPath.FindStringSubmatch(path)
 	if m == nil {
-		notFound("Requested entity was not found.").Write(w)
+		notFound("Requested entity was not found.").write(w)
 		return
 	}
-	if _, refused := a.Admit(r, live.Endpoint{}); refused != nil {
-		refused.Write(w)
+	if _, refused := a.admit(r, live.Endpoint{}); refused != nil {
+		refused.write(w)
 		return
 	}
 	tokens, model, method := m[1] != "", m[2], m[3]
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))
 	if err != nil {
-		invalid("Request payload size exceeds the limit.").Write(w)
+		badRequest("Request payload size exceeds the limit.").write(w)
 		return
 	}
 	switch {
 	case tokens && r.Method == http.MethodPost:
 		minted, refused := a.tokens.mint(body)
 		if refused != nil {
-			refused.Write(w)
+			refused.write(w)
 			return
 		}
 		writeJSON(w, http.StatusOK, minted)
@@ -62,14 +60,14 @@ func (a *API) Serve(w http.ResponseWriter, r *http.Request, path string) {
 		writeJSON(w, http.StatusOK, live.Object{"models": list})
 	case r.Method == http.MethodGet && model != "" && method == "":
 		if !strings.HasPrefix(model, "gemini-") {
-			notFound("models/" + model + " is not found for API version v1beta.").Write(w)
+			notFound("models/" + model + " is not found for API version v1beta.").write(w)
 			return
 		}
 		writeJSON(w, http.StatusOK, modelInfo(model))
 	case r.Method == http.MethodPost && method != "":
 		generate(w, r, model, method, body)
 	default:
-		notFound("Requested entity was not found.").Write(w)
+		notFound("Requested entity was not found.").write(w)
 	}
 }
 
@@ -89,11 +87,11 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string, body
 	var ask struct{ Contents []live.Content }
 	// Only these fields matter here, and the REST API has many more; unknown ones pass.
 	if err := json.Unmarshal(body, &ask); err != nil {
-		invalid("Invalid JSON payload received.").Write(w)
+		badRequest("Invalid JSON payload received.").write(w)
 		return
 	}
 	if len(ask.Contents) == 0 {
-		invalid("* GenerateContentRequest.contents: contents is not specified").Write(w)
+		badRequest("* GenerateContentRequest.contents: contents is not specified").write(w)
 		return
 	}
 	said, tokens := "", 0
@@ -112,7 +110,7 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string, body
 	case "streamGenerateContent":
 		stream(w, r, model, strings.SplitAfter(answer, " "), tokens)
 	default:
-		notFound("Method not found.").Write(w)
+		notFound("Method not found.").write(w)
 	}
 }
 
@@ -161,4 +159,36 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(code)
 	_, _ = w.Write(append(data, '\n'))
+}
+
+// apiError is an error as Google's REST API words it.
+type apiError struct {
+	Code    int // HTTP status
+	Status  string
+	Message string
+}
+
+// write answers a request with it.
+func (e *apiError) write(w http.ResponseWriter) {
+	writeJSON(w, e.Code, map[string]any{"error": map[string]any{
+		"code": e.Code, "message": e.Message, "status": e.Status, "details": []any{},
+	}})
+}
+
+var refusals = map[int]*apiError{
+	http.StatusUnauthorized:       {http.StatusUnauthorized, "UNAUTHENTICATED", "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid authentication credential."},
+	http.StatusForbidden:          {http.StatusForbidden, "PERMISSION_DENIED", "The caller does not have permission."},
+	http.StatusTooManyRequests:    {http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", live.QuotaExceeded},
+	http.StatusServiceUnavailable: {http.StatusServiceUnavailable, "UNAVAILABLE", "The service is currently unavailable."},
+}
+
+// refusal returns Google's answer of this HTTP status to a handshake: 401, 403, 429 or 503, nil for any other.
+func refusal(status int) *apiError { return refusals[status] }
+
+func badRequest(message string) *apiError {
+	return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", message}
+}
+
+func notFound(message string) *apiError {
+	return &apiError{http.StatusNotFound, "NOT_FOUND", message}
 }

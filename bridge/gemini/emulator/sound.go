@@ -1,5 +1,4 @@
-// Package sound is the ears and the voice of the emulator: what it takes for speech, and what it speaks and whistles.
-package sound
+package emulator
 
 import (
 	"bytes"
@@ -24,8 +23,8 @@ const (
 	voiceTimeout = 5 * time.Second
 )
 
-// Speak returns text spoken at 24 kHz by a program that takes espeak-ng's options, and a melody if that fails.
-func Speak(ctx context.Context, espeak, text string) []int16 {
+// espeak returns text spoken at 24 kHz by a program that takes espeak-ng's options, and a melody if that fails.
+func espeak(ctx context.Context, espeak, text string) []int16 {
 	ctx, cancel := context.WithTimeout(ctx, voiceTimeout)
 	defer cancel()
 	if len(text) > longestText {
@@ -37,14 +36,14 @@ func Speak(ctx context.Context, espeak, text string) []int16 {
 	cmd.WaitDelay = time.Second
 	wav, err := cmd.Output()
 	if err != nil {
-		return Melody(text)
+		return melody(text)
 	}
 	pcm, rate, err := readWAV(wav)
 	if err == nil {
 		pcm, err = media.Resample(pcm, rate, wire.OutputRate)
 	}
 	if err != nil || len(pcm) == 0 {
-		return Melody(text)
+		return melody(text)
 	}
 	return pcm
 }
@@ -82,8 +81,8 @@ func readWAV(data []byte) ([]int16, int, error) {
 	return nil, 0, errWAV
 }
 
-// Melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.
-func Melody(text string) []int16 {
+// melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.
+func melody(text string) []int16 {
 	const note = 150 * time.Millisecond
 	scale := []float64{523.25, 587.33, 659.25, 783.99, 880} // C5 D5 E5 G5 A5
 	hash := fnv.New32a()
@@ -91,13 +90,13 @@ func Melody(text string) []int16 {
 	notes := 4 + min(len(text)/10, 8)
 	var pcm []int16
 	for i, n := 0, hash.Sum32(); i < notes; i, n = i+1, n*2654435761+12345 {
-		pcm = append(pcm, Tone(scale[n>>16%5], note)...)
+		pcm = append(pcm, tone(scale[n>>16%5], note)...)
 	}
 	return pcm
 }
 
-// Tone is a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
-func Tone(hz float64, d time.Duration) []int16 {
+// tone is a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
+func tone(hz float64, d time.Duration) []int16 {
 	const fade = wire.OutputRate * 5 / 1000
 	n := int(d.Seconds() * wire.OutputRate)
 	pcm := make([]int16, n)
@@ -106,4 +105,38 @@ func Tone(hz float64, d time.Duration) []int16 {
 		pcm[i] = int16(8192 * level * math.Sin(2*math.Pi*hz*float64(i)/wire.OutputRate))
 	}
 	return pcm
+}
+
+const (
+	// onsetLevel (-36 dBov) is above what a codec makes of silence, and 10 dB below the average of speech.
+	onsetLevel = 500
+
+	// onsetGap is the silence that must lie before a frame for it to be one.
+	onsetGap = 200 * time.Millisecond
+)
+
+// onsetDetector finds the first loud 20 ms after silence. The zero value is at the beginning of a session, which is silent.
+type onsetDetector struct {
+	rest  []int16
+	quiet time.Duration // so far
+	begun bool
+}
+
+// Hear takes a piece of audio at rate Hz and reports whether a sound has begun in it.
+func (d *onsetDetector) Hear(pcm []int16, rate int) bool {
+	if !d.begun {
+		d.begun, d.quiet = true, onsetGap
+	}
+	d.rest = append(d.rest, pcm...)
+	found := false
+	n := rate * int(frameTime.Milliseconds()) / 1000
+	for ; len(d.rest) >= n; d.rest = d.rest[n:] {
+		if media.RMS(d.rest[:n]) < onsetLevel {
+			d.quiet += frameTime
+			continue
+		}
+		found = found || d.quiet >= onsetGap
+		d.quiet = 0
+	}
+	return found
 }

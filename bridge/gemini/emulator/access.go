@@ -1,4 +1,4 @@
-package rest
+package emulator
 
 import (
 	"cmp"
@@ -11,9 +11,9 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// Admit checks the credentials of a request in all the places where clients put them. It returns the ephemeral token
+// admit checks the credentials of a request in all the places where clients put them. It returns the ephemeral token
 // of a constrained one.
-func (a *API) Admit(r *http.Request, to live.Endpoint) (*Token, *Error) {
+func (a *restAPI) admit(r *http.Request, to live.Endpoint) (*ephemeralToken, *apiError) {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
 	bearer := authorization(r, "Bearer ")
 	access := cmp.Or(r.URL.Query().Get("access_token"), authorization(r, "Token "), bearer)
@@ -27,7 +27,7 @@ func (a *API) Admit(r *http.Request, to live.Endpoint) (*Token, *Error) {
 	}
 	switch {
 	case strings.HasPrefix(key, "invalid"):
-		return nil, invalid("API key not valid. Please pass a valid API key.")
+		return nil, badRequest("API key not valid. Please pass a valid API key.")
 	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), to.Vertex && bearer == "":
 		return nil, refusals[http.StatusUnauthorized]
 	case !to.Constrained:
@@ -49,8 +49,8 @@ func authorization(r *http.Request, scheme string) string {
 	return value
 }
 
-// Token is an ephemeral token: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
-type Token struct {
+// ephemeralToken is an ephemeral token: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+type ephemeralToken struct {
 	name       string
 	unlimited  bool      // uses was 0
 	newSession time.Time // no new session after this
@@ -64,20 +64,20 @@ type Token struct {
 
 type tokenStore struct {
 	mu     sync.Mutex
-	tokens map[string]*Token
+	tokens map[string]*ephemeralToken
 }
 
-// maxTokens bounds the store of a long-running emulator.
-const maxTokens = 4096
+// mostTokens bounds the store of a long-running emulator.
+const mostTokens = 4096
 
 // mint makes a token from the body of a request.
-func (s *tokenStore) mint(body []byte) (map[string]any, *Error) {
+func (s *tokenStore) mint(body []byte) (map[string]any, *apiError) {
 	ask, err := live.ParseTokenRequest(body)
 	if err != nil {
-		return nil, invalid(err.Error())
+		return nil, badRequest(err.Error())
 	}
 	now := time.Now()
-	t := &Token{
+	t := &ephemeralToken{
 		name: "auth_tokens/" + strings.ToLower(rand.Text()), uses: 1,
 		newSession: now.Add(time.Minute), expires: now.Add(30 * time.Minute),
 		setup: ask.Setup, mask: ask.Locked,
@@ -93,15 +93,15 @@ func (s *tokenStore) mint(body []byte) (map[string]any, *Error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tokens == nil || len(s.tokens) >= maxTokens {
-		s.tokens = make(map[string]*Token)
+	if s.tokens == nil || len(s.tokens) >= mostTokens {
+		s.tokens = make(map[string]*ephemeralToken)
 	}
 	s.tokens[t.name] = t
 	return map[string]any{"name": t.name}, nil
 }
 
 // find returns a token that has not expired, or nil.
-func (s *tokenStore) find(name string) *Token {
+func (s *tokenStore) find(name string) *ephemeralToken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tokens[name]
@@ -111,8 +111,8 @@ func (s *tokenStore) find(name string) *Token {
 	return t
 }
 
-// Spend counts one use for a new session and reports whether there was one left. Resuming is no use.
-func (t *Token) Spend(resumed bool) bool {
+// spend counts one use for a new session and reports whether there was one left. Resuming is no use.
+func (t *ephemeralToken) spend(resumed bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if resumed {
@@ -125,8 +125,8 @@ func (t *Token) Spend(resumed bool) bool {
 	return true
 }
 
-// Lock applies the token's setup to the client's, a tree of live.ParseSetup, and returns it.
-func (t *Token) Lock(client map[string]any) map[string]any {
+// lock applies the token's setup to the client's, a tree of live.ParseSetup, and returns it.
+func (t *ephemeralToken) lock(client map[string]any) map[string]any {
 	if t.setup == nil {
 		return client
 	}

@@ -1,0 +1,185 @@
+package emulator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// typedCall is a function call as a person types it: {"name":…,"args":{…}}.
+type typedCall struct {
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"`
+}
+
+// parseTypedCall reads "NAME {json}". The keys of declared are the functions there are; nil lets all through.
+func parseTypedCall(text string, declared map[string]bool) (typedCall, error) {
+	name, args, _ := strings.Cut(strings.TrimSpace(text), " ")
+	c := typedCall{name, json.RawMessage(strings.TrimSpace(args))}
+	err := c.check(declared)
+	return c, err
+}
+
+// parseTypedCalls reads a JSON array of calls, of which there is one at least. For declared see parseTypedCall.
+func parseTypedCalls(text string, declared map[string]bool) ([]typedCall, error) {
+	var calls []typedCall
+	if json.Unmarshal([]byte(text), &calls) != nil || len(calls) == 0 {
+		return nil, errors.New(`the calls must be a JSON array: [{"name":"NAME","args":{}}]`)
+	}
+	for i := range calls {
+		if err := calls[i].check(declared); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+// check says what is wrong with a call. No arguments become empty ones.
+func (c *typedCall) check(declared map[string]bool) error {
+	if _, known := declared[c.Name]; !known && declared != nil {
+		return fmt.Errorf("no tool is named %s, but these: %s", c.Name, strings.Join(slices.Sorted(maps.Keys(declared)), ", "))
+	}
+	if len(c.Args) == 0 {
+		c.Args = json.RawMessage("{}")
+	}
+	if !json.Valid(c.Args) || c.Args[0] != '{' {
+		return errors.New("the arguments must be a JSON object")
+	}
+	return nil
+}
+
+// plain is what of a JSON value can be said: its values in the order of their names.
+func plain(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			texts = append(texts, plain(v[name]))
+		}
+		return strings.Join(texts, ", ")
+	case []any:
+		var texts []string
+		for _, element := range v {
+			texts = append(texts, plain(element))
+		}
+		return strings.Join(texts, ", ")
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// chain is what is left of calls that follow one another, and the results of those before. It does not change: sessions that
+// resume share it.
+type chain struct {
+	left    []typedCall
+	results []any
+}
+
+// newChain returns a chain of which no call was made.
+func newChain(calls []typedCall) *chain { return &chain{left: calls} }
+
+// done tells whether no call is left.
+func (c *chain) done() bool { return len(c.left) == 0 }
+
+// next returns the next call, with results in its arguments, and what is left after it. An error is why the chain stops.
+func (c *chain) next() (typedCall, *chain, error) {
+	next := c.left[0]
+	args, err := c.fill(decoded(next.Args))
+	if err != nil {
+		return typedCall{}, nil, err
+	}
+	if next.Args, err = json.Marshal(args); err != nil {
+		return typedCall{}, nil, fmt.Errorf("the chain stops: %w", err)
+	}
+	return next, &chain{left: c.left[1:], results: c.results}, nil
+}
+
+// after returns the chain with the result of the function that it has called last. An error is why the chain stops.
+func (c *chain) after(function string, result json.RawMessage) (*chain, error) {
+	value := decoded(result)
+	if fields, ok := value.(map[string]any); ok && fields["error"] != nil {
+		return nil, fmt.Errorf("the chain stops: %s has failed: %s", function, plain(fields["error"]))
+	}
+	return &chain{left: c.left, results: append(slices.Clip(c.results), value)}, nil
+}
+
+// resultPath matches "$2.photo.id": the result of the second call and what of it is meant.
+var resultPath = regexp.MustCompile(`\$(\d+)((?:\.[\w-]+)*)`)
+
+// fill puts results into the arguments of a call, wherever a string has the path of one.
+func (c *chain) fill(v any) (any, error) {
+	var err error
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if v[name], err = c.fill(value); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i, value := range v {
+			if v[i], err = c.fill(value); err != nil {
+				return nil, err
+			}
+		}
+	case string:
+		if path := resultPath.FindStringSubmatch(v); path != nil && path[0] == v {
+			return c.value(path[0]) // of whatever type
+		}
+		filled := resultPath.ReplaceAllStringFunc(v, func(path string) string {
+			value, missing := c.value(path)
+			if missing != nil {
+				err = missing
+			}
+			return plain(value)
+		})
+		return filled, err
+	}
+	return v, nil
+}
+
+// value returns what a path leads to.
+func (c *chain) value(path string) (any, error) {
+	names := strings.Split(strings.TrimPrefix(path, "$"), ".")
+	missing := fmt.Errorf("the chain stops: there is no %s", path)
+	i, err := strconv.Atoi(names[0])
+	if err != nil || i < 1 || i > len(c.results) {
+		return nil, missing
+	}
+	value := c.results[i-1]
+	for _, name := range names[1:] {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[name]
+		case []any:
+			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(v) {
+				value = v[i]
+				continue
+			}
+			return nil, missing
+		default:
+			return nil, missing
+		}
+	}
+	if value == nil {
+		return nil, missing
+	}
+	return value, nil
+}
+
+// decoded returns JSON as a tree in which numbers keep their digits; nil if it is none.
+func decoded(data json.RawMessage) any {
+	var v any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if decoder.Decode(&v) != nil {
+		return nil
+	}
+	return v
+}

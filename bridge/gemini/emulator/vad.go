@@ -1,0 +1,108 @@
+package emulator
+
+import (
+	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/media/vad"
+)
+
+const (
+	frameTime = 20 * time.Millisecond
+
+	// speechOnset is how much speech starts a turn by default: short enough for "yes", long enough for no click.
+	speechOnset = 60 * time.Millisecond
+
+	// preRoll is how much audio before the start belongs to the speech: the beginning of a word is below the threshold.
+	preRoll = 300 * time.Millisecond
+
+	// longestSpeech ends a turn that background noise keeps open, and bounds what is said back.
+	longestSpeech = 60 * time.Second
+)
+
+// speechDetector finds speech by its energy over the noise floor, per 20 ms. Its clock is the audio itself, as Google's is: without
+// input nothing happens.
+type speechDetector struct {
+	rate     int
+	detector vad.Detector
+	rest     []int16 // less than a frame
+	heard    []int16 // the speech, or the last preRoll
+	speaking bool
+	offset   time.Duration // of the session's audio
+}
+
+// newSpeechDetector returns a detector as a client has asked for it, for audio at rate Hz that begins at offset of the session's.
+func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration) *speechDetector {
+	v := &speechDetector{rate: rate, offset: offset, detector: vad.Detector{Onset: speechOnset, Hangover: 500 * time.Millisecond}}
+	if o.StartOfSpeechSensitivity == "START_SENSITIVITY_LOW" {
+		v.detector.OverFloor = 6
+	}
+	if o.EndOfSpeechSensitivity == "END_SENSITIVITY_LOW" {
+		v.detector.Hangover = 800 * time.Millisecond
+	}
+	if o.PrefixPaddingMs != nil {
+		v.detector.Onset = time.Duration(*o.PrefixPaddingMs) * time.Millisecond
+	}
+	if o.SilenceDurationMs != nil {
+		v.detector.Hangover = time.Duration(*o.SilenceDurationMs) * time.Millisecond
+	}
+	v.detector.Onset = max(v.detector.Onset.Truncate(frameTime), frameTime)
+	v.detector.Hangover = max(v.detector.Hangover.Truncate(frameTime), frameTime)
+	return v
+}
+
+// Rate is that of the audio, in Hz.
+func (v *speechDetector) Rate() int { return v.rate }
+
+// Offset is how much of the session's audio was heard.
+func (v *speechDetector) Offset() time.Duration { return v.offset }
+
+// Speaking tells whether a speech is under way.
+func (v *speechDetector) Speaking() bool { return v.speaking }
+
+// Heard returns what was heard so far of the speech under way. It changes with the next Hear.
+func (v *speechDetector) Heard() []int16 { return v.heard }
+
+// samples returns how many samples d lasts.
+func (v *speechDetector) samples(d time.Duration) int {
+	return int(int64(d) * int64(v.rate) / int64(time.Second))
+}
+
+// frame is the length of 20 ms.
+func (v *speechDetector) frame() int { return v.samples(frameTime) }
+
+// Hear takes a piece of audio, and calls began and ended as speech does; ended gets the speech without the silence
+// behind it, and may keep it.
+func (v *speechDetector) Hear(pcm []int16, began func(), ended func(speech []int16)) {
+	v.rest = append(v.rest, pcm...)
+	n := v.frame()
+	for len(v.rest) >= n {
+		frame := v.rest[:n]
+		v.rest = v.rest[n:]
+		v.offset += frameTime
+		v.heard = append(v.heard, frame...)
+		switch speaks := v.detector.Hear(frame, v.rate); {
+		case !v.speaking && speaks:
+			v.speaking = true
+			began()
+		case !v.speaking:
+			if keep := v.samples(preRoll + v.detector.Onset); len(v.heard) > keep {
+				v.heard = append(v.heard[:0], v.heard[len(v.heard)-keep:]...)
+			}
+		case !speaks, len(v.heard) >= v.samples(longestSpeech):
+			v.End(ended)
+		}
+	}
+}
+
+// End ends a speech now, if there is one: the client has said that its audio pauses.
+func (v *speechDetector) End(ended func(speech []int16)) {
+	if !v.speaking {
+		return
+	}
+	tail := min(v.samples(v.detector.Quiet()), len(v.heard)) - v.samples(100*time.Millisecond) // the fall of the last word stays
+	speech := v.heard[:len(v.heard)-max(tail, 0)]
+	v.heard, v.speaking = nil, false
+	v.detector.End()
+	ended(speech)
+}
