@@ -72,6 +72,7 @@ var owners = map[string][]string{
 	"github.com/zaf/resample":                  {"media"},
 	"google.golang.org/genai":                  {"bridge/gemini/api", "bridge/gemini/setup"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
+	"code.dny.dev/ssrf":                        {"tools/guard"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},

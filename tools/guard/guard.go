@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"code.dny.dev/ssrf"
 )
 
 // ErrNotPublic is why a client did not connect to an address.
@@ -92,51 +94,10 @@ func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// special are the addresses that are not the public internet's, after the IANA registries of special-purpose addresses
-// (RFC 6890). Of IPv6 only what lies within 2000::/3 needs a line.
-var special = prefixes(
-	"0.0.0.0/8",        // this network
-	"10.0.0.0/8",       // private, RFC 1918
-	"100.64.0.0/10",    // shared by customers of a provider (CGNAT), RFC 6598
-	"127.0.0.0/8",      // loopback
-	"168.63.129.16/32", // the host of a virtual machine on Azure, which tells it secrets
-	"169.254.0.0/16",   // link-local, the metadata servers of clouds among them
-	"172.16.0.0/12",    // private, RFC 1918
-	"192.0.0.0/24",     // IETF protocol assignments
-	"192.0.2.0/24",     // documentation
-	"192.88.99.0/24",   // 6to4 relays
-	"192.168.0.0/16",   // private, RFC 1918
-	"198.18.0.0/15",    // benchmarks
-	"198.51.100.0/24",  // documentation
-	"203.0.113.0/24",   // documentation
-	"224.0.0.0/3",      // multicast, reserved and broadcast
-	"2001::/23",        // IETF protocol assignments: Teredo, ORCHID, benchmarks
-	"2001:db8::/32",    // documentation
-	"2002::/16",        // 6to4, which carries any IPv4 address
-	"3fff::/20",        // documentation, RFC 9637
-)
-
-// unicast is all of IPv6 that was given to the public internet so far. Loopback, link-local and unique local addresses,
-// multicast, NAT64 (64:ff9b::/96) and IPv4 in IPv6 lie outside.
-var unicast = netip.MustParsePrefix("2000::/3")
+// public knows the addresses that are not the public internet's, by the IANA registries of special-purpose addresses: private and
+// link-local ones, loopback, CGNAT, documentation, multicast; of IPv6 all outside of 2000::/3 (with it IPv4 in IPv6 and NAT64), and in
+// there Teredo, ORCHID and 6to4. Beside them, the host of a virtual machine on Azure, which tells it secrets.
+var public = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 // Public tells whether an address is one of the public internet. An IPv4 address in an IPv6 one is not, whatever it is.
-func Public(addr netip.Addr) bool {
-	if !addr.IsValid() || addr.Zone() != "" || addr.Is6() && !unicast.Contains(addr) {
-		return false
-	}
-	for _, prefix := range special {
-		if prefix.Contains(addr) {
-			return false
-		}
-	}
-	return true
-}
-
-func prefixes(texts ...string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		all = append(all, netip.MustParsePrefix(text))
-	}
-	return all
-}
+func Public(addr netip.Addr) bool { return addr.IsValid() && public.SafeAddr(addr) == nil }
