@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+	"golang.org/x/sync/singleflight"
 
 	"voxgate/bridge/gemini/wire"
 )
@@ -29,18 +30,22 @@ type Vertex struct {
 	// noticed.
 	Fetch func(context.Context) (*oauth2.Token, error)
 
-	tokens tokenCache
+	fetches singleflight.Group
+
+	mu     sync.Mutex         // guards what follows
+	source oauth2.TokenSource // nil: nothing is kept
+	last   *oauth2.Token      // the newest; nil: there is none
 }
 
 const (
 	// cloudScope is what the SDKs ask for.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
-	// tokenUse is how long a token is used before the next one is fetched, in the background of its use. Google's live
-	// for an hour.
-	tokenUse = 50 * time.Minute
+	// renewal is how long before its end a token is replaced. Google's live for an hour, and the metadata server has a new one in
+	// the last 5 minutes (docs.cloud.google.com/compute/docs/access/authenticate-workloads).
+	renewal = 5 * time.Minute
 
-	// tokenSpare is how long before its end a token is no longer good for a handshake.
+	// tokenSpare is how long before its end a token is no longer good for a handshake, if there is no other.
 	tokenSpare = 10 * time.Second
 
 	// fetchTimeout bounds one fetch of a token.
@@ -86,104 +91,74 @@ func (v *Vertex) url() string {
 	}
 }
 
-// Format implements fmt.Formatter: fmt would look into the cache.
+// Format implements fmt.Formatter: fmt would look into the token.
 func (v *Vertex) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "Vertex AI, project %s, location %s", v.Project, v.location())
 }
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// tokenCache keeps the token in use. Its zero value is empty.
-type tokenCache struct {
-	mu      sync.Mutex
-	token   Secret
-	renew   time.Time // from then on the next one is fetched
-	expires time.Time // from then on it is of no use; zero: not known
-	under   *fetch    // the one under way, or nil
-}
-
-// fetch is a token being fetched for everybody who waits.
-type fetch struct {
-	done   chan struct{}
-	over   <-chan struct{} // it has taken too long, or nobody wants it any more
-	token  Secret
-	err    error
-	users  int // who wait; needs the cache's mu
-	cancel context.CancelFunc
-}
-
-// token returns the token in use, fetching it if there is none. Callers who come at the same time share a fetch, which ends
-// when the last of them has left. One that is renewed ahead runs by itself for fetchTimeout at most.
+// token returns the token in use, fetching it if there is none or its end is near. Callers who come at the same time share a fetch,
+// which goes on when they leave. While no new token can be had, the old one is used to its end.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	late := time.NewTimer(fetchTimeout)
+	defer late.Stop()
+	var err error
+	select {
+	case got := <-v.fetches.DoChan("", v.reuse): // a source knows no context
+		if err = got.Err; err == nil {
+			return Secret(got.Val.(*oauth2.Token).AccessToken), nil
+		}
+	case <-late.C: // the search for credentials does not look at its context everywhere
+		v.fetches.Forget("")
+		v.forget() // who comes now begins anew
+		err = errNoToken
+	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	c := &v.tokens
-	c.mu.Lock()
-	now := time.Now()
-	if c.token != "" && (c.expires.IsZero() || now.Before(c.expires.Add(-tokenSpare))) {
-		defer c.mu.Unlock()
-		if c.under == nil && !now.Before(c.renew) {
-			v.begin(ctx).users = 1 // nobody: it must not end with a caller who joins and leaves
-		}
-		return c.token, nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last != nil && time.Until(v.last.Expiry) > tokenSpare {
+		return Secret(v.last.AccessToken), nil
 	}
-	f := c.under
-	if f == nil {
-		f = v.begin(ctx)
-	}
-	f.users++
-	c.mu.Unlock()
-	select {
-	case <-f.done:
-		return f.token, f.err
-	case <-f.over:
-		select {
-		case <-f.done:
-			return f.token, f.err
-		default: // the search for credentials does not look at its context everywhere
-			return "", errNoToken
-		}
-	case <-ctx.Done():
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f.users--; f.users == 0 {
-		f.cancel()
-		if c.under == f {
-			c.under = nil // who comes now begins anew
-		}
-	}
-	return "", ctx.Err()
+	return "", err
 }
 
-// begin starts a fetch. It needs the cache's mu.
-func (v *Vertex) begin(ctx context.Context) *fetch {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
-	f := &fetch{done: make(chan struct{}), over: ctx.Done(), cancel: cancel}
-	v.tokens.under = f
-	go func() {
-		token, err := v.fetch(ctx)
-		c := &v.tokens
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		defer cancel()
-		defer close(f.done)
-		if c.under == f {
-			c.under = nil
-		}
-		if f.err = err; err != nil {
-			return
-		}
-		f.token = Secret(token.AccessToken)
-		c.token, c.expires = f.token, token.Expiry
-		use := tokenUse
-		if !token.Expiry.IsZero() { // the metadata server hands out tokens that are not new
-			use = min(use, time.Until(token.Expiry)*5/6)
-		}
-		c.renew = time.Now().Add(use)
-	}()
-	return f
+func (v *Vertex) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.source = nil
+}
+
+// reuse returns the token in use, or a new one.
+func (v *Vertex) reuse() (any, error) {
+	v.mu.Lock()
+	if v.source == nil {
+		v.source = oauth2.ReuseTokenSourceWithExpiry(nil, freshTokens{v}, renewal)
+	}
+	source := v.source
+	v.mu.Unlock()
+	return source.Token()
+}
+
+// freshTokens is the source of new tokens.
+type freshTokens struct{ *Vertex }
+
+// Token implements oauth2.TokenSource.
+func (v freshTokens) Token() (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	defer cancel()
+	token, err := v.fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = token
+	return token, nil
 }
 
 // fetch gets a token.
@@ -230,16 +205,19 @@ func defaultCredentials(ctx context.Context) (*oauth2.Token, error) {
 
 // drop forgets a token that was refused, unless another one has taken its place.
 func (v *Vertex) drop(token Secret) {
-	v.tokens.mu.Lock()
-	defer v.tokens.mu.Unlock()
-	if v.tokens.token == token {
-		v.tokens.token = ""
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last != nil && Secret(v.last.AccessToken) == token {
+		v.source, v.last = nil, nil
 	}
 }
 
-// cached returns the token in use, or "".
+// cached returns the newest token, or "".
 func (v *Vertex) cached() Secret {
-	v.tokens.mu.Lock()
-	defer v.tokens.mu.Unlock()
-	return v.tokens.token
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last == nil {
+		return ""
+	}
+	return Secret(v.last.AccessToken)
 }
