@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"gateway/bench/peer":              {"media", "media/opus", "media/rtpaudio", "gateway/bench/speech"},
 	"gateway/bench/speech":            {"media", "media/opus"},
 	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
-	"signaling/protocol":              {"bridge", "tools"},
+	"signaling/protocol":              {"bridge", "media", "tools"},
 	"signaling/rtc":                   {"bridge", "media", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/*":                     {"signaling", "bridge", "media"}, // further front doors; gateway names each that it opens
 	"bridge":                          {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/transcript", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	"media/opus":                      {"media"},
 	"media/picture":                   {},
 	"media/playout":                   {"media"},
-	"media/record":                    {},
+	"media/record":                    {"media"},
 	"media/rtpaudio":                  {"media", "media/opus"},
 	"media/vad":                       {"media"},
 	"tools":                           {},

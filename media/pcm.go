@@ -8,7 +8,9 @@
 package media
 
 import (
+	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -81,4 +83,24 @@ func FadeOut(pcm, last []int16) {
 	for i := range min(n, len(pcm)) {
 		pcm[i] = int16(int(last[n-1-i]) * (n - i) / n)
 	}
+}
+
+// AppendBytes appends pcm as the wires have it, 16 bits little-endian, to b.
+func AppendBytes(b []byte, pcm []int16) []byte {
+	n := len(b)
+	b = slices.Grow(b, 2*len(pcm))[:n+2*len(pcm)]
+	for i, s := range pcm {
+		binary.LittleEndian.PutUint16(b[n+2*i:], uint16(s))
+	}
+	return b
+}
+
+// AppendSamples appends what b has, 16 bits little-endian, to pcm. An odd byte at the end is left out.
+func AppendSamples(pcm []int16, b []byte) []int16 {
+	n := len(pcm)
+	pcm = slices.Grow(pcm, len(b)/2)[:n+len(b)/2]
+	for i := range pcm[n:] {
+		pcm[n+i] = int16(binary.LittleEndian.Uint16(b[2*i:]))
+	}
+	return pcm
 }

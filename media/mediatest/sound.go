@@ -2,7 +2,6 @@
 package mediatest
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -112,10 +111,7 @@ var Conversation = sync.OnceValue(func() []int16 {
 		if err != nil {
 			panic(err)
 		}
-		pcm := make([]int16, (len(b)-header)/2)
-		for i := range pcm {
-			pcm[i] = int16(binary.LittleEndian.Uint16(b[header+2*i:]))
-		}
+		pcm := media.AppendSamples(nil, b[header:])
 		if pcm, err = media.Resample(pcm, rate, 16000); err != nil {
 			panic(err)
 		}

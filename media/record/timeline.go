@@ -1,5 +1,7 @@
 package record
 
+import "voxgate/media"
+
 // Lengths on the line of time are in samples.
 const (
 	// hold is how long after its time sound is written. It must be longer than what a client is given ahead (200 ms), or
@@ -28,7 +30,7 @@ const (
 type timeline struct {
 	start       int64
 	left, right channel
-	up          *resampler // of the person's sound; nil: it has 24 kHz
+	up          *media.Resampler // of the person's sound; nil: it has 24 kHz
 	upRate      int
 	gap         int64 // where the silence began before what the person says
 	word        int64 // and where it ended
@@ -89,7 +91,7 @@ func (t *timeline) person(pcm []int16, from int, at int64) {
 		t.flush()
 		t.up, t.upRate = nil, from
 		if from != rate {
-			t.up = newResampler(from, rate)
+			t.up = media.NewResampler(from, rate)
 		}
 	}
 	pause := level(pcm) < quiet
@@ -110,7 +112,7 @@ func (t *timeline) person(pcm []int16, from int, at int64) {
 	}
 	t.left.end = max(t.left.end, t.start) // too late for its place, but not for any
 	if t.up != nil {
-		pcm = t.up.resample(pcm)
+		pcm = t.up.Resample(pcm)
 	}
 	t.left.put(pcm, t.left.end, t.start)
 }
@@ -118,7 +120,7 @@ func (t *timeline) person(pcm []int16, from int, at int64) {
 // flush ends a stretch of the person's sound: what the resampler holds back belongs to it.
 func (t *timeline) flush() {
 	if t.up != nil && t.left.end >= t.start {
-		t.left.put(t.up.flush(), t.left.end, t.start)
+		t.left.put(t.up.Flush(), t.left.end, t.start)
 	}
 }
 
@@ -127,7 +129,7 @@ func (t *timeline) held() int64 {
 	if t.up == nil {
 		return 0
 	}
-	return t.up.held()
+	return t.up.Held()
 }
 
 // moveBack takes up to n samples out of the silence before the person's last words.

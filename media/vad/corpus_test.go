@@ -38,11 +38,7 @@ func speak(t testing.TB, voice, speed, text string) []int16 {
 		t.Fatalf("espeak-ng: %v", err)
 	}
 	rate := int(binary.LittleEndian.Uint32(wav[24:]))
-	wav = wav[bytes.Index(wav, []byte("data"))+8:]
-	pcm := make([]int16, len(wav)/2)
-	for i := range pcm {
-		pcm[i] = int16(binary.LittleEndian.Uint16(wav[2*i:]))
-	}
+	pcm := media.AppendSamples(nil, wav[bytes.Index(wav, []byte("data"))+8:])
 	if pcm, err = media.Resample(pcm, rate, 16000); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/media"
 )
 
 // blob is media in a client's message.
@@ -71,11 +72,7 @@ func (b blob) pcm(field string) (pcm []int16, rate int, err error) {
 			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", Clip(r)))
 		}
 	}
-	pcm = make([]int16, len(data)/2)
-	for i := range pcm {
-		pcm[i] = int16(uint16(data[2*i]) | uint16(data[2*i+1])<<8)
-	}
-	return pcm, rate, nil
+	return media.AppendSamples(nil, data), rate, nil
 }
 
 // RealtimeInput is what a SEND_REALTIME_INPUT brings. Its sound and its picture are read one by one, so that the one counts
