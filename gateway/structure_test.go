@@ -30,7 +30,7 @@ var arrows = map[string][]string{
 	"gateway/bench/speech":            {"media", "media/opus"},
 	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
 	"signaling/protocol":              {"bridge", "media", "tools"},
-	"signaling/rtc":                   {"bridge", "media", "media/opus", "media/picture", "media/rtpaudio"},
+	"signaling/rtc":                   {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/*":                     {"signaling", "bridge", "media"}, // further front doors; gateway names each that it opens
 	"bridge":                          {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/transcript", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                    {},
@@ -47,11 +47,12 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator/scenario": {"bridge/gemini/emulator/live"},
 	"media":                           {},
 	"media/mediatest":                 {"media", "media/opus"}, // imported by tests only
+	"media/g711":                      {"media"},
 	"media/opus":                      {"media"},
 	"media/picture":                   {},
 	"media/playout":                   {"media"},
 	"media/record":                    {"media"},
-	"media/rtpaudio":                  {"media", "media/opus"},
+	"media/rtpaudio":                  {"media"},
 	"media/vad":                       {"media"},
 	"tools":                           {},
 	"tools/canvas":                    {"tools", "tools/guard"},

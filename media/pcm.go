@@ -36,9 +36,6 @@ type Frame struct {
 
 	// Generation counts the flushes before it. What a client still holds of an older one is not to be heard any more.
 	Generation uint32
-
-	// Hurried says that the clock has little time for each frame: cheaper is better than late.
-	Hurried bool
 }
 
 // Output takes the frames of a playout, one goroutine at a time. WriteFrame is called with the playout locked: it must not

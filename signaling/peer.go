@@ -1,12 +1,14 @@
 package signaling
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling/protocol"
 	"voxgate/signaling/rtc"
 )
@@ -29,12 +31,27 @@ type peer struct {
 	channel   *rtc.Channel // nil until open
 }
 
+// conversation is a session as a peer knows it.
+type conversation struct{ *bridge.Session }
+
+// Mic implements [rtc.Session].
+func (c conversation) Mic(rate int) (media.Sink, error) { return c.Session.Mic(rate) }
+
+// refused says in the protocol's words why a field with an offer or a candidate cannot be served.
+func refused(field string, err error) error {
+	var r *rtc.RefusedError
+	if !errors.As(err, &r) {
+		return err
+	}
+	return &bridge.Error{Code: bridge.CodeBadOffer, Field: field, Message: field + " " + r.Problem, Err: r.Err}
+}
+
 // newPeer makes a peer; what happens to it is posted to the loop.
 func (c *call) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
 	p.Peer, err = c.server.options.RTC.NewPeer(rtc.PeerOptions{
-		Session: c.session, Cameras: &c.cameras, Decoder: c.server.options.OpusDecoder, Logger: c.log,
+		Session: conversation{c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.options.OpusDecoder, Logger: c.log,
 		Connected: func() { c.post(func() { c.onConnected(p) }) },
 		Lost:      func(failed bool) { c.post(func() { c.onPeerLost(p, failed) }) },
 		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },
@@ -75,7 +92,7 @@ func (c *call) onOffer(w way, sdp string) error {
 	}
 	o, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return err
+		return refused("payload.sdp", err)
 	}
 	p := c.next
 	if p == nil || !p.Made(o) {
@@ -102,7 +119,7 @@ func (c *call) onOffer(w way, sdp string) error {
 		if fresh {
 			c.closePeer(p)
 		}
-		return err
+		return refused("payload.sdp", err)
 	}
 	c.out.put(w, protocol.Answer(answer))
 	if o.Unseen != "" && !c.warnedSeen {
@@ -118,7 +135,7 @@ func (c *call) onOffer(w way, sdp string) error {
 	c.byRequest = false
 	c.steer()
 	for _, line := range c.early {
-		c.reply(w, p.AddCandidate(line))
+		c.reply(w, refused("payload.candidate", p.AddCandidate(line)))
 	}
 	c.early = nil
 	return nil
@@ -167,7 +184,7 @@ func (c *call) onCandidate(m protocol.ClientMessage) error {
 		p = c.peer
 	}
 	if p != nil {
-		return p.AddCandidate(line)
+		return refused("payload.candidate", p.AddCandidate(line))
 	}
 	if len(c.early) >= maxCandidates {
 		return &bridge.Error{

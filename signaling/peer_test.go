@@ -728,7 +728,7 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 	c := connect(t, newGateway(t), `{}`)
 	p := newPhone(t, c, phoneOptions{})
 	for name, sdp := range map[string]string{
-		"no codec we speak": fmt.Sprintf(oneSection, "0 8", "a=rtpmap:0 PCMU/8000\r\n", fingerprint),
+		"no codec we speak": fmt.Sprintf(oneSection, "9 13", "a=rtpmap:9 G722/8000\r\n", fingerprint),
 		"no fingerprint":    fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", ""),
 		"no section":        "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n",
 		"cut off":           fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)[:40],
@@ -736,7 +736,7 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 		p.sendOffer(sdp)
 		m := c.expectError("bad_offer", "payload.sdp")
 		t.Logf("%s: %s", name, m.Payload)
-		if name == "no codec we speak" && !strings.Contains(string(m.Payload), "PCMU") {
+		if name == "no codec we speak" && !strings.Contains(string(m.Payload), "G722") {
 			t.Errorf("%v does not say what was offered", m)
 		}
 	}

@@ -78,7 +78,7 @@ func Decode(t testing.TB, packets [][]byte, rate int, choice opus.DecoderChoice)
 		t.Fatal(err)
 	}
 	var out []int16
-	buf := make([]int16, media.Samples(opus.MaxPacketDuration, rate))
+	buf := make([]int16, media.Samples(media.MaxPacketDuration, rate))
 	for i, p := range packets {
 		n, err := dec.Decode(p, buf)
 		if err != nil {

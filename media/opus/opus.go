@@ -33,14 +33,8 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
 }
 
-// Decoder decodes the packets of one stream, in order, to one channel. It is used by one goroutine at a time.
-type Decoder interface {
-	// Decode writes the packet's sound to pcm, which must hold 120 ms, and returns the number of samples.
-	Decode(packet []byte, pcm []int16) (int, error)
-	// Conceal fills pcm, a multiple of 2.5 ms, with what may have stood between the last packet and the next one. If
-	// next, the packet after the loss, carries a copy of the lost sound, that is used.
-	Conceal(next []byte, pcm []int16) error
-}
+// Decoder is a [media.Decoder] of Opus.
+type Decoder = media.Decoder
 
 // NewDecoder returns a decoder to mono PCM of rate 8, 12, 16, 24 or 48 kHz. Decoding straight to the rate that is
 // needed saves up to half of the CPU and the delay of a resampler.
@@ -113,26 +107,20 @@ func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 	return nil
 }
 
-// Encoder encodes a voice. It is used by one goroutine at a time.
+// Encoder encodes a voice with one setting of libopus. It is used by one goroutine at a time.
 type Encoder struct {
-	e          *libopus.Encoder
-	complexity int
-	loss       int // percent, as the encoder knows it
+	e    *libopus.Encoder
+	loss int // percent, as the encoder knows it
 }
 
-// complexity is libopus's measure, 0 to 10, of what may be spent on a frame, and hurriedComplexity of what a clock may that has
-// little time. Measured on speech at 24 kHz and 48 kb/s, RESTRICTED_LOWDELAY: complexity 3 costs 24 us instead of 39 us a frame
-// and is 1.1 dB of log-spectral distance from the source instead of 1.0 dB; it has no pitch filter.
-const (
-	complexity        = 5
-	hurriedComplexity = 3
-)
+// complexity is libopus's measure, 0 to 10, of what may be spent on a frame.
+const complexity = 5
 
 // NewEncoder returns an encoder of a clean path for mono PCM of rate 8, 12, 16, 24 or 48 kHz.
 //
 // Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms, where VOIP
 // at complexity 9 costs 240 us and 6.5 ms. At 48 kb/s it is also nearer to the source than VOIP at 32 kb/s (1.13 dB of
-// log-spectral distance against 1.66 dB).
+// log-spectral distance against 1.66 dB). Complexity 3 would cost 24 us, and 0.1 dB more: it has no pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
 	return newEncoder(rate, libopus.AppRestrictedLowdelay, 48000)
 }
@@ -161,20 +149,7 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 	if err != nil {
 		return nil, fmt.Errorf("new libopus encoder at %d Hz: %w", rate, err)
 	}
-	return &Encoder{e: e, complexity: complexity}, nil
-}
-
-// Hurry says whether the next frames are to be encoded cheaply, a little farther from the source.
-func (o *Encoder) Hurry(on bool) error {
-	want := complexity
-	if on {
-		want = hurriedComplexity
-	}
-	if want == o.complexity {
-		return nil
-	}
-	o.complexity = want
-	return o.e.SetComplexity(want)
+	return &Encoder{e: e}, nil
 }
 
 // Expect says how many percent of the packets are likely to be lost, 0 to 100.

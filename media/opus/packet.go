@@ -1,16 +1,13 @@
 package opus
 
-import "time"
+import (
+	"time"
 
-const (
-	// MaxPacketDuration is how long the sound of one packet is at most: RFC 6716, section 3.2, requirement R5.
-	MaxPacketDuration = 120 * time.Millisecond
-	// MaxFrameBytes is how long one frame is at most: RFC 6716, section 3.2.1.
-	MaxFrameBytes = 1275
-
-	// silkFrame is what the flags of a SILK frame stand for: RFC 6716, section 4.2.2.
-	silkFrame = 20 * time.Millisecond
+	"voxgate/media"
 )
+
+// silkFrame is what the flags of a SILK frame stand for: RFC 6716, section 4.2.2.
+const silkFrame = 20 * time.Millisecond
 
 // frameDuration returns how long each frame of a packet is, from its first byte (RFC 6716, section 3.1, table 2).
 func frameDuration(toc byte) time.Duration {
@@ -33,7 +30,7 @@ func PacketDuration(packet []byte) time.Duration {
 	case code == 1, code == 2:
 		frames = 2
 	}
-	return min(time.Duration(frames)*frameDuration(packet[0]), MaxPacketDuration)
+	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
 // CopyDuration returns how much of the sound before it a packet carries as a copy, for a decoder to conceal a loss with: a

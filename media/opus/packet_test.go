@@ -75,7 +75,7 @@ func FuzzOpusPacket(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pcm := make([]int16, media.Samples(MaxPacketDuration, 16000))
+			pcm := make([]int16, media.Samples(media.MaxPacketDuration, 16000))
 			n, err := dec.Decode(packet, pcm)
 			if took[i] = err == nil; !took[i] {
 				continue

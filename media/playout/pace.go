@@ -168,7 +168,7 @@ func (p *Pacer) adjust(pcm []int16) {
 
 // write hands the frame in hand to the output.
 func (p *Pacer) write(now time.Duration, counter *uint64) {
-	f := media.Frame{PCM: p.pcm, PTS: p.next, Generation: p.generation, Hurried: p.shard.hurried.Load()}
+	f := media.Frame{PCM: p.pcm, PTS: p.next, Generation: p.generation}
 	if p.starts(now) {
 		f.Start, f.PTS = true, max(now, p.next)
 	}

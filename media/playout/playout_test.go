@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -578,45 +577,5 @@ func TestPlayoutRace(t *testing.T) {
 				t.Error("marks out of order")
 			}
 		}
-	})
-}
-
-// costly is an output whose frames take their time.
-type costly struct {
-	cost    atomic.Int64
-	hurried atomic.Bool // the newest frame was
-}
-
-func (c *costly) Rate() int           { return outRate }
-func (c *costly) Lead() time.Duration { return 0 }
-
-func (c *costly) WriteFrame(f media.Frame) error {
-	time.Sleep(time.Duration(c.cost.Load()))
-	c.hurried.Store(f.Hurried)
-	return nil
-}
-
-// TestHurry: a clock whose frames take too much of its time asks for cheaper ones, and as long as they do.
-func TestHurry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ticker := playout.NewTicker()
-		defer ticker.Close()
-		p := playout.NewPacer(ticker, outRate)
-		defer p.Close()
-		out := &costly{}
-		p.Attach(out)
-		must(t, p.WritePCM(make([]int16, media.Samples(21*time.Second, outRate))))
-		for _, c := range []struct {
-			cost time.Duration
-			want bool
-		}{{2 * ms, false}, {8 * ms, true}, {5 * ms, true}, {2 * ms, false}, {5 * ms, false}} {
-			out.cost.Store(int64(c.cost))
-			time.Sleep(4 * time.Second)
-			if got := out.hurried.Load(); got != c.want {
-				t.Errorf("frames of %v each: hurried %v", c.cost, got)
-			}
-		}
-		out.cost.Store(0)
-		time.Sleep(time.Second) // none is at work when the playout is closed
 	})
 }

@@ -3,7 +3,6 @@ package playout
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"voxgate/media"
@@ -12,16 +11,6 @@ import (
 // maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer takes
 // in and plays a little faster. After a longer stall the rest is skipped and the voice goes on later.
 const maxCatchUp = 10
-
-// A shard whose frames take more than hurry of its time, as it is averaged over hurryTicks, asks for cheaper ones, until they
-// take less than rest. With as much for the microphones and the system a machine is then at two thirds of what it can do, and
-// packets begin to be late (`gateway bench -capacity`, 200 calls). The cheaper ones take a fifth less, so that it does not
-// change its mind for that.
-const (
-	hurry      = 0.3
-	rest       = 0.18
-	hurryTicks = 50
-)
 
 // Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine
 // would be busy with 285 talkers: the pacers are spread over as many shards as Go runs threads, each with a goroutine
@@ -66,9 +55,6 @@ func (t *Ticker) shard() *shard {
 type shard struct {
 	epoch time.Time     // ticks are at whole frames after it
 	wake  chan struct{} // a token: look at added
-
-	load    float64 // the share of the time that frames take; owned by run
-	hurried atomic.Bool
 
 	mu    sync.Mutex
 	added []*Pacer // waiting for their first tick
@@ -118,21 +104,8 @@ func (s *shard) run(stop <-chan struct{}) {
 		if missed := time.Since(due) / media.FrameDuration; missed > maxCatchUp {
 			due = due.Add((missed - maxCatchUp) * media.FrameDuration)
 		}
-		began := time.Now()
 		active = tickAll(s.takeAdded(active), due)
-		s.weigh(time.Since(began))
 		due = due.Add(media.FrameDuration)
-	}
-}
-
-// weigh notes how long the frames of a tick took.
-func (s *shard) weigh(took time.Duration) {
-	s.load += (float64(took)/float64(media.FrameDuration) - s.load) / hurryTicks
-	switch {
-	case s.load > hurry:
-		s.hurried.Store(true)
-	case s.load < rest:
-		s.hurried.Store(false)
 	}
 }
 

@@ -73,7 +73,7 @@ func BenchmarkReceiver(b *testing.B) {
 				}
 				raw = append(raw, p)
 			}
-			o := rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}, Decoder: c.choice, NACK: func(uint32, []uint16) {}}
+			o := rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: c.choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}, NACK: func(uint32, []uint16) {}}
 			src := &endless{raw: raw, n: b.N, lost: c.lost}
 			b.ReportAllocs()
 			if err := rtpaudio.NewReceiver(discard{}, o).Run(context.Background(), src); err != nil {
@@ -89,7 +89,7 @@ func BenchmarkPlayout(b *testing.B) {
 	defer ticker.Close()
 	p := playout.NewPacer(ticker, outRate)
 	defer p.Close()
-	out, err := rtpaudio.NewSender(discard{})
+	out, err := rtpaudio.NewSender(discard{}, opus.Codec{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"voxgate/media"
-	"voxgate/media/opus"
 )
 
 const (
@@ -65,10 +64,11 @@ type clock struct {
 
 func newClock(r *Receiver) clock {
 	rate := r.sink.Rate()
-	most, frame := media.Samples(opus.MaxPacketDuration, rate), media.Samples(media.FrameDuration, rate)
+	most, frame := media.Samples(media.MaxPacketDuration, rate), media.Samples(media.FrameDuration, rate)
 	return clock{
 		Receiver: r,
 		rate:     rate,
+		meter:    delayMeter{clock: r.options.Codec.ClockRate()},
 		most:     most,
 		pcm:      make([]int16, most+frame),
 		silence:  make([]int16, frame),

@@ -53,7 +53,7 @@ func abs(x int16) int16 { return max(x, -x) }
 // TestDelayMeter checks how late packets are said to be, in what time that is learnt and forgotten, and that the path's own
 // delay is followed.
 func TestDelayMeter(t *testing.T) {
-	var m delayMeter
+	m := delayMeter{clock: 48000}
 	begin, ts, sent := time.Now(), uint32(1<<32-50000), time.Duration(0)
 	rng := rand.New(rand.NewPCG(1, 1))
 	hear := func(d, jitter, path time.Duration) {

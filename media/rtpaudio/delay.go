@@ -31,6 +31,7 @@ const (
 // packets only, and ours by their arrival, so it takes the packet that was least delayed lately for the one that was not
 // delayed at all. Since that forgets, it follows a clock that runs too fast or too slow.
 type delayMeter struct {
+	clock  int // rate of the timestamps, in Hz
 	known  bool
 	epoch  time.Time // when the first packet came
 	ts     uint32    // of the newest packet
@@ -50,13 +51,13 @@ func (m *delayMeter) restart() { m.known = false }
 // hear takes the timestamp of a packet and when it came. newest: in the order of the sequence it is after all others.
 func (m *delayMeter) hear(ts uint32, at time.Time, newest bool) {
 	if !m.known {
-		*m = delayMeter{known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late}
+		*m = delayMeter{clock: m.clock, known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late}
 		if m.late == 0 {
 			m.weights[0] = 1 // or the second packet would be all that is known
 		}
 	}
 	sent := m.sent + int64(int32(ts-m.ts))
-	delay := at.Sub(m.epoch) - rtpDuration(sent)
+	delay := at.Sub(m.epoch) - rtpDuration(sent, m.clock)
 	if newest {
 		if delay-m.base() > delayJump {
 			m.restart()
@@ -103,11 +104,11 @@ func (m *delayMeter) ideal(ts uint32) time.Time {
 	if !m.known {
 		return time.Time{}
 	}
-	return m.epoch.Add(m.base() + rtpDuration(m.sent+int64(int32(ts-m.ts))))
+	return m.epoch.Add(m.base() + rtpDuration(m.sent+int64(int32(ts-m.ts)), m.clock))
 }
 
-// clockRate is that of RTP timestamps in Hz, whatever the codec's own rate: RFC 7587, section 4.1.
-const clockRate = 48000
-
-// rtpDuration returns how long n units of the RTP clock are, exactly and for any n of a life.
-func rtpDuration(n int64) time.Duration { return time.Duration(n * 62500 / 3) } // 1e9/48000
+// rtpDuration returns how long n units of an RTP clock of rate Hz are, for any n of a life.
+func rtpDuration(n int64, rate int) time.Duration {
+	r := int64(rate)
+	return time.Duration(n/r)*time.Second + time.Duration(n%r)*time.Second/time.Duration(r)
+}

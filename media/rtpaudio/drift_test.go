@@ -15,6 +15,7 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/mediatest"
+	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
 
@@ -103,7 +104,7 @@ func TestReceiverDrift(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					src := &drifting{packets: packets, frame: c.frame, ppm: ppm, jitter: c.jitter, length: c.length, rng: rand.New(rand.NewPCG(2, 2)), start: time.Now()}
 					sink := &follower{start: src.start}
-					rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}})
+					rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{typeOpus}})
 					if err := rx.Run(context.Background(), src); err != nil {
 						t.Fatal(err)
 					}

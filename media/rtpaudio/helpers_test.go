@@ -89,7 +89,7 @@ func (r *recorder) before(at time.Duration) time.Duration {
 func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.DecoderChoice) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
 	sink := &recorder{rate: 16000, start: time.Now()}
-	rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}, Decoder: choice})
+	rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}})
 	near, far := net.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- rx.Run(context.Background(), near) }()

@@ -14,6 +14,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media"
+	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
 
@@ -245,7 +246,7 @@ func transmit(t *testing.T, packets [][]byte, s sender, p path) (*recorder, rtpa
 			net.sent[h.SequenceNumber] = raw
 			net.send(raw, now.Add(time.Duration(i)*20*ms))
 		}
-		o := rtpaudio.ReceiverOptions{Opus: []uint8{typeOpus}, RED: []uint8{typeRED}}
+		o := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}}
 		if s.nack {
 			o.NACK, o.RTT = net.again, func() time.Duration { return 2 * oneWay }
 		}

@@ -1,11 +1,6 @@
 package rtpaudio
 
-import (
-	"time"
-
-	"voxgate/media"
-	"voxgate/media/opus"
-)
+import "time"
 
 // heldPackets is how many packets a gap in the sequence can hold back: more than come in the 200 ms it is waited for at the
 // most, but for packets of 2.5 ms. A power of two, since sequence numbers wrap around within it.
@@ -18,6 +13,7 @@ type packet struct {
 	arrived time.Time
 	payload []byte
 	copied  bool // it is a copy that came in a later packet
+	event   Event
 }
 
 // request is what is known of a missing packet.
@@ -29,6 +25,7 @@ type request struct {
 
 // reorderer holds the packets that came ahead of one that is missing.
 type reorderer struct {
+	units   func(payload []byte) uint32 // how long the sound of a packet is in units of the RTP clock
 	next    uint16 // the sequence number that is due
 	newest  uint16 // the latest that is held
 	history uint64 // bit i: next-1-i has come
@@ -86,6 +83,7 @@ func (r *reorderer) hold(p packet) bool {
 	}
 	r.held++
 	p.payload = append(r.slots[i].payload[:0], p.payload...)
+	p.event.Payload = append(r.slots[i].event.Payload[:0], p.event.Payload...)
 	r.slots[i] = p
 	return true
 }
@@ -152,18 +150,13 @@ func (r *reorderer) adopt(p packet, copies []redBlock, ts uint32) {
 		}
 		begin := ts
 		if h := r.before(seq); h != nil {
-			begin = h.ts + units(h.payload)
+			begin = h.ts + r.units(h.payload)
 		}
-		if r.holds(seq) || int32(c.ts-begin) < 0 || int32(end-c.ts-units(c.payload)) < 0 {
+		if r.holds(seq) || int32(c.ts-begin) < 0 || int32(end-c.ts-r.units(c.payload)) < 0 {
 			continue // it came itself
 		}
 		c.seq = seq
 		r.hold(c)
 		seq, end = seq-1, c.ts
 	}
-}
-
-// units returns how long the sound of a packet is in units of the RTP clock.
-func units(payload []byte) uint32 {
-	return uint32(media.Samples(opus.PacketDuration(payload), clockRate))
 }

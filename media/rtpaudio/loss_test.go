@@ -10,6 +10,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media/mediatest"
+	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
 
@@ -258,7 +259,7 @@ func TestReceiverAsks(t *testing.T) {
 				begin := time.Now()
 				sink := &recorder{rate: 16000, start: begin}
 				rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
-					Opus: []uint8{typeOpus},
+					Codec: opus.Codec{}, Types: []uint8{typeOpus},
 					NACK: func(ssrc uint32, missing []uint16) {
 						if ssrc != 7 {
 							t.Errorf("SSRC %d", ssrc)

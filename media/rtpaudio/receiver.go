@@ -1,5 +1,5 @@
-// Package rtpaudio takes a call's sound out of RTP and puts it into RTP: Opus (RFC 7587), with or without copies of earlier
-// packets (RFC 2198).
+// Package rtpaudio takes a call's sound out of RTP and puts it into RTP, by any [media.Codec], with or without copies of
+// earlier packets (RFC 2198).
 //
 // A Receiver reads RTP packets, puts them in order, decodes and conceals them and writes mono PCM to a sink. A Sender
 // encodes the frames of a playout.
@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"voxgate/media"
-	"voxgate/media/opus"
 )
 
 const (
-	// maxConcealed is how long the voice is made up before silence: beyond it Opus has nothing left but noise.
+	// maxConcealed is how long the voice is made up before silence: beyond it Opus has nothing left but noise, and appendix I
+	// of G.711 nothing at all.
 	maxConcealed = 60 * time.Millisecond
 	// maxDropout and maxMisorder bound what is taken for loss and for lateness: RFC 3550, appendix A.1. Beyond them the
 	// sender has started anew. The appendix wants two packets to believe that; SRTP has made sure of the first.
@@ -49,8 +49,8 @@ type ReceiverStats struct {
 	Copied       uint64 // not lost, since a copy came in a later packet: RED
 	Asked        uint64 // asked for again: NACK, each time counted
 	Padding      uint64 // without payload, such as Chrome's probes
-	Malformed    uint64 // not RTP, or not Opus
-	OtherPayload uint64 // of a payload type that is not Opus
+	Malformed    uint64 // not RTP, or nothing that the codec can read
+	OtherPayload uint64 // of a payload type that is not the codec's
 	Resets       uint64 // streams begun, after the first
 	ReadErrors   uint64
 	Concealed    time.Duration // sound made up
@@ -61,9 +61,15 @@ type ReceiverStats struct {
 
 // ReceiverOptions say what a Receiver may expect.
 type ReceiverOptions struct {
-	Opus    []uint8 // payload types of Opus
-	RED     []uint8 // payload types of Opus with copies of earlier packets: RFC 2198
-	Decoder opus.DecoderChoice
+	Codec media.Codec
+	Types []uint8 // payload types of the codec
+	RED   []uint8 // payload types of the codec with copies of earlier packets: RFC 2198
+
+	// Event takes the packets of these payload types, which are no sound, as those of telephone-event (RFC 4733): each once,
+	// in the order of their sequence numbers, and between the sound around them. It is called by Run and must not block. Nil:
+	// they are left out.
+	Event  func(Event)
+	Events []uint8
 
 	// NACK asks the sender for packets again (RFC 4585, section 6.2.1). It must not block, nor keep missing. Nil: the sender
 	// does not answer.
@@ -72,7 +78,15 @@ type ReceiverOptions struct {
 	RTT func() time.Duration
 }
 
-// Receiver turns the RTP stream of one Opus track into the PCM of a [media.Sink] that follows the wall clock.
+// Event is a packet that is no sound. Its payload is good until the call returns.
+type Event struct {
+	PayloadType uint8
+	Marker      bool
+	Timestamp   uint32
+	Payload     []byte
+}
+
+// Receiver turns the RTP stream of one track into the PCM of a [media.Sink] that follows the wall clock.
 type Receiver struct {
 	sink    media.Sink
 	options ReceiverOptions
@@ -82,9 +96,9 @@ type Receiver struct {
 	}
 }
 
-// NewReceiver returns a receiver that decodes to sink, whose rate must be 8, 12, 16, 24 or 48 kHz.
+// NewReceiver returns a receiver that decodes to sink, whose rate must be one that the codec decodes to.
 func NewReceiver(sink media.Sink, o ReceiverOptions) *Receiver {
-	o.Opus, o.RED = slices.Clone(o.Opus), slices.Clone(o.RED)
+	o.Types, o.RED, o.Events = slices.Clone(o.Types), slices.Clone(o.RED), slices.Clone(o.Events)
 	return &Receiver{sink: sink, options: o}
 }
 
@@ -114,7 +128,7 @@ func (r *Receiver) Stats() ReceiverStats {
 // is left out of later pauses, and what it is behind is added to them: so it follows that clock for hours, though the sender
 // has one of its own.
 func (r *Receiver) Run(ctx context.Context, src Reader) error {
-	dec, err := opus.NewDecoder(r.sink.Rate(), r.options.Decoder)
+	dec, err := r.options.Codec.NewDecoder(r.sink.Rate())
 	if err != nil {
 		return err
 	}
@@ -131,7 +145,11 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 			<-cancelled
 		}
 	}()
-	return (&stream{clock: newClock(r), dec: dec}).run(ctx, src)
+	s := &stream{clock: newClock(r), dec: dec}
+	s.reorder.units = func(payload []byte) uint32 {
+		return uint32(media.Samples(r.options.Codec.PacketDuration(payload), s.meter.clock))
+	}
+	return s.run(ctx, src)
 }
 
 // run is the loop of Run.
@@ -206,21 +224,24 @@ func (s *stream) receive(b []byte, now time.Time) error {
 		s.n.malformed.Add(1)
 		return nil
 	}
-	copies, isOpus, err := s.unpack(p)
+	copies, isSound, err := s.unpack(p)
 	if err != nil {
 		s.n.malformed.Add(1)
 		return nil // to the sequence it is lost
 	}
-	if !isOpus {
+	next := packet{seq: p.SequenceNumber, ts: p.Timestamp, arrived: now, payload: p.Payload}
+	if !isSound { // it takes a sequence number of this stream (telephone-event, comfort noise), but no time
 		s.n.otherPayload.Add(1)
-		if !s.synced || p.SSRC != s.ssrc {
+		next.payload = nil
+		if s.options.Event != nil && slices.Contains(s.options.Events, p.PayloadType) {
+			next.event = Event{p.PayloadType, p.Marker, p.Timestamp, p.Payload}
+		} else if !s.synced || p.SSRC != s.ssrc {
 			return nil
 		}
-		p.Payload = nil // it takes a sequence number of this stream (telephone-event, comfort noise), but no time
 	}
 	s.n.packets.Add(1)
-	if isOpus && len(p.Payload) == 0 {
+	if isSound && len(p.Payload) == 0 {
 		s.n.padding.Add(1)
 	}
-	return s.order(packet{seq: p.SequenceNumber, ts: p.Timestamp, arrived: now, payload: p.Payload}, p.SSRC, copies)
+	return s.order(next, p.SSRC, copies)
 }

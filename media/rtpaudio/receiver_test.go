@@ -468,11 +468,11 @@ func TestReceiverEnds(t *testing.T) {
 		{"broken", broken, broken, 50},
 	} {
 		src := &failing{err: c.err}
-		if err := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{111}}).Run(t.Context(), src); !errors.Is(err, c.want) || src.reads != c.reads {
+		if err := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(t.Context(), src); !errors.Is(err, c.want) || src.reads != c.reads {
 			t.Errorf("%s: Run returned %v after %d reads", c.name, err, src.reads)
 		}
 	}
-	if err := rtpaudio.NewReceiver(&recorder{rate: 44100}, rtpaudio.ReceiverOptions{}).Run(t.Context(), &failing{err: io.EOF}); err == nil {
+	if err := rtpaudio.NewReceiver(&recorder{rate: 44100}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}}).Run(t.Context(), &failing{err: io.EOF}); err == nil {
 		t.Error("Opus at 44100 Hz")
 	}
 	packet, _ := stream(mediatest.CELT.Encode(t, mediatest.Speech(20*ms, 48000)), 0, 0)[0].pkt.Marshal()
@@ -483,7 +483,7 @@ func TestReceiverEnds(t *testing.T) {
 			defer near.Close()
 			done := make(chan error, 1)
 			go func() {
-				done <- rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{111}}).Run(ctx, near)
+				done <- rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(ctx, near)
 			}()
 			if !silent {
 				if _, err := far.Write(packet); err != nil {
@@ -502,7 +502,7 @@ func TestReceiverEnds(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		go func() { _, _ = far.Write(packet) }()
-		err := rtpaudio.NewReceiver(&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Opus: []uint8{111}}).Run(t.Context(), near)
+		err := rtpaudio.NewReceiver(&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(t.Context(), near)
 		if !errors.Is(err, broken) {
 			t.Errorf("Run returned %v when the sink failed", err)
 		}
@@ -516,7 +516,7 @@ func TestReceiverHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &queue{}
 		sink := &recorder{rate: 16000, start: time.Now()}
-		rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Opus: []uint8{111}})
+		rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}})
 		for i, a := range arrivals {
 			raw, err := a.pkt.Marshal()
 			if err != nil {
@@ -599,7 +599,7 @@ func FuzzReceiver(f *testing.F) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
 				rx := rtpaudio.NewReceiver(&recorder{rate: 16000}, rtpaudio.ReceiverOptions{
-					Opus: []uint8{typeOpus}, RED: []uint8{typeRED}, Decoder: choice,
+					Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED},
 					NACK: func(_ uint32, missing []uint16) {
 						if asked += len(missing); len(missing) == 0 || len(missing) > 63 {
 							t.Errorf("asked for %d packets", len(missing))

@@ -47,10 +47,10 @@ func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 }
 
 // unpack replaces the payload of a RED packet by what it would be without RED, and returns the copies of earlier packets
-// that it held, oldest first. isOpus tells whether the payload is Opus.
-func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isOpus bool, err error) {
+// that it held, oldest first. isSound tells whether the payload is the codec's.
+func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isSound bool, err error) {
 	switch {
-	case slices.Contains(s.options.Opus, p.PayloadType):
+	case slices.Contains(s.options.Types, p.PayloadType):
 		return nil, true, nil
 	case !slices.Contains(s.options.RED, p.PayloadType):
 		return nil, false, nil
@@ -62,12 +62,12 @@ func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isOpus bool, err erro
 		return nil, false, err
 	}
 	last := len(blocks) - 1
-	p.Payload, isOpus = blocks[last].payload, slices.Contains(s.options.Opus, blocks[last].payloadType)
+	p.Payload, isSound = blocks[last].payload, slices.Contains(s.options.Types, blocks[last].payloadType)
 	copies = blocks[:0]
 	for _, b := range blocks[:last] {
-		if len(b.payload) > 0 && b.offset > 0 && slices.Contains(s.options.Opus, b.payloadType) {
+		if len(b.payload) > 0 && b.offset > 0 && slices.Contains(s.options.Types, b.payloadType) {
 			copies = append(copies, b)
 		}
 	}
-	return copies, isOpus, nil
+	return copies, isSound, nil
 }

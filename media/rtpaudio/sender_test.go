@@ -13,6 +13,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media"
+	"voxgate/media/g711"
 	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 	"voxgate/media/playout"
@@ -31,7 +32,7 @@ func (s *sent) WriteRTP(p *rtp.Packet) error {
 func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
 	t.Helper()
 	s := &sent{}
-	out, err := rtpaudio.NewSender(s)
+	out, err := rtpaudio.NewSender(s, opus.Codec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestREDLayout(t *testing.T) {
 // Copies that the header cannot say, or that are older than that, are left out.
 func TestREDLeavesOutWhatIsOld(t *testing.T) {
 	s := &sent{}
-	out, err := rtpaudio.NewSender(s)
+	out, err := rtpaudio.NewSender(s, opus.Codec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,40 +178,6 @@ func TestLossChangesTheEncoder(t *testing.T) {
 	}
 }
 
-// TestHurriedEncoder changes the encoder's effort every 200 ms: the voice goes on without a click and stays near the source.
-func TestHurriedEncoder(t *testing.T) {
-	said := mediatest.Speech(4*time.Second, outRate)
-	encode := func(hurried func(i int) bool) (heard []int16) {
-		s := &sent{}
-		out, err := rtpaudio.NewSender(s)
-		must(t, err)
-		dec, err := opus.NewDecoder(outRate, "")
-		must(t, err)
-		pcm := make([]int16, outRate*120/1000)
-		for i := range 200 {
-			must(t, out.WriteFrame(media.Frame{PCM: said[480*i:][:480], PTS: time.Duration(i) * media.FrameDuration, Hurried: hurried(i)}))
-			n, err := dec.Decode(s.packets[i].Payload, pcm)
-			must(t, err)
-			heard = append(heard, pcm[:n]...)
-		}
-		return heard
-	}
-	usual := encode(func(int) bool { return false })
-	hurried := encode(func(int) bool { return true })
-	if slices.Equal(usual, hurried) {
-		t.Error("hurried or not, the packets are the same")
-	}
-	mixed := encode(func(i int) bool { return i/10%2 == 1 })
-	if got, most := steepest(mixed), 1.1*max(steepest(usual), steepest(hurried)); got > most {
-		t.Errorf("a step of %.0f, where either effort has no more than %.0f", got, most)
-	}
-	delay := media.Samples(2500*time.Microsecond, outRate) // the encoder's look-ahead
-	worst := mediatest.SNR(said[:len(said)-delay], hurried[delay:])
-	if got := mediatest.SNR(said[:len(said)-delay], mixed[delay:]); got < worst-0.5 {
-		t.Errorf("%.1f dB with changes, %.1f dB hurried all the time", got, worst)
-	}
-}
-
 // steepest is the largest step from a sample to the next but one.
 func steepest(pcm []int16) float64 {
 	most := 0.0
@@ -223,7 +190,7 @@ func steepest(pcm []int16) float64 {
 // TestRTPTimestamps checks that they follow the PTS wherever they wrap around.
 func TestRTPTimestamps(t *testing.T) {
 	w := &packets{start: time.Now()}
-	out, err := rtpaudio.NewSender(w)
+	out, err := rtpaudio.NewSender(w, opus.Codec{})
 	must(t, err)
 	for _, hours := range []time.Duration{0, 24, 25, 54, 1000} {
 		for _, after := range []time.Duration{0, 20 * ms} {
@@ -239,7 +206,7 @@ func TestRTPTimestamps(t *testing.T) {
 // TestSender checks that what is sent is what was said.
 func TestSender(t *testing.T) {
 	w := &payloads{}
-	out, err := rtpaudio.NewSender(w)
+	out, err := rtpaudio.NewSender(w, opus.Codec{})
 	must(t, err)
 	pcm := mediatest.Tone(time.Second, outRate, 700, 9000)
 	for i := range 50 {
@@ -272,7 +239,7 @@ func TestPlayoutPauses(t *testing.T) {
 		p := playout.NewPacer(ticker, outRate)
 		defer p.Close()
 		w := &packets{start: time.Now()}
-		out, err := rtpaudio.NewSender(w)
+		out, err := rtpaudio.NewSender(w, opus.Codec{})
 		must(t, err)
 		p.Attach(out)
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -333,13 +300,14 @@ func (w *packets) WriteRTP(p *rtp.Packet) error {
 }
 
 func BenchmarkSender(b *testing.B) {
-	for name, c := range map[string]struct {
-		red     uint8
-		lost    int
-		hurried bool
-	}{"clean": {}, "hurried": {hurried: true}, "red": {red: 63}, "robust": {lost: 10}, "robust with red": {red: 63, lost: 10}} {
-		b.Run(name, func(b *testing.B) {
-			out, err := rtpaudio.NewSender(discard{})
+	for _, c := range []struct {
+		name  string
+		codec media.Codec
+		red   uint8
+		lost  int
+	}{{"Opus", opus.Codec{}, 0, 0}, {"Opus RED", opus.Codec{}, 63, 0}, {"Opus lossy", opus.Codec{}, 0, 10}, {"Opus RED lossy", opus.Codec{}, 63, 10}, {"PCMU", g711.MuLaw, 0, 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			out, err := rtpaudio.NewSender(discard{}, c.codec)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -348,7 +316,7 @@ func BenchmarkSender(b *testing.B) {
 			voice := mediatest.Speech(4*time.Second, outRate)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if err := out.WriteFrame(media.Frame{PCM: voice[i%200*480:][:480], PTS: time.Duration(i) * media.FrameDuration, Hurried: c.hurried}); err != nil {
+				if err := out.WriteFrame(media.Frame{PCM: voice[i%200*480:][:480], PTS: time.Duration(i) * media.FrameDuration}); err != nil {
 					b.Fatal(err)
 				}
 			}

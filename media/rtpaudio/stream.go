@@ -7,7 +7,6 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media"
-	"voxgate/media/opus"
 )
 
 const (
@@ -34,7 +33,7 @@ const (
 // stream is the state of one Run: the packets in their sequence, and the state of the clock that their sound goes by.
 type stream struct {
 	clock
-	dec     opus.Decoder
+	dec     media.Decoder
 	rtp     rtp.Packet
 	blocks  [maxREDBlocks]redBlock
 	reorder reorderer
@@ -252,7 +251,7 @@ func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 	}
 	if s.synced {
 		s.n.resets.Add(1)
-		dec, err := opus.NewDecoder(s.rate, s.options.Decoder)
+		dec, err := s.options.Codec.NewDecoder(s.rate)
 		if err != nil {
 			return err
 		}
@@ -269,6 +268,9 @@ func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 func (s *stream) play(p *packet, now time.Time) error {
 	lost := s.reorder.advance(p.seq)
 	s.n.lost.Add(uint64(lost))
+	if len(p.event.Payload) > 0 {
+		s.options.Event(p.event)
+	}
 	if len(p.payload) == 0 {
 		return nil
 	}
@@ -277,7 +279,7 @@ func (s *stream) play(p *packet, now time.Time) error {
 	case p.copied && missing < 0:
 		return nil // a copy of what came in time, in the place of lost padding
 	case s.started && missing > 0:
-		if err := s.fill(media.Duration(int(missing), clockRate), lost > 0, p, now); err != nil {
+		if err := s.fill(media.Duration(int(missing), s.meter.clock), lost > 0, p, now); err != nil {
 			return err
 		}
 	}
@@ -289,7 +291,7 @@ func (s *stream) play(p *packet, now time.Time) error {
 	if p.copied {
 		s.n.copied.Add(1)
 	}
-	s.ts = p.ts + uint32(media.Samples(media.Duration(n, s.rate), clockRate))
+	s.ts = p.ts + uint32(media.Samples(media.Duration(n, s.rate), s.meter.clock))
 	return s.pace(n, now)
 }
 
@@ -298,8 +300,8 @@ func (s *stream) play(p *packet, now time.Time) error {
 // and as next would be, in time, beyond what was written.
 func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time) error {
 	var restored time.Duration
-	if lost && s.options.Decoder != opus.Pion {
-		if restored = min(gap, opus.CopyDuration(next.payload)); restored > 0 {
+	if lost {
+		if restored = min(gap, s.options.Codec.CopyDuration(next.payload)); restored > 0 {
 			s.n.recovered.Add(1)
 		}
 	}
@@ -322,7 +324,7 @@ func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time)
 
 // conceal writes d of sound that is made up, or restored from next if that is not nil.
 func (s *stream) conceal(next []byte, d time.Duration) error {
-	const unit = 2500 * time.Microsecond // the shortest frame; decoders conceal no less and nothing between
+	const unit = 2500 * time.Microsecond // the shortest frame of Opus, whose decoders conceal no less and nothing between
 	if d = d / unit * unit; d <= 0 {
 		return nil
 	}

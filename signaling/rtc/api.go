@@ -1,6 +1,6 @@
-// Package rtc is the WebRTC peer of a client: the ports that all share, the offer and its answer, the microphone and the
-// camera as they come in, the model's voice as it goes out, packets that are sent again, and the data channel. It carries
-// messages and does not read them.
+// Package rtc is the WebRTC peer of a client, for any door: the ports that all share, the offer and its answer, the microphone
+// and the camera as they come in, the model's voice as it goes out, packets that are sent again, and the data channel. It
+// carries messages and does not read them.
 package rtc
 
 import (
@@ -132,39 +132,31 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 	return loopback, nil
 }
 
-// newAPI registers what we speak: Opus, plain and with copies (RED), with reports, NACK and transport-cc, and VP8.
+// newAPI registers what we speak: Opus, plain and with copies (RED), G.711, with reports, NACK and transport-cc, and VP8.
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	feedback := []webrtc.RTCPFeedback{{Type: "nack"}, {Type: webrtc.TypeRTCPFBTransportCC}}
-	err := codecs.RegisterCodec(webrtc.RTPCodecParameters{
-		RTPCodecCapability: webrtc.RTPCodecCapability{
-			MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2,
-			SDPFmtpLine: "minptime=10;useinbandfec=1", RTCPFeedback: feedback,
-		},
-		PayloadType: opusPayloadType,
-	}, webrtc.RTPCodecTypeAudio)
-	if err != nil {
-		return nil, fmt.Errorf("register opus: %w", err)
-	}
-	err = codecs.RegisterCodec(webrtc.RTPCodecParameters{
-		RTPCodecCapability: webrtc.RTPCodecCapability{
-			MimeType: mimeTypeRED, ClockRate: 48000, Channels: 2,
-			SDPFmtpLine: fmt.Sprintf("%d/%[1]d", opusPayloadType), RTCPFeedback: feedback,
-		},
-		PayloadType: redPayloadType,
-	}, webrtc.RTPCodecTypeAudio)
-	if err != nil {
-		return nil, fmt.Errorf("register red: %w", err)
-	}
-	err = codecs.RegisterCodec(webrtc.RTPCodecParameters{
-		RTPCodecCapability: webrtc.RTPCodecCapability{
+	for _, c := range []struct {
+		payloadType webrtc.PayloadType
+		kind        webrtc.RTPCodecType
+		capability  webrtc.RTPCodecCapability
+	}{
+		{opusPayloadType, webrtc.RTPCodecTypeAudio, webrtc.RTPCodecCapability{
+			MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1", RTCPFeedback: feedback,
+		}},
+		{redPayloadType, webrtc.RTPCodecTypeAudio, webrtc.RTPCodecCapability{
+			MimeType: mimeTypeRED, ClockRate: 48000, Channels: 2, SDPFmtpLine: fmt.Sprintf("%d/%[1]d", opusPayloadType), RTCPFeedback: feedback,
+		}},
+		{0, webrtc.RTPCodecTypeAudio, webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMU, ClockRate: 8000, RTCPFeedback: feedback}},
+		{8, webrtc.RTPCodecTypeAudio, webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMA, ClockRate: 8000, RTCPFeedback: feedback}},
+		{vp8PayloadType, webrtc.RTPCodecTypeVideo, webrtc.RTPCodecCapability{
 			MimeType: webrtc.MimeTypeVP8, ClockRate: 90000,
 			RTCPFeedback: []webrtc.RTCPFeedback{{Type: webrtc.TypeRTCPFBNACK}, {Type: webrtc.TypeRTCPFBNACK, Parameter: "pli"}}, // see Peer.watch
-		},
-		PayloadType: vp8PayloadType,
-	}, webrtc.RTPCodecTypeVideo)
-	if err != nil {
-		return nil, fmt.Errorf("register vp8: %w", err)
+		}},
+	} {
+		if err := codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: c.capability, PayloadType: c.payloadType}, c.kind); err != nil {
+			return nil, fmt.Errorf("register %s: %w", c.capability.MimeType, err)
+		}
 	}
 	registry, err := interceptors(codecs)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// uplinkRate is what Opus is decoded to, in Hz: the Live API's own rate, so nothing has to be resampled.
+// uplinkRate is what is decoded to at the most, in Hz: the Live API's own rate. G.711 is decoded to 8 kHz, which it takes, too;
+// nothing is resampled.
 const uplinkRate = 16000
 
 // quietMicrophone is for how long nothing comes of a track before an older one may be heard: more than twice the longest gap of
@@ -58,7 +59,7 @@ func (p *Peer) await(ctx context.Context, number int32, track *webrtc.TrackRemot
 
 // listen feeds a track to the session until it ends or another one takes over.
 func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-	sink, err := p.session.Mic(uplinkRate)
+	sink, err := p.session.Mic(p.codec.DecodedRate(uplinkRate))
 	if err != nil {
 		p.log.Error("microphone", "err", err)
 		return
@@ -81,11 +82,11 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 
 // receiverOptions are those that were negotiated.
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
-	o := rtpaudio.ReceiverOptions{Decoder: p.decoder, RTT: func() time.Duration { return p.roundTrip(from.Transport()) }}
+	o := rtpaudio.ReceiverOptions{Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) }}
 	for _, c := range from.GetParameters().Codecs {
 		switch {
-		case strings.EqualFold(c.MimeType, webrtc.MimeTypeOpus):
-			o.Opus = append(o.Opus, uint8(c.PayloadType))
+		case strings.EqualFold(c.MimeType, p.mimeType):
+			o.Types = append(o.Types, uint8(c.PayloadType))
 		case strings.EqualFold(c.MimeType, mimeTypeRED):
 			o.RED = append(o.RED, uint8(c.PayloadType))
 		}

@@ -7,8 +7,11 @@ import (
 	"strings"
 
 	"github.com/pion/sdp/v3"
+	"github.com/pion/webrtc/v4"
 
-	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/opus"
 )
 
 // maxSDP bounds an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
@@ -16,6 +19,17 @@ const maxSDP = 32 << 10
 
 // defaultChannelMessage is the limit of a peer that names none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10
+
+// RefusedError says why an offer or a candidate cannot be served. Problem goes on after the name of that: "has no media
+// section".
+type RefusedError struct {
+	Problem string
+	Err     error // what pion said; may be nil
+}
+
+func (e *RefusedError) Error() string { return e.Problem }
+
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Offer is what must be known of an SDP offer before pion sees it.
 type Offer struct {
@@ -25,6 +39,7 @@ type Offer struct {
 	sdp         string
 	fingerprint string // of its DTLS certificate: another one is another peer
 	ufrag       string // of ICE; a new one restarts it
+	codec       *codec // of the voice; nil: no audio section
 	voice       bool   // an audio section on which we may send
 	red         bool   // an audio section with RED
 	microphone  bool   // an audio section on which the client may send
@@ -32,12 +47,24 @@ type Offer struct {
 	maxMessage  int    // bytes, of the data channel
 }
 
-// ParseOffer reads an offer. What cannot be served is refused with a [bridge.Error] that says why.
+// codec is what a voice may travel as.
+type codec struct {
+	name     string // in an rtpmap
+	mimeType string
+	new      func(opus.DecoderChoice) media.Codec
+}
+
+// codecs are the best first.
+var codecs = []codec{
+	{"opus/48000/2", webrtc.MimeTypeOpus, func(c opus.DecoderChoice) media.Codec { return opus.Codec{Decoder: c} }},
+	{"PCMU/8000", webrtc.MimeTypePCMU, func(opus.DecoderChoice) media.Codec { return g711.MuLaw }},
+	{"PCMA/8000", webrtc.MimeTypePCMA, func(opus.DecoderChoice) media.Codec { return g711.ALaw }},
+}
+
+// ParseOffer reads an offer. What cannot be served is refused with a [RefusedError].
 func ParseOffer(text string) (Offer, error) {
 	o := Offer{sdp: text, maxMessage: defaultChannelMessage}
-	bad := func(problem string) (Offer, error) {
-		return o, &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp " + problem}
-	}
+	bad := func(problem string) (Offer, error) { return o, &RefusedError{Problem: problem} }
 	if text == "" {
 		return bad("is missing or empty")
 	}
@@ -53,8 +80,7 @@ func ParseOffer(text string) (Offer, error) {
 	}
 	o.fingerprint, _ = d.Attribute("fingerprint")
 	o.ufrag, _ = d.Attribute("ice-ufrag")
-	audio, opus := false, false
-	var codecs []string
+	var audio []*sdp.MediaDescription
 	for _, m := range d.MediaDescriptions {
 		if f, ok := m.Attribute("fingerprint"); ok && o.fingerprint == "" {
 			o.fingerprint = f
@@ -67,18 +93,7 @@ func ParseOffer(text string) (Offer, error) {
 		}
 		switch {
 		case m.MediaName.Media == "audio" && m.MediaName.Port.Value != 0:
-			audio = true
-			names := codecNames(m)
-			o.red = o.red || has(names, "red/48000/2")
-			if has(names, "opus/48000/2") {
-				opus = true
-				_, inactive := m.Attribute("inactive")
-				_, sendonly := m.Attribute("sendonly")
-				_, recvonly := m.Attribute("recvonly")
-				o.voice = o.voice || !inactive && !sendonly
-				o.microphone = o.microphone || !inactive && !recvonly
-			}
-			codecs = append(codecs, names...)
+			audio = append(audio, m)
 		case m.MediaName.Media == "application":
 			o.channel = true
 			if s, ok := m.Attribute("max-message-size"); ok {
@@ -94,10 +109,39 @@ func ParseOffer(text string) (Offer, error) {
 	if o.fingerprint == "" {
 		return bad("has no DTLS fingerprint")
 	}
-	if audio && !opus {
-		return bad("offers no codec that is served here; Opus is, and the offer has " + strings.Join(codecs, ", "))
+	if problem := o.readAudio(audio); problem != "" {
+		return bad(problem)
 	}
 	return o, nil
+}
+
+// readAudio chooses the codec and reads the sections that have it. It returns what is wrong with them, or "".
+func (o *Offer) readAudio(sections []*sdp.MediaDescription) (problem string) {
+	var offered []string
+	for _, m := range sections {
+		offered = append(offered, codecNames(m)...)
+	}
+	for i := range codecs {
+		if o.codec == nil && has(offered, codecs[i].name) {
+			o.codec = &codecs[i]
+		}
+	}
+	if o.codec == nil && len(sections) > 0 {
+		return "offers no codec that is served here; Opus, PCMU and PCMA are, and the offer has " + strings.Join(offered, ", ")
+	}
+	for _, m := range sections {
+		names := codecNames(m)
+		if !has(names, o.codec.name) {
+			continue
+		}
+		_, inactive := m.Attribute("inactive")
+		_, sendonly := m.Attribute("sendonly")
+		_, recvonly := m.Attribute("recvonly")
+		o.red = o.red || has(names, "red/48000/2") && o.codec.mimeType == webrtc.MimeTypeOpus
+		o.voice = o.voice || !inactive && !sendonly
+		o.microphone = o.microphone || !inactive && !recvonly
+	}
+	return ""
 }
 
 // codecNames are the encodings of a media section, as "opus/48000/2"; static payload types without a name count, too.

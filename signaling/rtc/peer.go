@@ -15,45 +15,67 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/opus"
 )
 
 const (
 	// gatherWait is how long an answer waits for our own candidates. They are the addresses of a port that is open
-	// already, so they are there within a millisecond, and a client that ignores trickled ones gets them, too.
+	// already, so they are there within a millisecond, and a client that ignores trickled ones gets them, too. gatherAll is
+	// how long it waits where none can be trickled.
 	gatherWait = 100 * time.Millisecond
-
-	// channelLabel is that of the one data channel which is served.
-	channelLabel = "events"
+	gatherAll  = 5 * time.Second
 
 	// maxTracks is how many tracks may come, and moreTracks how many more with each offer: after it a microphone comes as another
 	// track, and so may a camera. Each new SSRC is a track, which costs 13 KB and two goroutines; 1000 were there in 4 s.
 	maxTracks, moreTracks = 32, 2
 )
 
+// Session is the conversation that a peer carries. Its methods may be called by any goroutine and must not block.
+type Session interface {
+	// Mic returns where the client's sound goes, of rate in Hz.
+	Mic(rate int) (media.Sink, error)
+	// RoundTrip takes a round trip to the client, as its reports tell of it.
+	RoundTrip(d time.Duration)
+	// SetFrame takes what the client's camera shows, and whether that is something new; ClearFrame: it shows nothing any more.
+	SetFrame(mimeType string, data []byte, changed bool)
+	ClearFrame()
+}
+
 // PeerOptions say whom a peer serves, and whom it tells of what happens. The functions are called in goroutines of pion.
 type PeerOptions struct {
-	Session *bridge.Session // gets the sound, the pictures and the round trips
-	Cameras *Cameras        // of all peers of this client
+	Session Session
+	Cameras *Cameras // of all peers of this client
 	Decoder opus.DecoderChoice
 	Logger  *slog.Logger
 
 	Connected func()
-	Lost      func(failed bool)                  // failed: it did not just close
-	Candidate func(line string, section *uint16) // one of ours, and the index of its media section; "": no more
-	Opened    func(*Channel)                     // the data channel
-	Closed    func(*Channel)                     // the data channel, even if it had not opened
-	Message   func(message []byte, isText bool)  // by the data channel
+	Lost      func(failed bool) // failed: it did not just close
+
+	// Candidate takes one of our candidates, and the index of its media section; "": there are no more. Nil: the client cannot
+	// be told of them one by one, as after an HTTP request: its Answer waits until it has them all.
+	Candidate func(line string, section *uint16)
+
+	Channel string                            // the label of the one data channel that is served; "": none is, and the rest is not called
+	Opened  func(*Channel)                    // the data channel
+	Closed  func(*Channel)                    // the data channel, even if it had not opened
+	Message func(message []byte, isText bool) // by the data channel
 }
+
+var (
+	errOtherCodec  = errors.New("the codec of a connection stays")
+	errNotGathered = errors.New("the candidates of this server are not known in time")
+)
 
 // Peer is a WebRTC connection to a client. Its methods are not for concurrent use.
 type Peer struct {
 	log          *slog.Logger
 	pc           *webrtc.PeerConnection
-	session      *bridge.Session
+	session      Session
 	decoder      opus.DecoderChoice
+	mimeType     string                        // of the codec of the first offer with audio
+	codec        media.Codec                   // nil before that
+	trickles     bool                          // our candidates can be told one by one
 	viewing      *sync.Mutex                   // of the API
 	told         func(roundTrip time.Duration) // by the client's reports
 	fingerprint  string
@@ -83,7 +105,8 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	p := &Peer{
-		log: o.Logger, pc: pc, session: o.Session, decoder: o.Decoder, viewing: &a.viewing, told: o.Session.RoundTrip, stop: stop,
+		log: o.Logger, pc: pc, session: o.Session, decoder: o.Decoder, trickles: o.Candidate != nil, viewing: &a.viewing,
+		told: o.Session.RoundTrip, stop: stop,
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
@@ -94,14 +117,16 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			o.Lost(s == webrtc.PeerConnectionStateFailed)
 		}
 	})
-	pc.OnICECandidate(func(i *webrtc.ICECandidate) {
-		if i == nil {
-			o.Candidate("", nil)
-			return
-		}
-		init := i.ToJSON()
-		o.Candidate(init.Candidate, init.SDPMLineIndex)
-	})
+	if p.trickles {
+		pc.OnICECandidate(func(i *webrtc.ICECandidate) {
+			if i == nil {
+				o.Candidate("", nil)
+				return
+			}
+			init := i.ToJSON()
+			o.Candidate(init.Candidate, init.SDPMLineIndex)
+		})
+	}
 	p.mayCome.Store(maxTracks)
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 		number, most := p.tracks.Add(1), p.mayCome.Load()
@@ -117,7 +142,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 		}
 	})
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
-		if dc.Label() != channelLabel {
+		if o.Channel == "" || dc.Label() != o.Channel {
 			dc.Close() // each one that stays is a goroutine
 			return
 		}
@@ -178,10 +203,17 @@ func (p *Peer) do(f func()) {
 	}
 }
 
-// Answer answers an offer, the first or a further one. One that cannot be used is refused with a [bridge.Error].
+// Answer answers an offer, the first or a further one, within 0.1 s if candidates are trickled. An offer that cannot be used is
+// refused with a [RefusedError]: among them one without the codec that the connection has begun with.
 func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
-		return "", &bridge.Error{Code: bridge.CodeBadOffer, Field: "payload.sdp", Message: "payload.sdp cannot be used: " + err.Error(), Err: err}
+		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
+	}
+	if o.codec != nil && p.codec == nil {
+		p.mimeType, p.codec = o.codec.mimeType, o.codec.new(p.decoder)
+	}
+	if o.codec != nil && p.mimeType != o.codec.mimeType {
+		return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.mimeType, p.mimeType, errOtherCodec))
 	}
 	if o.voice && p.output == nil {
 		if err := p.addVoice(); err != nil {
@@ -194,7 +226,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	}
 	for _, t := range p.pc.GetTransceivers() {
 		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			if err := preferRED(t, o.red); err != nil {
+			if err := prefer(t, o); err != nil {
 				return bad(err)
 			}
 		}
@@ -211,11 +243,18 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	if err := p.pc.SetLocalDescription(a); err != nil {
 		return bad(err)
 	}
-	timer := time.NewTimer(gatherWait)
+	wait := gatherWait
+	if !p.trickles {
+		wait = gatherAll
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-gathered:
 	case <-timer.C:
+		if !p.trickles {
+			return "", errNotGathered
+		}
 	}
 	p.fingerprint, p.ufrag, p.wantsChannel = o.fingerprint, o.ufrag, o.channel
 	p.voice, p.hears = o.voice, o.microphone
@@ -229,7 +268,7 @@ const maxBadRTCP = 50
 
 // addVoice adds the track that carries the model's voice.
 func (p *Peer) addVoice() error {
-	output, err := newVoice(func(rtt time.Duration) {
+	output, err := newVoice(p.mimeType, p.codec, func(rtt time.Duration) {
 		p.rtt.Store(int64(rtt))
 		p.told(rtt)
 	})
@@ -268,16 +307,13 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func(
 }
 
 // AddCandidate takes one of the client's candidates; "" is no more of them, on which nothing depends. One that cannot be
-// read is refused with a [bridge.Error].
+// read is refused with a [RefusedError].
 func (p *Peer) AddCandidate(line string) error {
 	if line == "" {
 		return nil
 	}
 	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
-		return &bridge.Error{
-			Code: bridge.CodeBadOffer, Field: "payload.candidate",
-			Message: fmt.Sprintf("payload.candidate cannot be read: %v", err), Err: err,
-		}
+		return &RefusedError{Problem: "cannot be read: " + err.Error(), Err: err}
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/bridge"
 	"voxgate/media/picture"
 )
 
@@ -34,7 +33,7 @@ type Cameras struct {
 
 // camera is a video track being looked at.
 type camera struct {
-	session *bridge.Session
+	session Session
 	cancel  context.CancelFunc
 	done    chan struct{}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/media"
 	"voxgate/media/rtpaudio"
 )
 
@@ -20,9 +21,10 @@ const mimeTypeRED = "audio/red"
 // voice is the track of the model's voice: what pion's own tracks do, but with two payload types. One goroutine writes.
 type voice struct {
 	*rtpaudio.Sender
-	path   atomic.Pointer[path]
-	header rtp.Header
-	told   func(roundTrip time.Duration) // by the peer's reports
+	mimeType string // of the codec
+	path     atomic.Pointer[path]
+	header   rtp.Header
+	told     func(roundTrip time.Duration) // by the peer's reports
 
 	// Of the goroutine that reads RTCP.
 	extended uint32 // the highest sequence number the peer had at its last report
@@ -37,15 +39,15 @@ const mostReported = 3000
 
 // path is what a voice is bound to.
 type path struct {
-	ssrc      uint32
-	to        webrtc.TrackLocalWriter
-	opus, red uint8 // payload types; red is 0 if there was none
+	ssrc       uint32
+	to         webrtc.TrackLocalWriter
+	plain, red uint8 // payload types, of the codec and of it with copies; red is 0 if there was none
 }
 
-func newVoice(told func(roundTrip time.Duration)) (*voice, error) {
-	v := &voice{told: told}
+func newVoice(mimeType string, codec media.Codec, told func(roundTrip time.Duration)) (*voice, error) {
+	v := &voice{mimeType: mimeType, told: told}
 	var err error
-	if v.Sender, err = rtpaudio.NewSender(v); err != nil {
+	if v.Sender, err = rtpaudio.NewSender(v, codec); err != nil {
 		return nil, fmt.Errorf("voice encoder: %w", err)
 	}
 	return v, nil
@@ -65,25 +67,28 @@ func (v *voice) WriteRTP(p *rtp.Packet) error {
 
 // Bind implements [webrtc.TrackLocal]: it takes the payload types that were negotiated.
 func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
-	var opus, red webrtc.RTPCodecParameters
-	for _, p := range c.CodecParameters() {
-		switch {
-		case strings.EqualFold(p.MimeType, webrtc.MimeTypeOpus) && opus.PayloadType == 0:
-			opus = p
-		case strings.EqualFold(p.MimeType, mimeTypeRED) && red.PayloadType == 0:
-			red = p
+	find := func(mimeType string) (p webrtc.RTPCodecParameters, ok bool) {
+		i := slices.IndexFunc(c.CodecParameters(), func(p webrtc.RTPCodecParameters) bool { return strings.EqualFold(p.MimeType, mimeType) })
+		if i < 0 {
+			return p, false
 		}
+		return c.CodecParameters()[i], true
 	}
-	if opus.PayloadType == 0 {
-		return webrtc.RTPCodecParameters{}, webrtc.ErrUnsupportedCodec
+	plain, ok := find(v.mimeType)
+	if !ok {
+		return plain, webrtc.ErrUnsupportedCodec
 	}
-	to := &path{ssrc: uint32(c.SSRC()), to: c.WriteStream(), opus: uint8(opus.PayloadType), red: uint8(red.PayloadType)}
-	v.Negotiated(to.opus, to.red)
+	to := &path{ssrc: uint32(c.SSRC()), to: c.WriteStream(), plain: uint8(plain.PayloadType)}
+	red, ok := find(mimeTypeRED)
+	if ok = ok && v.mimeType == webrtc.MimeTypeOpus; ok {
+		to.red = uint8(red.PayloadType)
+	}
+	v.Negotiated(to.plain, to.red)
 	v.path.Store(to)
-	if red.PayloadType != 0 {
+	if ok {
 		return red, nil
 	}
-	return opus, nil
+	return plain, nil
 }
 
 // allowRED says whether the newest offer has RED. Pion binds a track only once.
@@ -92,9 +97,9 @@ func (v *voice) allowRED(ok bool) {
 	switch {
 	case to == nil:
 	case ok:
-		v.Negotiated(to.opus, to.red)
+		v.Negotiated(to.plain, to.red)
 	default:
-		v.Negotiated(to.opus, 0)
+		v.Negotiated(to.plain, 0)
 	}
 }
 
@@ -175,22 +180,23 @@ func ntpMiddle(t time.Time) uint32 {
 	return uint32(seconds<<16 | part)
 }
 
-// preferRED puts Opus with copies before plain Opus in the answer, where the offer has it: a browser sends what stands first.
-func preferRED(t *webrtc.RTPTransceiver, offered bool) error {
+// prefer has the answer name the offer's codec alone, or it would be the sender's choice in each packet; Opus with copies before
+// plain Opus, where the offer has it: a browser sends what stands first.
+func prefer(t *webrtc.RTPTransceiver, o Offer) error {
 	r := t.Receiver()
-	if r == nil {
+	if r == nil || o.codec == nil {
 		return nil
 	}
 	isRED := func(c webrtc.RTPCodecParameters) bool { return strings.EqualFold(c.MimeType, mimeTypeRED) }
-	if offered && !slices.ContainsFunc(r.GetParameters().Codecs, isRED) { // an earlier offer has taken it back
+	if o.red && !slices.ContainsFunc(r.GetParameters().Codecs, isRED) { // an earlier offer has taken it back
 		if err := t.SetCodecPreferences(nil); err != nil {
 			return err
 		}
 	}
 	var list []webrtc.RTPCodecParameters
-	for _, mime := range []string{mimeTypeRED, webrtc.MimeTypeOpus} {
+	for _, mime := range []string{mimeTypeRED, o.codec.mimeType} {
 		for _, c := range r.GetParameters().Codecs { // of all offers so far
-			if strings.EqualFold(c.MimeType, mime) && (offered || !isRED(c)) {
+			if strings.EqualFold(c.MimeType, mime) && (o.red || !isRED(c)) {
 				list = append(list, c)
 			}
 		}

@@ -6,8 +6,10 @@ import (
 
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
+	"voxgate/media/opus"
 )
 
 // ear is where a voice is written to.
@@ -37,7 +39,7 @@ func TestWhatIsNoLoss(t *testing.T) {
 		{"backwards", []report{{1000, 0}, {900, 50}}, false},
 		{"all, and more", []report{{1000, 0}, {1100, 0x7fffff}}, true},
 	} {
-		v, err := newVoice(func(time.Duration) {})
+		v, err := newVoice(webrtc.MimeTypeOpus, opus.Codec{}, func(time.Duration) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
 
@@ -19,7 +20,7 @@ type ear struct {
 }
 
 func newEar(pc *webrtc.PeerConnection, o Options) *ear {
-	r := rtpaudio.ReceiverOptions{Opus: []uint8{opusType}, RED: []uint8{redType}, RTT: func() time.Duration { return o.RTT }}
+	r := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{opusType}, RED: []uint8{redType}, RTT: func() time.Duration { return o.RTT }}
 	if o.Offers.nack {
 		r.NACK = func(ssrc uint32, missing []uint16) {
 			pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})

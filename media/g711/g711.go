@@ -1,0 +1,143 @@
+// Package g711 encodes and decodes the voice of the telephone network: ITU-T G.711, mu-law and A-law, as RTP carries it
+// (RFC 3551, section 4.5.14: one byte a sample, any number of them in a packet).
+package g711
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"voxgate/media"
+)
+
+// Codec is one of the two laws, at a rate. It implements [media.Codec].
+type Codec struct {
+	law  *law
+	rate int
+}
+
+// The two laws at 8 kHz. Their static payload types are 0 and 8 (RFC 3551, section 6).
+var (
+	MuLaw = Codec{&muLaw, 8000} // PCMU
+	ALaw  = Codec{&aLaw, 8000}  // PCMA
+)
+
+// At is the same law at another rate in Hz, as an SDP may have it with a dynamic payload type ("PCMU/16000").
+func (c Codec) At(rate int) Codec { return Codec{c.law, rate} }
+
+// ClockRate implements [media.Codec].
+func (c Codec) ClockRate() int { return c.rate }
+
+// DecodedRate implements [media.Codec]: there is only one.
+func (c Codec) DecodedRate(int) int { return c.rate }
+
+// PacketDuration implements [media.Codec].
+func (c Codec) PacketDuration(packet []byte) time.Duration {
+	return media.Duration(len(packet), c.rate)
+}
+
+// CopyDuration implements [media.Codec]: there is none.
+func (Codec) CopyDuration([]byte) time.Duration { return 0 }
+
+// Append decodes packet to the end of pcm.
+func (c Codec) Append(pcm []int16, packet []byte) []int16 {
+	for _, b := range packet {
+		pcm = append(pcm, c.law.samples[b])
+	}
+	return pcm
+}
+
+// AppendBytes encodes pcm, of the codec's rate, to the end of b.
+func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
+	for _, s := range pcm {
+		b = append(b, c.law.encode(s))
+	}
+	return b
+}
+
+// NewEncoder implements [media.Codec]. Another rate than the codec's is resampled, which delays the voice by 2.25 ms.
+func (c Codec) NewEncoder(rate int) (media.Encoder, error) {
+	e := &encoder{codec: c}
+	if rate != c.rate {
+		e.resampler = media.NewResampler(rate, c.rate)
+		e.resampler.Delay()
+	}
+	return e, nil
+}
+
+type encoder struct {
+	codec     Codec
+	resampler *media.Resampler // nil: none is needed
+}
+
+// Expect implements [media.Encoder]: there is nothing to be done about it.
+func (*encoder) Expect(int) error { return nil }
+
+// Encode implements [media.Encoder].
+func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
+	if e.resampler != nil {
+		pcm = e.resampler.Resample(pcm)
+	}
+	if len(pcm) > len(buf) {
+		return 0, fmt.Errorf("%d samples do not fit into %d bytes", len(pcm), len(buf))
+	}
+	return len(e.codec.AppendBytes(buf[:0], pcm)), nil
+}
+
+// law is how a byte stands for a sample.
+type law struct {
+	samples [256]int16
+	encode  func(int16) byte
+}
+
+var (
+	muLaw = newLaw(decodeMuLaw, encodeMuLaw)
+	aLaw  = newLaw(decodeALaw, encodeALaw)
+)
+
+func newLaw(decode func(byte) int16, encode func(int16) byte) law {
+	l := law{encode: encode}
+	for i := range l.samples {
+		l.samples[i] = decode(byte(i))
+	}
+	return l
+}
+
+// Of a mu-law byte all bits are inverted (G.711, table 2): a sign, three bits of segment, four of what follows the leading one
+// of a magnitude of 14 bits to which 33 was added.
+func decodeMuLaw(b byte) int16 {
+	b = ^b
+	magnitude := (int16(b&15)<<3+132)<<(b>>4&7) - 132
+	if b&0x80 != 0 {
+		return -magnitude
+	}
+	return magnitude
+}
+
+func encodeMuLaw(s int16) byte {
+	sign := byte(s >> 15) // 0xff if it is negative
+	m := min(uint(s^(s>>15))>>2+33, 1<<13-1)
+	segment := bits.Len(m) - 6
+	return ^(sign&0x80 | byte(segment)<<4 | byte(m>>(segment+1))&15)
+}
+
+// Of an A-law byte every second bit is inverted (G.711, table 1): a sign that is set above zero, three bits of segment, four of a
+// magnitude of 12 bits, after the leading one except in the first segment.
+func decodeALaw(b byte) int16 {
+	b ^= 0x55
+	magnitude := int16(b&15)<<4 + 8
+	if segment := b >> 4 & 7; segment > 0 {
+		magnitude = (magnitude + 256) << (segment - 1)
+	}
+	if b&0x80 == 0 {
+		return -magnitude
+	}
+	return magnitude
+}
+
+func encodeALaw(s int16) byte {
+	sign := ^byte(s >> 15) // 0xff unless it is negative
+	m := uint(s^(s>>15)) >> 4
+	segment := max(0, bits.Len(m)-4)
+	return (sign&0x80 | byte(segment)<<4 | byte(m>>max(0, segment-1))&15) ^ 0x55
+}

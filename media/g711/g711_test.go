@@ -1,0 +1,211 @@
+package g711_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
+)
+
+const ms = time.Millisecond
+
+var laws = map[string]g711.Codec{"PCMU": g711.MuLaw, "PCMA": g711.ALaw}
+
+// TestLaws compares bytes with tables 1 and 2 of G.711, and what each byte stands for with what it becomes again.
+func TestLaws(t *testing.T) {
+	for _, c := range []struct {
+		codec  g711.Codec
+		sample int16
+		want   byte
+		back   int16
+	}{
+		{g711.MuLaw, 0, 0xff, 0},
+		{g711.MuLaw, -1, 0x7f, 0},
+		{g711.MuLaw, 32767, 0x80, 32124},
+		{g711.MuLaw, -32768, 0x00, -32124},
+		{g711.MuLaw, 1000, 0xce, 988},
+		{g711.MuLaw, -1000, 0x4e, -988},
+		{g711.ALaw, 0, 0xd5, 8},
+		{g711.ALaw, -1, 0x55, -8},
+		{g711.ALaw, 32767, 0xaa, 32256},
+		{g711.ALaw, -32768, 0x2a, -32256},
+		{g711.ALaw, 1000, 0xfa, 1008},
+		{g711.ALaw, -1000, 0x7a, -1008},
+	} {
+		b := c.codec.AppendBytes(nil, []int16{c.sample})
+		if back := c.codec.Append(nil, b)[0]; b[0] != c.want || back != c.back {
+			t.Errorf("%d becomes %#x and %d, want %#x and %d", c.sample, b[0], back, c.want, c.back)
+		}
+	}
+	for name, codec := range laws {
+		for b := range 256 {
+			pcm := codec.Append(nil, []byte{byte(b)})
+			if got := codec.Append(nil, codec.AppendBytes(nil, pcm)); got[0] != pcm[0] {
+				t.Errorf("%s: %#x stands for %d, which becomes %d", name, b, pcm[0], got[0])
+			}
+		}
+		for s := math.MinInt16; s <= math.MaxInt16; s++ {
+			got := codec.Append(nil, codec.AppendBytes(nil, []int16{int16(s)}))[0]
+			if off := max(s, -s) - max(int(got), -int(got)); math.Abs(float64(off)) > max(8, (math.Abs(float64(s))+132)/32) {
+				t.Fatalf("%s: %d becomes %d", name, s, got)
+			}
+		}
+	}
+}
+
+// TestEncoder has the model's voice at 24 kHz go through: frames of 160 bytes, a tone of the same frequency and level, and nothing
+// of a tone that a telephone cannot carry.
+func TestEncoder(t *testing.T) {
+	for name, codec := range laws {
+		for hz, want := range map[float64]float64{300: 0, 1000: 0, 3000: 0, 3400: -1, 5000: -55, 9000: -55} {
+			enc, err := codec.NewEncoder(24000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := mediatest.Tone(400*ms, 24000, hz, 8000)
+			var heard []int16
+			buf := make([]byte, media.MaxPacketBytes)
+			for i := 0; i < len(in); i += 480 {
+				n, err := enc.Encode(in[i:i+480], buf)
+				if err != nil || n != 160 || codec.PacketDuration(buf[:n]) != 20*ms {
+					t.Fatalf("%d bytes, %v", n, err)
+				}
+				heard = codec.Append(heard, buf[:n])
+			}
+			heard = heard[320:]
+			gain := 20 * math.Log10(media.RMS(heard)/media.RMS(in))
+			if share := mediatest.ToneLevel(heard, 8000, hz); want > -2 && (math.Abs(gain-want) > 0.5 && hz < 3400 || gain < want-0.5 || share < 0.99) || want < -50 && gain > want {
+				t.Errorf("%s: a tone of %.0f Hz comes out at %.1f dB, %.3f of it that tone", name, hz, gain, share)
+			}
+		}
+	}
+	if _, err := g711.MuLaw.NewDecoder(16000); err == nil {
+		t.Error("8 kHz are decoded to 16 kHz")
+	}
+	wide, err := g711.MuLaw.At(16000).NewDecoder(16000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pcm := make([]int16, 16000)
+	if n, err := wide.Decode(make([]byte, 320), pcm); n != 320 || err != nil {
+		t.Error(n, err)
+	}
+	for _, size := range []int{0, 16001} {
+		if _, err := wide.Decode(make([]byte, size), pcm); err == nil {
+			t.Errorf("a packet of %d bytes is decoded", size)
+		}
+	}
+}
+
+// TestConcealment loses one of ten packets of real speech, or two or three in a row, and measures what stands in their place.
+func TestConcealment(t *testing.T) {
+	speech, err := media.Resample(mediatest.Conversation(), 48000, 8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, codec := range laws {
+		for lost := 1; lost <= 3; lost++ {
+			t.Run(fmt.Sprintf("%s %d", name, lost), func(t *testing.T) {
+				dec, err := codec.NewDecoder(8000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var whole, heard []int16
+				var snr, level []float64 // of each first frame that is lost and has a voice
+				frame := make([]int16, 960)
+				for i := 0; i+160 <= len(speech); i += 160 {
+					packet := codec.AppendBytes(nil, speech[i:i+160])
+					whole = codec.Append(whole, packet)
+					if i/160%10 < 10-lost {
+						if n, err := dec.Decode(packet, frame); err != nil || n != 160 {
+							t.Fatal(n, err)
+						}
+					} else if err := dec.Conceal(nil, frame[:160]); err != nil {
+						t.Fatal(err)
+					}
+					heard = append(heard, frame[:160]...)
+					if i/160%10 == 10-lost && media.RMS(whole[i:]) > 300 { // the first that is lost
+						snr = append(snr, mediatest.SNR(whole[i:], frame))
+						level = append(level, media.RMS(frame[:160])/media.RMS(whole[i:]))
+					}
+				}
+				slices.Sort(snr)
+				slices.Sort(level)
+				middle := len(snr) / 2
+				t.Logf("of %d lost frames of voice: %.1f, %.1f and %.1f dB of SNR at the quartiles, %.2f times as loud; the largest step is %d, %d in what was sent",
+					len(snr), snr[middle/2], snr[middle], snr[middle+middle/2], level[middle], mediatest.MaxStep(heard), mediatest.MaxStep(whole))
+				if len(snr) < 50 || snr[middle] < 1.2 || level[middle] < 0.85 || level[middle] > 1.15 {
+					t.Error("lost sound is not concealed")
+				}
+				if mediatest.MaxStep(heard) > mediatest.MaxStep(whole) {
+					t.Error("it clicks")
+				}
+			})
+		}
+	}
+}
+
+// TestConcealmentEnds: what is made up fades and ends after 60 ms; silence and a stream that has not begun stay silent.
+func TestConcealmentEnds(t *testing.T) {
+	dec, err := g711.ALaw.NewDecoder(8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conceal := func() []int16 {
+		pcm := make([]int16, 160)
+		if err := dec.Conceal(nil, pcm); err != nil {
+			t.Fatal(err)
+		}
+		return pcm
+	}
+	if media.RMS(conceal()) != 0 {
+		t.Error("something is made up of nothing")
+	}
+	voice := g711.ALaw.AppendBytes(nil, mediatest.Tone(100*ms, 8000, 200, 10000))
+	if _, err := dec.Decode(voice, make([]int16, 960)); err != nil {
+		t.Fatal(err)
+	}
+	heard := g711.ALaw.Append(nil, voice)
+	natural := mediatest.MaxStep(heard)
+	for i, want := range []float64{0.97, 0.7, 0.3, 0} {
+		made := conceal()
+		heard = append(heard, made...)
+		level := media.RMS(made) / (10000 / math.Sqrt2)
+		if math.Abs(level-want) > 0.1 {
+			t.Errorf("20 ms number %d: %.2f times as loud as the tone, want %.2f", i, level, want)
+		}
+	}
+	if step := mediatest.MaxStep(heard); step > natural*11/10 {
+		t.Errorf("a step of %d, where the tone has %d", step, natural)
+	}
+}
+
+// BenchmarkCodec takes 20 ms an operation.
+func BenchmarkCodec(b *testing.B) {
+	enc, err := g711.MuLaw.NewEncoder(24000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	dec, err := g711.MuLaw.NewDecoder(8000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pcm, buf, out := mediatest.Speech(20*ms, 24000), make([]byte, media.MaxPacketBytes), make([]int16, 960)
+	for name, f := range map[string]func(){
+		"encode":  func() { enc.Encode(pcm, buf) },
+		"decode":  func() { dec.Decode(buf[:160], out) },
+		"conceal": func() { dec.Decode(buf[:160], out); dec.Conceal(nil, out[:160]) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package opus
+
+import (
+	"time"
+
+	"voxgate/media"
+)
+
+// Codec is Opus over RTP: RFC 7587.
+type Codec struct{ Decoder DecoderChoice }
+
+// ClockRate implements [media.Codec]: RFC 7587, section 4.1, whatever the rate of the sound.
+func (Codec) ClockRate() int { return 48000 }
+
+// DecodedRate implements [media.Codec]: a decoder makes any of these rates by itself.
+func (Codec) DecodedRate(most int) int {
+	for _, rate := range []int{48000, 24000, 16000, 12000} {
+		if rate <= most {
+			return rate
+		}
+	}
+	return 8000
+}
+
+// NewDecoder implements [media.Codec].
+func (c Codec) NewDecoder(rate int) (media.Decoder, error) { return NewDecoder(rate, c.Decoder) }
+
+// NewEncoder implements [media.Codec].
+func (Codec) NewEncoder(rate int) (media.Encoder, error) {
+	clean, err := NewEncoder(rate)
+	if err != nil {
+		return nil, err
+	}
+	return &adaptive{rate: rate, clean: clean}, nil
+}
+
+// PacketDuration implements [media.Codec].
+func (Codec) PacketDuration(packet []byte) time.Duration { return PacketDuration(packet) }
+
+// CopyDuration implements [media.Codec]. Pion's decoder does not read the copies.
+func (c Codec) CopyDuration(packet []byte) time.Duration {
+	if c.Decoder == Pion {
+		return 0
+	}
+	return CopyDuration(packet)
+}
+
+// adaptive encodes with the encoder that the path asks for.
+type adaptive struct {
+	rate   int
+	clean  *Encoder
+	robust *Encoder // nil until it is first needed
+	lossy  bool     // robust is in use
+	last   []int16  // the frame before
+}
+
+// Expect implements [media.Encoder]. The encoder that takes over is given the frame before first, so that it does not begin
+// out of nothing, which would click.
+func (a *adaptive) Expect(loss int) (err error) {
+	if loss > 0 && a.robust == nil {
+		if a.robust, err = NewRobustEncoder(a.rate); err != nil {
+			return err
+		}
+	}
+	if loss > 0 {
+		if err := a.robust.Expect(loss); err != nil {
+			return err
+		}
+	}
+	if lossy := loss > 0; lossy != a.lossy {
+		a.lossy = lossy
+		if len(a.last) > 0 {
+			var unheard [media.MaxPacketBytes]byte
+			_, err = a.encoder().Encode(a.last, unheard[:])
+		}
+	}
+	return err
+}
+
+func (a *adaptive) encoder() *Encoder {
+	if a.lossy {
+		return a.robust
+	}
+	return a.clean
+}
+
+// Encode implements [media.Encoder].
+func (a *adaptive) Encode(pcm []int16, buf []byte) (int, error) {
+	a.last = append(a.last[:0], pcm...)
+	return a.encoder().Encode(pcm, buf)
+}

@@ -1,0 +1,247 @@
+package rtc
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
+	"voxgate/media/opus"
+)
+
+// conversation is a [Session] that keeps what it hears.
+type conversation struct {
+	mu   sync.Mutex
+	rate int
+	pcm  []int16
+}
+
+func (c *conversation) Mic(rate int) (media.Sink, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rate = rate
+	return c, nil
+}
+
+func (c *conversation) Rate() int { return c.rate }
+
+func (c *conversation) WritePCM(pcm []int16) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pcm = append(c.pcm, pcm...)
+	return nil
+}
+
+// heard is the newest second of the microphone, and its rate; nil as long as there is less.
+func (c *conversation) heard() ([]int16, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rate == 0 || len(c.pcm) < c.rate {
+		return nil, 0
+	}
+	return append([]int16(nil), c.pcm[len(c.pcm)-c.rate:]...), c.rate
+}
+
+func (*conversation) RoundTrip(time.Duration)       {}
+func (*conversation) SetFrame(string, []byte, bool) {}
+func (*conversation) ClearFrame()                   {}
+
+// client is a Pion peer that offers some codecs and says something in one of them.
+type client struct {
+	t     *testing.T
+	pc    *webrtc.PeerConnection
+	track *webrtc.TrackLocalStaticRTP
+	came  chan []byte // payloads of the voice; the newest are dropped if there is no room
+	types chan uint8  // and their types
+}
+
+func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
+	t.Helper()
+	engine := &webrtc.MediaEngine{}
+	for _, c := range offered {
+		must(t, engine.RegisterCodec(c, webrtc.RTPCodecTypeAudio))
+	}
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetICEMulticastDNSMode(1)
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	must(t, err)
+	c := &client{t: t, pc: pc, came: make(chan []byte, 1000), types: make(chan uint8, 1000)}
+	c.track, err = webrtc.NewTrackLocalStaticRTP(says.RTPCodecCapability, "mic", "mic")
+	must(t, err)
+	_, err = pc.AddTrack(c.track)
+	must(t, err)
+	var reading sync.WaitGroup
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		reading.Add(1)
+		defer reading.Done()
+		for {
+			p, _, err := track.ReadRTP()
+			if err != nil {
+				return
+			}
+			select {
+			case c.came <- p.Payload:
+				c.types <- p.PayloadType
+			default:
+			}
+		}
+	})
+	t.Cleanup(func() {
+		must(t, pc.GracefulClose())
+		reading.Wait()
+	})
+	return c
+}
+
+// offer returns an offer with all candidates.
+func (c *client) offer() string {
+	c.t.Helper()
+	o, err := c.pc.CreateOffer(nil)
+	must(c.t, err)
+	gathered := webrtc.GatheringCompletePromise(c.pc)
+	must(c.t, c.pc.SetLocalDescription(o))
+	<-gathered
+	return c.pc.LocalDescription().SDP
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	offerOpus = webrtc.RTPCodecParameters{PayloadType: 111, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}}
+	offerPCMU = webrtc.RTPCodecParameters{PayloadType: 0, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMU, ClockRate: 8000}}
+	offerPCMA = webrtc.RTPCodecParameters{PayloadType: 8, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMA, ClockRate: 8000}}
+)
+
+// answered makes a peer of a door that is born by an HTTP request: one offer, one answer, no candidates but those in them. It
+// returns the answer, and what is closed when the peer has connected.
+func answered(t *testing.T, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
+	t.Helper()
+	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(func() { must(t, api.Close()) })
+	connected = make(chan struct{})
+	p, err = api.NewPeer(PeerOptions{
+		Session: s, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler),
+		Connected: func() { close(connected) }, Lost: func(bool) {},
+	})
+	must(t, err)
+	t.Cleanup(p.Close)
+	o, err := ParseOffer(offer)
+	must(t, err)
+	answer, err = p.Answer(o)
+	must(t, err)
+	return p, answer, connected
+}
+
+// TestCodecs has a peer that offers one codec heard and answered, and one that offers several by the best of them.
+func TestCodecs(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		offered []webrtc.RTPCodecParameters
+		want    webrtc.RTPCodecParameters
+		codec   media.Codec
+		rate    int // of the session's microphone
+	}{
+		{"PCMU", []webrtc.RTPCodecParameters{offerPCMU}, offerPCMU, g711.MuLaw, 8000},
+		{"PCMA", []webrtc.RTPCodecParameters{offerPCMA}, offerPCMA, g711.ALaw, 8000},
+		{"Opus", []webrtc.RTPCodecParameters{offerPCMU, offerPCMA, offerOpus}, offerOpus, opus.Codec{}, 16000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			session := &conversation{}
+			phone := newClient(t, c.want, c.offered...)
+			p, answer, connected := answered(t, session, phone.offer())
+			for _, o := range []webrtc.RTPCodecParameters{offerOpus, offerPCMU, offerPCMA} {
+				name := strings.TrimPrefix(o.MimeType, "audio/")
+				if got, want := strings.Contains(answer, name), o.MimeType == c.want.MimeType; got != want {
+					t.Errorf("the answer has %s: %v\n%s", name, got, answer)
+				}
+			}
+			must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+			<-connected
+			voice := p.Voice()
+			encoder, err := c.codec.NewEncoder(24000)
+			must(t, err)
+			decodedRate := c.codec.DecodedRate(24000)
+			decoder, err := c.codec.NewDecoder(decodedRate)
+			must(t, err)
+			up, down := mediatest.Tone(20*time.Second, 24000, 700, 8000), mediatest.Tone(20*time.Second, 24000, 1100, 8000)
+			var heard []int16
+			pcm, buf := make([]int16, media.Samples(media.MaxPacketDuration, 48000)), make([]byte, media.MaxPacketBytes)
+			frame := time.NewTicker(media.FrameDuration)
+			defer frame.Stop()
+			for i := 0; ; i++ {
+				if i == len(up)/480 {
+					mic, rate := session.heard()
+					t.Fatalf("after 20 s: %d samples at %d Hz from the microphone, %d of the voice", len(mic), rate, len(heard))
+				}
+				n, err := encoder.Encode(up[480*i:][:480], buf)
+				must(t, err)
+				must(t, phone.track.WriteRTP(&rtp.Packet{
+					Header:  rtp.Header{Version: 2, SequenceNumber: uint16(i), Timestamp: uint32(i * c.codec.ClockRate() / 50)},
+					Payload: buf[:n],
+				}))
+				must(t, voice.WriteFrame(media.Frame{PCM: down[480*i:][:480], PTS: time.Duration(i) * media.FrameDuration, Start: i == 0}))
+				for len(phone.came) > 0 {
+					if got := <-phone.types; got != uint8(c.want.PayloadType) {
+						t.Fatalf("the voice comes with payload type %d", got)
+					}
+					n, err := decoder.Decode(<-phone.came, pcm)
+					must(t, err)
+					heard = append(heard, pcm[:n]...)
+				}
+				mic, rate := session.heard()
+				if len(heard) >= decodedRate && mic != nil {
+					mine, his := mediatest.ToneLevel(mic, rate, 700), mediatest.ToneLevel(heard[len(heard)-decodedRate/2:], decodedRate, 1100)
+					t.Logf("after %d packets: the tone is %.4f of what the session hears, the voice %.4f of what the peer does", i, mine, his)
+					if mine > 0.98 && his > 0.98 {
+						if rate != c.rate {
+							t.Errorf("the microphone has %d Hz, want %d", rate, c.rate)
+						}
+						return
+					}
+				}
+				<-frame.C
+			}
+		})
+	}
+}
+
+// TestAnswerWithoutTrickling: a peer born by an HTTP request has all that it needs in one answer.
+func TestAnswerWithoutTrickling(t *testing.T) {
+	phone := newClient(t, offerOpus, offerOpus)
+	_, answer, connected := answered(t, &conversation{}, phone.offer())
+	if !strings.Contains(answer, "a=candidate:") || !strings.Contains(answer, "a=end-of-candidates") {
+		t.Errorf("the answer does not have the candidates:\n%s", answer)
+	}
+	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	<-connected
+}
+
+// TestCodecStays: a connection that has begun with one codec goes on with it, or is refused.
+func TestCodecStays(t *testing.T) {
+	phone := newClient(t, offerOpus, offerOpus, offerPCMU)
+	first := phone.offer()
+	p, _, _ := answered(t, &conversation{}, first)
+	o, err := ParseOffer(strings.ReplaceAll(first, "opus/48000/2", "G722/8000"))
+	must(t, err)
+	_, err = p.Answer(o)
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !strings.Contains(refused.Problem, "codec") {
+		t.Errorf("the codec changes: %v", err)
+	}
+}
