@@ -69,7 +69,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
 	f.StringVar(&s.metricsAddr, "metrics-addr", "", "`host:port` of the metrics for Prometheus, at /metrics; empty: none")
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
-	f.Func("opus-decoder", "libopus or pion; empty: chosen by what arrives", func(v string) (err error) {
+	f.Func("opus-decoder", "libopus, or pion: pure Go, for those who want no C to read strangers' bytes", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
 	})

@@ -15,13 +15,20 @@ import (
 
 var errEmptyPacket = errors.New("empty Opus packet")
 
-// DecoderChoice says which Opus decoder to use. The empty choice leaves it to the package.
+// DecoderChoice says which Opus decoder to use; the empty one is LibOpus.
 type DecoderChoice string
 
-// The two decoders. Each is the other's oracle in the tests.
+// The two decoders. Each is the other's oracle in the tests: without losses they agree to 50 dB and more, and to 32 dB on streams
+// with DTX.
+//
+// Libopus is the default on every path, clean ones and those with RED, too: it takes 16 to 32 us for 20 ms of real speech where
+// pion takes 26 to 78 us, and allocates nothing where pion allocates 17 times, 7 KB, for each packet with a copy (FEC), which is
+// what browsers send once they were told of losses. Of a stream that loses 5 % of its packets it leaves 24 dB with FEC and 8 dB
+// without, pion 10 dB and 6 dB: it has neither FEC nor concealment but a fade. Pion is for those who want no C to read strangers'
+// bytes. (`go test ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
 const (
-	LibOpus DecoderChoice = "libopus" // in C: repairs losses (FEC, concealment), half the CPU, a ninth of the memory
-	Pion    DecoderChoice = "pion"    // in Go: memory-safe on strangers' bytes, no FEC
+	LibOpus DecoderChoice = "libopus" // in C
+	Pion    DecoderChoice = "pion"    // in Go
 )
 
 // ParseDecoderChoice checks a setting: "", "libopus" or "pion".

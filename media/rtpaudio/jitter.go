@@ -26,9 +26,9 @@ type request struct {
 // reorderer holds the packets that came ahead of one that is missing.
 type reorderer struct {
 	units   func(payload []byte) uint32 // how long the sound of a packet is in units of the RTP clock
-	next    uint16 // the sequence number that is due
-	newest  uint16 // the latest that is held
-	history uint64 // bit i: next-1-i has come
+	next    uint16                      // the sequence number that is due
+	newest  uint16                      // the latest that is held
+	history uint64                      // bit i: next-1-i has come
 	held    int
 	slots   [heldPackets]packet
 	present uint64               // bit i: slots[i] holds a packet

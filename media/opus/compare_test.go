@@ -1,0 +1,96 @@
+package opus_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/media/opus"
+)
+
+// The figures that decide which decoder is the default: `go test ./media/opus -run Loss -bench Decoder -v`.
+
+// streams are what senders send: browsers by default, and told of losses; a telephone gateway; this gateway itself.
+func streams(t testing.TB) map[string][][]byte {
+	pcm := mediatest.Conversation()
+	fec, narrow := mediatest.Hybrid, mediatest.SILK
+	fec.FEC = true
+	return map[string][][]byte{
+		"hybrid": mediatest.Hybrid.Encode(t, pcm), "hybrid FEC": fec.Encode(t, pcm), "SILK": narrow.Encode(t, pcm), "CELT": mediatest.CELT.Encode(t, pcm),
+	}
+}
+
+var choices = []opus.DecoderChoice{opus.LibOpus, opus.Pion}
+
+// TestDecodersUnderLoss measures what is left of real speech when every twentieth packet is lost and nothing but the decoder
+// can repair that, against the same stream without loss.
+func TestDecodersUnderLoss(t *testing.T) {
+	for name, packets := range streams(t) {
+		got := map[opus.DecoderChoice]float64{}
+		for _, choice := range choices {
+			codec := opus.Codec{Decoder: choice}
+			dec, err := codec.NewDecoder(16000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := mediatest.Decode(t, packets, 16000, choice)
+			rng := rand.New(rand.NewPCG(1, 1))
+			var heard []int16
+			lost := false
+			buf := make([]int16, media.Samples(media.MaxPacketDuration, 16000))
+			for i, p := range packets {
+				if i > 0 && i+1 < len(packets) && !lost && rng.IntN(19) == 0 {
+					lost = true
+					continue
+				}
+				if lost {
+					next := p
+					if codec.CopyDuration(p) == 0 {
+						next = nil
+					}
+					if err := dec.Conceal(next, buf[:320]); err != nil {
+						t.Fatal(err)
+					}
+					heard = append(heard, buf[:320]...)
+					lost = false
+				}
+				n, err := dec.Decode(p, buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				heard = append(heard, buf[:n]...)
+			}
+			got[choice] = mediatest.SNR(whole[:min(len(whole), len(heard))], heard)
+		}
+		t.Logf("5 %% loss of %s: libopus %.1f dB, pion %.1f dB from the stream without loss", name, got[opus.LibOpus], got[opus.Pion])
+		more := map[string]float64{"hybrid FEC": 10, "CELT": 0}[name]
+		if name == "hybrid" || name == "SILK" {
+			more = 1.5
+		}
+		if got[opus.LibOpus] < got[opus.Pion]+more {
+			t.Errorf("%s: libopus is not %.1f dB better than pion: look at the default again", name, more)
+		}
+	}
+}
+
+// BenchmarkDecoder takes one packet of 20 ms of real speech an operation, to 16 kHz.
+func BenchmarkDecoder(b *testing.B) {
+	for name, packets := range streams(b) {
+		for _, choice := range choices {
+			b.Run(name+" "+string(choice), func(b *testing.B) {
+				dec, err := opus.NewDecoder(16000, choice)
+				if err != nil {
+					b.Fatal(err)
+				}
+				buf := make([]int16, media.Samples(media.MaxPacketDuration, 16000))
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if _, err := dec.Decode(packets[i%len(packets)], buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
