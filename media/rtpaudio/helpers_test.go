@@ -85,11 +85,17 @@ func (r *recorder) before(at time.Duration) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(r.rate)
 }
 
-// receive plays the arrivals to a receiver, lets total pass, and returns what it wrote. It must run in a bubble.
+// receive plays the arrivals to a receiver of Opus, lets total pass, and returns what it wrote. It must run in a bubble.
 func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.DecoderChoice) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
-	sink := &recorder{rate: 16000, start: time.Now()}
-	rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}})
+	return receiveBy(t, arrivals, total, 16000, rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}})
+}
+
+// receiveBy is receive by any codec.
+func receiveBy(t *testing.T, arrivals []arrival, total time.Duration, rate int, o rtpaudio.ReceiverOptions) (*recorder, rtpaudio.ReceiverStats) {
+	t.Helper()
+	sink := &recorder{rate: rate, start: time.Now()}
+	rx := rtpaudio.NewReceiver(sink, o)
 	near, far := net.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- rx.Run(context.Background(), near) }()
@@ -99,19 +105,15 @@ func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.
 		raw := a.raw
 		if raw == nil {
 			var err error
-			if raw, err = a.pkt.Marshal(); err != nil {
-				t.Fatal(err)
-			}
+			raw, err = a.pkt.Marshal()
+			must(t, err)
 		}
-		if _, err := far.Write(raw); err != nil {
-			t.Fatal(err)
-		}
+		_, err := far.Write(raw)
+		must(t, err)
 	}
 	time.Sleep(time.Until(sink.start.Add(total)))
 	far.Close()
-	if err := <-done; err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, <-done)
 	near.Close()
 	return sink, rx.Stats()
 }
