@@ -1,41 +1,57 @@
 package playout
 
-// queue is a first-in-first-out queue of samples. Once it has grown it allocates nothing.
+import "sync"
+
+// blockSize is how many samples a block has: 200 ms at 24 kHz, near what the model sends at a time.
+const blockSize = 4800
+
+type block [blockSize]int16
+
+// blocks are those that hold nothing. All queues share them: what waits in one is a few seconds at times and mostly nothing.
+var blocks = sync.Pool{New: func() any { return new(block) }}
+
+// queue is a first-in-first-out queue of samples. It holds as much memory as it needs now.
 type queue struct {
-	buf  []int16
-	head int
+	list []*block // the oldest first; all but the last are full
+	head int      // where the oldest sample is, in the first block
+	n    int      // samples
 }
 
-func (q *queue) len() int { return len(q.buf) - q.head }
+func (q *queue) len() int { return q.n }
 
 // push appends a copy of pcm.
 func (q *queue) push(pcm []int16) {
-	if len(q.buf)+len(pcm) > cap(q.buf) && q.head > len(q.buf)/2 {
-		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
-		q.head = 0
+	for len(pcm) > 0 {
+		end := q.head + q.n
+		if end == len(q.list)*blockSize {
+			q.list = append(q.list, blocks.Get().(*block))
+		}
+		n := copy(q.list[len(q.list)-1][end%blockSize:], pcm)
+		q.n, pcm = q.n+n, pcm[n:]
 	}
-	q.buf = append(q.buf, pcm...)
 }
 
 // pop moves the oldest samples to dst and returns their number.
-func (q *queue) pop(dst []int16) int {
-	n := copy(dst, q.buf[q.head:])
-	q.drop(n)
+func (q *queue) pop(dst []int16) (n int) {
+	for n < len(dst) && q.n > 0 {
+		part := copy(dst[n:], q.list[0][q.head:min(blockSize, q.head+q.n)])
+		q.drop(part)
+		n += part
+	}
 	return n
 }
 
 // drop removes the n oldest samples.
 func (q *queue) drop(n int) {
-	q.head += n
-	if q.head < len(q.buf) {
-		return
+	q.head, q.n = q.head+n, q.n-n
+	done := q.head / blockSize
+	if q.n == 0 {
+		done, q.head = len(q.list), 0
 	}
-	q.buf, q.head = q.buf[:0], 0
-	if cap(q.buf) > keepQueue {
-		q.buf = nil
+	for _, b := range q.list[:done] {
+		blocks.Put(b)
 	}
+	rest := copy(q.list, q.list[done:])
+	clear(q.list[rest:])
+	q.list, q.head = q.list[:rest], q.head%blockSize
 }
-
-// keepQueue is how many samples of memory an empty queue keeps: 10 s at 24 kHz, an ordinary answer. What a longer one took
-// is given back, or a thousand idle calls would hold their longest answers for good.
-const keepQueue = 10 * 24000

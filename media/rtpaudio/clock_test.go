@@ -62,7 +62,7 @@ func TestDelayMeter(t *testing.T) {
 			if jitter > 0 {
 				late += time.Duration(rng.Int64N(int64(jitter)))
 			}
-			m.hear(ts, begin.Add(sent+late), true)
+			m.observe(ts, begin.Add(sent+late), true)
 			ts += 960
 		}
 	}

@@ -48,8 +48,8 @@ type delayMeter struct {
 // restart forgets the clocks, but not how late packets may be.
 func (m *delayMeter) restart() { m.known = false }
 
-// hear takes the timestamp of a packet and when it came. newest: in the order of the sequence it is after all others.
-func (m *delayMeter) hear(ts uint32, at time.Time, newest bool) {
+// observe takes the timestamp of a packet and when it came. newest: in the order of the sequence it is after all others.
+func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 	if !m.known {
 		*m = delayMeter{clock: m.clock, known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late}
 		if m.late == 0 {
@@ -61,7 +61,7 @@ func (m *delayMeter) hear(ts uint32, at time.Time, newest bool) {
 	if newest {
 		if delay-m.base() > delayJump {
 			m.restart()
-			m.hear(ts, at, true)
+			m.observe(ts, at, true)
 			return
 		}
 		m.ts, m.sent = ts, sent

@@ -131,7 +131,7 @@ func (s *stream) measure(p packet, ahead int) {
 		s.disordered = p.arrived
 	}
 	if len(p.payload) > 0 {
-		s.meter.hear(p.ts, p.arrived, newest)
+		s.meter.observe(p.ts, p.arrived, newest)
 	}
 }
 

@@ -85,13 +85,13 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 	o := rtpaudio.ReceiverOptions{Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) }}
 	for _, c := range from.GetParameters().Codecs {
 		switch {
-		case strings.EqualFold(c.MimeType, p.mimeType):
+		case strings.EqualFold(c.MimeType, p.chosen.mimeType):
 			o.Types = append(o.Types, uint8(c.PayloadType))
 		case strings.EqualFold(c.MimeType, mimeTypeRED):
 			o.RED = append(o.RED, uint8(c.PayloadType))
 		}
 		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
-			o.NACK = p.askAgain
+			o.NACK = p.requestAgain
 		}
 	}
 	return o
@@ -106,8 +106,8 @@ func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	return time.Duration(path.CurrentRoundTripTime * float64(time.Second))
 }
 
-// askAgain asks for packets that are missing. If that fails they are concealed.
-func (p *Peer) askAgain(ssrc uint32, missing []uint16) {
+// requestAgain asks for packets that are missing. If that fails they are concealed.
+func (p *Peer) requestAgain(ssrc uint32, missing []uint16) {
 	_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
 }
 

@@ -69,29 +69,27 @@ var (
 
 // Peer is a WebRTC connection to a client. Its methods are not for concurrent use.
 type Peer struct {
-	log          *slog.Logger
-	pc           *webrtc.PeerConnection
-	session      Session
-	decoder      opus.DecoderChoice
-	mimeType     string                        // of the codec of the first offer with audio
-	codec        media.Codec                   // nil before that
-	trickles     bool                          // our candidates can be told one by one
-	viewing      *sync.Mutex                   // of the API
-	told         func(roundTrip time.Duration) // by the client's reports
-	fingerprint  string
-	ufrag        string
-	voice        bool         // the offer lets us send audio
-	hears        bool         // the offer lets the client send audio
-	output       *voice       // nil until the first offer with voice
-	maxMessage   atomic.Int64 // bytes
-	wantsChannel bool         // the offer has a section for it
-	mid          string       // of the section that carries the transport
-	stop         context.CancelFunc
-	microphone   atomic.Pointer[microphone] // the newest, even if it has ended: pion ends it at each offer
-	tracks       atomic.Int32               // that have come
-	mayCome      atomic.Int32               // at most
-	rtt          atomic.Int64               // the newest round trip; 0: none is known
+	log      *slog.Logger
+	pc       *webrtc.PeerConnection
+	session  Session
+	viewing  *sync.Mutex // of the API
+	decoder  opus.DecoderChoice
+	trickles bool // our candidates can be told one by one
 
+	offer  Offer       // the last one that was answered
+	mid    string      // of the section that carries the transport
+	chosen *codec      // of the first offer with audio, which all others must have; nil before that
+	codec  media.Codec // the same
+	output *voice      // nil until the first offer with voice
+
+	// Of pion's goroutines, too.
+	maxMessage atomic.Int64               // bytes
+	microphone atomic.Pointer[microphone] // the newest, even if it has ended: pion ends it at each offer
+	tracks     atomic.Int32               // that have come
+	mayCome    atomic.Int32               // at most
+	rtt        atomic.Int64               // the newest round trip; 0: none is known
+
+	stop    context.CancelFunc
 	mu      sync.Mutex
 	closing bool // guards running: nothing is added once it is waited for
 	running sync.WaitGroup
@@ -105,8 +103,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	p := &Peer{
-		log: o.Logger, pc: pc, session: o.Session, decoder: o.Decoder, trickles: o.Candidate != nil, viewing: &a.viewing,
-		told: o.Session.RoundTrip, stop: stop,
+		log: o.Logger, pc: pc, session: o.Session, viewing: &a.viewing, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
@@ -155,10 +152,10 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 }
 
 // Made tells whether an offer is of the client's side of this peer; before its first Answer none is.
-func (p *Peer) Made(o Offer) bool { return p.fingerprint == o.fingerprint }
+func (p *Peer) Made(o Offer) bool { return p.offer.fingerprint == o.fingerprint }
 
 // Restarts tells whether an offer restarts ICE, which cuts the path until the answer is there.
-func (p *Peer) Restarts(o Offer) bool { return p.ufrag != o.ufrag }
+func (p *Peer) Restarts(o Offer) bool { return p.offer.ufrag != o.ufrag }
 
 // Connecting tells whether the peer is on its way to be connected, at first or after a restart of ICE.
 func (p *Peer) Connecting() bool {
@@ -168,7 +165,7 @@ func (p *Peer) Connecting() bool {
 
 // Voice is where the model's voice goes; nil: the last offer lets us send none.
 func (p *Peer) Voice() media.Output {
-	if !p.voice {
+	if !p.offer.voice {
 		return nil
 	}
 	return p.output
@@ -177,14 +174,14 @@ func (p *Peer) Voice() media.Output {
 // Microphone tells whether the client's microphone comes by this peer, and for how long nothing has come of it.
 func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 	m := p.microphone.Load()
-	if m == nil || !p.hears {
+	if m == nil || !p.offer.microphone {
 		return 0, false
 	}
 	return time.Since(time.Unix(0, m.came.Load())), true
 }
 
 // WantsChannel tells whether the last offer has a section for data channels.
-func (p *Peer) WantsChannel() bool { return p.wantsChannel }
+func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
 // Mid is that of the media section which carries the transport; "" before the first Answer.
 func (p *Peer) Mid() string { return p.mid }
@@ -209,11 +206,11 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
 	}
-	if o.codec != nil && p.codec == nil {
-		p.mimeType, p.codec = o.codec.mimeType, o.codec.new(p.decoder)
+	if o.codec != nil && p.chosen == nil {
+		p.chosen, p.codec = o.codec, o.codec.new(p.decoder)
 	}
-	if o.codec != nil && p.mimeType != o.codec.mimeType {
-		return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.mimeType, p.mimeType, errOtherCodec))
+	if o.codec != nil && p.chosen != o.codec {
+		return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.name, p.chosen.name, errOtherCodec))
 	}
 	if o.voice && p.output == nil {
 		if err := p.addVoice(); err != nil {
@@ -256,10 +253,9 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return "", errNotGathered
 		}
 	}
-	p.fingerprint, p.ufrag, p.wantsChannel = o.fingerprint, o.ufrag, o.channel
-	p.voice, p.hears = o.voice, o.microphone
 	local := p.pc.LocalDescription().SDP
-	p.mid = firstMid(local)
+	p.offer, p.mid = o, firstMid(local)
+	p.offer.sdp = "" // 8 KiB and more
 	return wireAnswer(local, o.sdp), nil
 }
 
@@ -268,9 +264,9 @@ const maxBadRTCP = 50
 
 // addVoice adds the track that carries the model's voice.
 func (p *Peer) addVoice() error {
-	output, err := newVoice(p.mimeType, p.codec, func(rtt time.Duration) {
+	output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
 		p.rtt.Store(int64(rtt))
-		p.told(rtt)
+		p.session.RoundTrip(rtt)
 	})
 	if err != nil {
 		return err

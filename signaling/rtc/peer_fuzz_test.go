@@ -37,7 +37,7 @@ func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Peer{log: slog.New(slog.DiscardHandler), pc: pc, told: func(time.Duration) {}, stop: func() {}}
+	p := &Peer{log: slog.New(slog.DiscardHandler), pc: pc, session: &conversation{}, stop: func() {}}
 	t.Cleanup(p.Close)
 	return p
 }

@@ -115,7 +115,7 @@ func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *pic
 		now := time.Now()
 		viewer.Packet(&packet, now)
 		if missing := viewer.Missing(); again && len(missing) > 0 {
-			p.askAgain(uint32(track.SSRC()), missing)
+			p.requestAgain(uint32(track.SSRC()), missing)
 		}
 		if now.Sub(asked) < keyInterval {
 			continue

@@ -21,10 +21,10 @@ const mimeTypeRED = "audio/red"
 // voice is the track of the model's voice: what pion's own tracks do, but with two payload types. One goroutine writes.
 type voice struct {
 	*rtpaudio.Sender
-	mimeType string // of the codec
-	path     atomic.Pointer[path]
-	header   rtp.Header
-	told     func(roundTrip time.Duration) // by the peer's reports
+	mimeType    string // of the codec
+	path        atomic.Pointer[path]
+	header      rtp.Header
+	onRoundTrip func(time.Duration) // by the peer's reports
 
 	// Of the goroutine that reads RTCP.
 	extended uint32 // the highest sequence number the peer had at its last report
@@ -44,8 +44,8 @@ type path struct {
 	plain, red uint8 // payload types, of the codec and of it with copies; red is 0 if there was none
 }
 
-func newVoice(mimeType string, codec media.Codec, told func(roundTrip time.Duration)) (*voice, error) {
-	v := &voice{mimeType: mimeType, told: told}
+func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration)) (*voice, error) {
+	v := &voice{mimeType: mimeType, onRoundTrip: onRoundTrip}
 	var err error
 	if v.Sender, err = rtpaudio.NewSender(v, codec); err != nil {
 		return nil, fmt.Errorf("voice encoder: %w", err)
@@ -149,7 +149,7 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	}
 	r := reports[i]
 	if rtt, ok := roundTrip(r.LastSenderReport, r.Delay, now); ok {
-		v.told(rtt)
+		v.onRoundTrip(rtt)
 	}
 	of := int32(r.LastSequenceNumber - v.extended)
 	lost := int32((r.TotalLost-v.missed)<<8) >> 8 // 24 bits and a sign: packets that come twice take it below zero

@@ -17,16 +17,16 @@ const (
 	// nackPackets is how many sent packets can be sent again: 64 of 20 ms are 1.3 s, longer than anybody waits.
 	nackPackets = 64
 
-	// againPause is how long a packet that was sent again is not sent once more. One datagram may name it hundreds of times;
+	// resendPause is how long a packet that was sent again is not sent once more. One datagram may name it hundreds of times;
 	// who has really lost it twice asks again after a round trip.
-	againPause = 10 * time.Millisecond
+	resendPause = 10 * time.Millisecond
 
-	// againRate is how many packets are sent again in a second, and againBurst how many at once. The voice has 50 packets a
+	// resendRate is how many packets are sent again in a second, and resendBurst how many at once. The voice has 50 packets a
 	// second, so one that loses every second packet, and of the answers, too, asks for 50; and the burst is all there is. A
 	// peer that asks for anything gets three times the voice, and not 4,074 packets for one datagram of 1 KB, as from pion's
 	// responder.
-	againRate  = 100
-	againBurst = nackPackets
+	resendRate  = 100
+	resendBurst = nackPackets
 )
 
 // resender keeps the newest packets of the voice of one peer and sends again what the peer asks for (RFC 4585, section
@@ -49,7 +49,7 @@ func (r *resender) BindLocalStream(info *interceptor.StreamInfo, to interceptor.
 	if !slices.Contains(info.RTCPFeedback, interceptor.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK}) {
 		return to
 	}
-	k := &kept{ssrc: info.SSRC, to: to, limit: rate.NewLimiter(againRate, againBurst)}
+	k := &kept{ssrc: info.SSRC, to: to, limit: rate.NewLimiter(resendRate, resendBurst)}
 	r.kept.Store(k)
 	return interceptor.RTPWriterFunc(func(h *rtp.Header, payload []byte, a interceptor.Attributes) (int, error) {
 		k.keep(h, payload)
@@ -81,7 +81,7 @@ func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPR
 		}
 		for _, p := range packets {
 			if nack, ok := p.(*rtcp.TransportLayerNack); ok && nack.MediaSSRC == k.ssrc {
-				k.again(nack.Nacks, time.Now())
+				k.resend(nack.Nacks, time.Now())
 			}
 		}
 		return n, a, nil
@@ -106,7 +106,7 @@ type slot struct {
 	header     rtp.Header
 	extensions []rtp.Extension
 	payload    []byte
-	again      time.Time // when it was sent again
+	resent     time.Time // when it was sent again
 }
 
 func (s *slot) set(h *rtp.Header, payload []byte) {
@@ -122,11 +122,11 @@ func (k *kept) keep(h *rtp.Header, payload []byte) {
 	defer k.mu.Unlock()
 	s := &k.slots[h.SequenceNumber%nackPackets]
 	s.set(h, payload)
-	s.again = time.Time{}
+	s.resent = time.Time{}
 }
 
-// again sends packets again. What fails is asked for once more, or concealed.
-func (k *kept) again(nacks []rtcp.NackPair, now time.Time) {
+// resend sends packets again. What fails is asked for once more, or concealed.
+func (k *kept) resend(nacks []rtcp.NackPair, now time.Time) {
 	k.answering.Lock()
 	defer k.answering.Unlock()
 	for i := range nacks {
@@ -144,10 +144,10 @@ func (k *kept) find(sequence uint16, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.slots[sequence%nackPackets]
-	if s.header.SequenceNumber != sequence || s.header.Version == 0 || now.Sub(s.again) < againPause || !k.limit.AllowN(now, 1) {
+	if s.header.SequenceNumber != sequence || s.header.Version == 0 || now.Sub(s.resent) < resendPause || !k.limit.AllowN(now, 1) {
 		return false
 	}
-	s.again = now
+	s.resent = now
 	k.out.set(&s.header, s.payload)
 	return true
 }

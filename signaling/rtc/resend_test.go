@@ -29,8 +29,8 @@ func (w *wire) Read(b []byte, a interceptor.Attributes) (int, interceptor.Attrib
 	return copy(b, w.rtcp), a, nil
 }
 
-// repeat is a resender between the two.
-type repeat struct {
+// fakePeer is a resender between the two.
+type fakePeer struct {
 	t    *testing.T
 	wire *wire
 	to   interceptor.RTPWriter
@@ -38,19 +38,19 @@ type repeat struct {
 	next rtp.Header
 }
 
-func newRepeat(t *testing.T, feedback ...interceptor.RTCPFeedback) *repeat {
+func newFakePeer(t *testing.T, feedback ...interceptor.RTCPFeedback) *fakePeer {
 	r, err := resenders{}.NewInterceptor("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &repeat{t: t, wire: &wire{}, next: rtp.Header{Version: 2, SSRC: 7, SequenceNumber: 65500}}
+	l := &fakePeer{t: t, wire: &wire{}, next: rtp.Header{Version: 2, SSRC: 7, SequenceNumber: 65500}}
 	l.to = r.BindLocalStream(&interceptor.StreamInfo{SSRC: 7, RTCPFeedback: feedback}, l.wire)
 	l.from = r.BindRTCPReader(l.wire)
 	return l
 }
 
 // say sends a packet, with a number of its own for transport-cc, out of memory that is used again.
-func (l *repeat) say(n int) {
+func (l *fakePeer) say(n int) {
 	l.t.Helper()
 	payload := make([]byte, 100)
 	for range n {
@@ -66,7 +66,7 @@ func (l *repeat) say(n int) {
 }
 
 // ask asks for packets so far back, and returns what is sent then.
-func (l *repeat) ask(ssrc uint32, back ...int) [][]byte {
+func (l *fakePeer) ask(ssrc uint32, back ...int) [][]byte {
 	l.t.Helper()
 	request := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
 	for _, n := range back {
@@ -86,7 +86,7 @@ func (l *repeat) ask(ssrc uint32, back ...int) [][]byte {
 // What is sent again is the same to the last bit, and only what is there, once at a time.
 func TestPacketsAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
 		l.say(100) // over the end of the numbers
 		first := func(back int) []byte { return l.wire.sent[99-back] }
 		for _, back := range []int{0, 5, nackPackets - 1} {
@@ -103,7 +103,7 @@ func TestPacketsAreSentAgain(t *testing.T) {
 		if got := l.ask(7, 1, 2, 1, 1, 5, 2, 0); len(got) != 2 {
 			t.Errorf("%d packets are sent, want two: the others were just sent", len(got))
 		}
-		time.Sleep(againPause)
+		time.Sleep(resendPause)
 		if got := l.ask(7, 5, 5); len(got) != 1 {
 			t.Errorf("%d packets are sent that are lost once more", len(got))
 		}
@@ -111,7 +111,7 @@ func TestPacketsAreSentAgain(t *testing.T) {
 }
 
 func TestOnlyWhoAsksIsAnswered(t *testing.T) {
-	l := newRepeat(t, interceptor.RTCPFeedback{Type: "transport-cc"}, interceptor.RTCPFeedback{Type: "nack", Parameter: "pli"})
+	l := newFakePeer(t, interceptor.RTCPFeedback{Type: "transport-cc"}, interceptor.RTCPFeedback{Type: "nack", Parameter: "pli"})
 	l.say(10)
 	if got := l.ask(7, 1, 2); len(got) > 0 {
 		t.Errorf("%d packets sent again", len(got))
@@ -121,7 +121,7 @@ func TestOnlyWhoAsksIsAnswered(t *testing.T) {
 // Who asks for everything again and again gets a bounded share of it, and is served as before when it stops.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
 		const seconds = 20
 		answers := 0
 		for range seconds * 50 {
@@ -131,7 +131,7 @@ func TestAnswersAreBounded(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
-		if want := seconds*againRate + againBurst; answers < want*9/10 || answers > want+1 {
+		if want := seconds*resendRate + resendBurst; answers < want*9/10 || answers > want+1 {
 			t.Errorf("%d answers in %d s, want %d", answers, seconds, want)
 		}
 		time.Sleep(time.Second)
@@ -143,7 +143,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // What is no RTCP passes: it is somebody else's to complain.
 func TestBadRTCPPasses(t *testing.T) {
-	l := newRepeat(t, interceptor.RTCPFeedback{Type: "nack"})
+	l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
 	l.wire.rtcp = []byte(strings.Repeat("x", 30))
 	if n, _, err := l.from.Read(make([]byte, 1500), nil); n != 30 || err != nil {
 		t.Error(n, err)
