@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pion/interceptor"
-	"github.com/pion/interceptor/pkg/nack"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 )
@@ -147,40 +146,5 @@ func TestBadRTCPPasses(t *testing.T) {
 	l.wire.rtcp = []byte(strings.Repeat("x", 30))
 	if n, _, err := l.from.Read(make([]byte, 1500), nil); n != 30 || err != nil {
 		t.Error(n, err)
-	}
-}
-
-type void struct{}
-
-func (void) Write(*rtp.Header, []byte, interceptor.Attributes) (int, error) { return 0, nil }
-
-// BenchmarkKept is what keeping a packet costs, beside pion's responder of the same size.
-func BenchmarkKept(b *testing.B) {
-	pion, err := nack.NewResponderInterceptor(nack.ResponderSize(nackPackets))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, c := range []struct {
-		name    string
-		factory interceptor.Factory
-	}{{"ours", resenders{}}, {"pion", pion}} {
-		b.Run(c.name, func(b *testing.B) {
-			i, err := c.factory.NewInterceptor("")
-			if err != nil {
-				b.Fatal(err)
-			}
-			to := i.BindLocalStream(&interceptor.StreamInfo{SSRC: 7, RTCPFeedback: []interceptor.RTCPFeedback{{Type: "nack"}}}, void{})
-			h, payload := rtp.Header{Version: 2, SSRC: 7}, make([]byte, 360) // with two copies
-			if err := h.SetExtension(3, []byte{1, 2}); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				h.SequenceNumber++
-				if _, err := to.Write(&h, payload, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
