@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
 	"signaling/protocol":              {"bridge", "media", "tools"},
 	"signaling/rtc":                   {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/*":                     {"signaling", "bridge", "media"}, // further front doors; gateway names each that it opens
+	"signaling/*":                     {"signaling", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                          {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/transcript", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                    {},
 	"bridge/keeper":                   {"bridge/alarm", "bridge/uplink", "bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire"},
