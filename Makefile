@@ -34,24 +34,25 @@ web-test: build test-deps web-deps
 vuln: build-deps ## known vulnerabilities; needs the internet for its database
 	$(GO) tool govulncheck ./...
 
-bench: build ## the figures of the README
-	bin/gateway bench
+bench: build-deps ## the figures of the README
+	$(GO) run ./gateway/bench
 
-bench-floor: build ## the same, beside an echo server that decodes and encodes, and a profile of where the time goes
-	bin/gateway bench -floor -profile bin/gateway.prof
+bench-floor: build-deps ## the same, beside an echo server that decodes and encodes, and a profile of where the time goes
+	@mkdir -p bin
+	$(GO) run ./gateway/bench -floor -profile bin/gateway.prof
 	$(GO) tool pprof -top -cum -nodecount=60 bin/gateway.prof
 
-bench-capacity: build ## 100 and 200 calls at once
-	bin/gateway bench -capacity
+bench-capacity: build-deps ## 100 and 200 calls at once
+	$(GO) run ./gateway/bench -capacity
 
-bench-impair: build ## what bad networks leave of the speech
-	bin/gateway bench -impair
+bench-impair: build-deps ## what bad networks leave of the speech
+	$(GO) run ./gateway/bench -impair
 
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
 
-bench-faults: build ## what a person notices of each fault
-	bin/gateway bench -faults
+bench-faults: build-deps ## what a person notices of each fault
+	$(GO) run ./gateway/bench -faults
 
 FUZZTIME ?= 1m
 fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME)

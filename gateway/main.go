@@ -2,7 +2,6 @@
 //
 //	gateway serve     browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
 //	gateway emulate   the emulator alone, for anything that speaks the Live API
-//	gateway bench     measures latency, CPU and memory of the gateway on this machine
 package main
 
 import (
@@ -15,15 +14,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"voxgate/gateway/bench"
 )
 
-const usage = `Usage: gateway [serve|emulate|bench] [flags]
+const usage = `Usage: gateway [serve|emulate] [flags]
 
   serve    browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
   emulate  the emulator alone, for anything that speaks the Live API
-  bench    measures latency, CPU and memory of the gateway on this machine
 
 gateway COMMAND -h lists the flags of a command.
 `
@@ -54,9 +50,6 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 		return serve(ctx, s, log)
 	case "emulate":
 		return emulate(ctx, args, stderr, log)
-	case "bench":
-		serve := func(ctx context.Context) error { return run(ctx, nil, getenv, stderr) }
-		return bench.Run(ctx, args, serve, os.Stdout, stderr)
 	case "help":
 		fmt.Fprint(stderr, usage)
 		return nil

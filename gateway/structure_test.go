@@ -19,15 +19,8 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                         {"signaling", "signaling/rtc", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "bridge/gemini/emulator/scenario", "media/opus", "tools", "tools/*", "web", "gateway/bench"},
-	"gateway/bench":                   {"media", "media/opus", "gateway/bench/*"},
-	"gateway/bench/fault":             {"media", "media/opus", "gateway/bench/harness", "gateway/bench/peer", "gateway/bench/speech"},
-	"gateway/bench/harness":           {},
-	"gateway/bench/impair":            {},
-	"gateway/bench/model":             {"media", "gateway/bench/harness", "gateway/bench/speech"},
-	"gateway/bench/network":           {"media", "gateway/bench/harness", "gateway/bench/impair", "gateway/bench/model", "gateway/bench/peer", "gateway/bench/speech"},
-	"gateway/bench/peer":              {"media", "media/opus", "media/rtpaudio", "gateway/bench/speech"},
-	"gateway/bench/speech":            {"media", "media/opus"},
+	"gateway":                         {"signaling", "signaling/rtc", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "bridge/gemini/emulator/scenario", "media/opus", "tools", "tools/*", "web"},
+	"gateway/bench":                   {"media", "media/opus", "media/rtpaudio", "media/mediatest", "media/mediatest/impair"}, // a program of its own
 	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
 	"signaling/protocol":              {"bridge", "media", "tools"},
 	"signaling/rtc":                   {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
@@ -46,7 +39,8 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator/live":     {},
 	"bridge/gemini/emulator/scenario": {"bridge/gemini/emulator/live"},
 	"media":                           {},
-	"media/mediatest":                 {"media", "media/opus"}, // imported by tests only
+	"media/mediatest":                 {"media", "media/opus"}, // imported by tests and gateway/bench only
+	"media/mediatest/impair":          {},
 	"media/g711":                      {"media"},
 	"media/opus":                      {"media"},
 	"media/picture":                   {},
@@ -66,7 +60,7 @@ var arrows = map[string][]string{
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
-	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench/peer"},
+	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench"},
 	"github.com/pion/opus":                     {"media/opus"},
 	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
 	"golang.org/x/image":                       {"media/picture"},
@@ -77,7 +71,7 @@ var owners = map[string][]string{
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
-	"github.com/gorilla/websocket":             {"signaling", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench/model", "gateway/bench/peer"},
+	"github.com/gorilla/websocket":             {"signaling", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench"},
 }
 
 func TestImportsFollowTheMap(t *testing.T) {

@@ -1,7 +1,8 @@
-package bench
+package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,14 +12,9 @@ import (
 
 	"github.com/pion/rtp"
 
-	"voxgate/gateway/bench/harness"
-	"voxgate/gateway/bench/peer"
-	"voxgate/gateway/bench/speech"
 	"voxgate/media"
-	"voxgate/media/opus"
+	"voxgate/media/mediatest"
 )
-
-const frame = media.FrameDuration
 
 const (
 	// A trial is 400 ms of quiet and a beep that begins somewhere in the 20 ms after. The reply, 150 ms and its trail of
@@ -27,199 +23,213 @@ const (
 	trialFrames = 25
 	trialLength = trialFrames * frame
 	beepLength  = 50 * time.Millisecond
+	replyLength = 150 * time.Millisecond
+	replyGap    = 100 * time.Millisecond // of quiet before a packet that begins a reply
 
-	// warmUpTrials are not counted: code and data are touched for the first time.
-	warmUpTrials = 2
+	// An interruption comes somewhere in the 20 ms after the voice has been heard for so long, and is over before the next.
+	voiceBefore  = 300 * time.Millisecond
+	silenceAfter = 250 * time.Millisecond
 
-	// replyGap is the quiet before a packet that is the onset of a reply.
-	replyGap = 100 * time.Millisecond
+	// warmUp is how many trials are not counted: code and data are touched for the first time.
+	warmUp = 2
+	// answered is the least share of replies that must come for a figure to count.
+	answered = 0.99
 )
 
 // latency is what was measured of the way from a beep to its answer.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
 	inside     []time.Duration // from the packet that brings the beep to the reply's first packet
-	late       []time.Duration // the senders's own lateness, which is in none of both
+	late       []time.Duration // of the sender itself, which is in none of both
 }
 
-// trial is one beep.
+// trial is one beep, by when it happens after the first frame of all began. A packet is sent when its frame is over.
 type trial struct {
-	spoken time.Time // when the beep's first sample came out of the mouth
-	sent   time.Time // when the first packet was sent in which it can be heard
+	spoken time.Duration // the beep's first sample
+	packet int           // the first one in which it can be heard
 }
 
-// measureLatency beeps and waits for the answers.
-func measureLatency(ctx context.Context, o options) (latency, error) {
-	s, err := startGateway(ctx, "beep", "") // answers the first loud 20 ms at once
-	if err != nil {
-		return latency{}, err
-	}
-	defer s.stop()
-	e, err := newEar()
-	if err != nil {
-		return latency{}, err
-	}
-	p, err := s.call(ctx, peer.Options{Hear: e.hear})
-	if err != nil {
-		return latency{}, fmt.Errorf("%w\n%s", err, s.Log())
-	}
-	defer p.Close()
-	m, err := newMicrophone()
-	if err != nil {
-		return latency{}, err
-	}
-	trials := make([]trial, o.trials+warmUpTrials)
-	late := harness.Pace(ctx, frame, 1, (len(trials)+1)*trialFrames, func(_, i int) {
-		if err != nil {
-			return
-		}
-		sent := time.Now()
-		p.Send(m.packet)
-		m.note(trials, sent)
-		err = m.prepare(i + 1)
-	})
-	switch {
-	case ctx.Err() != nil:
-		return latency{}, context.Cause(ctx)
-	case err != nil:
-		return latency{}, err
-	case p.Err() != nil:
-		return latency{}, p.Err()
-	}
-	l, err := match(trials[warmUpTrials:], e.onsets(), o.answered)
-	l.late = late
-	return l, err
-}
-
-// microphone makes the packets of the trials, one ahead.
-type microphone struct {
-	encoder *opus.Encoder
-	decoder opus.Decoder // tells what can be heard in a packet
-	buf     [1500]byte
-	pcm     []int16 // of the packet
-	heard   []int16
-
-	packet []byte        // to be sent next
-	trial  int           // it belongs to
-	onset  time.Duration // of the beep in the packet; negative: it does not begin in it
-	loud   bool
-}
-
-func newMicrophone() (*microphone, error) {
-	encoder, err := opus.NewEncoder(speech.MicRate)
-	if err != nil {
-		return nil, err
-	}
-	decoder, err := opus.NewDecoder(speech.MicRate, "")
-	if err != nil {
-		return nil, err
-	}
-	m := &microphone{encoder: encoder, decoder: decoder, pcm: make([]int16, speech.FrameSamples(speech.MicRate)), heard: make([]int16, samples(120*time.Millisecond))}
-	return m, m.prepare(0)
-}
-
-// samples is the length of a sound at the microphone.
-func samples(d time.Duration) int { return int(d * speech.MicRate / time.Second) }
-
-// beepOffset is where in its frame the beep of a trial begins. Steps of the golden ratio spread any number of trials evenly.
-func beepOffset(trial int) time.Duration {
+// offset is where in its frame a trial begins. Steps of the golden ratio spread any number of trials evenly.
+func offset(trial int) time.Duration {
 	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
 	return time.Duration(part * float64(frame))
 }
 
-// prepare makes the packet of frame i.
-func (m *microphone) prepare(i int) error {
-	m.trial = i / trialFrames
-	begin := quietFrames*frame + beepOffset(m.trial)
-	at := time.Duration(i%trialFrames) * frame
-	first := samples(begin) - samples(at) // the beep's first sample, as counted in this frame
-	m.onset = -1
-	if first >= 0 && first < len(m.pcm) {
-		m.onset = time.Duration(first) * time.Second / speech.MicRate
-	}
-	for j := range m.pcm {
-		m.pcm[j] = int16(rand.IntN(61) - 30) // a quiet room
-		if k := j - first; k >= 0 && k < samples(beepLength) {
-			m.pcm[j] = int16(16000 * math.Cos(2*math.Pi*440*float64(k)/speech.MicRate))
-		}
-	}
-	n, err := m.encoder.Encode(m.pcm, m.buf[:])
+// beeps are the packets of n trials.
+func beeps(n int) (trials []trial, packets [][]byte, err error) {
+	encoder, err := newMicrophone()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	m.packet = m.buf[:n]
-	if n, err = m.decoder.Decode(m.packet, m.heard); err != nil {
-		return err
+	decoder, err := newListener(micRate)
+	if err != nil {
+		return nil, nil, err
 	}
-	m.loud = speech.Loud(m.heard[:n])
-	return nil
+	pcm := make([]int16, media.Samples(frame, micRate))
+	for i := range n {
+		t := trial{spoken: time.Duration(i)*trialLength + quietFrames*frame + offset(i)}
+		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
+			first := media.Samples(t.spoken, micRate) - j*len(pcm) // the beep's first sample, as counted in this frame
+			for k := range pcm {
+				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
+				if at := k - first; at >= 0 && at < media.Samples(beepLength, micRate) {
+					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/micRate))
+				}
+			}
+			packet, err := encoder.encode(pcm)
+			if err != nil {
+				return nil, nil, err
+			}
+			packets = append(packets, slices.Clone(packet))
+			if heard := decoder.decode(packet); t.packet == 0 && loud(heard) {
+				t.packet = j
+			}
+		}
+		trials = append(trials, t)
+	}
+	return trials, packets, nil
 }
 
-// note keeps what the packet that was sent at a time means for its trial.
-func (m *microphone) note(trials []trial, sent time.Time) {
-	if m.trial >= len(trials) {
-		return
+// measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once.
+func measureLatency(ctx context.Context, o options) (latency, error) {
+	var lastLoud time.Time // the model hears a session by one goroutine
+	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
+	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) {
+		if now := time.Now(); loud(pcm) {
+			if now.Sub(lastLoud) > replyGap {
+				s.send(reply, generated, turnOver)
+			}
+			lastLoud = now
+		}
+	})
+	if err != nil {
+		return latency{}, err
 	}
-	t := &trials[m.trial]
-	if m.onset >= 0 {
-		t.spoken = sent.Add(m.onset - frame) // a packet is sent when its last sample was spoken
+	defer m.server.Close()
+	defer gateway.stop()
+	hears, err := newLoudness()
+	if err != nil {
+		return latency{}, err
 	}
-	if m.loud && t.sent.IsZero() {
-		t.sent = sent
+	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear})
+	if err != nil {
+		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}
-}
-
-// ear finds the replies in what comes.
-type ear struct {
-	decoder opus.Decoder
-	pcm     []int16
-	last    time.Time // a loud packet came
-
-	mu    sync.Mutex
-	begun []time.Time
-}
-
-func newEar() (*ear, error) {
-	decoder, err := opus.NewDecoder(speech.EarRate, "")
-	return &ear{decoder: decoder, pcm: make([]int16, speech.EarRate*120/1000)}, err
-}
-
-func (e *ear) hear(arrived time.Time, p *rtp.Packet) {
-	if len(p.Payload) == 0 {
-		return
+	defer p.close()
+	trials, packets, err := beeps(o.trials + warmUp)
+	if err != nil {
+		return latency{}, err
 	}
-	n, err := e.decoder.Decode(p.Payload, e.pcm)
-	if err != nil || !speech.Loud(e.pcm[:n]) {
-		return
+	var sent []time.Time
+	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
+		sent = append(sent, time.Now())
+		p.send(packets[i])
+	})
+	if err := errors.Join(context.Cause(ctx), sleep(ctx, replyGap), p.err()); err != nil {
+		return latency{}, err
 	}
-	if arrived.Sub(e.last) > replyGap {
-		e.mu.Lock()
-		e.begun = append(e.begun, arrived)
-		e.mu.Unlock()
-	}
-	e.last = arrived
-}
-
-// onsets are the times at which the first packets of the replies came.
-func (e *ear) onsets() []time.Time {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.begun)
+	l, err := match(trials[warmUp:], sent, hears.begins())
+	l.late = late
+	return l, err
 }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
-func match(trials []trial, onsets []time.Time, answered float64) (latency, error) {
+func match(trials []trial, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
-		i := slices.IndexFunc(onsets, func(at time.Time) bool { return at.After(t.spoken) && at.Before(t.spoken.Add(trialLength-frame)) })
-		if i < 0 || t.sent.IsZero() {
-			continue
+		in := int(t.spoken / frame)
+		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*frame)
+		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(trialLength-frame)) })
+		if i >= 0 && t.packet > 0 {
+			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
+			l.inside = append(l.inside, replies[i].Sub(sent[t.packet]))
 		}
-		l.mouthToEar = append(l.mouthToEar, onsets[i].Sub(t.spoken))
-		l.inside = append(l.inside, onsets[i].Sub(t.sent))
 	}
 	if n := len(l.mouthToEar); n == 0 || float64(n) < answered*float64(len(trials)) {
 		return l, fmt.Errorf("%d of %d beeps were answered", n, len(trials))
 	}
 	return l, nil
+}
+
+// measureInterruption has the model interrupt its answers, and returns how long the voice goes on arriving after that.
+func measureInterruption(ctx context.Context, o options, trials int) ([]time.Duration, error) {
+	m, gateway, err := o.startModel(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer m.server.Close()
+	defer gateway.stop()
+	hears, err := newLoudness()
+	if err != nil {
+		return nil, err
+	}
+	const name = "interrupted"
+	p, err := call(ctx, gateway.url, callOptions{hear: hears.hear, open: named(name)})
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, gateway.log())
+	}
+	defer p.close()
+	s := <-m.session(name)
+	answer := saying(mediatest.Tone(time.Second, voiceRate, 440, 12000), "") // far more than is heard of it
+	var took []time.Duration
+	for i := range trials + warmUp {
+		begun := time.Now()
+		if err := s.send(answer); err != nil {
+			return nil, err
+		}
+		sleep(ctx, time.Until(begun.Add(voiceBefore+offset(i))))
+		at := time.Now()
+		if err := s.send(interrupted, turnOver); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, silenceAfter); err != nil {
+			return nil, err
+		}
+		switch last := hears.last(); {
+		case last.Before(begun):
+			return nil, fmt.Errorf("answer %d was not heard", i)
+		case time.Since(last) < silenceAfter/4:
+			return nil, fmt.Errorf("the voice of answer %d goes on", i)
+		case i >= warmUp:
+			took = append(took, max(0, last.Sub(at)))
+		}
+	}
+	return took, p.err()
+}
+
+// loudness keeps when something is heard in packets.
+type loudness struct {
+	*listener
+	mu     sync.Mutex
+	begun  []time.Time // after a gap
+	newest time.Time
+}
+
+func newLoudness() (*loudness, error) {
+	l, err := newListener(voiceRate)
+	return &loudness{listener: l}, err
+}
+
+func (l *loudness) hear(at time.Time, p *rtp.Packet) {
+	if !loud(l.decode(p.Payload)) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at.Sub(l.newest) > replyGap {
+		l.begun = append(l.begun, at)
+	}
+	l.newest = at
+}
+
+func (l *loudness) begins() []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.begun)
+}
+
+func (l *loudness) last() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest
 }

@@ -1,5 +1,5 @@
 /**
- * Chromium and the gateway in network namespaces of their own, joined by a bad link (gateway/bench/impair): what is left of a
+ * Chromium and the gateway in network namespaces of their own, joined by a bad link (`go run ./gateway/bench link`): what is left of a
  * tone that goes to the emulator and is said back. Needs root, ip and /dev/net/tun.
  */
 import assert from 'node:assert/strict';
@@ -7,14 +7,16 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
-import { gatewayBinary, gets, hears, now, openPage, says, silence, start, startGateway, status, tone, type } from './harness.mjs';
+import { gets, hears, now, openPage, says, silence, start, startGateway, status, tone, type } from './harness.mjs';
 
 const ms = 1e6; // durations of the link are in nanoseconds
 const delay = 30 * ms; // each way, whatever else happens
 
 /** The link. `impossible` says why there is none. */
 async function openLink() {
-  const child = spawn(gatewayBinary, ['bench', 'link'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn('go', ['run', '-tags=nolibopusfile', '-buildvcs=false', './gateway/bench', 'link'], {
+    cwd: new URL('../..', import.meta.url), stdio: ['pipe', 'pipe', 'inherit'],
+  });
   process.on('exit', () => child.stdin.end());
   const answers = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const answer = async () => JSON.parse((await answers.next()).value);
@@ -38,7 +40,7 @@ async function openLink() {
         execFileSync('ip', ['-n', ends[i].namespace, 'rule', 'add', 'pref', '0', 'ipproto', 'udp', which, port, 'blackhole']);
       }
     },
-    /** Does something to both directions from now on; returns what became of the packets until then. */
+    /** Does something to both directions from now on; waits until it does. */
     async does(profile) {
       const way = { delay, ...profile };
       child.stdin.write(JSON.stringify({ up: way, down: way }) + '\n');
@@ -138,8 +140,8 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 describe('over a bad network', { skip }, () => {
   // In a restart no packets travel until the new pair of candidates is found, which takes some 100 ms here.
   const all = [
-    // One utterance is 120 packets, so the limits find what is broken and not what is a little worse; TestFloors and
-    // `bench -impair` measure.
+    // One utterance is 120 packets, so the limits find what is broken and not what is a little worse; TestBadNetworks
+    // and `gateway/bench -impair` measure.
     { name: 'a clean link', least: 1, madeUp: 0.05 },
     { name: '1 % lost', profile: { loss: 0.01 }, least: 0.8, madeUp: 0.1, more: true },
     { name: '5 % lost', profile: { loss: 0.05 }, least: 0.8, madeUp: 0.1 },
@@ -209,7 +211,7 @@ describe('over a bad network', { skip }, () => {
       const { times } = await answer(page, from, passes);
       const again = times.find((at) => at > passes) - passes;
       t.diagnostic(`nothing passes for 2 s: heard again after ${Math.round(again)} ms`);
-      assert.ok(again < 1_000, `heard again after ${again} ms`); // TestFloors measures; without its help this would take seconds
+      assert.ok(again < 1_000, `heard again after ${again} ms`); // TestBadNetworks measures; without its help this would take seconds
 
       await link.does({ down: true });
       await says(page, 'Reconnecting');

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/ice/v4"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/opus"
+)
+
+// The arguments by which this program is its own child.
+const (
+	echoCommand    = "echo"
+	codecsArgument = "codecs"
+)
+
+// echo is the least that a WebRTC server in Go can cost: it sends every RTP packet back as it came. Like the gateway it has one
+// UDP port for all calls, reports, answers to NACK, and takes a data channel. With codecs it decodes what comes and encodes as
+// much of a voice, as the gateway does.
+type echo struct {
+	api    *webrtc.API
+	codecs bool
+}
+
+// serveEcho serves until ctx is done, and logs its URL.
+func serveEcho(ctx context.Context, codecs bool) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	api, err := newAPI(ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn}), features{nack: true, resend: true})
+	if err != nil {
+		return err
+	}
+	if codecs {
+		if _, err := speech(); err != nil { // now, and not in the first call
+			return err
+		}
+	}
+	server := &http.Server{Handler: &echo{api, codecs}}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	slog.New(slog.NewTextHandler(os.Stderr, nil)).Info("echo listening", "url", "http://"+listener.Addr().String())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil // what calls there are end with the process
+}
+
+// ServeHTTP takes a call as the gateway does: by a WebSocket over which an offer is answered, and with which it ends.
+func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	upgrader := websocket.Upgrader{}
+	ws, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer ws.Close()
+	pc, err := e.api.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		return // the caller gets no answer, and fails
+	}
+	defer pc.Close()
+	for {
+		var m message
+		if err := ws.ReadJSON(&m); err != nil {
+			return
+		}
+		reply := message{"SETUP_COMPLETE", json.RawMessage(`{"success":true}`)}
+		if m.Type == "WEBRTC_OFFER" {
+			answer, err := e.answer(pc, m.Payload)
+			if err != nil {
+				return
+			}
+			payload, _ := json.Marshal(map[string]string{"sdp": answer})
+			reply = message{"WEBRTC_ANSWER", payload}
+		}
+		if ws.WriteJSON(reply) != nil {
+			return
+		}
+	}
+}
+
+// answer answers the payload of an offer with all candidates.
+func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error) {
+	var offer struct{ SDP string }
+	if err := json.Unmarshal(payload, &offer); err != nil {
+		return "", err
+	}
+	back, err := webrtc.NewTrackLocalStaticRTP(opusCodec, "echo", "echo")
+	if err != nil {
+		return "", err
+	}
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		send := back.Write
+		if e.codecs {
+			if send, err = throughCodecs(back); err != nil {
+				return // the caller gets nothing back, and fails
+			}
+		}
+		for buf := make([]byte, 1500); ; {
+			n, _, err := track.Read(buf)
+			if err != nil {
+				return
+			}
+			send(buf[:n]) // its loss would show in the count of packets
+		}
+	})
+	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer.SDP}); err != nil {
+		return "", err
+	}
+	sender, err := pc.AddTrack(back)
+	if err != nil {
+		return "", err
+	}
+	go discardRTCP(sender)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	answer, err := pc.CreateAnswer(nil)
+	if err != nil {
+		return "", err
+	}
+	if err := pc.SetLocalDescription(answer); err != nil {
+		return "", err
+	}
+	<-gathered
+	return pc.LocalDescription().SDP, nil
+}
+
+// throughCodecs does to each packet what the gateway does: decodes it to the model's rate, and encodes as much of a voice.
+func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte) (int, error), err error) {
+	decoder, err := opus.NewDecoder(modelRate, "")
+	if err != nil {
+		return nil, err
+	}
+	encoder, err := opus.NewEncoder(voiceRate)
+	if err != nil {
+		return nil, err
+	}
+	s, err := speech()
+	if err != nil {
+		return nil, err
+	}
+	var packet rtp.Packet
+	pcm, buf := make([]int16, media.Samples(media.MaxPacketDuration, modelRate)), make([]byte, 1500)
+	count := 0
+	return func(raw []byte) (int, error) {
+		if err := packet.Unmarshal(raw); err != nil {
+			return 0, err
+		}
+		if _, err := decoder.Decode(packet.Payload, pcm); err != nil {
+			return 0, err
+		}
+		at := count % s.frames()
+		count++
+		n, err := encoder.Encode(s.voiced(at, at+1), buf)
+		if err != nil {
+			return 0, err
+		}
+		packet.Payload = buf[:n]
+		return n, back.WriteRTP(&packet)
+	}, nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// quantile returns the value below or at which a share q of the values lies (nearest rank); 0 if there are none.
+func quantile(values []time.Duration, q float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+func megabytes(n int64) string { return fmt.Sprintf("%.2f MB", float64(n)/(1<<20)) }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// table is a table in Markdown.
+type table struct{ rows strings.Builder }
+
+// newTable begins with the names of the columns.
+func newTable(columns ...string) *table {
+	t := &table{}
+	t.row(columns...)
+	t.row(slices.Repeat([]string{"---"}, len(columns))...)
+	return t
+}
+
+func (t *table) row(cells ...string) { t.rows.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+
+// write prints the table under what was measured where, and notes below it.
+func (t *table) write(w io.Writer, o options, began time.Time, notes ...string) error {
+	cpu := ""
+	info, _ := os.ReadFile("/proc/cpuinfo") // there is none but on Linux
+	for line := range strings.Lines(string(info)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			cpu = " (" + strings.TrimSpace(value) + ")"
+		}
+	}
+	_, err := fmt.Fprintf(w, "`%s` on %s, %v: %d cores%s, %s.\n\n%s\n%s\n", o.command, began.Format(time.DateOnly),
+		time.Since(began).Round(time.Second), runtime.NumCPU(), cpu, runtime.Version(), t.rows.String(), strings.Join(notes, "\n"))
+	return err
+}
+
+// pace calls speak for every frame of n callers, a period apart, until ctx is done or the frames are through, and returns how
+// late the calls were. The callers' frames are spread evenly over the period. Deadlines are absolute, so lateness does not add
+// up.
+func pace(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (late []time.Duration) {
+	began := time.Now()
+	for i := 0; i < n*frames; i++ {
+		due := began.Add(time.Duration(i) * period / time.Duration(n))
+		if sleep(ctx, time.Until(due)) != nil {
+			break
+		}
+		late = append(late, time.Since(due))
+		speak(i%n, i/n)
+	}
+	return late
+}
+
+// sleep waits for so long, or until ctx is done: then it returns its cause.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errTooLate = errors.New("too late")
+
+// until waits for a condition, at most so long. It looks every 5 ms: what is measured carries its own time.
+func until(ctx context.Context, limit time.Duration, condition func() bool) error {
+	for end := time.Now().Add(limit); !condition(); {
+		if time.Now().After(end) {
+			return errTooLate
+		}
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package impair
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+)
+
+func socket(t *testing.T) net.PacketConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestConn(t *testing.T) {
+	far := socket(t)
+	c := NewConn(socket(t), 1)
+	defer c.Close()
+	say := func(from, to net.PacketConn, text string) net.Addr {
+		t.Helper()
+		if _, err := from.WriteTo([]byte(text), to.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100)
+		if err := to.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, addr, err := to.ReadFrom(buf)
+		if err != nil || string(buf[:n]) != text {
+			t.Fatalf("%q, %v; want %q", buf[:n], err, text)
+		}
+		return addr
+	}
+	if from := say(c, far, "up"); from.String() != c.LocalAddr().String() {
+		t.Errorf("from %v, want %v", from, c.LocalAddr())
+	}
+	say(far, c, "down")
+	c.Set(Profile{Delay: 100 * time.Millisecond}, Profile{})
+	began := time.Now()
+	say(c, far, "late")
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("a delay of %v, want 100 ms", took)
+	}
+	c.Set(Profile{}, Profile{})
+
+	old := c.LocalAddr().String()
+	next := socket(t)
+	c.Swap(next)
+	if from := say(c, far, "from elsewhere"); from.String() != next.LocalAddr().String() {
+		t.Errorf("from %v, want %v", from, next.LocalAddr())
+	}
+	if now := c.LocalAddr().String(); now != old {
+		t.Errorf("its address is %s, it was %s", now, old)
+	}
+	if _, err := far.WriteTo([]byte("to elsewhere"), next.LocalAddr()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := c.ReadFrom(make([]byte, 100)); err != nil || n != len("to elsewhere") {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+
+	c.Set(Profile{Down: true}, Profile{})
+	if _, err := c.WriteTo([]byte("lost"), far.LocalAddr()); err != nil {
+		t.Fatal(err)
+	}
+	c.Set(Profile{}, Profile{})
+	say(c, far, "next") // and not what was lost before it
+}
+
+func TestClosedConn(t *testing.T) {
+	c := NewConn(socket(t), 1)
+	read := make(chan error)
+	go func() {
+		_, _, err := c.ReadFrom(nil)
+		read <- err
+	}()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := c.WriteTo(nil, c.LocalAddr()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("write: %v", err)
+	}
+	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed again: %v", err)
+	}
+}
