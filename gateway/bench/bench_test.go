@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -30,19 +31,19 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	flag.Parse()
+	flag.Set("test.parallel", "3") // the tests in real time run side by side: most of what they do is waiting
 	code := m.Run()
 	remove()
 	os.Remove(built.profile)
 	os.Exit(code)
 }
 
-// The tests in real time run side by side: most of what they do is waiting.
-
 // All that the first table of the README has is measured, whatever the figures are.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	o := built
-	o.trials, o.sessions, o.window, o.settle, o.floor = 4, []int{2}, time.Second, 1200*time.Millisecond, true
+	o.trials, o.sessions, o.window, o.settle, o.floor = 4, []int{1}, time.Second, 300*time.Millisecond, true
 	var out bytes.Buffer
 	if err := measureNumbers(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
@@ -50,8 +51,8 @@ func TestNumbers(t *testing.T) {
 	three := `\d+\.\d ms / \d+\.\d ms / \d+\.\d ms`
 	for _, want := range []string{
 		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three, `last of the voice: p50 / p95 / p99 \| ` + three,
-		`CPU per minute of a call, 2 calls \(echo; echo with codecs\) \| \d+.\d+ s \(\d+.\d+ s; \d+.\d+ s\) \| \d+.\d+ s`,
-		`memory per call, 2 calls .* \| -?\d+.\d+ MB \(-?\d+.\d+ MB; -?\d+.\d+ MB\)`, `packets late, p95; machine idle; cores of the server, 2 calls .* \| \d+.\d ms; \d+.\d %; \d.\d+ \(`,
+		`CPU per minute of a call, 1 calls \(echo; echo with codecs\) \| \d+.\d+ s \(\d+.\d+ s; \d+.\d+ s\) \| \d+.\d+ s`,
+		`memory per call, 1 calls .* \| -?\d+.\d+ MB \(-?\d+.\d+ MB; -?\d+.\d+ MB\)`, `packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
 		`4 of 4 beeps were answered`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
@@ -64,7 +65,7 @@ func TestNumbers(t *testing.T) {
 }
 
 // shortSpan is long enough for some 250 voiced blocks.
-var shortSpan = span{settle: 500 * time.Millisecond, clean: 2 * time.Second, bad: 6 * time.Second, after: backTime + 1500*time.Millisecond}
+var shortSpan = span{settle: 500 * time.Millisecond, clean: 2 * time.Second, bad: 7 * time.Second, after: backTime + 1500*time.Millisecond}
 
 // Speech survives bad networks: three calls in real time. What one seed shows another must show, too: a machine with other work
 // loses packets of its own, but not each time.
@@ -84,7 +85,7 @@ func TestBadNetworks(t *testing.T) {
 			up, down := c.results()
 			for way, got := range map[string]measured{"to the model": up, "to the person": down} {
 				t.Logf("%s, %s: %+v", c.name, way, got)
-				if got.blocks < 150 || got.share < floors[c.name] {
+				if got.blocks < 120 || got.share < floors[c.name] {
 					faults = append(faults, fmt.Sprintf("%s, %s: %s of %d blocks arrive", c.name, way, percent(got.share), got.blocks))
 				}
 				if got.stays > 10*time.Millisecond+2*late || c.blackout > 0 && got.recovery > 300*time.Millisecond+2*late {

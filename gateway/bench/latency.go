@@ -41,6 +41,7 @@ type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
 	inside     []time.Duration // from the packet that brings the beep to the reply's first packet
 	late       []time.Duration // of the sender itself, which is in none of both
+	cut        []time.Duration // from the model\'s "interrupted" to the last of its voice
 }
 
 // trial is one beep, by when it happens after the first frame of all began. A packet is sent when its frame is over.
@@ -90,7 +91,8 @@ func beeps(n int) (trials []trial, packets [][]byte, err error) {
 	return trials, packets, nil
 }
 
-// measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once.
+// measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts
+// answers of its own.
 func measureLatency(ctx context.Context, o options) (latency, error) {
 	var lastLoud time.Time // the model hears a session by one goroutine
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
@@ -111,7 +113,8 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 	if err != nil {
 		return latency{}, err
 	}
-	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear})
+	const name = "latency"
+	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear, open: named(name)})
 	if err != nil {
 		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}
@@ -125,12 +128,16 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 		sent = append(sent, time.Now())
 		p.send(packets[i])
 	})
-	if err := errors.Join(context.Cause(ctx), sleep(ctx, replyGap), p.err()); err != nil {
+	if err := sleep(ctx, replyLength); err != nil {
 		return latency{}, err
 	}
 	l, err := match(trials[warmUp:], sent, hears.begins())
+	if err != nil {
+		return l, err
+	}
 	l.late = late
-	return l, err
+	l.cut, err = interrupt(ctx, <-m.session(name), hears, max(2, o.trials/5))
+	return l, errors.Join(err, p.err())
 }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
@@ -151,27 +158,9 @@ func match(trials []trial, sent, replies []time.Time) (latency, error) {
 	return l, nil
 }
 
-// measureInterruption has the model interrupt its answers, and returns how long the voice goes on arriving after that.
-func measureInterruption(ctx context.Context, o options, trials int) ([]time.Duration, error) {
-	m, gateway, err := o.startModel(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer m.server.Close()
-	defer gateway.stop()
-	hears, err := newLoudness()
-	if err != nil {
-		return nil, err
-	}
-	const name = "interrupted"
-	p, err := call(ctx, gateway.url, callOptions{hear: hears.hear, open: named(name)})
-	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, gateway.log())
-	}
-	defer p.close()
-	s := <-m.session(name)
+// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that.
+func interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, err error) {
 	answer := saying(mediatest.Tone(time.Second, voiceRate, 440, 12000), "") // far more than is heard of it
-	var took []time.Duration
 	for i := range trials + warmUp {
 		begun := time.Now()
 		if err := s.send(answer); err != nil {
@@ -194,7 +183,7 @@ func measureInterruption(ctx context.Context, o options, trials int) ([]time.Dur
 			took = append(took, max(0, last.Sub(at)))
 		}
 	}
-	return took, p.err()
+	return took, nil
 }
 
 // loudness keeps when something is heard in packets.

@@ -263,6 +263,9 @@ func measureLoad(ctx context.Context, o options, which server, n int, profile st
 	if err == nil && profile != "" {
 		err = l.endProfile(ctx, profile)
 	}
+	if err != nil {
+		return observed{}, err
+	}
 	w.memory = (w.memory - idle) / int64(n)
-	return w, err
+	return w, nil
 }

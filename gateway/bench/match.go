@@ -13,8 +13,7 @@ import (
 
 const (
 	// likeness is the least correlation of a block's wave with what was heard in its place, 1/√2: half of the energy is what
-	// was said. Without losses every block passes by the low-delay encoder, 99.5 % by a browser's; of the blocks that a
-	// decoder makes up for lost packets four in ten do (TestJudge).
+	// was said. Without losses every block passes, of those that a decoder makes up for lost packets four in ten do (TestJudge).
 	likeness = 0.707
 	// least10dB is a level 10 dB below another: the least of what was heard against what was said, and of a block that counts
 	// as voiced against the speech as a whole.
@@ -31,7 +30,7 @@ const (
 	chance      = 0.5 // correlation that may be chance
 
 	// cutoff is the frequency in Hz above which a codec does not keep waves, but their energy.
-	cutoff = 1800
+	cutoff = 1500
 )
 
 // recital is a part of the speech that was said without a break.
@@ -54,9 +53,9 @@ type verdict struct {
 
 // matcher finds a speech in what was heard.
 type matcher struct {
-	said   [2][]float64 // filtered: as it was spoken, and as it sounds at 32 kb/s
-	voiced []bool       // of the blocks of the speech
-	heard  []float64    // filtered
+	said   []float64 // filtered
+	voiced []bool    // of the blocks of the speech
+	heard  []float64 // filtered
 	pieces []piece
 	ends   []int // of the pieces, in heard
 	lag    int   // of the last group that was found: its place in heard minus the one expected by time
@@ -66,15 +65,15 @@ var block = media.Samples(frame, modelRate)
 
 // judge looks for recitals of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
 func judge(s *spoken, recitals []recital, heard []piece) (all []verdict) {
-	m := &matcher{said: [2][]float64{filtered(s.pcm), filtered(s.coded)}, pieces: heard}
+	m := &matcher{said: filtered(s.pcm), pieces: heard}
 	var pcm []int16
 	for _, p := range heard {
 		pcm = append(pcm, p.pcm...)
 		m.ends = append(m.ends, len(pcm))
 	}
 	m.heard = filtered(pcm)
-	whole := level(m.said[0])
-	for wave := range slices.Chunk(m.said[0], block) {
+	whole := level(m.said)
+	for wave := range slices.Chunk(m.said, block) {
 		m.voiced = append(m.voiced, level(wave) >= least10dB*whole)
 	}
 	for _, r := range recitals {
@@ -117,7 +116,7 @@ func (m *matcher) recital(r recital) (all []verdict) {
 // origin finds where in heard the speech would begin, by the frames from i on.
 func (m *matcher) origin(r recital, i int) int {
 	const nowhere = math.MinInt32
-	wave := m.said[0][i*block : min(i+2*groupFrames, r.to)*block]
+	wave := m.said[i*block : min(i+2*groupFrames, r.to)*block]
 	from := m.since(r.spoken(i).Add(earliest))
 	to := min(m.since(r.spoken(i).Add(latest+2*groupFrames*frame)), len(m.heard)) - len(wave)
 	if near := from + m.lag; near-coarse >= from && near+coarse < to {
@@ -161,11 +160,8 @@ func (m *matcher) like(i, at int) bool {
 	if at < 0 || at+block > len(m.heard) {
 		return false
 	}
-	heard := m.heard[at : at+block]
-	return slices.ContainsFunc(m.said[:], func(said []float64) bool {
-		wave := said[i*block : (i+1)*block]
-		return alike(wave, heard, 1) >= likeness && level(heard) >= least10dB*level(wave)
-	})
+	heard, said := m.heard[at:at+block], m.said[i*block:(i+1)*block]
+	return alike(said, heard, 1) >= likeness && level(heard) >= least10dB*level(said)
 }
 
 // alike is the normalized correlation of a wave with the beginning of another, of every n-th sample.

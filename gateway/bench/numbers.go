@@ -72,20 +72,14 @@ func (t *table) latencies(ctx context.Context, o options) (note string, err erro
 	if err != nil {
 		return "", fmt.Errorf("latency: %w", err)
 	}
-	cuts := max(2, o.trials/5)
-	progress("interruption: %d answers, %v", cuts, time.Duration(cuts)*(voiceBefore+silenceAfter))
-	cut, err := measureInterruption(ctx, o, cuts)
-	if err != nil {
-		return "", fmt.Errorf("interruption: %w", err)
-	}
 	three := func(d []time.Duration) string {
 		return fmt.Sprintf("%s / %s / %s", milliseconds(quantile(d, 0.5)), milliseconds(quantile(d, 0.95)), milliseconds(quantile(d, 0.99)))
 	}
 	t.row("latency, beep to reply: p50 / p95 / p99", three(l.mouthToEar), fmt.Sprintf("%s / %s / –", milliseconds(targetP50), milliseconds(targetP95)))
 	t.row("of which after the beep's packet was sent: p50 / p95 / p99", three(l.inside), "–")
-	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(cut), fmt.Sprintf("– / %s / –", milliseconds(targetCut)))
+	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(l.cut), fmt.Sprintf("– / %s / –", milliseconds(targetCut)))
 	return fmt.Sprintf("%d of %d beeps were answered; their packets were sent %s late (p99). %d answers were interrupted.",
-		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(cut)), nil
+		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
 }
 
 // load adds the rows of n calls: what the gateway needs, and in brackets the echo servers that were measured.
@@ -115,7 +109,9 @@ func (t *table) load(n int, servers []server, seen []observed) {
 	}
 	row("CPU per minute of a call", func(w observed) string { return seconds(w.cpu) }, target)
 	row("memory per call", func(w observed) string { return megabytes(w.memory) }, megabytes(targetMemory))
-	row("packets late, p95; machine idle; cores of the server", func(w observed) string {
-		return fmt.Sprintf("%s; %s; %.2f", milliseconds(w.lateness), percent(w.idle), w.cores)
-	}, targetLoad)
+	w, late := seen[0], "not measured"
+	if w.cpu > 0 {
+		late = fmt.Sprintf("%s; %s; %.2f", milliseconds(w.lateness), percent(w.idle), w.cores)
+	}
+	t.row(fmt.Sprintf("packets late, p95; machine idle; cores of the gateway, %d calls", n), late, targetLoad)
 }

@@ -112,8 +112,7 @@ type callOptions struct {
 	hear   func(at time.Time, p *rtp.Packet) // takes every packet; may be nil
 	told   func(at time.Time, m message)     // takes every message; nil: an error of the gateway fails the call
 	socket net.PacketConn                    // in place of one of its own; the peer closes it
-	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's
-	rtt    time.Duration                     // the round trip that this receiver reckons with
+	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's, over a network with linkDelay
 }
 
 // peer is a caller: a WebRTC peer with a socket of its own, a microphone and a data channel, as a page has them.
@@ -182,7 +181,7 @@ func newPeer(o callOptions) (*peer, error) {
 
 // receiver repairs what a browser would: with copies and FEC, and by asking again where that is offered.
 func (p *peer) receiver() *rtpaudio.Receiver {
-	o := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{opusType}, RED: []uint8{redType}, RTT: func() time.Duration { return p.rtt }}
+	o := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{opusType}, RED: []uint8{redType}, RTT: func() time.Duration { return 2 * linkDelay }}
 	if p.offers.nack {
 		o.NACK = func(ssrc uint32, missing []uint16) {
 			p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})

@@ -28,7 +28,6 @@ var wav []byte
 // taken for another one.
 type spoken struct {
 	pcm   []int16 // at modelRate; a whole number of frames
-	coded []int16 // the same as Opus gives it back at 32 kb/s, which keeps the sound but not each wave
 	mic   []int16 // the same at micRate
 	voice []int16 // the same at voiceRate
 	clips []int   // at which frame each clip begins; and the end
@@ -56,27 +55,8 @@ var speech = sync.OnceValues(func() (*spoken, error) {
 	if s.mic, err = media.Resample(s.pcm, modelRate, micRate); err != nil {
 		return nil, err
 	}
-	if s.voice, err = media.Resample(s.pcm, modelRate, voiceRate); err != nil {
-		return nil, err
-	}
-	encoder, err := newTalker()
-	if err != nil {
-		return nil, err
-	}
-	decoder, err := newListener(modelRate)
-	if err != nil {
-		return nil, err
-	}
-	for i := range s.frames() + 1 {
-		packet, err := encoder.encode(s.micFrame(i))
-		if err != nil {
-			return nil, err
-		}
-		s.coded = append(s.coded, decoder.decode(packet)...)
-	}
-	const delay = 104 // samples: the encoder looks ahead 6.5 ms
-	s.coded = s.coded[delay:][:len(s.pcm)]
-	return s, nil
+	s.voice, err = media.Resample(s.pcm, modelRate, voiceRate)
+	return s, err
 })
 
 // frames returns the length in frames of 20 ms.

@@ -10,6 +10,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media/mediatest"
+	"voxgate/media/mediatest/impair"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
@@ -27,22 +28,22 @@ func TestReceiverImpaired(t *testing.T) {
 	want := mediatest.Decode(t, packets, 16000, "")
 	for _, c := range []struct {
 		name  string
-		path  func() path
+		path  impair.Profile
 		least [4]float64    // percent of the voiced blocks, for each of the repairs
 		most  time.Duration // of added delay, in 95 % of the blocks
 	}{
-		{"clean", clean, [4]float64{100, 100, 100, 100}, 0},
-		{"5 % loss", randomLoss(0.05), [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
-		{"10 % loss", randomLoss(0.10), [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
-		{"20 % loss", randomLoss(0.20), [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
-		{"7 % in bursts", bursts(0.07, 4), [4]float64{91.5, 92, 99, 99}, 140 * ms},
-		{"jitter 100 ms", jitter(100 * ms), [4]float64{98, 98, 98, 98}, 100 * ms},
-		{"shuffled 100 ms", shuffling, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
-		{"25 % late", reordering, [4]float64{100, 100, 100, 100}, 50 * ms},
-		{"5 % twice", duplication, [4]float64{100, 100, 100, 100}, 0},
+		{"clean", impair.Profile{}, [4]float64{100, 100, 100, 100}, 0},
+		{"5 % loss", impair.Profile{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
+		{"10 % loss", impair.Profile{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
+		{"20 % loss", impair.Profile{Loss: 0.20}, [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
+		{"7 % in bursts", impair.Profile{Burst: impair.Burst{Loss: 0.07, Length: 4}}, [4]float64{91.5, 92, 99, 99}, 140 * ms},
+		{"jitter 100 ms", impair.Profile{Jitter: 100 * ms}, [4]float64{98, 98, 98, 98}, 100 * ms},
+		{"shuffled 100 ms", impair.Profile{Jitter: 100 * ms, Overtake: true}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
+		{"25 % overtake", impair.Profile{Reorder: 0.25}, [4]float64{100, 100, 100, 100}, 50 * ms},
+		{"5 % twice", impair.Profile{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
 	} {
 		for i, s := range repairs {
-			sink, stats, _ := transmit(t, packets, s, c.path())
+			sink, stats, _ := transmit(t, packets, s, impaired(c.path))
 			blocks := judge(want, sink)
 			var delays []time.Duration
 			for _, b := range blocks {
@@ -73,11 +74,7 @@ func TestReceiverBlackout(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		for _, s := range repairs {
 			t.Run(fmt.Sprintf("lost %v %s", lost, s.name), func(t *testing.T) {
-				p := stall()
-				if lost {
-					p = blackout()
-				}
-				sink, stats, _ := transmit(t, packets, s, p)
+				sink, stats, _ := transmit(t, packets, s, dark(lost))
 				back := time.Duration(0)
 				for _, b := range judge(want, sink) {
 					in := b.sent >= blackoutBegin && b.sent < blackoutEnd
@@ -315,7 +312,7 @@ func TestReceiverSlack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			arrivals := stream(packets[:c.length/(20*ms)], 0, 0)
-			p, shake := clean(), jitter(200*ms)()
+			p, shake := impaired(impair.Profile{}), impaired(impair.Profile{Jitter: 200 * ms})
 			for i := range arrivals {
 				path := p
 				if at := arrivals[i].at; at >= 4*time.Second && at < 8*time.Second-20*ms {
