@@ -201,6 +201,18 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 	return all
 }
 
+// again has another answer played and returns those packets that came once more until then.
+func (p *probe) again(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
+	p.t.Helper()
+	p.ask("and")
+	for _, a := range p.packets()[len(before):] {
+		if slices.ContainsFunc(before, func(b arrived[rtp.Packet]) bool { return b.what.SequenceNumber == a.what.SequenceNumber }) {
+			packets = append(packets, a.what)
+		}
+	}
+	return packets
+}
+
 func (p *probe) write(packets ...rtcp.Packet) {
 	p.t.Helper()
 	if err := p.pc.WriteRTCP(packets); err != nil {
@@ -299,11 +311,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 			p.write(&rtcp.TransportLayerNack{
 				MediaSSRC: first.SSRC, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{first.SequenceNumber, second.SequenceNumber}),
 			})
-			if c.nack {
-				eventually(t, "answer to NACK", func() bool { return len(p.packets()) >= len(before)+2 })
-			}
-			time.Sleep(150 * time.Millisecond)
-			got := p.packets()[len(before):]
+			got := p.again(before)
 			if !c.nack {
 				if len(got) > 0 {
 					t.Errorf("%d packets are sent again though NACK was not negotiated", len(got))
@@ -314,9 +322,9 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 				t.Fatalf("%d packets for two that were asked for", len(got))
 			}
 			for i, want := range []rtp.Packet{first, second} {
-				a, b := must(want.Marshal()), must(got[i].what.Marshal())
+				a, b := must(want.Marshal()), must(got[i].Marshal())
 				if !bytes.Equal(a, b) {
-					t.Errorf("asked for packet %d again, and got packet %d:\n%x\n%x", want.SequenceNumber, got[i].what.SequenceNumber, a, b)
+					t.Errorf("asked for packet %d again, and got packet %d:\n%x\n%x", want.SequenceNumber, got[i].SequenceNumber, a, b)
 				}
 			}
 		})
@@ -340,20 +348,22 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) {
 	var off, offAfter time.Duration
 	for range 3 { // a busy machine may hold one packet up
 		p.ask("and")
-		before := len(p.rests())
-		time.Sleep(2 * time.Second)
-		p.mu.Lock()
-		reports := slices.Clone(p.reports)
-		p.mu.Unlock()
-		if len(reports) == 0 {
-			t.Fatal("no sender report came in two seconds")
-		}
+		voice := p.rests()
+		before := len(voice)
+		var report arrived[rtcp.SenderReport]
+		eventually(t, "sender report after the voice", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(p.reports) > 0 {
+				report = p.reports[len(p.reports)-1]
+			}
+			return report.at.After(voice[before-1].at)
+		})
 		p.ask("and")
 		all := p.rests()
 		if len(all) <= before {
 			t.Fatal("no voice after the pause")
 		}
-		report := reports[len(reports)-1]
 		if report.what.SSRC != all[0].what.SSRC || int(report.what.PacketCount) != before {
 			t.Errorf("a report of %d packets of %d, want %d of %d", report.what.PacketCount, report.what.SSRC, before, all[0].what.SSRC)
 		}
