@@ -33,9 +33,10 @@ var curve = sync.OnceValue(func() *[halfTaps*fine + 2]float32 {
 // Resampler changes the rate of a stream of mono PCM, piece by piece: a windowed sinc, linear in phase. Used by one goroutine
 // at a time; it allocates nothing once its buffers have grown.
 //
-// With f the lower of both rates it passes all up to 0.4 f (-0.1 dB at the most) and is down by 80 dB from 0.6 f on: 24 to
-// 8 kHz keeps 3.4 kHz within 1 dB, and of what is above 4.6 kHz nothing is left. What lies between 0.5 f and 0.6 f comes back
-// mirrored between 0.4 f and 0.5 f. It holds back half a filter, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
+// With f the lower of both rates, all up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB; from 0.6 f on all is down by
+// 78 dB and more (TestResamplerBands). So 24 to 8 kHz keeps what a telephone carries, up to 3.4 kHz, and leaves nothing of what
+// is above 4.8 kHz; what lies between 4 and 4.8 kHz comes back weaker, mirrored between 3.2 and 4 kHz. Half a filter is held
+// back, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
 //
 // libsoxr, which [Resample] uses for whole clips, is no choice for a stream: it works in blocks, and from 24 to 8 kHz its
 // High quality holds back 73 ms, Low 40 ms, and Quick has no filter at all (TestLibsoxrDelay, BenchmarkResampler).

@@ -78,15 +78,15 @@ func ParseOffer(text string) (Offer, error) {
 	if len(d.MediaDescriptions) == 0 {
 		return bad("has no media section")
 	}
-	o.fingerprint, _ = d.Attribute("fingerprint")
-	o.ufrag, _ = d.Attribute("ice-ufrag")
+	fingerprint, _ := d.Attribute("fingerprint")
+	ufrag, _ := d.Attribute("ice-ufrag")
 	var audio []*sdp.MediaDescription
 	for _, m := range d.MediaDescriptions {
-		if f, ok := m.Attribute("fingerprint"); ok && o.fingerprint == "" {
-			o.fingerprint = f
+		if f, ok := m.Attribute("fingerprint"); ok && fingerprint == "" {
+			fingerprint = f
 		}
-		if u, ok := m.Attribute("ice-ufrag"); ok && o.ufrag == "" {
-			o.ufrag = u
+		if u, ok := m.Attribute("ice-ufrag"); ok && ufrag == "" {
+			ufrag = u
 		}
 		if codecs := unseen(m); codecs != "" {
 			o.Unseen = codecs
@@ -106,6 +106,7 @@ func ParseOffer(text string) (Offer, error) {
 			}
 		}
 	}
+	o.fingerprint, o.ufrag = strings.Clone(fingerprint), strings.Clone(ufrag) // or they would keep all of the text
 	if o.fingerprint == "" {
 		return bad("has no DTLS fingerprint")
 	}
