@@ -38,12 +38,12 @@ const (
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
-	client := &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
+	gemini := &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	backend := "gemini"
 	switch {
 	case s.vertex:
 		backend = "vertex"
-		client.Vertex = &api.Vertex{Project: s.project, Location: s.location}
+		gemini.Vertex = &api.Vertex{Project: s.project, Location: s.location}
 	case s.apiKey == "" && s.baseURL == "":
 		backend = "emulator"
 		url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
@@ -51,7 +51,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 			return err
 		}
 		defer stop()
-		client.BaseURL = url
+		gemini.BaseURL = url
 	}
 	listener, err := net.Listen("tcp", s.addr)
 	if err != nil {
@@ -79,16 +79,19 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	host := bridge.NewHost(bridge.Options{
-		Client: client, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
+		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Observe: measured.observe, ObserveCall: measured.observeCall, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
 	})
-	door := signaling.NewServer(signaling.Options{
-		Host: host, RTC: webrtc, Page: web.Files, ICEServers: s.iceServers, Origins: s.origins, Hosts: s.hosts,
-		Canvas: canvasPages(fetcher, chips), OpusDecoder: s.opusDecoder, Logger: log,
-	})
+	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
+	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Logger: log}, []signaling.Door{
+		{Pattern: "/ws", Socket: client},
+		{Pattern: "/", Socket: client, Handler: signaling.Page(web.Files, backend), Public: true},
+		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
+		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
+	}...)
 	server := &http.Server{
-		Handler: door, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
@@ -98,7 +101,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	checking, cancelCheck := context.WithTimeout(ctx, checkTimeout)
 	go func() {
 		defer close(checked)
-		checkGemini(checking, client, backend, log)
+		checkGemini(checking, gemini, backend, log)
 	}()
 	select {
 	case <-ctx.Done():
@@ -110,7 +113,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
-	door.Close()
+	doors.Close()
 	return errors.Join(err, server.Shutdown(ending))
 }
 
@@ -128,14 +131,6 @@ func operatorsTools(ctx context.Context, file string, log *slog.Logger) (list fu
 			log.Warn("tools did not stop as they should", "err", err)
 		}
 	}, nil
-}
-
-// canvasPages is what a canvas loads.
-func canvasPages(fetcher, chips http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /canvas/image", fetcher)
-	mux.Handle("GET /canvas/chips", chips)
-	return mux
 }
 
 // startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with

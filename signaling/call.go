@@ -19,8 +19,8 @@ import (
 // alone changes its state; the reader of the socket and pion's callbacks post to it.
 type call struct {
 	// Static.
-	server  *Server
-	out     *outbox
+	door    *WebDoor
+	out     *ways
 	posts   chan func()
 	done    chan struct{} // closed when nothing is taken from posts any more
 	cameras rtc.Cameras   // of its peers
@@ -53,47 +53,6 @@ type call struct {
 	closers    sync.WaitGroup // peers being closed
 }
 
-// run is the life of a client from its socket's opening to its last goroutine.
-func (c *call) run(ctx context.Context) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var running sync.WaitGroup
-	line := c.socket
-	line.told = c.onRoundTrip
-	c.out.connect(socket, line)
-	running.Go(func() { line.ping(ctx) })
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		if err := c.out.run(ctx, c.lineLost); err != nil {
-			cancel(err)
-		}
-	}()
-	// A gateway that shuts down does not wait for first messages.
-	interrupted := context.AfterFunc(ctx, func() { line.goodbye(closeGoingAway, "") })
-	wish, err := c.open()
-	if interrupted() && err == nil {
-		running.Go(func() { c.read(line) })
-		err = c.server.host.Serve(ctx, c, wish)
-	}
-	close(c.done)
-	code, reason := c.farewell(err)
-	c.out.close()
-	<-written
-	if p := c.peer; p != nil && p.channel != nil {
-		p.channel.Flush(ctx, closeTimeout) // the goodbye shall arrive; if it does not, so be it
-	}
-	line.goodbye(code, reason)
-	cancel(nil)
-	running.Wait()
-	line.conn.Close()
-	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil {
-			p.close()
-		}
-	}
-	c.closers.Wait()
-}
-
 // post has f run by the loop; when the loop has ended, f is dropped.
 func (c *call) post(f func()) {
 	select {
@@ -105,21 +64,18 @@ func (c *call) post(f func()) {
 // read posts what comes by the socket until it is lost.
 func (c *call) read(l *socketLine) {
 	for {
-		raw, err := l.read()
+		raw, text, err := l.Read()
 		switch {
-		case errors.Is(err, errNotText):
-			c.post(func() { c.reply(socket, err) })
 		case err != nil:
 			c.post(func() { c.onLost(l) })
 			return
+		case !text:
+			c.post(func() { c.reply(socket, errNotText) })
 		default:
 			c.post(func() { c.onMessage(socket, raw) })
 		}
 	}
 }
-
-// lineLost is called by the outbox's writer.
-func (c *call) lineLost(l line) { c.post(func() { c.onLost(l) }) }
 
 // onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
 func (c *call) onRoundTrip(d time.Duration) {
@@ -141,7 +97,7 @@ func (c *call) onLost(l line) {
 		if c.socket == l {
 			c.log.Info("socket lost")
 			c.socket = nil
-			l.conn.Close()
+			l.Close()
 			c.grace = true
 			time.AfterFunc(channelGrace, func() { c.post(func() { c.grace = false }) })
 		}
@@ -164,20 +120,16 @@ func (c *call) gone() bool {
 	return c.socket == nil
 }
 
-// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
-// a round trip before ours, so it may use it, and let go of the socket, before we know of it.
-const channelGrace = 2 * time.Second
-
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
 func (c *call) open() (bridge.Open, error) {
 	for {
-		raw, err := c.socket.read()
-		if errors.Is(err, errNotText) {
-			c.reply(socket, err)
-			continue
-		}
+		raw, text, err := c.socket.Read()
 		if err != nil {
 			return bridge.Open{}, errNoRequest
+		}
+		if !text {
+			c.reply(socket, errNotText)
+			continue
 		}
 		m, err := protocol.Parse(raw)
 		if err == nil && m.Type == protocol.TypeConnect {
@@ -192,11 +144,14 @@ func (c *call) open() (bridge.Open, error) {
 	}
 }
 
+// errNotText is the answer to a message of bytes.
+var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
+
 // errNoRequest is the end of a socket that never sent CONNECT_GEMINI.
 var errNoRequest = errors.New("no CONNECT_GEMINI came in time")
 
-// door is what tools are told of where our callers come from.
-const door = "web"
+// doorName is what tools are told of where our callers come from.
+const doorName = "web"
 
 // connect reads CONNECT_GEMINI and answers it.
 func (c *call) connect(m protocol.ClientMessage) (bridge.Open, error) {
@@ -204,10 +159,10 @@ func (c *call) connect(m protocol.ClientMessage) (bridge.Open, error) {
 	if err != nil {
 		return bridge.Open{}, err
 	}
-	wish.Origin = bridge.Origin{Door: door, Screen: true}
-	c.socket.opened = true
+	wish.Origin = bridge.Origin{Door: doorName, Screen: true}
+	c.socket.Opened()
 	c.setups = append(c.setups, socket)
-	c.out.put(socket, protocol.Connected(c.server.options.ICEServers))
+	c.out.put(socket, protocol.Connected(c.door.iceServers()))
 	return wish, nil
 }
 
@@ -265,43 +220,36 @@ func (c *call) hush() {
 // farewell tells the client why it is over, and returns the close code for the socket.
 func (c *call) farewell(err error) (code int, reason string) {
 	end := func(w way, reason string) { c.out.put(w, protocol.Disconnected(reason)) }
+	code, reason = Goodbye(err)
+	c.mu.Lock()
+	setUp := c.setUp
+	c.mu.Unlock()
 	var limit bridge.Limit
 	switch {
 	case errors.Is(err, errNoRequest):
 		return closePolicy, err.Error()
-	case err == nil, errors.Is(err, bridge.ErrLeft):
-		return closeNormal, ""
+	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, ErrSlow):
 	case errors.Is(err, bridge.ErrGoodbye):
 		end(c.goodbyeWay, "goodbye")
-		return closeNormal, ""
 	case errors.Is(err, bridge.ErrReplaced):
 		end(channel, "replaced")
-		return closeNormal, ""
-	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+	case code == closeGoingAway:
 		end(channel, "The gateway is shutting down.")
-		return closeGoingAway, ""
 	case errors.As(err, &limit):
 		end(channel, limit.Error())
-		return closeNormal, ""
-	case errors.Is(err, rtc.ErrSlow):
-		return closeTryLater, err.Error()
-	}
-	failure := bridge.AsError(err)
-	if c.session == nil { // else the session has logged its end
-		c.log.Info("conversation refused", "err", err)
-	}
-	c.mu.Lock()
-	refused := !c.setUp
-	c.mu.Unlock()
-	if refused {
-		c.out.put(socket, protocol.SetupRefused(failure))
-		c.reply(socket, failure)
-		end(socket, failure.Message)
+	case setUp:
+		c.reply(channel, err)
+		end(channel, reason)
+	default:
+		if c.session == nil { // else the session has logged its end
+			c.log.Info("conversation refused", "err", err)
+		}
+		c.out.put(socket, protocol.SetupRefused(bridge.AsError(err)))
+		c.reply(socket, err)
+		end(socket, reason)
 		return closeNormal, ""
 	}
-	c.reply(channel, failure)
-	end(channel, failure.Message)
-	return closeFailed, failure.Message
+	return code, reason
 }
 
 // reply tells the client of an error, if there is one.

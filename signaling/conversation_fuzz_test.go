@@ -8,7 +8,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/signaling"
 )
 
 // FuzzConversation sends anything to a conversation: it is answered or ignored, and the next request works, unless the message
@@ -30,7 +29,7 @@ func FuzzConversation(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := newGateway(f, func(_ *signaling.Options, o *bridge.Options) { o.Park = 0 })
+	g := newGateway(f, func(_ *doors, o *bridge.Options) { o.Park = 0 })
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		c := connect(t, g, `{}`)
 		c.raw(websocket.TextMessage, raw)

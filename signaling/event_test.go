@@ -18,16 +18,18 @@ func told(c *call, list ...bridge.Body) (texts []string, ways []way) {
 	for _, e := range list {
 		c.Notify(bridge.Event{Body: e})
 	}
-	for _, l := range c.out.queue {
+	for {
+		l, ok, _, err := c.out.box.next()
+		if !ok || err != nil {
+			return texts, ways
+		}
 		texts, ways = append(texts, string(l.text)), append(ways, l.way)
 	}
-	c.out.queue = nil
-	return texts, ways
 }
 
 func TestAnswersGoBackWhereTheRequestsCameFrom(t *testing.T) {
 	t.Parallel()
-	c := &call{out: newOutbox(), setups: []way{socket, channel}, contexts: []way{channel, socket}}
+	c := &call{out: newWays(nil), setups: []way{socket, channel}, contexts: []way{channel, socket}}
 	refused := &bridge.Error{Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute}
 	texts, ways := told(c, bridge.History{}, bridge.SetupComplete{}, bridge.History{}, bridge.SetupFailed{Err: refused}, bridge.History{})
 	if want := []way{channel, socket, socket, channel, channel, events}; !slices.Equal(ways, want) {
@@ -75,7 +77,7 @@ func TestEveryEventIsTold(t *testing.T) {
 		bridge.History{},
 	} {
 		delete(missing, fmt.Sprintf("%T", e))
-		texts, ways := told(&call{out: newOutbox()}, e)
+		texts, ways := told(&call{out: newWays(nil)}, e)
 		if len(texts) == 0 {
 			t.Errorf("%T is not told", e)
 		}

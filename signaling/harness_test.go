@@ -46,7 +46,14 @@ type gateway struct {
 	logs *logBook
 }
 
-type option func(*signaling.Options, *bridge.Options)
+type option func(*doors, *bridge.Options)
+
+// doors is what a test may change of the front doors.
+type doors struct {
+	signaling.WebDoor
+	origins, hosts []string
+	more           func(*bridge.Host, *rtc.API) []signaling.Door
+}
 
 func newGateway(t testing.TB, options ...option) *gateway {
 	t.Helper()
@@ -59,15 +66,21 @@ func newGateway(t testing.TB, options ...option) *gateway {
 		t.Fatal(err)
 	}
 	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
-	so := signaling.Options{
-		RTC: peers, Page: fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, Logger: log,
-	}
+	so := doors{WebDoor: signaling.WebDoor{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
-	door := signaling.NewServer(so)
+	page := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, "emulator")
+	list := []signaling.Door{
+		{Pattern: "/ws", Socket: &so.WebDoor},
+		{Pattern: "/", Socket: &so.WebDoor, Handler: page, Public: true},
+	}
+	if so.more != nil {
+		list = append(list, so.more(host, so.RTC)...)
+	}
+	door := signaling.NewServer(signaling.Options{Origins: so.origins, Hosts: so.hosts, Logger: log}, list...)
 	server := httptest.NewServer(door)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -19,7 +19,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/opus"
-	"voxgate/signaling"
 )
 
 // modem is a WebRTC client whose network loses packets on the way to the gateway: RTP as it wants it, without interceptors
@@ -447,7 +446,7 @@ func ntp(t time.Time) uint32 {
 // A client without WebRTC is told which chunks are void.
 func TestChunksHaveGenerations(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t, func(_ *signaling.Options, _ *bridge.Options) {}), `{}`)
+	c := connect(t, newGateway(t, func(_ *doors, _ *bridge.Options) {}), `{}`)
 	c.send("SEND_MESSAGE", `{"parts":[{"text":"Once upon a time there was a parrot that never stopped talking to its friends."}]}`)
 	c.expect("AUDIO_CHUNK")
 	at := len(c.all())

@@ -2,188 +2,104 @@ package signaling
 
 import (
 	"context"
-	"errors"
 	"sync"
 
-	"voxgate/signaling/protocol"
 	"voxgate/signaling/rtc"
-)
-
-// way is how a message travels.
-type way int
-
-const (
-	events  way = iota // the data channel while it is open, else the socket
-	socket             // the WebSocket, or the channel when it is gone
-	channel            // the data channel, or the socket when it is gone
 )
 
 // maxWaiting bounds what waits for a slow client, in bytes. Above it the client is dropped: what it would hear is seconds
 // old.
 const maxWaiting = 4 << 20
 
-// line is one of the two ways to the client, as the outbox sees it.
-type line interface {
-	Write(message []byte) error
-	// Limit is the longest message it takes, in bytes; 0: any.
-	Limit() int
-	// Ready blocks until the line takes more, ctx is done, or the client is too slow ([rtc.ErrSlow]).
-	Ready(ctx context.Context) error
-}
+// ErrSlow says that a client does not read what it is sent.
+var ErrSlow = rtc.ErrSlow
 
-// outbox holds what waits to go to a client. One goroutine writes, whichever way it goes, so that the last event on
-// the old way is sent before the first on the new one.
-type outbox struct {
+// Outbox holds what waits to go to a client. Many put in, which never blocks, and one goroutine, which runs Run, writes.
+type Outbox[T any] struct {
 	wake chan struct{}
 
-	mu       sync.Mutex
-	queue    []letter
-	waiting  int
-	seq      uint64
-	pieces   uint64
-	overflow bool
-	closed   bool // nothing more is accepted
-	lines    [channel + 1]line
+	mu      sync.Mutex
+	queue   []item[T]
+	waiting int // bytes
+	slow    bool
+	closed  bool
 }
 
-type letter struct {
-	way  way
-	text []byte
+type item[T any] struct {
+	value T
+	size  int
 }
 
-func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
+// NewOutbox returns an empty outbox.
+func NewOutbox[T any]() *Outbox[T] { return &Outbox[T]{wake: make(chan struct{}, 1)} }
 
-// put queues a message. It never blocks.
-func (o *outbox) put(w way, m protocol.ServerMessage) {
+// Put queues something of so many bytes. After 4 MiB that wait, and after Close, it is dropped; the former ends Run.
+func (o *Outbox[T]) Put(value T, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
+	switch {
+	case o.closed:
 		return
-	}
-	if o.waiting > maxWaiting {
-		o.overflow = true
-		o.signal()
-		return
-	}
-	seq := uint64(0)
-	if w == events {
-		o.seq++
-		seq = o.seq
-	}
-	text := m.Encode(seq)
-	o.queue = append(o.queue, letter{w, text})
-	o.waiting += len(text)
-	o.signal()
-}
-
-func (o *outbox) signal() {
-	select {
-	case o.wake <- struct{}{}:
+	case o.waiting > maxWaiting:
+		o.slow = true
 	default:
+		o.queue = append(o.queue, item[T]{value, size})
+		o.waiting += size
 	}
-}
-
-// connect sets or, with nil, takes away one of the two lines: socket or channel.
-func (o *outbox) connect(w way, l line) {
-	o.mu.Lock()
-	o.lines[w] = l
-	o.mu.Unlock()
 	o.signal()
 }
 
-// close accepts nothing more; run returns when the queue is empty.
-func (o *outbox) close() {
+// Close accepts nothing more; Run returns when the queue is empty.
+func (o *Outbox[T]) Close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
 	o.signal()
 }
 
-// next takes the oldest message and the line that it shall go by now. done is true when there will be none.
-func (o *outbox) next() (l letter, by line, done bool, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.overflow {
-		return letter{}, nil, true, rtc.ErrSlow
+func (o *Outbox[T]) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
 	}
-	if len(o.queue) == 0 {
-		return letter{}, nil, o.closed, nil
-	}
-	l = o.queue[0]
-	by = o.lines[channel]
-	if other := o.lines[socket]; by == nil || l.way == socket && other != nil {
-		by = other
-	} else if other != nil && by.Limit() > 0 && len(l.text) > by.Limit() {
-		by = other // too long for the channel
-	}
-	if by == nil {
-		return letter{}, nil, o.closed, nil // nobody there: wait, the caller's loop decides what that means
-	}
-	o.queue[0] = letter{}
-	o.queue = o.queue[1:]
-	o.waiting -= len(l.text)
-	return l, by, false, nil
 }
 
-// run writes until the outbox is closed and empty, the client is too slow (rtc.ErrSlow), or ctx is done. A line that fails
-// is reported to lost and not used again.
-func (o *outbox) run(ctx context.Context, lost func(line)) error {
+// Run calls write with one thing after the other until the outbox is closed and empty (nil), too much waits ([ErrSlow]), ctx is
+// done, or write fails.
+func (o *Outbox[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
 	for {
-		l, by, done, err := o.next()
-		if err != nil {
+		value, ok, done, err := o.next()
+		switch {
+		case err != nil:
 			return err
-		}
-		if by == nil {
-			if done {
-				return nil
+		case ok:
+			if err := write(ctx, value); err != nil {
+				return err
 			}
+		case done:
+			return nil
+		default:
 			select {
 			case <-o.wake:
-				continue
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		if err := o.write(ctx, by, l.text); errors.Is(err, rtc.ErrSlow) {
-			return err
-		} else if err != nil {
-			o.drop(by)
-			lost(by)
-		}
 	}
 }
 
-// drop forgets a line that failed.
-func (o *outbox) drop(by line) {
+func (o *Outbox[T]) next() (value T, ok, done bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for w, l := range o.lines {
-		if l == by {
-			o.lines[w] = nil
-		}
+	if o.slow {
+		return value, false, true, ErrSlow
 	}
-}
-
-// write sends one message, in pieces if it must be.
-func (o *outbox) write(ctx context.Context, by line, text []byte) error {
-	limit := by.Limit()
-	if limit == 0 || len(text) <= limit {
-		if err := by.Ready(ctx); err != nil {
-			return err
-		}
-		return by.Write(text)
+	if len(o.queue) == 0 {
+		return value, false, o.closed, nil
 	}
-	o.mu.Lock()
-	o.pieces++
-	id := o.pieces
-	o.mu.Unlock()
-	for piece := range protocol.Pieces(id, text) {
-		if err := by.Ready(ctx); err != nil {
-			return err
-		}
-		if err := by.Write(piece); err != nil {
-			return err
-		}
-	}
-	return nil
+	first := o.queue[0]
+	o.queue[0] = item[T]{}
+	o.queue = o.queue[1:]
+	o.waiting -= first.size
+	return first.value, true, false, nil
 }

@@ -31,11 +31,11 @@ type peer struct {
 	channel   *rtc.Channel // nil until open
 }
 
-// conversation is a session as a peer knows it.
-type conversation struct{ *bridge.Session }
+// PeerSession is a conversation as [rtc.Session], for any door with a WebRTC peer.
+type PeerSession struct{ *bridge.Session }
 
 // Mic implements [rtc.Session].
-func (c conversation) Mic(rate int) (media.Sink, error) { return c.Session.Mic(rate) }
+func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.Mic(rate) }
 
 // refused says in the protocol's words why a field with an offer or a candidate cannot be served.
 func refused(field string, err error) error {
@@ -50,8 +50,8 @@ func refused(field string, err error) error {
 func (c *call) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
-	p.Peer, err = c.server.options.RTC.NewPeer(rtc.PeerOptions{
-		Session: conversation{c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.options.OpusDecoder, Logger: c.log,
+	p.Peer, err = c.door.RTC.NewPeer(rtc.PeerOptions{
+		Session: PeerSession{c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
 		Connected: func() { c.post(func() { c.onConnected(p) }) },
 		Lost:      func(failed bool) { c.post(func() { c.onPeerLost(p, failed) }) },
 		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },

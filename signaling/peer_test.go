@@ -18,7 +18,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/opus"
-	"voxgate/signaling"
 )
 
 // phone is a WebRTC client: a real Pion peer with a microphone, an ear and the data channel.
@@ -397,7 +396,7 @@ func (p *phone) talks(hz float64) {
 func TestEitherDecoderServes(t *testing.T) {
 	t.Parallel()
 	for _, choice := range []opus.DecoderChoice{opus.LibOpus, opus.Pion} {
-		c := connect(t, newGateway(t, func(o *signaling.Options, _ *bridge.Options) { o.OpusDecoder = choice }), `{}`)
+		c := connect(t, newGateway(t, func(o *doors, _ *bridge.Options) { o.OpusDecoder = choice }), `{}`)
 		p := newPhone(t, c, phoneOptions{})
 		p.offer(false)
 		p.connected()

@@ -143,7 +143,7 @@ func TestTooManyMessagesInPieces(t *testing.T) {
 func TestICEServersAreTold(t *testing.T) {
 	t.Parallel()
 	servers := []signaling.ICEServer{{URLs: []string{"turn:turn.example:3478"}, Username: "u", Credential: "c"}}
-	c := dial(t, newGateway(t, func(o *signaling.Options, _ *bridge.Options) { o.ICEServers = servers }).url)
+	c := dial(t, newGateway(t, func(o *doors, _ *bridge.Options) { o.ICEServers = servers }).url)
 	c.send("CONNECT_GEMINI", `{}`)
 	want := `"iceServers":[{"urls":["turn:turn.example:3478"],"username":"u","credential":"c"}]`
 	if m := c.expect("GEMINI_CONNECTED"); !strings.Contains(string(m.Payload), want) {
@@ -174,14 +174,14 @@ func TestSetupComplete(t *testing.T) {
 
 func TestRefusedSetUp(t *testing.T) {
 	t.Parallel()
-	refusedKey := func(_ *signaling.Options, o *bridge.Options) { o.Client.APIKey = "invalid" }
-	noNetwork := func(_ *signaling.Options, o *bridge.Options) { o.Client.NetDial = brokenDialer }
+	refusedKey := func(_ *doors, o *bridge.Options) { o.Client.APIKey = "invalid" }
+	noNetwork := func(_ *doors, o *bridge.Options) { o.Client.NetDial = brokenDialer }
 	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "RESOURCE_EXHAUSTED", http.StatusTooManyRequests)
 	}))
 	t.Cleanup(full.Close)
-	noQuota := func(_ *signaling.Options, o *bridge.Options) { o.Client.BaseURL = full.URL }
-	ok := func(*signaling.Options, *bridge.Options) {}
+	noQuota := func(_ *doors, o *bridge.Options) { o.Client.BaseURL = full.URL }
+	ok := func(*doors, *bridge.Options) {}
 	for _, test := range []struct {
 		name, config, code, field string
 		option                    option
@@ -625,9 +625,9 @@ func setup(t *testing.T, m message, resumed bool) (session, token string) {
 
 func TestWhoMayConnect(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(o *signaling.Options, _ *bridge.Options) {
-		o.Origins = []string{"https://app.example"}
-		o.Hosts = []string{"voice.example"}
+	g := newGateway(t, func(o *doors, _ *bridge.Options) {
+		o.origins = []string{"https://app.example"}
+		o.hosts = []string{"voice.example"}
 	})
 	self := strings.TrimPrefix(g.http, "http://")
 	for _, test := range []struct {

@@ -10,7 +10,6 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
-	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )
 
@@ -23,7 +22,7 @@ func served(t *testing.T, o rtc.Options) option {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { api.Close() })
-	return func(s *signaling.Options, _ *bridge.Options) { s.RTC = api }
+	return func(s *doors, _ *bridge.Options) { s.RTC = api }
 }
 
 func TestTheAnswer(t *testing.T) {

@@ -1,11 +1,12 @@
-// Package signaling is how a person reaches the gateway: the page, who may connect, and the call, which speaks the JSON
-// protocol over WebSocket and data channel and decides who plays the voice. PROTOCOL.md describes it for client authors.
+// Package signaling is how people and their programs reach the gateway: what all front doors share, and the first of them.
+//
+// [Server] lets in who may come in, and ends all visits. [Line] is a WebSocket with deadlines, pings and limits, [Outbox] the one
+// goroutine that writes to somebody, [Goodbye] what an end means to them. [WebDoor] speaks the client protocol over WebSocket and
+// data channel; PROTOCOL.md describes it for client authors. Further doors are folders of this one; none knows another.
 package signaling
 
 import (
 	"context"
-	"encoding/json"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,154 +16,130 @@ import (
 	"sync"
 
 	"github.com/gorilla/websocket"
-	"golang.org/x/time/rate"
-
-	"voxgate/bridge"
-	"voxgate/media/opus"
-	"voxgate/signaling/protocol"
-	"voxgate/signaling/rtc"
 )
-
-// ICEServer is a STUN or TURN server that clients are told of, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
-type ICEServer struct {
-	URLs       []string `json:"urls"`
-	Username   string   `json:"username,omitempty"`
-	Credential string   `json:"credential,omitempty"`
-}
 
 // Options make a [Server].
 type Options struct {
-	Host        *bridge.Host
-	RTC         *rtc.API
-	Page        fs.FS        // what is served to browsers
-	ICEServers  []ICEServer  // told to clients
-	Origins     []string     // whose pages may connect, besides our own; "https://example.com"
-	Hosts       []string     // names that we are reached by, besides localhost and addresses
-	Canvas      http.Handler // what a canvas loads, below /canvas/; nil: nothing
-	OpusDecoder opus.DecoderChoice
-	Logger      *slog.Logger
+	Origins []string // whose pages may connect, besides our own; "https://example.com"
+	Hosts   []string // names that we are reached by, besides localhost and addresses
+	Logger  *slog.Logger
 }
 
-// Server is the front door for browsers and apps: an http.Handler. Shutdown the host first, then Close the server.
+// Door is a front door, and where it is.
+type Door struct {
+	Pattern string       // of [http.ServeMux]
+	Handler http.Handler // of requests; nil: there is only Socket
+	Socket  http.Handler // of WebSockets at the same place; nil: there are none
+
+	// Public has the requests of anybody served, as the page is: pages of other origins that are not on the list may send
+	// them, and cannot read the answer. WebSockets are never public.
+	Public bool
+}
+
+// Server is the way to all doors: an http.Handler. Shut the conversations down first, then Close it.
 type Server struct {
-	options  Options
-	host     *bridge.Host
-	pages    http.Handler
-	upgrader websocket.Upgrader
+	options Options
+	mux     *http.ServeMux
 
 	mu     sync.Mutex
 	closed bool
 	nextID int
-	live   map[int]context.CancelFunc // of the calls
-	calls  sync.WaitGroup
+	live   map[int]context.CancelFunc // of the visits
+	visits sync.WaitGroup
 }
 
-// csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
-const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
-	"media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
-	"require-trusted-types-for 'script'; trusted-types 'none'"
-
-// NewServer returns a server without calls.
-func NewServer(o Options) *Server {
-	if o.ICEServers == nil {
-		o.ICEServers = []ICEServer{}
+// NewServer returns a server with these doors.
+func NewServer(o Options, doors ...Door) *Server {
+	s := &Server{options: o, mux: http.NewServeMux(), live: map[int]context.CancelFunc{}}
+	for _, d := range doors {
+		s.mux.Handle(d.Pattern, s.enter(d))
 	}
-	return &Server{
-		options: o, host: o.Host, pages: http.FileServerFS(o.Page), live: map[int]context.CancelFunc{},
-		upgrader: websocket.Upgrader{
-			HandshakeTimeout: writeTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
-			CheckOrigin: func(*http.Request) bool { return true }, // ServeHTTP has
-		},
-	}
+	return s
 }
 
-// ServeHTTP serves the page, the state, and the WebSocket at / and /ws.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.knownHost(r.Host) {
 		http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
 		return
 	}
-	if websocket.IsWebSocketUpgrade(r) {
-		s.serveSocket(w, r)
-		return
-	}
-	if s.options.Canvas != nil && strings.HasPrefix(r.URL.Path, "/canvas/") { // it has a policy of its own
-		s.options.Canvas.ServeHTTP(w, r)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Security-Policy", csp)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Permissions-Policy", "microphone=(self), camera=(self)")
-	h.Set("Cache-Control", "no-cache")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "Only GET is served here.", http.StatusMethodNotAllowed)
-		return
-	}
-	switch r.URL.Path {
-	case "/status":
-		h.Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(map[string]string{"backend": s.host.Backend()})
-	case "/ws":
-		http.Error(w, "This address is for WebSockets.", http.StatusUpgradeRequired)
-	default:
-		s.pages.ServeHTTP(w, r)
-	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has one of its own
+	s.mux.ServeHTTP(w, r)
 }
 
-// serveSocket runs one call. It returns when the call is over, which may be long after the socket is.
-func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != "/" && r.URL.Path != "/ws" {
-		http.NotFound(w, r)
-		return
-	}
-	if !s.allowedOrigin(r) {
-		s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
-		http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
-		return
-	}
-	ctx, leave := s.enter(r.Context())
-	if leave == nil {
-		http.Error(w, "The gateway is shutting down.", http.StatusServiceUnavailable)
-		return
-	}
-	defer leave()
-	conn, err := s.upgrader.Upgrade(w, r, nil)
-	if err != nil {
-		return // Upgrade has answered
-	}
-	c := &call{
-		server: s, log: s.options.Logger.With("remote", conn.RemoteAddr().String()), out: newOutbox(),
-		posts: make(chan func(), 64), done: make(chan struct{}), socket: newSocketLine(conn),
-		offers: rate.NewLimiter(offerRate, offerBurst),
-	}
-	c.run(ctx)
+// enter is a door with everything that stands before it. Tokens and limits belong here, too.
+func (s *Server) enter(d Door) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler, public := d.Handler, d.Public
+		if websocket.IsWebSocketUpgrade(r) {
+			handler, public = d.Socket, false
+		}
+		allowed := s.allowedOrigin(r)
+		if origin := r.Header.Get("Origin"); allowed && origin != "" {
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+			w.Header().Add("Vary", "Origin")
+		}
+		switch {
+		case handler == nil && d.Handler == nil:
+			http.Error(w, "This address is for WebSockets.", http.StatusUpgradeRequired)
+		case handler == nil:
+			http.NotFound(w, r)
+		case !allowed && !public:
+			s.options.Logger.Warn("origin refused", "origin", Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
+		case r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && allowed: // a preflight (Fetch, 3.2.2)
+			w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
+			w.Header().Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+			w.Header().Set("Access-Control-Max-Age", "600")
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			ctx, leave := s.visit(r.Context())
+			if leave == nil {
+				http.Error(w, "The gateway is shutting down.", http.StatusServiceUnavailable)
+				return
+			}
+			defer leave()
+			handler.ServeHTTP(w, r.WithContext(ctx))
+		}
+	})
 }
 
-// enter counts a call and gives it a context that ends with the server. After Close leave is nil.
-func (s *Server) enter(parent context.Context) (ctx context.Context, leave func()) {
+// serverKey is where a request's context has the server.
+type serverKey struct{}
+
+// Outlive returns a context for what goes on when the request of ctx is over, as a call that was born by it. It ends with the
+// server, which waits until leave is called; nil: the gateway is shutting down.
+func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
+	s, ok := ctx.Value(serverKey{}).(*Server)
+	if !ok {
+		return ctx, nil
+	}
+	return s.visit(context.WithoutCancel(ctx))
+}
+
+// visit counts a visit and gives it a context that ends with the server. After Close leave is nil.
+func (s *Server) visit(parent context.Context) (ctx context.Context, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return parent, nil
 	}
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithCancel(context.WithValue(parent, serverKey{}, s))
 	s.nextID++
 	id := s.nextID
 	s.live[id] = cancel
-	s.calls.Add(1)
+	s.visits.Add(1)
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		delete(s.live, id)
 		s.mu.Unlock()
-		s.calls.Done()
+		s.visits.Done()
 	}
 }
 
-// Close ends the calls that are left and waits for all.
+// Close ends the visits that are left and waits for all.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -170,7 +147,7 @@ func (s *Server) Close() {
 		cancel()
 	}
 	s.mu.Unlock()
-	s.calls.Wait()
+	s.visits.Wait()
 }
 
 // knownHost guards against DNS rebinding: a stranger's name that resolves to us is not ours. An address cannot be
@@ -185,8 +162,8 @@ func (s *Server) knownHost(hostport string) bool {
 		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// allowedOrigin tells whether the page that wants a socket is our own or on the list. Who sends no Origin is not a
-// browser, so there is no other page's user to protect.
+// allowedOrigin tells whether the page that asks is our own or on the list. Who sends no Origin is not a browser, so there is
+// no other page's user to protect.
 func (s *Server) allowedOrigin(r *http.Request) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {
@@ -201,4 +178,12 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 	}
 	return strings.EqualFold(origin.Host, r.Host) ||
 		slices.ContainsFunc(s.options.Origins, func(o string) bool { return strings.EqualFold(strings.TrimSuffix(o, "/"), values[0]) })
+}
+
+// Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
+func Clip(s string) string {
+	if len(s) > 64 {
+		return strings.ToValidUTF8(s[:64], "") + "…"
+	}
+	return s
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/signaling"
 )
 
 // sendID sends a message with an id.
@@ -167,7 +166,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	t.Parallel()
 	links := make(chan net.Conn, 8)
 	slow := make(chan struct{})
-	g := newGateway(t, func(_ *signaling.Options, o *bridge.Options) {
+	g := newGateway(t, func(_ *doors, o *bridge.Options) {
 		var dials atomic.Int32
 		o.Client.NetDial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials.Add(1) > 1 {

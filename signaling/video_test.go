@@ -23,7 +23,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
-	"voxgate/signaling"
 )
 
 // tap stands between a gateway and its model, and keeps the pictures that go up.
@@ -39,7 +38,7 @@ type seen struct {
 
 // tapped is the option of a gateway with a tap.
 func tapped(t *testing.T, k *tap) option {
-	return func(_ *signaling.Options, ho *bridge.Options) {
+	return func(_ *doors, ho *bridge.Options) {
 		model := "ws" + strings.TrimPrefix(ho.Client.BaseURL, "http")
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			far, _, err := websocket.DefaultDialer.Dial(model+r.URL.RequestURI(), nil)

@@ -48,7 +48,7 @@ const chunkLead = 200 * time.Millisecond
 // chunkOutput is the [media.Output] of clients without an audio track. Not for concurrent use; the playout clock has
 // one caller at a time.
 type chunkOutput struct {
-	out *outbox
+	out *ways
 	buf []byte
 }
 

@@ -1,0 +1,295 @@
+package signaling_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling"
+	"voxgate/signaling/rtc"
+)
+
+// lookUpConfig declares the one tool of clients of [pcmDoor].
+var lookUpConfig = json.RawMessage(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"look_up","parameters":{"type":"OBJECT"}}]}]}`)
+
+// pcmClient is a client of [pcmDoor].
+type pcmClient struct {
+	*inbox
+	conn *websocket.Conn
+	at   int
+	pcm  []int16 // what was heard; guarded by inbox.mu
+}
+
+func dialPCM(t *testing.T, g *gateway, first string) *pcmClient {
+	t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial(strings.TrimSuffix(g.url, "/")+"/pcm", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &pcmClient{inbox: newInbox(t), conn: conn}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			kind, raw, err := conn.ReadMessage()
+			if err != nil {
+				c.end(err)
+				return
+			}
+			if kind == websocket.BinaryMessage {
+				c.mu.Lock()
+				c.pcm = media.AppendSamples(c.pcm, raw)
+				c.mu.Unlock()
+				continue
+			}
+			var m struct {
+				Event string
+				Is    json.RawMessage
+			}
+			if err := json.Unmarshal(raw, &m); err != nil {
+				t.Errorf("not JSON: %s", raw)
+			}
+			c.put(message{Type: m.Event, Payload: m.Is})
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-done })
+	c.send(first)
+	return c
+}
+
+func (c *pcmClient) send(text string) {
+	c.t.Helper()
+	if err := c.conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *pcmClient) say(pcm []int16) {
+	c.t.Helper()
+	for ; len(pcm) > 0; pcm = pcm[min(len(pcm), pcmRate/50):] {
+		if err := c.conn.WriteMessage(websocket.BinaryMessage, media.AppendBytes(nil, pcm[:min(len(pcm), pcmRate/50)])); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// expect waits for the next event of a kind, and reads what it is.
+func (c *pcmClient) expect(kind string, is any) {
+	c.t.Helper()
+	m, at := c.wait(c.at, kind, func(m message) bool { return m.Type == kind })
+	c.at = at
+	var e struct{ Body json.RawMessage }
+	if err := json.Unmarshal(m.Payload, &e); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := json.Unmarshal(e.Body, is); err != nil {
+		c.t.Fatalf("%s: %v", e.Body, err)
+	}
+}
+
+func withPCM(d *doors, _ *bridge.Options) {
+	d.more = func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		return []signaling.Door{
+			{Pattern: "/pcm", Socket: &pcmDoor{host: host}},
+			{Pattern: "POST /offer", Handler: &offerDoor{host: host, rtc: api}},
+		}
+	}
+}
+
+// A front door of 150 lines, without a word of Gemini's, holds a conversation.
+func TestADoorIsSmall(t *testing.T) {
+	t.Parallel()
+	if source, err := os.ReadFile("pcmdoor_test.go"); err != nil || strings.Count(string(source), "\n") > 150 {
+		t.Errorf("the door has %d lines, %v", strings.Count(string(source), "\n"), err)
+	}
+	c := dialPCM(t, newGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
+	var complete bridge.SetupComplete
+	c.expect("SetupComplete", &complete)
+	if config := string(complete.EffectiveConfig); !strings.Contains(config, "Be brief.") || !strings.Contains(config, "Puck") {
+		t.Errorf("the agent became %s", config)
+	}
+	c.say(sentence(440, time.Second, pcmRate))
+	var turn bridge.TurnComplete
+	var text bridge.AssistantText
+	c.expect("Speaking", &struct{}{})
+	c.expect("TurnComplete", &turn)
+	c.mu.Lock()
+	voice := loud(c.pcm)
+	c.mu.Unlock()
+	if level := mediatest.ToneLevel(voice, pcmRate, 440); turn.Turn != 1 || len(voice) < pcmRate*9/10 || level < 0.5 {
+		t.Errorf("turn %d is %d samples, share of 440 Hz %.2f", turn.Turn, len(voice), level)
+	}
+	c.say(sentence(300, 6*time.Second, pcmRate))
+	c.expect("Speaking", &struct{}{})
+	c.send(`{"command":"interrupt"}`)
+	var cut bridge.Interrupted
+	c.expect("Interrupted", &cut)
+	if cut.Turn != 2 || cut.By != bridge.ByClient || cut.Played > 3*time.Second {
+		t.Errorf("interrupted: %+v", cut)
+	}
+	c.send(`{"command":"type","text":"/tool look_up {\"what\":\"tides\"}"}`)
+	var call bridge.ToolCall
+	c.expect("ToolCall", &call)
+	if len(call.Calls) != 1 || call.Calls[0].Name != "look_up" || string(call.Calls[0].Args) != `{"what":"tides"}` {
+		t.Fatalf("called %+v", call)
+	}
+	c.send(fmt.Sprintf(`{"command":"answer","id":%q,"result":{"high":"at nine"}}`, call.Calls[0].ID))
+	for !text.Final || text.Turn <= cut.Turn {
+		c.expect("AssistantText", &text)
+	}
+	if !strings.Contains(text.Text, "at nine") {
+		t.Errorf("the answer is %q", text.Text)
+	}
+	c.expect("TurnComplete", &turn)
+	c.send(`{"command":"sing"}`)
+	c.wait(0, "error", func(m message) bool { return m.Type == "error" && strings.Contains(string(m.Payload), "sing") })
+	c.say(sentence(440, 2*time.Second, pcmRate))
+	c.expect("Speaking", &struct{}{})
+	c.send(`{"command":"hang up"}`)
+	c.expect("AssistantText", &text)
+	c.expect("TurnComplete", &turn)
+	closed := c.ended()
+	if !websocket.IsCloseError(closed, websocket.CloseNormalClosure) {
+		t.Errorf("the door closed with %v", closed)
+	}
+}
+
+// ended waits for the end of the socket, and returns how it ended.
+func (c *pcmClient) ended() error {
+	c.t.Helper()
+	for {
+		c.mu.Lock()
+		over, more := c.over, c.more
+		c.mu.Unlock()
+		if over != nil {
+			return over
+		}
+		select {
+		case <-more:
+		case <-time.After(patience):
+			c.t.Fatal("the socket does not end")
+		}
+	}
+}
+
+// A peer that is born by an HTTP request has its answer in the response, talks and hears.
+func TestADoorOfOneRequest(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, withPCM)
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	p := newPhoneWith(t, &client{inbox: newInbox(t)}, phoneOptions{}, settings)
+	offer, err := p.pc.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	if err := p.pc.SetLocalDescription(offer); err != nil {
+		t.Fatal(err)
+	}
+	<-gathered
+	resp, err := http.Post(g.http+"/offer", "application/sdp", strings.NewReader(p.pc.LocalDescription().SDP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sdp, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("%s: %s", resp.Status, sdp)
+	}
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
+		t.Fatal(err)
+	}
+	p.connected()
+	p.talk <- sentence(440, time.Second, 48000)
+	p.eventually("the answer", func() bool { return p.voiceLevel(440) > 0.5 })
+	resp, err = http.Post(g.http+"/offer", "application/sdp", strings.NewReader("v=0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("an offer that is none: %s", resp.Status)
+	}
+}
+
+// A page of an origin on the list may send requests, and one that is not may not.
+func TestRequestsOfOtherOrigins(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, withPCM, func(d *doors, _ *bridge.Options) { d.origins = []string{"https://app.example"} })
+	for _, test := range []struct {
+		method, origin, allows string
+		status                 int
+	}{
+		{http.MethodPost, "https://app.example", "https://app.example", 400},
+		{http.MethodPost, "https://evil.example", "", 403},
+		{http.MethodPost, "", "", 400},
+		{http.MethodGet, "https://evil.example", "", 200}, // the page, which it cannot read
+		{http.MethodGet, "https://app.example", "https://app.example", 200},
+	} {
+		path := "/offer"
+		if test.method == http.MethodGet {
+			path = "/"
+		}
+		r, _ := http.NewRequest(test.method, g.http+path, strings.NewReader("v=0"))
+		if test.origin != "" {
+			r.Header.Set("Origin", test.origin)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != test.status || got != test.allows {
+			t.Errorf("%s from %q: %s, allows %q", test.method, test.origin, resp.Status, got)
+		}
+	}
+}
+
+// A close reason is never cut inside a character, or the frame would be invalid and the reason lost.
+func TestLongReasonsStayReadable(t *testing.T) {
+	t.Parallel()
+	for extra := range 4 {
+		reason := strings.Repeat("x", extra) + strings.Repeat("ö€", 40)
+		server := signaling.NewServer(signaling.Options{}, signaling.Door{Pattern: "/", Socket: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l, err := signaling.Accept(w, r, nil)
+			if err != nil {
+				return
+			}
+			l.Goodbye(1008, reason)
+			l.Read()
+			l.Close()
+		})})
+		_, err := readOnce(t, server)
+		closed, ok := err.(*websocket.CloseError)
+		if !ok || closed.Code != 1008 || !strings.HasPrefix(reason, closed.Text) || len(closed.Text) < 118 {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// readOnce reads one message of a server.
+func readOnce(t *testing.T, h http.Handler) ([]byte, error) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, raw, err := conn.ReadMessage()
+	return raw, err
+}

@@ -1,0 +1,164 @@
+package signaling
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+)
+
+const (
+	// firstMessage is how long a client may take until [Line.Opened]; a socket that says nothing costs a goroutine.
+	firstMessage = 10 * time.Second
+	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings may
+	// be lost, and a network may be gone for as long as a lift ride takes.
+	pingInterval = 5 * time.Second
+	silence      = 20 * time.Second
+	// writeTimeout bounds one write to the client.
+	writeTimeout = 5 * time.Second
+	// maxRead is where reading stops, in bytes: no client needs it, and a socket that got this far is closed.
+	maxRead = 16 << 20
+	// closeTimeout is how long we wait for the client's close frame after ours.
+	closeTimeout = time.Second
+	// maxReason is how long the reason of a close frame may be: a control frame has 125 bytes, two are the code (RFC 6455
+	// section 5.5).
+	maxReason = 123
+)
+
+// Close codes: RFC 6455 section 7.4.1, and 1013 of the IANA registry.
+const (
+	closeNormal    = websocket.CloseNormalClosure
+	closeGoingAway = websocket.CloseGoingAway
+	closePolicy    = websocket.ClosePolicyViolation
+	closeFailed    = websocket.CloseInternalServerErr
+	closeTryLater  = websocket.CloseTryAgainLater
+)
+
+var upgrader = websocket.Upgrader{
+	HandshakeTimeout: writeTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
+	CheckOrigin: func(*http.Request) bool { return true }, // the server has
+}
+
+// Line is a WebSocket to a client. One goroutine may read and one write at a time.
+type Line struct {
+	conn      *websocket.Conn
+	opened    bool                // until then the first deadline holds
+	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
+	roundTrip func(time.Duration) // by a pong, in the reader
+}
+
+// Accept makes a line of a request for a WebSocket. It offers the subprotocols, the best first; roundTrip, which may be nil, is
+// told how long the way to the client and back takes, and must not block. If it fails it has answered the request.
+func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration), subprotocols ...string) (*Line, error) {
+	u := upgrader
+	u.Subprotocols = subprotocols
+	conn, err := u.Upgrade(w, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &Line{conn: conn, roundTrip: roundTrip}
+	conn.SetReadLimit(maxRead)
+	conn.SetReadDeadline(time.Now().Add(firstMessage))
+	conn.SetPongHandler(func(string) error {
+		if !l.opened {
+			return nil // no pong buys time for the first message
+		}
+		if sent := l.pinged.Swap(0); sent != 0 && l.roundTrip != nil {
+			l.roundTrip(time.Since(time.Unix(0, sent)))
+		}
+		return conn.SetReadDeadline(time.Now().Add(silence))
+	})
+	return l, nil
+}
+
+// Remote is the client's address.
+func (l *Line) Remote() string { return l.conn.RemoteAddr().String() }
+
+// Opened says, in the reader's goroutine, that the first message has come which a client must send: before it a line lives for
+// 10 s, after it as long as the client answers pings.
+func (l *Line) Opened() { l.opened = true }
+
+// Read blocks until the next message. text tells what kind of message it is.
+func (l *Line) Read() (message []byte, text bool, err error) {
+	if l.opened {
+		l.conn.SetReadDeadline(time.Now().Add(silence))
+	}
+	kind, r, err := l.conn.NextReader()
+	if err != nil {
+		return nil, false, err
+	}
+	message, err = io.ReadAll(r)
+	return message, kind == websocket.TextMessage, err
+}
+
+// Write sends a message. It blocks for 5 s at most.
+func (l *Line) Write(message []byte, text bool) error {
+	kind := websocket.BinaryMessage
+	if text {
+		kind = websocket.TextMessage
+	}
+	l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return l.conn.WriteMessage(kind, message)
+}
+
+// Ping pings the client until ctx is done or a ping fails.
+func (l *Line) Ping(ctx context.Context) {
+	t := time.NewTicker(pingInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			l.pinged.Store(time.Now().UnixNano())
+			if l.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Goodbye sends a close frame; Read ends when the client has answered, or after a second. A reason of more than 123 bytes is
+// shortened.
+func (l *Line) Goodbye(code int, reason string) {
+	if len(reason) > maxReason {
+		end := maxReason
+		for !utf8.RuneStart(reason[end]) { // half a character makes the frame invalid, and the reason is lost
+			end--
+		}
+		reason = reason[:end]
+	}
+	frame := websocket.FormatCloseMessage(code, reason)
+	if l.conn.WriteControl(websocket.CloseMessage, frame, time.Now().Add(closeTimeout)) != nil {
+		l.conn.Close()
+		return
+	}
+	l.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+}
+
+// Close lets go of the socket.
+func (l *Line) Close() { l.conn.Close() }
+
+// Goodbye is the close code and the reason by which a client is told why bridge.Host.Serve has returned.
+func Goodbye(err error) (code int, reason string) {
+	var limit bridge.Limit
+	switch {
+	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, bridge.ErrGoodbye), errors.Is(err, bridge.ErrReplaced):
+		return closeNormal, ""
+	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+		return closeGoingAway, ""
+	case errors.As(err, &limit):
+		return closeNormal, limit.Error()
+	case errors.Is(err, ErrSlow):
+		return closeTryLater, err.Error()
+	}
+	return closeFailed, bridge.AsError(err).Message
+}

@@ -1,0 +1,93 @@
+package signaling
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling/rtc"
+)
+
+// ICEServer is a STUN or TURN server that clients are told of, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
+type ICEServer struct {
+	URLs       []string `json:"urls"`
+	Username   string   `json:"username,omitempty"`
+	Credential string   `json:"credential,omitempty"`
+}
+
+// WebDoor is the front door for browsers and apps: it serves WebSockets that speak the client protocol.
+type WebDoor struct {
+	Host        *bridge.Host
+	RTC         *rtc.API
+	ICEServers  []ICEServer // told to clients
+	OpusDecoder opus.DecoderChoice
+	Logger      *slog.Logger
+}
+
+// iceServers is the list that clients are told of, which encodes as an array also when it is empty.
+func (d *WebDoor) iceServers() []ICEServer { return append([]ICEServer{}, d.ICEServers...) }
+
+// ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
+func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{
+		door: d, posts: make(chan func(), 64), done: make(chan struct{}), offers: rate.NewLimiter(offerRate, offerBurst),
+	}
+	c.out = newWays(func(l line) { c.post(func() { c.onLost(l) }) })
+	l, err := Accept(w, r, c.onRoundTrip)
+	if err != nil {
+		return // Accept has answered
+	}
+	c.log = d.Logger.With("remote", l.Remote())
+	c.socket = &socketLine{l}
+	c.run(r.Context())
+}
+
+// run is the life of a client from its socket's opening to its last goroutine.
+func (c *call) run(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	line := c.socket
+	c.out.connect(socket, line)
+	running.Go(func() { line.Ping(ctx) })
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := c.out.run(ctx); err != nil {
+			cancel(err)
+		}
+	}()
+	// A gateway that shuts down does not wait for first messages.
+	interrupted := context.AfterFunc(ctx, func() { line.Goodbye(closeGoingAway, "") })
+	wish, err := c.open()
+	if interrupted() && err == nil {
+		running.Go(func() { c.read(line) })
+		err = c.door.Host.Serve(ctx, c, wish)
+	}
+	close(c.done)
+	code, reason := c.farewell(err)
+	c.out.close()
+	<-written
+	if p := c.peer; p != nil && p.channel != nil {
+		p.channel.Flush(ctx, closeTimeout) // the goodbye shall arrive; if it does not, so be it
+	}
+	line.Goodbye(code, reason)
+	cancel(nil)
+	running.Wait()
+	line.Close()
+	for _, p := range []*peer{c.peer, c.next} {
+		if p != nil {
+			p.close()
+		}
+	}
+	c.closers.Wait()
+}
+
+// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
+// a round trip before ours, so it may use it, and let go of the socket, before we know of it.
+const channelGrace = 2 * time.Second
