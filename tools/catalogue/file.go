@@ -132,13 +132,11 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 }
 
 func checkSchema(text json.RawMessage) error {
-	var schema any
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&schema); err != nil {
+	schema, err := tools.Decode(text)
+	if err != nil {
 		return err
 	}
-	_, err := tools.ParseSchema(schema, nil)
+	_, err = tools.ParseSchema(schema, nil)
 	return err
 }
 

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,11 +38,10 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 		if err != nil {
 			return nil, err
 		}
-		var put map[string]any
-		decoder := json.NewDecoder(bytes.NewReader(answer))
-		decoder.UseNumber() // a number stays as it was put in: 1000000, and not 1e+06
-		if err := decoder.Decode(&put); err != nil {
-			return nil, fmt.Errorf("the person's answer: %w", err)
+		value, err := tools.Decode(answer) // a number stays as it was put in: 1000000, and not 1e+06
+		put, ok := value.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("the person's answer is no object: %w", err)
 		}
 		action, _ := put["action"].(string)
 		switch {

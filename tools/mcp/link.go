@@ -25,7 +25,7 @@ const legacyVersion = "2025-11-25"
 // Transports, Session Management).
 const sessionHeader = "Mcp-Session-Id"
 
-// maxMessage bounds what the model is told of a server's own error text, in characters.
+// maxMessage bounds what the model is told of a server's own error text, in bytes.
 const maxMessage = 500
 
 // undelivered is the code of the SDK's own error for a message that did not reach the server; it has no name outside the SDK.
@@ -235,11 +235,7 @@ func (s *Server) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF) && s.o.URL == "":
 		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
 	case errors.As(err, &refused) && refused.Code != undelivered:
-		text := []rune(refused.Message)
-		if len(text) > maxMessage {
-			text = append(text[:maxMessage], '…')
-		}
-		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, string(text))
+		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))
 	default:
 		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(err))
 	}

@@ -82,8 +82,5 @@ func refusal(status int, body io.Reader) error {
 	if b, err := io.ReadAll(body); err != nil || json.Unmarshal(b, &answer) != nil || answer.Error == "" {
 		return errors.New(said)
 	}
-	if text := []rune(answer.Error); len(text) > maxErrorText {
-		answer.Error = string(text[:maxErrorText]) + "…"
-	}
-	return fmt.Errorf("%s: %s", said, answer.Error)
+	return fmt.Errorf("%s: %s", said, tools.Cut(answer.Error, maxErrorText))
 }

@@ -1,7 +1,6 @@
 package emulator
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"voxgate/bridge/gemini/emulator/live"
 )
 
 // typedCall is a function call as a person types it: {"name":…,"args":{…}}.
@@ -90,7 +91,10 @@ func (c *chain) done() bool { return len(c.left) == 0 }
 // next returns the next call, with results in its arguments, and what is left after it. An error is why the chain stops.
 func (c *chain) next() (typedCall, *chain, error) {
 	next := c.left[0]
-	args, err := c.fill(decoded(next.Args))
+	args, err := live.Decode(next.Args)
+	if err == nil {
+		args, err = c.fill(args)
+	}
 	if err != nil {
 		return typedCall{}, nil, err
 	}
@@ -102,7 +106,7 @@ func (c *chain) next() (typedCall, *chain, error) {
 
 // after returns the chain with the result of the function that it has called last. An error is why the chain stops.
 func (c *chain) after(function string, result json.RawMessage) (*chain, error) {
-	value := decoded(result)
+	value, _ := live.Decode(result)
 	if fields, ok := value.(map[string]any); ok && fields["error"] != nil {
 		return nil, fmt.Errorf("the chain stops: %s has failed: %s", function, plain(fields["error"]))
 	}
@@ -171,15 +175,4 @@ func (c *chain) value(path string) (any, error) {
 		return nil, missing
 	}
 	return value, nil
-}
-
-// decoded returns JSON as a tree in which numbers keep their digits; nil if it is none.
-func decoded(data json.RawMessage) any {
-	var v any
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if decoder.Decode(&v) != nil {
-		return nil
-	}
-	return v
 }

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +150,11 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	if s := c.parsed[string(text)]; s != nil {
 		return s, nil
 	}
-	s, err := tools.ParseSchema(decoded(text), nil)
+	schema, err := tools.Decode(text)
+	if err != nil {
+		return nil, err
+	}
+	s, err := tools.ParseSchema(schema, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -160,17 +163,6 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	}
 	c.parsed[string(text)] = s
 	return s, nil
-}
-
-// decoded is a JSON value as a tree, its numbers as they came; nil if it is none.
-func decoded(raw json.RawMessage) any {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var value any
-	if dec.Decode(&value) != nil {
-		return nil
-	}
-	return value
 }
 
 // anyArgs is the schema of a function that has none.

@@ -10,7 +10,6 @@ package setup
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
@@ -68,12 +67,10 @@ type Scope struct {
 // *FieldError. Names that the API does not have are dropped with a warning, since the API would close the session for them;
 // null means absent, and no config at all is an empty one.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // integers above 2^53 and decimals are sent on as they came
 	var config any
 	if len(bytes.TrimSpace(raw)) > 0 {
-		err := dec.Decode(&config)
-		if _, end := dec.Token(); err != nil || end != io.EOF { // there is more behind it
+		var err error
+		if config, err = tools.Decode(raw); err != nil {
 			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -95,17 +97,26 @@ var enums = func() map[string][]string {
 
 // check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or an error in Google's words.
 func check(data []byte, kind, path string) (map[string]any, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var tree any
-	if !json.Valid(data) || dec.Decode(&tree) != nil {
-		return nil, refuse("Invalid JSON payload received. %s", firstWord(data))
-	}
+	tree, _ := Decode(data)
 	fields, ok := tree.(map[string]any)
 	if !ok {
 		return nil, refuse("Invalid JSON payload received. %s", firstWord(data))
 	}
 	return fitObject(fields, kind, path)
+}
+
+// Decode reads one JSON value, its numbers as json.Number.
+func Decode(data []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("there is more after the value")
+	}
+	return value, nil
 }
 
 // refusal is an error in Google's words.

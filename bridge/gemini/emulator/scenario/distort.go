@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"voxgate/bridge/gemini/emulator/live"
@@ -12,10 +11,8 @@ func (sc *Scenario) Distort(message live.Object) live.Object {
 	if !sc.UnknownFields && !sc.Int64Strings {
 		return message
 	}
-	dec := json.NewDecoder(bytes.NewReader(live.Encode(message)))
-	dec.UseNumber()
-	var tree live.Object
-	if err := dec.Decode(&tree); err != nil {
+	tree, err := live.Decode(live.Encode(message))
+	if err != nil {
 		panic("scenario: distort " + err.Error()) // it was encoded just now
 	}
 	return sc.distortTree(tree).(live.Object)

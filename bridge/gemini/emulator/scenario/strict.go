@@ -3,26 +3,22 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"voxgate/bridge/gemini/emulator/live"
 )
 
 // readStrict decodes JSON into a struct by its tags. Unlike encoding/json it takes durations as strings, and its errors
 // name the place: a typing error in a scenario would otherwise be a test that tests nothing.
 func readStrict(data []byte, into any) error {
-	dec := json.NewDecoder(strings.NewReader(string(data)))
-	dec.UseNumber()
-	var tree any
-	if err := dec.Decode(&tree); err != nil {
+	tree, err := live.Decode(data)
+	if err != nil {
 		return err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return fmt.Errorf("there is more after the object")
 	}
 	return assign(reflect.ValueOf(into).Elem(), tree, "")
 }
