@@ -145,7 +145,7 @@ func TestWhoIsAsked(t *testing.T) {
 		person := &asked{answers: []string{`{"action":"submit"}`}}
 		got, err := run(t, tools.WithEnv(t.Context(), person.env()), s, "ask", question)
 		legacy := strings.HasSuffix(t.Name(), "legacy")
-		if legacy && (err == nil || !strings.Contains(err.Error(), "several calls are running")) {
+		if legacy && (err == nil || !strings.Contains(err.Error(), "cannot be told whose question")) {
 			t.Errorf("%s, %v", got, err)
 		}
 		if !legacy && (err != nil || !strings.Contains(got, `"accept"`)) {
@@ -191,7 +191,7 @@ func TestLateQuestion(t *testing.T) {
 		}
 		bob := &asked{answers: []string{`{"value-0":"Bob's PIN","action":"submit"}`}}
 		got, err := run(t, tools.WithEnv(t.Context(), bob.env()), s, "asked", `{}`)
-		if err != nil || !strings.Contains(got, "several calls are running") || len(bob.canvases) > 0 {
+		if err != nil || !strings.Contains(got, "cannot be told whose question") || len(bob.canvases) > 0 {
 			t.Errorf("Bob was asked %s; the server was told %s, %v", bob.canvases, got, err)
 		}
 	})

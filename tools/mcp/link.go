@@ -3,12 +3,15 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -17,78 +20,98 @@ import (
 	"voxgate/tools"
 )
 
-// legacyVersion is the last version of the protocol in which a server asks the client at any time; since 2026-07-28 it answers a
-// call with its questions instead. Servers of the older kind are still the most.
-const legacyVersion = "2025-11-25"
+const (
+	// legacyVersion is the last version of the protocol in which a server asks the client at any time; since 2026-07-28 it answers a
+	// call with its questions instead. Servers of the older kind are still the most.
+	legacyVersion = "2025-11-25"
 
-// sessionHeader names the session of a request over HTTP; a server that does not know it answers 404 (Model Context Protocol,
-// Transports, Session Management).
-const sessionHeader = "Mcp-Session-Id"
+	// grace is how long a child process has to end by itself when its input ends, and again when it is told to. The protocol asks
+	// for "a reasonable time"; a gateway that restarts should not wait for longer than its callers do.
+	grace = 2 * time.Second
 
-// maxMessage bounds what the model is told of a server's own error text, in bytes.
-const maxMessage = 500
+	// stall is how long a child may take to read a message before a call whose time is over means that it hangs. The pipe to it
+	// holds 64 KiB, so it is only a child that reads nothing or a very long message that is not taken at once.
+	stall = 5 * time.Second
 
-// undelivered is the code of the SDK's own error for a message that did not reach the server; it has no name outside the SDK.
-const undelivered = -32005
+	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or ran out of time.
+	maxUnanswered = 16
+
+	// relistPause is between one reading of a changed list and the next: some servers announce a change whenever they are read.
+	relistPause = 5 * time.Second
+)
 
 var (
-	errEnded = errors.New("it has ended")
-	errHung  = errors.New("it does not read its input")
+	errEnded      = errors.New("it has ended")
+	errHung       = errors.New("it does not read its input")
+	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
+	errWhose      = errors.New("it asks questions that do not say whose they are, and a call was cancelled")
 
-	// errSpent is the end of a call that did not reach the server, because its link has ended: it can be made on another.
-	errSpent = errors.New("the link has ended before the call")
+	// errUndelivered is the end of a call that did not reach the server, because its link has ended: it can be made on another.
+	errUndelivered = errors.New("the link has ended before the call")
 )
 
 // link is one session with the server, and the child process where there is one.
 type link struct {
 	server  *Server
 	session *mcp.ClientSession
-	send    mcp.MethodHandler // to the server
-	process *process          // nil: streamable HTTP
-	client  *http.Client      // nil: stdio
+	process *exec.Cmd // nil: streamable HTTP
+	stderr  *lines    // of the process
 	since   time.Time
-	ended   chan struct{} // closed when the connection is gone, or given up
+	over    chan struct{} // closed when no call may begin any more
+	closed  chan struct{} // closed when nothing of the link is left
 	changed chan struct{} // the list of tools has changed
 	work    sync.WaitGroup
 
-	mu      sync.Mutex       // guards what follows
-	calls   map[string]*call // by progress token: those that the server may be at
-	freed   chan struct{}    // closed when a call has ended or was abandoned
-	closing bool             // no call may begin
-	gone    bool             // ended is closed
-	why     error            // why it was given up
-	full    bool             // more calls were abandoned than are in the books
+	mu         sync.Mutex       // guards what follows
+	why        error            // why it is over; nil: it is not
+	calls      map[string]*call // by progress token: those that run
+	freed      chan struct{}    // closed when one of them has ended
+	unanswered int              // calls in a row that were cancelled or ran out of time
+	cancelled  bool             // a call was
 }
+
+// call is a tool that runs.
+type call struct {
+	ask      func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
+	progress func(*mcp.ProgressNotificationParams)
+	sent     atomic.Bool // the request has been written, over a pipe
+
+	// Over HTTP, what the server has said to the request: that it takes it (2xx), from when on it may have been run, or that it does
+	// not know the session (404).
+	accepted, forgotten atomic.Bool
+}
+
+type callKey struct{}
 
 func newLink(s *Server) *link {
 	return &link{
 		server: s, since: time.Now(),
-		ended: make(chan struct{}), changed: make(chan struct{}, 1),
+		over: make(chan struct{}), closed: make(chan struct{}), changed: make(chan struct{}, 1),
 		calls: map[string]*call{}, freed: make(chan struct{}),
 	}
 }
 
-// dial starts or reaches the server. ctx bounds that only.
+// dial starts or reaches the server. ctx bounds that only. Run must be called then.
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
-	transport, err := l.transport()
-	if err != nil {
-		return nil, err
+	if s.o.URL != "" {
+		client := httpClient(s.o.URL, s.o.Headers)
+		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: client}, legacy)
+		if err != nil {
+			client.CloseIdleConnections()
+		}
+		return l, err
 	}
-	return l, l.connect(ctx, transport, legacy)
-}
-
-func (l *link) transport() (mcp.Transport, error) {
-	o := l.server.o
-	if o.URL != "" {
-		l.client = httpClient(o.URL, o.Headers)
-		return &mcp.StreamableClientTransport{Endpoint: o.URL, HTTPClient: l.client}, nil
+	cmd := exec.Command(s.o.Command[0], s.o.Command[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	for name, value := range s.o.Env {
+		cmd.Env = append(cmd.Env, name+"="+value) // the last of a name counts
 	}
-	var err error
-	if l.process, err = start(o); err != nil {
-		return nil, err
-	}
-	return &watched{Transport: &mcp.IOTransport{Reader: l.process.stdout, Writer: l.process.stdin}}, nil
+	l.process, l.stderr = cmd, &lines{log: s.o.Logger}
+	cmd.Stderr = l.stderr
+	cmd.WaitDelay = grace // a descendant may hold stderr open
+	ownGroup(cmd)
+	return l, l.connect(ctx, &watched{Transport: &mcp.CommandTransport{Command: cmd, TerminateDuration: grace}}, legacy)
 }
 
 func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
@@ -96,22 +119,6 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	if legacy {
 		options.ProtocolVersion = legacyVersion
 	}
-	var err error
-	if l.session, err = l.newClient().Connect(ctx, transport, options); err != nil {
-		err = plain(err)
-		if ended := l.release(); ended != nil {
-			err = fmt.Errorf("%w (%w)", err, ended)
-		}
-		return fmt.Errorf("connect: %w", err)
-	}
-	l.work.Go(func() {
-		_ = l.session.Wait()
-		l.giveUp(nil)
-	})
-	return nil
-}
-
-func (l *link) newClient() *mcp.Client {
 	client := mcp.NewClient(&mcp.Implementation{Name: "voxgate", Version: "1"}, &mcp.ClientOptions{
 		Logger:       l.server.o.Logger,
 		Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}},
@@ -127,89 +134,96 @@ func (l *link) newClient() *mcp.Client {
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			l.mu.Lock()
 			c := l.calls[fmt.Sprint(r.Params.ProgressToken)]
-			heard := c != nil && c.abandoned.IsZero()
 			l.mu.Unlock()
-			if heard {
+			if c != nil {
 				c.progress(r.Params)
 			}
 		},
 	})
-	client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		l.send = next
-		return next
-	})
-	return client
+	var err error
+	if l.session, err = client.Connect(ctx, transport, options); err != nil {
+		err = plain(err)
+		if l.process != nil && l.process.Process != nil {
+			kill(l.process) // what it has left behind
+			if state := l.process.ProcessState; state != nil && !state.Success() {
+				err = fmt.Errorf("%w (%v)", err, state)
+			}
+		}
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
 }
 
-// alive tells whether the connection is there, as far as is known.
+// run keeps the link until it is over, and ends what is left of it: no process, no goroutine.
+func (l *link) run() {
+	defer close(l.closed)
+	gone := make(chan error, 1)
+	go func() { gone <- l.session.Wait() }()
+	var due <-chan time.Time // the list has changed, and is read then
+	var listed time.Time
+	for l.alive() {
+		changed := l.changed
+		if due != nil {
+			changed = nil // it is known
+		}
+		select {
+		case <-l.over:
+		case <-l.server.lifetime.Done():
+			l.giveUp(errEnded)
+		case err := <-gone:
+			gone <- err
+			l.giveUp(cmp.Or(err, errEnded))
+		case <-changed:
+			due = time.After(time.Until(listed.Add(relistPause)))
+		case <-due:
+			due = nil
+			l.relist()
+			listed = time.Now()
+		}
+	}
+	// The SDK waits for what is being written, and with a child that does not read for ever.
+	late := time.AfterFunc(2*grace, func() {
+		if l.process != nil {
+			kill(l.process)
+		}
+	})
+	_ = l.session.Close()
+	late.Stop()
+	<-gone
+	if l.process != nil {
+		kill(l.process) // what it has left behind
+	}
+	l.work.Wait()
+	if l.stderr != nil {
+		l.stderr.flush()
+	}
+	if l.server.lifetime.Err() == nil {
+		l.server.ended(l.why, time.Since(l.since))
+		l.server.o.Logger.Warn("the MCP server has ended; it is started again at the next call", "err", l.why)
+	}
+}
+
+// alive tells whether calls may begin.
 func (l *link) alive() bool {
 	select {
-	case <-l.ended:
+	case <-l.over:
 		return false
 	default:
 		return true
 	}
 }
 
-// giveUp takes the link for ended: nothing begins on it any more, and the keeper closes it. why is nil where the connection is gone.
+// giveUp ends the link: nothing begins on it any more, and run closes it.
 func (l *link) giveUp(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.giveUpLocked(why)
-}
-
-func (l *link) giveUpLocked(why error) {
-	l.closing = true
-	if !l.gone {
-		l.gone, l.why = true, why
-		close(l.ended)
+	if l.why == nil {
+		l.why = why
+		close(l.over)
 	}
 }
 
-// hung kills a child process that does not read, since it would not see the end of its input either.
-func (l *link) hung() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closing { // else the process may be gone, and its number another's
-		kill(l.process.cmd)
-		l.giveUpLocked(errHung)
-	}
-}
-
-// close ends the session, with all calls that run in it, and the child process, and says how that ended or why it had to. It returns
-// when nothing of the link is left: no process, no goroutine.
-func (l *link) close() error {
-	l.mu.Lock()
-	l.closing = true
-	for _, c := range l.calls {
-		c.cancel(errEnded)
-	}
-	l.mu.Unlock()
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = l.session.Close() // waits for the calls, and with a child that does not read for ever
-	}()
-	select {
-	case <-closed:
-	case <-time.After(grace):
-	}
-	err := l.release()
-	<-closed
-	l.work.Wait()
-	return cmp.Or(l.why, err)
-}
-
-// release ends what the session was carried by, and says how the child process ended.
-func (l *link) release() error {
-	if l.process != nil {
-		return l.process.stop()
-	}
-	l.client.CloseIdleConnections()
-	return nil
-}
-
-// list reads the server's list of tools. It returns when ctx is done, even if the server does not read.
+// list reads the server's list of tools. It returns when ctx is done or the link is over, even if the server does not read.
 func (l *link) list(ctx context.Context) error {
 	done := make(chan error, 1)
 	l.work.Go(func() { done <- l.server.list(ctx, l.session) })
@@ -217,28 +231,215 @@ func (l *link) list(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+		return fmt.Errorf("list tools: %w", context.Cause(ctx))
+	case <-l.over:
+		return fmt.Errorf("list tools: %w", l.why)
 	}
-	if l.process != nil && l.process.stdin.stalled() >= stall {
-		l.hung()
-	}
-	return fmt.Errorf("list tools: %w", context.Cause(ctx))
 }
 
-// failure says, for the model, why a call failed.
-func (s *Server) failure(ctx context.Context, err error) error {
-	var refused *jsonrpc.Error
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, tools.ErrNobody):
-		return tools.ErrNobody
-	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF) && s.o.URL == "":
-		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
-	case errors.As(err, &refused) && refused.Code != undelivered:
-		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))
-	default:
-		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(err))
+// relist reads the list of tools that the server says has changed.
+func (l *link) relist() {
+	s := l.server
+	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
+	defer cancel()
+	err := l.list(limited)
+	if err == nil {
+		err = s.missing()
 	}
+	if err != nil {
+		s.o.Logger.Warn("the MCP server's tools have changed", "err", err)
+		return
+	}
+	s.o.Logger.Info("the MCP server's tools have changed; conversations that begin from now on have the new ones", "tools", len(s.Tools()))
+}
+
+// legacy tells whether the server speaks a protocol in which its questions do not say whose they are.
+func (l *link) legacy() bool {
+	return l.session.InitializeResult().ProtocolVersion <= legacyVersion
+}
+
+// call runs a tool, and returns when ctx is done, whatever the server does.
+func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
+	token := strconv.FormatInt(l.server.serial.Add(1), 10)
+	c := newCall(ctx)
+	if err := l.enter(ctx, token, c); err != nil {
+		return nil, err
+	}
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	type returned struct {
+		result *mcp.CallToolResult
+		err    error
+	}
+	done := make(chan returned, 1)
+	limited, cancel := context.WithCancelCause(ctx)
+	go func() { // its own: the SDK's write to a pipe knows no context
+		defer l.work.Done()
+		result, err := l.session.CallTool(context.WithValue(limited, callKey{}, c), &mcp.CallToolParams{
+			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who()}, Name: name, Arguments: args,
+		})
+		done <- returned{result, err}
+	}()
+	var r returned
+	select {
+	case r = <-done:
+	case <-l.over:
+		select {
+		case r = <-done:
+		case <-time.After(grace / 20): // an answer may be on its way
+			cancel(errEnded)
+			r.err = errEnded
+		}
+	case <-ctx.Done():
+		r.err = context.Cause(ctx)
+	}
+	cancel(nil)
+	l.leave(ctx, token, c)
+	return r.result, l.fate(ctx, c, r.err)
+}
+
+// fate says of the failure of a call whether the call can be made again: errUndelivered, or mcp.ErrSessionMissing where the server
+// has refused it because it has forgotten the session. The SDK says the latter where it was forgotten during the call as well.
+func (l *link) fate(ctx context.Context, c *call, err error) error {
+	ended := errors.Is(err, errEnded) || errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case l.process != nil && !c.sent.Load() && (ended || !l.alive()):
+		l.giveUp(errEnded) // it will be gone in a moment
+		return errUndelivered
+	case ended && c.accepted.Load():
+		return errEnded
+	case ended && c.forgotten.Load():
+		return mcp.ErrSessionMissing
+	}
+	return err
+}
+
+// newCall makes a call that asks and tells the person of ctx, as long as ctx lasts.
+func newCall(ctx context.Context) *call {
+	var asking sync.Mutex // a server may have several questions; a person is asked one at a time
+	return &call{
+		ask: func(asked context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			asking.Lock()
+			defer asking.Unlock()
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(asked, cancel)() // the server may take its question back
+			return elicit(ctx, p)
+		},
+		progress: func(p *mcp.ProgressNotificationParams) { tools.Progress(ctx, progress(p)) },
+	}
+}
+
+// enter waits for the call's turn, where they have to take turns, and notes that it runs.
+func (l *link) enter(ctx context.Context, token string, c *call) error {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		if l.why != nil {
+			l.mu.Unlock()
+			return errUndelivered
+		}
+		if !l.server.asks.Load() || len(l.calls) == 0 {
+			l.calls[token] = c
+			l.work.Add(1)
+			l.mu.Unlock()
+			return nil
+		}
+		freed := l.freed
+		l.mu.Unlock()
+		select {
+		case <-freed:
+		case <-l.over:
+		case <-ctx.Done():
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// leave notes that a call has ended or that nobody waits for it any more, because ctx is done. A server that does not answer is
+// given up when nobody waits for it.
+func (l *link) leave(ctx context.Context, token string, c *call) {
+	l.mu.Lock()
+	delete(l.calls, token)
+	close(l.freed)
+	l.freed = make(chan struct{})
+	if l.unanswered++; ctx.Err() == nil {
+		l.unanswered = 0
+	}
+	l.cancelled = l.cancelled || ctx.Err() != nil
+	idle, unanswered, unclear := len(l.calls) == 0, l.unanswered, l.cancelled && l.server.asks.Load() && l.legacy()
+	l.mu.Unlock()
+	switch {
+	case idle && unanswered >= maxUnanswered:
+		l.giveUp(errUnanswered)
+	case idle && unclear:
+		l.giveUp(errWhose)
+	case l.process != nil && !c.sent.Load() && errors.Is(context.Cause(ctx), tools.ErrTimeout):
+		l.work.Go(func() { l.follow(c) })
+	}
+}
+
+// follow waits until a call whose time is over is written. A child that does not even take that hangs.
+func (l *link) follow(c *call) {
+	for began := time.Now(); !c.sent.Load(); {
+		if time.Since(began) >= stall {
+			kill(l.process) // it would not see the end of its input either
+			l.giveUp(errHung)
+			return
+		}
+		select {
+		case <-l.over:
+			return
+		case <-time.After(stall / 50):
+		}
+	}
+}
+
+// ask answers a question of the server.
+//
+// Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the call's context. Before, nothing in a
+// question tells whose it is: many conversations share the session, and one person must never be asked for another. So it is
+// answered only while the server is at a single call, and none was cancelled on this link, as a server need not care for that; and a
+// server that was seen to ask gets its calls one after the other from then on, and a new link after a call that was cancelled. What
+// this cannot know is a question for a call that the server has answered already, which the protocol does not allow. A session for
+// each conversation would need no turns, but a child process for each, and would part state that the server keeps.
+func (l *link) ask(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		l.server.asks.Store(true)
+		l.mu.Lock()
+		running, cancelled := len(l.calls), l.cancelled
+		for _, c = range l.calls {
+		}
+		l.mu.Unlock()
+		if running != 1 || cancelled {
+			return nil, errors.New("several calls run, or one was cancelled: it cannot be told whose question this is; they run one by one from now on")
+		}
+	}
+	return c.ask(ctx, p)
+}
+
+// watched is a transport that sees which requests have been written.
+type watched struct{ mcp.Transport }
+
+func (t *watched) Connect(ctx context.Context) (mcp.Connection, error) {
+	connection, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConnection{connection}, nil
+}
+
+type watchedConnection struct{ mcp.Connection }
+
+func (w *watchedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
+	err := w.Connection.Write(ctx, m)
+	if c, ok := ctx.Value(callKey{}).(*call); ok && err == nil {
+		c.sent.Store(true)
+	}
+	return err
 }
 
 // plain takes the URL, which may hold a token, out of an error.
@@ -248,51 +449,4 @@ func plain(err error) error {
 		return wrapped.Err
 	}
 	return err
-}
-
-// httpClient returns a client that sends headers along, and does not leave the host of endpoint.
-func httpClient(endpoint string, headers map[string]string) *http.Client {
-	return &http.Client{
-		Transport: &headerTransport{http.DefaultTransport.(*http.Transport).Clone(), headers},
-		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host {
-				return fmt.Errorf("it redirects to another host, %s", r.URL.Host)
-			}
-			if len(via) > 3 {
-				return errors.New("it redirects more than 3 times")
-			}
-			return nil
-		},
-	}
-}
-
-type headerTransport struct {
-	*http.Transport
-	headers map[string]string
-}
-
-func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	c, _ := r.Context().Value(callKey{}).(*call)
-	asked := false // it is a request of a call, and not the wish to hear the rest of an answer
-	if c != nil && r.GetBody != nil {
-		if body, err := r.GetBody(); err == nil {
-			raw, _ := io.ReadAll(body) // of memory
-			if m, err := jsonrpc.DecodeMessage(raw); err == nil {
-				asked = c.written(m)
-			}
-		}
-	}
-	r = r.Clone(r.Context())
-	for name, value := range t.headers {
-		r.Header.Set(name, value)
-	}
-	response, err := t.Transport.RoundTrip(r)
-	switch {
-	case err != nil || !asked:
-	case response.StatusCode == http.StatusNotFound && r.Header.Get(sessionHeader) != "":
-		c.forgotten.Store(true)
-	case response.StatusCode < http.StatusMultipleChoices:
-		c.accepted.Store(true)
-	}
-	return response, err
 }

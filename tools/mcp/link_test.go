@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,15 +57,13 @@ func newPeer(t *testing.T) *peer {
 	if _, err := p.Connect(t.Context(), there, nil); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{
-		o:      Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))},
-		wanted: make(chan want), done: make(chan struct{}),
-	}
-	p.link = newLink(s)
-	p.link.client = &http.Client{}
+	server := &Server{o: Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))}}
+	server.lifetime, server.stop = context.WithCancel(context.Background())
+	p.link = newLink(server)
 	if err := p.link.connect(t.Context(), &watched{here}, false); err != nil {
 		t.Fatal(err)
 	}
+	go p.link.run()
 	return p
 }
 
@@ -80,7 +77,8 @@ func (p *peer) add(name string, handler sdk.ToolHandler) {
 
 func (p *peer) close() {
 	close(p.answer)
-	_ = p.link.close()
+	p.link.server.stop()
+	<-p.link.closed
 }
 
 // abandoned makes a call, of a person who must not be asked, that runs and is then cancelled.
@@ -113,7 +111,7 @@ func TestAbandonedCallAsks(t *testing.T) {
 		defer p.close()
 		p.abandoned(t)
 		p.ask <- struct{}{}
-		if got := <-p.asked; !strings.Contains(got, "nobody waits for a call") {
+		if got := <-p.asked; !strings.Contains(got, "cannot be told whose question") {
 			t.Error(got)
 		}
 	})
@@ -138,79 +136,64 @@ func TestCallAfterItsEnd(t *testing.T) {
 	})
 }
 
-// TestTurnAfterAbandoned: calls to a server that asks wait until it has answered the abandoned one, but not for ever.
-func TestTurnAfterAbandoned(t *testing.T) {
+// TestTurns: calls to a server that asks run one after the other, and after one that was cancelled on another link.
+func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t)
 		defer p.close()
 		p.link.server.asks.Store(true)
-		p.abandoned(t)
+		slow := make(chan error)
+		go func() {
+			_, err := p.link.call(t.Context(), "slow", nil)
+			slow <- err
+		}()
+		<-p.runs
 		began := time.Now()
-		time.AfterFunc(maxOverdue/2, func() { p.answer <- struct{}{} })
-		if err := p.quick(t); err != nil || time.Since(began) != maxOverdue/2 {
+		time.AfterFunc(10*time.Second, func() { p.answer <- struct{}{} })
+		if err := p.quick(t); err != nil || time.Since(began) != 10*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if err := <-slow; err != nil {
+			t.Error(err)
 		}
 		p.abandoned(t)
-		began = time.Now()
-		if err := p.quick(t); !errors.Is(err, errSpent) || time.Since(began) != maxOverdue {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if p.link.alive() || !errors.Is(p.link.why, errUnanswered) {
-			t.Errorf("the link is kept; %v", p.link.why)
+		if err := p.quick(t); !errors.Is(err, errUndelivered) || !errors.Is(p.link.why, errWhose) {
+			t.Errorf("%v, %v", err, p.link.why)
 		}
 	})
 }
 
-// TestManyAbandoned: a link on which many calls were abandoned ends for the next one, but not while a call runs whose person waits,
-// and not if the server answers them.
+// TestManyAbandoned: a link on which many calls in a row were abandoned ends, but not while a call runs whose person waits, and not if
+// the server has answered one in between.
 func TestManyAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t)
 		defer p.close()
-		for range maxAbandoned {
+		for range maxUnanswered - 1 {
 			p.abandoned(t)
 		}
-		if err := p.quick(t); err != nil { // the server has had no time to answer
-			t.Error(err)
-		}
-		for range maxAbandoned {
-			p.answer <- struct{}{}
-		}
-		time.Sleep(stall)
 		if err := p.quick(t); err != nil {
 			t.Error(err)
 		}
 		done := make(chan error)
+		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			_, err := p.link.call(t.Context(), "slow", nil)
+			_, err := p.link.call(ctx, "slow", nil)
 			done <- err
 		}()
 		<-p.runs
-		for range 2 * maxAbandoned {
+		for range maxUnanswered {
 			p.abandoned(t)
-			time.Sleep(stall)
 		}
-		p.link.mu.Lock()
-		if got := len(p.link.calls); got != maxAbandoned+1 {
-			t.Errorf("%d calls in the books", got)
+		if !p.link.alive() {
+			t.Error("it ends under a call that runs")
 		}
-		p.link.mu.Unlock()
-		if err := p.quick(t); err != nil {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		for open := true; open; { // it is not known which the server answers first
-			select {
-			case p.answer <- struct{}{}:
-				synctest.Wait()
-			case err := <-done:
-				open = false
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		}
-		if err := p.quick(t); !errors.Is(err, errSpent) {
-			t.Error(err)
+		if err := p.quick(t); !errors.Is(err, errUndelivered) || !errors.Is(p.link.why, errUnanswered) {
+			t.Errorf("%v, %v", err, p.link.why)
 		}
 	})
 }
@@ -233,14 +216,6 @@ func TestRestlessServer(t *testing.T) {
 				return result, err
 			}
 		})
-		k := &keeper{Server: p.link.server}
-		_ = k.set(p.link)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			k.run(ctx)
-		}()
 		p.add("first", nothing)
 		time.Sleep(time.Minute)
 		if got := listed.Load(); got < 10 || got > 13 {
@@ -252,8 +227,7 @@ func TestRestlessServer(t *testing.T) {
 		if all := fmt.Sprint(p.link.server.Tools()); !strings.Contains(all, "last") {
 			t.Errorf("the last state was not seen: %s", all)
 		}
-		stop()
-		<-done
+		synctest.Wait()
 		if got := strings.Count(p.log.String(), "have changed"); got > 15 {
 			t.Errorf("%d lines of the log", got)
 		}

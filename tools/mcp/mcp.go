@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -15,7 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/singleflight"
 
 	"voxgate/tools"
 )
@@ -26,6 +29,12 @@ const (
 
 	// A server that ends is started again at the next call; one that keeps ending not before a pause, which doubles.
 	minPause, maxPause = time.Second, 30 * time.Second
+
+	// maxMessage bounds what the model is told of a server's own error text, in bytes.
+	maxMessage = 500
+
+	// undelivered is the code of the SDK's own error for a message that did not reach the server; it has no name outside the SDK.
+	undelivered = -32005
 
 	// maxTools is more than any model can choose from; a server that lists more does so by mistake.
 	maxTools = 1000
@@ -54,29 +63,26 @@ type Options struct {
 // Server is a connection to an MCP server, which all conversations share.
 //
 // Its tools return when their context is done, whatever the server does. A server that has ended, that does not take a call from its
-// input in the call's time, or that leaves too many cancelled calls unanswered, is ended with all that runs in it and started again at
-// the next call; a call that has not reached it is made then.
+// input in the call's time, or that leaves maxUnanswered calls in a row unanswered, is ended with all that runs in it and started again
+// at the next call; a call that has not reached it is made then.
 type Server struct {
-	o      Options
-	stop   context.CancelFunc
-	done   chan struct{} // closed when run has ended
-	wanted chan want     // to run: a call needs a link
-	serial atomic.Int64  // of the last call: its progress token
-	asks   atomic.Bool   // see link.ask
-	mu     sync.Mutex    // guards what follows
-	link   *link         // nil: the server is not running
-	tools  []tools.Tool  // as the server listed them last
-}
+	o        Options
+	lifetime context.Context
+	stop     context.CancelFunc
+	serial   atomic.Int64       // of the last call: its progress token
+	asks     atomic.Bool        // see link.ask
+	starts   singleflight.Group // of restart
+	work     sync.WaitGroup     // links and restarts
 
-// want asks for a link that is not spent.
-type want struct {
-	spent *link
-	reply chan<- granted
-}
+	mu     sync.Mutex   // guards what follows
+	link   *link        // the newest; nil: none was ever started
+	tools  []tools.Tool // as the server listed them last
+	legacy bool         // the server takes no newer protocol than legacyVersion
 
-type granted struct {
-	link *link
-	err  error
+	// After an end, and a start that has failed:
+	pause time.Duration // until the next start, the next time
+	retry time.Time     // no start before that
+	why   error         // why there is no link
 }
 
 // Connect starts the server, or reaches it, and reads the list of its tools; ctx bounds that. Call Close when it is not needed
@@ -95,31 +101,123 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 		o.Logger = slog.Default()
 	}
 	o.Logger = o.Logger.With("mcp", o.Name)
+	s := &Server{o: o}
 	// The lifetime is not ctx's, and nothing that a context carries may reach the server's questions: see link.ask.
-	lifetime, stop := context.WithCancel(context.Background())
-	s := &Server{o: o, stop: stop, done: make(chan struct{}), wanted: make(chan want)}
-	keeper := &keeper{Server: s}
-	_, err := keeper.dial(ctx)
+	s.lifetime, s.stop = context.WithCancel(context.Background())
+	err := s.start(ctx)
 	if err == nil {
 		err = s.missing()
 	}
 	if err != nil {
-		stop()
-		_ = keeper.set(nil)
+		_ = s.Close()
 		return nil, fmt.Errorf("MCP server %q: %w", o.Name, err)
 	}
-	go func() {
-		defer close(s.done)
-		keeper.run(lifetime)
-	}()
 	return s, nil
 }
 
 // Close ends the server and what runs in it, and waits until nothing of it is left.
 func (s *Server) Close() error {
+	s.mu.Lock() // nothing begins any more
 	s.stop()
-	<-s.done
+	s.mu.Unlock()
+	s.work.Wait()
 	return nil
+}
+
+// start makes a link and reads the list of tools.
+func (s *Server) start(ctx context.Context) error {
+	l, err := dial(ctx, s, s.legacy)
+	if err != nil && !s.legacy && ctx.Err() == nil {
+		// The newest protocol begins with a request that ends some older servers.
+		var older error
+		if l, older = dial(ctx, s, true); older == nil {
+			s.legacy, err = true, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.work.Go(l.run)
+	if err := l.list(ctx); err != nil {
+		l.giveUp(err)
+		<-l.closed
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link = l
+	return nil
+}
+
+// current returns the link in use; nil if it has ended.
+func (s *Server) current() *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == nil || !s.link.alive() {
+		return nil
+	}
+	return s.link
+}
+
+// linked returns a link, and starts the server where there is none.
+func (s *Server) linked(ctx context.Context) (*link, error) {
+	if l := s.current(); l != nil {
+		return l, nil
+	}
+	select {
+	case got := <-s.starts.DoChan("", s.restart): // it goes on when the caller leaves
+		l, _ := got.Val.(*link)
+		return l, got.Err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-s.lifetime.Done():
+		return nil, s.isClosed()
+	}
+}
+
+func (s *Server) isClosed() error { return fmt.Errorf("the MCP server %q is closed", s.o.Name) }
+
+// restart returns a new link when the old one has ended. It is called once at a time.
+func (s *Server) restart() (any, error) {
+	s.mu.Lock()
+	if s.lifetime.Err() != nil {
+		s.mu.Unlock()
+		return nil, s.isClosed()
+	}
+	s.work.Add(1)
+	old := s.link
+	s.mu.Unlock()
+	defer s.work.Done()
+	if old.alive() { // somebody else was faster
+		return old, nil
+	}
+	<-old.closed
+	s.mu.Lock()
+	wait, why := time.Until(s.retry), s.why
+	s.mu.Unlock()
+	if wait > 0 {
+		return nil, fmt.Errorf("the MCP server %q is down (%w); it is tried again in %v", s.o.Name, tools.Unaddressed(why), wait.Round(time.Second/10))
+	}
+	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
+	defer cancel()
+	if err := s.start(limited); err != nil {
+		s.ended(err, 0)
+		s.o.Logger.Error("the MCP server cannot be started again", "err", err)
+		return nil, fmt.Errorf("the MCP server %q is down: %w", s.o.Name, tools.Unaddressed(err))
+	}
+	s.o.Logger.Info("the MCP server is back")
+	return s.current(), nil
+}
+
+// ended notes why a link has ended, and how long none is started: a server that was there for a while is started at once.
+func (s *Server) ended(why error, lasted time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lasted >= maxPause {
+		s.pause = 0
+	}
+	s.why, s.retry = why, time.Now().Add(s.pause)
+	s.pause = min(max(2*s.pause, minPause), maxPause)
 }
 
 // Tools returns the tools as the server listed them last.
@@ -205,9 +303,8 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 // call runs one of the server's tools. A server that refuses it because it has forgotten the session is asked once more; and a call
 // that its link did not take to the server is made on the next link. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
-	var spent *link
 	for forgotten := false; ; {
-		l, err := s.linked(ctx, spent)
+		l, err := s.linked(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -215,38 +312,29 @@ func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (j
 		switch {
 		case err == nil:
 			return outcome(result)
-		case errors.Is(err, errSpent):
+		case errors.Is(err, errUndelivered):
 		case errors.Is(err, mcp.ErrSessionMissing) && !forgotten:
 			forgotten = true
+			l.giveUp(err)
 		default:
 			return nil, s.failure(ctx, err)
 		}
-		spent = l
 	}
 }
 
-// linked returns a link other than spent, and starts the server where there is none.
-func (s *Server) linked(ctx context.Context, spent *link) (*link, error) {
-	s.mu.Lock()
-	current := s.link
-	s.mu.Unlock()
-	if current != nil && current != spent && current.alive() {
-		return current, nil
-	}
-	reply := make(chan granted, 1)
-	select {
-	case s.wanted <- want{spent, reply}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-s.done:
-		return nil, fmt.Errorf("the MCP server %q is closed", s.o.Name)
-	}
-	select {
-	case got := <-reply:
-		return got.link, got.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-s.done:
-		return nil, fmt.Errorf("the MCP server %q is closed", s.o.Name)
+// failure says, for the model, why a call failed.
+func (s *Server) failure(ctx context.Context, err error) error {
+	var refused *jsonrpc.Error
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, tools.ErrNobody):
+		return tools.ErrNobody
+	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF) && s.o.URL == "":
+		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
+	case errors.As(err, &refused) && refused.Code != undelivered:
+		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))
+	default:
+		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(err))
 	}
 }

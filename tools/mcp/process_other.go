@@ -4,6 +4,5 @@ package mcp
 
 import "os/exec"
 
-func ownGroup(*exec.Cmd)      {}
-func terminate(cmd *exec.Cmd) { kill(cmd) }
-func kill(cmd *exec.Cmd)      { _ = cmd.Process.Kill() }
+func ownGroup(*exec.Cmd) {}
+func kill(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
