@@ -143,7 +143,10 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	var err error
 	if l.session, err = client.Connect(ctx, transport, options); err != nil {
 		err = plain(err)
-		if l.process != nil && l.process.Process != nil {
+		if l.process != nil {
+			if l.process.Process == nil { // it was not even started
+				return err
+			}
 			kill(l.process) // what it has left behind
 			if state := l.process.ProcessState; state != nil && !state.Success() {
 				err = fmt.Errorf("%w (%v)", err, state)
