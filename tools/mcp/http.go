@@ -39,7 +39,7 @@ func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.Transport.RoundTrip(r)
 	switch {
-	case err != nil || c == nil || r.Method != http.MethodPost: // a GET is the wish to hear the rest of an answer
+	case err != nil || c == nil || r.Method != http.MethodPost: // a GET asks for the rest of an answer
 	case response.StatusCode == http.StatusNotFound && r.Header.Get(sessionHeader) != "":
 		c.forgotten.Store(true)
 	case response.StatusCode < http.StatusMultipleChoices:

@@ -70,9 +70,9 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *scenario.Scenario) *co
 // read hands over the client's messages.
 func (c *conn) read(ctx context.Context) error {
 	for {
-		if hears := c.deaf.Load(); hears != nil {
+		if listen := c.deaf.Load(); listen != nil {
 			select {
-			case <-*hears:
+			case <-*listen:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -154,8 +154,8 @@ func (c *conn) sendHalf() {
 func (c *conn) stall(d time.Duration, deaf bool) {
 	c.stallFor, c.stallEnd = d, time.Now().Add(min(d, year))
 	if deaf && c.deaf.Load() == nil {
-		hears := make(chan struct{})
-		c.deaf.Store(&hears)
+		listen := make(chan struct{})
+		c.deaf.Store(&listen)
 	}
 }
 
@@ -179,8 +179,8 @@ func (c *conn) recover() error {
 		return nil // another stall has begun meanwhile
 	}
 	c.stallFor = 0
-	if hears := c.deaf.Swap(nil); hears != nil {
-		close(*hears)
+	if listen := c.deaf.Swap(nil); listen != nil {
+		close(*listen)
 	}
 	held := c.held
 	c.held = nil

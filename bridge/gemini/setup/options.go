@@ -81,12 +81,12 @@ func (p *parser) options(fields map[string]any) error {
 	if p.Options.MaxDuration, err = o.duration("maxDuration"); err != nil {
 		return err
 	}
-	for name, wish := range map[string]*bool{"ducking": &p.Options.Ducking, "record": &p.Options.Record, "canvas": &p.Options.Canvas} {
+	for name, option := range map[string]*bool{"ducking": &p.Options.Ducking, "record": &p.Options.Record, "canvas": &p.Options.Canvas} {
 		given, err := o.boolean(name)
 		if err != nil {
 			return err
 		}
-		*wish = given != nil && *given
+		*option = given != nil && *given
 	}
 	if p.Options.History, err = o.history("history"); err != nil {
 		return err
