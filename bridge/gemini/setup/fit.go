@@ -144,11 +144,12 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
 	fields = camelKeys(fields)
 	out := make(map[string]any, len(fields))
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		at := path + "." + name
+	var most [16]string // of the fields that an object has: sorted without an allocation
+	for _, name := range sortedKeys(fields, most[:0]) {
 		if fields[name] == nil {
 			continue
 		}
+		at := path + "." + name
 		field, known := jsonFields(t)[name]
 		if !known {
 			f.warnf("%s was dropped: the Live API does not have it.", at)

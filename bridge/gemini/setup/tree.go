@@ -61,6 +61,15 @@ func camelKeys(fields map[string]any) map[string]any {
 	return out
 }
 
+// sortedKeys appends the names of the fields to names, which is empty, in order: what is said of them comes in the same order always.
+func sortedKeys(fields map[string]any, names []string) []string {
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 func camel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
