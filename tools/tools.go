@@ -112,7 +112,8 @@ func protect(ctx context.Context, f Func, args json.RawMessage) (result json.Raw
 // Respond gives a tool's outcome the shape the Live API accepts. A failure becomes {"error": …}; a result that is no
 // object becomes {"output": …}; an empty one too, because gemini-3.8-live calls a tool again and again on {}.
 func Respond(result json.RawMessage, err error) Outcome {
-	result = bytes.TrimSpace(result)
+	// Text that is not UTF-8 would end the connection to the model: RFC 6455, 8.1.
+	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))
 	switch {
 	case err != nil:
 	case len(result) > MaxResult:

@@ -32,6 +32,8 @@ func TestRespond(t *testing.T) {
 		{`"<b>"`, nil, `{"output":"\u003cb\u003e"}`},
 		{`[{}]`, nil, `{"output":[{}]}`},
 		{` {"a": {}} `, nil, `{"a": {}}`},
+		{"{\"a\":\"gr\xfc\xdfe\"}", nil, "{\"a\":\"gr\uFFFDe\"}"}, // Latin-1, which is no JSON, but Go takes it
+		{"\"gr\xfc\xdfe\"", nil, "{\"output\":\"gr\uFFFDe\"}"},
 		{`{"a":1`, nil, `{"error":"the tool answered with something that is not JSON"}`},
 		{`}`, nil, `{"error":"the tool answered with something that is not JSON"}`},
 		{`{"a":1}`, errors.New(`no "b"`), `{"error":"no \"b\""}`},
