@@ -53,23 +53,22 @@ type verdict struct {
 
 // matcher finds a speech in what was heard.
 type matcher struct {
-	said   []float64 // filtered
-	voiced []bool    // of the blocks of the speech
-	heard  []float64 // filtered
-	pieces []piece
-	ends   []int // of the pieces, in heard
-	lag    int   // of the last group that was found: its place in heard minus the one expected by time
+	said   []float64   // filtered
+	voiced []bool      // of the blocks of the speech
+	heard  []float64   // filtered
+	at     []time.Time // of each sample of heard
+	lag    int         // of the last group that was found: its place in heard minus the one expected by time
 }
 
 var block = media.Samples(frame, modelRate)
 
 // judge looks for recitals of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
 func judge(s *spoken, recitals []recital, heard []piece) (all []verdict) {
-	m := &matcher{said: filtered(s.pcm), pieces: heard}
+	m := &matcher{said: filtered(s.pcm)}
 	var pcm []int16
 	for _, p := range heard {
 		pcm = append(pcm, p.pcm...)
-		m.ends = append(m.ends, len(pcm))
+		m.at = append(m.at, slices.Repeat([]time.Time{p.at}, len(p.pcm))...)
 	}
 	m.heard = filtered(pcm)
 	whole := level(m.said)
@@ -90,7 +89,7 @@ func (m *matcher) recital(r recital) (all []verdict) {
 	}
 	var begun time.Duration
 	if first := origins[0] + r.from*block; first >= 0 {
-		begun = m.arrival(first).Sub(r.at)
+		begun = m.at[first].Sub(r.at)
 	}
 	for i := r.from; i < r.to; i++ {
 		if !m.voiced[i] {
@@ -103,7 +102,7 @@ func (m *matcher) recital(r recital) (all []verdict) {
 				if !m.like(i, at) {
 					continue
 				}
-				if delay := m.arrival(at + block - 1).Sub(v.spoken); delay >= earliest && delay <= latest && (!v.present || delay < v.delay) {
+				if delay := m.at[at+block-1].Sub(v.spoken); delay >= earliest && delay <= latest && (!v.present || delay < v.delay) {
 					v.present, v.delay = true, delay
 				}
 			}
@@ -142,17 +141,8 @@ func (m *matcher) origin(r recital, i int) int {
 
 // since is the first sample that was heard at a time or later.
 func (m *matcher) since(t time.Time) int {
-	i, _ := slices.BinarySearchFunc(m.pieces, t, func(p piece, t time.Time) int { return p.at.Compare(t) })
-	if i == 0 {
-		return 0
-	}
-	return m.ends[i-1]
-}
-
-// arrival is when a sample was heard.
-func (m *matcher) arrival(sample int) time.Time {
-	i, _ := slices.BinarySearch(m.ends, sample+1)
-	return m.pieces[i].at
+	i, _ := slices.BinarySearchFunc(m.at, t, time.Time.Compare)
+	return i
 }
 
 // like tells whether frame i was heard at a sample.
