@@ -201,8 +201,8 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 	return all
 }
 
-// again has another answer played and returns those packets that came once more until then.
-func (p *probe) again(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
+// repeated has another answer played and returns those packets that came once more until then.
+func (p *probe) repeated(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
 	p.t.Helper()
 	p.ask("and")
 	for _, a := range p.packets()[len(before):] {
@@ -311,7 +311,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 			p.write(&rtcp.TransportLayerNack{
 				MediaSSRC: first.SSRC, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{first.SequenceNumber, second.SequenceNumber}),
 			})
-			got := p.again(before)
+			got := p.repeated(before)
 			if !c.nack {
 				if len(got) > 0 {
 					t.Errorf("%d packets are sent again though NACK was not negotiated", len(got))

@@ -385,7 +385,7 @@ func TestARequestIsNotAnsweredHundredsOfTimes(t *testing.T) {
 		nack.Nacks = append(nack.Nacks, rtcp.NackPair{PacketID: last.SequenceNumber - 16, LostPackets: 0xffff})
 	}
 	p.write(nack)
-	again := p.again(before)
+	again := p.repeated(before)
 	if len(again) > 100 {
 		t.Errorf("one datagram of 1 KB had %d packets sent", len(again))
 	} else if len(again) == 0 {

@@ -66,7 +66,7 @@ func TestNumbers(t *testing.T) {
 }
 
 // shortSpan is long enough for some 250 voiced blocks.
-var shortSpan = span{settle: 500 * time.Millisecond, clean: 2 * time.Second, bad: 7 * time.Second, after: backTime + 1500*time.Millisecond}
+var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 7 * time.Second, after: backTime + time.Second}
 
 // Speech survives bad networks: three calls in real time. What one seed shows another must show, too: a machine with other work
 // loses packets of its own, but not each time.
@@ -152,12 +152,12 @@ func TestJudge(t *testing.T) {
 		path := impair.NewPath(1, 1)
 		path.Set(impair.Profile{Delay: delay, Loss: test.lost})
 		heard := through(t, s, passes*s.frames(), test.encoder, path, test.fec, start)
-		var recitals []recital
+		var utterances []utterance
 		for i := range passes {
-			recitals = append(recitals, recital{start.Add(time.Duration(i*s.frames()) * frame), 0, s.frames()})
+			utterances = append(utterances, utterance{start.Add(time.Duration(i*s.frames()) * frame), 0, s.frames()})
 		}
 		present, late := 0, []time.Duration(nil)
-		all := judge(s, recitals, heard)
+		all := judge(s, utterances, heard)
 		for _, v := range all {
 			if v.present {
 				present++
@@ -175,7 +175,7 @@ func TestJudge(t *testing.T) {
 
 // through passes the speech through a codec and a network. The decoder repairs what is lost from the next packet if it may, or
 // makes it up.
-func through(t *testing.T, s *spoken, frames int, newEncoder func() (*talker, error), path *impair.Path, fec bool, start time.Time) (heard []piece) {
+func through(t *testing.T, s *reference, frames int, newEncoder func() (*talker, error), path *impair.Path, fec bool, start time.Time) (heard []piece) {
 	t.Helper()
 	encoder, err := newEncoder()
 	if err != nil {

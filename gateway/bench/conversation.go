@@ -214,7 +214,7 @@ func (c *conversation) ask(ctx context.Context, sentence int) error {
 	}
 	a := &c.answers[sentence]
 	err := until(ctx, answerTime, func() bool {
-		*a = find(c.heard(c.asked[sentence]), sentence)
+		*a = find(c.soundsSince(c.asked[sentence]), sentence)
 		silence := time.Since(a.over)
 		return len(c.farewells()) > 0 || !a.began.IsZero() && (a.last && silence > answerOver || silence > answerTorn)
 	})
@@ -226,7 +226,7 @@ func (c *conversation) ask(ctx context.Context, sentence int) error {
 
 // comeBack loses the gateway and comes back with the token of the conversation.
 func (c *conversation) comeBack(ctx context.Context) error {
-	token := c.since("SETUP_COMPLETE", time.Time{})[0].ResumeToken
+	token := c.messagesSince("SETUP_COMPLETE", time.Time{})[0].ResumeToken
 	if token == "" {
 		return errors.New("no token to come back with")
 	}
@@ -243,7 +243,7 @@ func (c *conversation) comeBack(ctx context.Context) error {
 	if err := c.join(ctx, token); err != nil {
 		return err
 	}
-	if setups := c.since("SETUP_COMPLETE", c.dialled); len(setups) != 1 || !setups[0].Resumed {
+	if setups := c.messagesSince("SETUP_COMPLETE", c.dialled); len(setups) != 1 || !setups[0].Resumed {
 		return fmt.Errorf("the conversation was not resumed: %v", setups)
 	}
 	return nil
@@ -259,7 +259,7 @@ func (c *conversation) recall(ctx context.Context) int {
 	}
 	_ = until(ctx, memoryTime, func() bool {
 		var text strings.Builder
-		for _, m := range c.since("CONTENT_MESSAGE", asked) {
+		for _, m := range c.messagesSince("CONTENT_MESSAGE", asked) {
 			text.WriteString(m.ServerContent.OutputTranscription.Text)
 		}
 		if found := remembered.FindStringSubmatch(text.String()); found != nil {
@@ -270,8 +270,8 @@ func (c *conversation) recall(ctx context.Context) int {
 	return turns
 }
 
-// heard are the sounds since a time.
-func (c *conversation) heard(since time.Time) []sound {
+// soundsSince are the sounds since a time.
+func (c *conversation) soundsSince(since time.Time) []sound {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.sounds, func(s sound) bool { return s.at.After(since) })
@@ -281,8 +281,8 @@ func (c *conversation) heard(since time.Time) []sound {
 	return slices.Clone(c.sounds[i:])
 }
 
-// since are the messages of a type since a time.
-func (c *conversation) since(kind string, since time.Time) (found []told) {
+// messagesSince are those of a type since a time.
+func (c *conversation) messagesSince(kind string, since time.Time) (found []told) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.told {
@@ -294,7 +294,7 @@ func (c *conversation) since(kind string, since time.Time) (found []told) {
 }
 
 // messages are those of a type since the first answer.
-func (c *conversation) messages(kind string) []told { return c.since(kind, c.answers[0].over) }
+func (c *conversation) messages(kind string) []told { return c.messagesSince(kind, c.answers[0].over) }
 
 // farewells are those to the person. One that came back takes the place of an old connection, which is told so.
 func (c *conversation) farewells() []told {
@@ -318,7 +318,7 @@ func (c *conversation) outcome(turns int) (o outcome) {
 		}
 		o.recovery = c.farewells()[0].at.Sub(c.struck)
 	case leaving:
-		o.recovery = c.since("SETUP_COMPLETE", c.dialled)[0].at.Sub(c.dialled)
+		o.recovery = c.messagesSince("SETUP_COMPLETE", c.dialled)[0].at.Sub(c.dialled)
 	}
 	note := func(happened bool, text string, took time.Duration) {
 		if n := (notice{text, took}); happened && !slices.Contains(o.notices, n) {
@@ -333,7 +333,7 @@ func (c *conversation) outcome(turns int) (o outcome) {
 		note(second.last && !whole(second), "a part of what was said is lost", 0)
 		note(second.silence-first.silence > notNoticed, "the answer stops for %s", second.silence-first.silence)
 		note(second.twice, "a part of the answer is heard twice", 0)
-		note(!find(c.heard(c.asked[2]), 1).began.IsZero(), "the answer comes again after the next sentence", 0)
+		note(!find(c.soundsSince(c.asked[2]), 1).began.IsZero(), "the answer comes again after the next sentence", 0)
 		note(later(2) > notNoticed && c.phase != listening, "the next answer comes %s later, too", later(2))
 		note(!third.last || !whole(third) || third.twice, "the next answer is not whole", 0)
 		// Three sentences and their answers. The question itself is counted as well.
@@ -362,7 +362,7 @@ func (c *conversation) outcome(turns int) (o outcome) {
 func (c *conversation) signals() (tone, sentence time.Time) {
 	run := 0
 	var last time.Time
-	for _, s := range c.heard(c.answers[0].over) {
+	for _, s := range c.soundsSince(c.answers[0].over) {
 		if run++; s.what != words || s.at.Sub(last) > burstEvery-burstLength {
 			run = 0
 		}

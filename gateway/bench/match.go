@@ -33,13 +33,13 @@ const (
 	cutoff = 1500
 )
 
-// recital is a part of the speech that was said without a break.
-type recital struct {
+// utterance is a part of the speech that was said without a break.
+type utterance struct {
 	at       time.Time // the first frame was spoken
 	from, to int       // frames; the last one is not in it
 }
 
-func (r recital) spoken(frameNumber int) time.Time {
+func (r utterance) spoken(frameNumber int) time.Time {
 	return r.at.Add(time.Duration(frameNumber-r.from) * frame)
 }
 
@@ -48,41 +48,41 @@ type verdict struct {
 	spoken  time.Time // its frame began
 	present bool
 	delay   time.Duration // until its end was heard, if it was
-	begun   time.Duration // delay of the first sample of its recital, voiced or not
+	begun   time.Duration // delay of the first sample of its utterance, voiced or not
 }
 
 // matcher finds a speech in what was heard.
 type matcher struct {
-	said   []float64   // filtered
-	voiced []bool      // of the blocks of the speech
-	heard  []float64   // filtered
-	at     []time.Time // of each sample of heard
-	lag    int         // of the last group that was found: its place in heard minus the one expected by time
+	reference []float64   // filtered
+	voiced    []bool      // of the blocks of the speech
+	heard     []float64   // filtered
+	at        []time.Time // of each sample of heard
+	lag       int         // of the last group that was found: its place in heard minus the one expected by time
 }
 
 var block = media.Samples(frame, modelRate)
 
-// judge looks for recitals of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
-func judge(s *spoken, recitals []recital, heard []piece) (all []verdict) {
-	m := &matcher{said: filtered(s.pcm)}
+// judge looks for utterances of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
+func judge(s *reference, utterances []utterance, heard []piece) (all []verdict) {
+	m := &matcher{reference: filtered(s.pcm)}
 	var pcm []int16
 	for _, p := range heard {
 		pcm = append(pcm, p.pcm...)
 		m.at = append(m.at, slices.Repeat([]time.Time{p.at}, len(p.pcm))...)
 	}
 	m.heard = filtered(pcm)
-	whole := level(m.said)
-	for wave := range slices.Chunk(m.said, block) {
+	whole := level(m.reference)
+	for wave := range slices.Chunk(m.reference, block) {
 		m.voiced = append(m.voiced, level(wave) >= least10dB*whole)
 	}
-	for _, r := range recitals {
-		all = append(all, m.recital(r)...)
+	for _, r := range utterances {
+		all = append(all, m.utterance(r)...)
 	}
 	return all
 }
 
-// recital judges what was said at once.
-func (m *matcher) recital(r recital) (all []verdict) {
+// utterance judges what was said at once.
+func (m *matcher) utterance(r utterance) (all []verdict) {
 	var origins []int // of frame 0 in heard, by what each group says; negative and far: it was not found
 	for i := r.from; i < r.to; i += groupFrames {
 		origins = append(origins, m.origin(r, max(r.from, i-groupFrames/2)))
@@ -113,9 +113,9 @@ func (m *matcher) recital(r recital) (all []verdict) {
 }
 
 // origin finds where in heard the speech would begin, by the frames from i on.
-func (m *matcher) origin(r recital, i int) int {
+func (m *matcher) origin(r utterance, i int) int {
 	const nowhere = math.MinInt32
-	wave := m.said[i*block : min(i+2*groupFrames, r.to)*block]
+	wave := m.reference[i*block : min(i+2*groupFrames, r.to)*block]
 	from := m.since(r.spoken(i).Add(earliest))
 	to := min(m.since(r.spoken(i).Add(latest+2*groupFrames*frame)), len(m.heard)) - len(wave)
 	if near := from + m.lag; near-coarse >= from && near+coarse < to {
@@ -150,7 +150,7 @@ func (m *matcher) like(i, at int) bool {
 	if at < 0 || at+block > len(m.heard) {
 		return false
 	}
-	heard, said := m.heard[at:at+block], m.said[i*block:(i+1)*block]
+	heard, said := m.heard[at:at+block], m.reference[i*block:(i+1)*block]
 	return alike(said, heard, 1) >= likeness && level(heard) >= least10dB*level(said)
 }
 
@@ -212,12 +212,12 @@ func filtered(pcm []int16) []float64 {
 
 // play makes of the times at which the blocks came those at which they are played: in their order, by a player that begins
 // with the first packet, which comes up to 20 ms before its time, and does not speed up before a pause.
-func play(recitals []recital, all []verdict) {
+func play(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {
 		v := &all[i]
-		for len(recitals) > 0 && !v.spoken.Before(recitals[0].at) {
-			recitals, last = recitals[1:], 0
+		for len(utterances) > 0 && !v.spoken.Before(utterances[0].at) {
+			utterances, last = utterances[1:], 0
 		}
 		if v.present {
 			last = max(last, v.delay, v.begun+frame)

@@ -119,15 +119,15 @@ func callAll(ctx context.Context, o options, conditions []condition, s span) ([]
 type impaired struct {
 	condition
 	span
-	speech  *spoken
+	speech  *reference
 	network *impair.Conn
 	peer    *peer
 	model   *session
 	hears   recording // the person
 
-	begin, end     time.Time // of the condition
-	spoken, voiced []recital // by the person, by the model
-	late           []time.Duration
+	begin, end time.Time   // of the condition
+	said, told []utterance // by the person, by the model
+	late       []time.Duration
 }
 
 // run makes the call and lets the condition happen to it.
@@ -155,15 +155,15 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 	talking, quiet := context.WithTimeout(ctx, c.whole())
 	defer quiet()
 	var talkers sync.WaitGroup
-	var said, told error
-	talkers.Go(func() { said = c.talk(talking) })
-	talkers.Go(func() { told = c.tell(talking) })
+	var talkErr, tellErr error
+	talkers.Go(func() { talkErr = c.talk(talking) })
+	talkers.Go(func() { tellErr = c.tell(talking) })
 	if err = c.happen(ctx); err != nil {
 		quiet()
 	}
 	talkers.Wait()
 	sleep(ctx, latest) // for what is on the way
-	return errors.Join(err, said, told, c.peer.err())
+	return errors.Join(err, talkErr, tellErr, c.peer.err())
 }
 
 // set has both directions do something besides taking their time.
@@ -181,7 +181,7 @@ func (c *impaired) talk(ctx context.Context) error {
 	begun, period := time.Now(), frame+c.drift*frame/time.Second
 	c.late = pace(ctx, period, 1, int(c.whole()/frame), func(_, i int) {
 		if frames := c.speech.frames(); i%frames == 0 {
-			c.spoken = append(c.spoken, recital{begun.Add(time.Duration(i) * period), 0, frames})
+			c.said = append(c.said, utterance{begun.Add(time.Duration(i) * period), 0, frames})
 		}
 		packet, err := encoder.encode(c.speech.micFrame(i))
 		if err != nil {
@@ -197,8 +197,8 @@ func (c *impaired) tell(ctx context.Context) error {
 	const between = 200 * time.Millisecond // from the end of a turn to the next one
 	for i := 0; ctx.Err() == nil; i++ {
 		from, to := c.speech.clip(i)
-		turn := recital{time.Now(), from, to}
-		c.voiced = append(c.voiced, turn)
+		turn := utterance{time.Now(), from, to}
+		c.told = append(c.told, turn)
 		if err := c.model.turn(ctx, c.speech.voiced(from, to)); err != nil {
 			return err
 		}
@@ -248,11 +248,11 @@ type measured struct {
 
 // results judges both directions.
 func (c *impaired) results() (up, down measured) {
-	said := judge(c.speech, c.spoken, c.model.heard())
-	told := judge(c.speech, c.voiced, c.hears.heard())
-	arrives := recovery(told, c.begin)
-	play(c.voiced, told)
-	up, down = c.measure(said), c.measure(told)
+	up = c.measure(judge(c.speech, c.said, c.model.all()))
+	verdicts := judge(c.speech, c.told, c.hears.all())
+	arrives := recovery(verdicts, c.begin)
+	play(c.told, verdicts)
+	down = c.measure(verdicts)
 	down.recovery = arrives
 	return up, down
 }

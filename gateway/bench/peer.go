@@ -287,7 +287,7 @@ func (p *peer) close() {
 	p.closing = true
 	p.mu.Unlock()
 	if p.ws != nil {
-		p.say("DISCONNECT_GEMINI", "null")
+		p.say("DISCONNECT_GEMINI", "{}")
 	}
 	if p.pc != nil {
 		p.pc.Close()

@@ -24,9 +24,9 @@ const (
 //go:embed speech.wav
 var wav []byte
 
-// spoken is what is said over bad networks, again and again: the clip at four pitches, so that a piece that comes late is not
+// reference is what is said over bad networks, again and again: the clip at four pitches, so that a piece that comes late is not
 // taken for another one.
-type spoken struct {
+type reference struct {
 	pcm   []int16 // at modelRate; a whole number of frames
 	mic   []int16 // the same at micRate
 	voice []int16 // the same at voiceRate
@@ -34,13 +34,13 @@ type spoken struct {
 }
 
 // speech makes it, once for all.
-var speech = sync.OnceValues(func() (*spoken, error) {
+var speech = sync.OnceValues(func() (*reference, error) {
 	const header = 44
 	clip := make([]int16, (len(wav)-header)/2)
 	if _, err := binary.Decode(wav[header:], binary.LittleEndian, clip); err != nil {
 		return nil, fmt.Errorf("speech.wav: %w", err)
 	}
-	s, whole := &spoken{}, media.Samples(frame, modelRate)
+	s, whole := &reference{}, media.Samples(frame, modelRate)
 	for _, rate := range []int{16000, 14500, 17500, 15200} { // two semitones either way
 		s.clips = append(s.clips, s.frames())
 		voice, err := media.Resample(clip, rate, modelRate)
@@ -60,23 +60,23 @@ var speech = sync.OnceValues(func() (*spoken, error) {
 })
 
 // frames returns the length in frames of 20 ms.
-func (s *spoken) frames() int { return len(s.pcm) / media.Samples(frame, modelRate) }
+func (s *reference) frames() int { return len(s.pcm) / media.Samples(frame, modelRate) }
 
 // micFrame returns a frame at micRate. The speech begins anew when it is over.
-func (s *spoken) micFrame(i int) []int16 {
+func (s *reference) micFrame(i int) []int16 {
 	n := media.Samples(frame, micRate)
 	i %= s.frames()
 	return s.mic[i*n : (i+1)*n]
 }
 
 // voiced returns the frames from one to another, which is not in it, at voiceRate.
-func (s *spoken) voiced(from, to int) []int16 {
+func (s *reference) voiced(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
 	return s.voice[from*n : to*n]
 }
 
 // clip returns from which frame to which, not in it, clip i goes. They begin anew when all were said.
-func (s *spoken) clip(i int) (from, to int) {
+func (s *reference) clip(i int) (from, to int) {
 	i %= len(s.clips) - 1
 	return s.clips[i], s.clips[i+1]
 }
@@ -156,8 +156,8 @@ func (r *recording) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// heard returns the pieces until now.
-func (r *recording) heard() []piece {
+// all returns the pieces until now.
+func (r *recording) all() []piece {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.pieces)
