@@ -27,6 +27,7 @@ type probe struct {
 	c      *client
 	pc     *webrtc.PeerConnection
 	mic    *microphone
+	red    bool   // it was offered at first
 	micID  uint32 // the microphone's SSRC
 	offer  string
 	answer string
@@ -36,6 +37,8 @@ type probe struct {
 	reports []arrived[rtcp.SenderReport]    // of the voice
 	blocks  []arrived[rtcp.ReceptionReport] // on the microphone
 	said    uint16                          // packets of the microphone
+	sent    map[uint16]rtp.Packet           // by speak
+	asked   int                             // packets that the gateway has asked for again
 	number  uint8                           // id of the header extension for transport-cc; 0: not negotiated
 }
 
@@ -67,7 +70,7 @@ const transportCC = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc
 
 func newProbe(t *testing.T, o probeOptions) *probe {
 	t.Helper()
-	p := &probe{t: t, c: connect(t, newGateway(t), `{}`)}
+	p := &probe{t: t, c: connect(t, newGateway(t), `{}`), red: o.red, sent: map[uint16]rtp.Packet{}}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -131,24 +134,36 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 			p.mu.Unlock()
 		}
 	})
-	gathered := webrtc.GatheringCompletePromise(pc)
-	offer, err := pc.CreateOffer(nil)
-	check(err)
-	check(pc.SetLocalDescription(offer))
-	<-gathered
-	p.offer = pc.LocalDescription().SDP
-	b, err := json.Marshal(map[string]string{"sdp": p.offer})
-	check(err)
-	p.c.send("WEBRTC_OFFER", string(b))
-	var answer struct{ SDP string }
-	check(json.Unmarshal(p.c.expect("WEBRTC_ANSWER").Payload, &answer))
-	p.answer = answer.SDP
-	check(pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}))
-	eventually(t, "connection", func() bool { return pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+	p.negotiate()
 	return p
 }
 
-// read keeps the reports that come.
+// negotiate offers, with all candidates in the offer, and waits until it is connected.
+func (p *probe) negotiate() {
+	p.t.Helper()
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	offer, err := p.pc.CreateOffer(nil)
+	if err == nil {
+		err = p.pc.SetLocalDescription(offer)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	<-gathered
+	p.offer = p.pc.LocalDescription().SDP
+	p.c.send("WEBRTC_OFFER", string(must(json.Marshal(map[string]string{"sdp": p.offer}))))
+	var answer struct{ SDP string }
+	if err = json.Unmarshal(p.c.expect("WEBRTC_ANSWER").Payload, &answer); err == nil {
+		p.answer = answer.SDP
+		err = p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	eventually(p.t, "connection", func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+}
+
+// read keeps the reports that come, and sends again what speak has sent and the gateway asks for.
 func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error)) {
 	for {
 		packets, _, err := from()
@@ -165,6 +180,15 @@ func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error))
 				blocks = packet.Reports
 			case *rtcp.ReceiverReport:
 				blocks = packet.Reports
+			case *rtcp.TransportLayerNack:
+				for _, pair := range packet.Nacks {
+					for _, seq := range pair.PacketList() {
+						p.asked++
+						if lost, ok := p.sent[seq]; ok {
+							(*p.mic.to.Load()).WriteRTP(&lost.Header, lost.Payload)
+						}
+					}
+				}
 			}
 			for _, b := range blocks {
 				if b.SSRC == p.micID {

@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/pion/interceptor"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
@@ -21,140 +18,13 @@ import (
 	"voxgate/media/opus"
 )
 
-// modem is a WebRTC client whose network loses packets on the way to the gateway: RTP as it wants it, without interceptors
-// that would help.
-type modem struct {
-	t    *testing.T
-	pc   *webrtc.PeerConnection
-	mic  *webrtc.TrackLocalStaticRTP
-	red  bool
-	drop func(packet int) bool
-
-	running sync.WaitGroup
-	stop    chan struct{}
-	nacked  atomic.Int64 // packets that were asked for again
-	again   bool         // and are sent again
-
-	mu     sync.Mutex
-	sent   map[uint16]*rtp.Packet
-	came   []rtp.Packet // from the gateway
-	answer string
-}
-
-func newModem(t *testing.T, c *client, red, nack bool, drop func(packet int) bool) *modem {
-	t.Helper()
-	m := &modem{t: t, red: red, again: nack, drop: drop, stop: make(chan struct{}), sent: map[uint16]*rtp.Packet{}}
-	codecs := &webrtc.MediaEngine{}
-	opus := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1"}
-	carrier := opus
-	if nack {
-		opus.RTCPFeedback = []webrtc.RTCPFeedback{{Type: "nack"}}
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if red {
-		carrier = webrtc.RTPCodecCapability{MimeType: "audio/red", ClockRate: 48000, Channels: 2, SDPFmtpLine: "96/96"}
-		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus, PayloadType: 96}, webrtc.RTPCodecTypeAudio))
-		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: carrier, PayloadType: 97}, webrtc.RTPCodecTypeAudio))
-	} else {
-		must(codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus, PayloadType: 96}, webrtc.RTPCodecTypeAudio))
-	}
-	var settings webrtc.SettingEngine
-	settings.SetIncludeLoopbackCandidate(true)
-	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
-		NewPeerConnection(webrtc.Configuration{})
-	must(err)
-	m.pc = pc
-	m.mic, err = webrtc.NewTrackLocalStaticRTP(carrier, "mic", "modem")
-	must(err)
-	sender, err := pc.AddTrack(m.mic)
-	must(err)
-	m.running.Go(func() { m.onRTCP(sender) })
-	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-		for {
-			p, _, err := track.ReadRTP()
-			if err != nil {
-				return
-			}
-			m.mu.Lock()
-			m.came = append(m.came, *p)
-			m.mu.Unlock()
-		}
-	})
-	t.Cleanup(func() {
-		close(m.stop)
-		pc.GracefulClose()
-		m.running.Wait()
-	})
-	m.connect(c)
-	return m
-}
-
-// connect offers with all candidates in the offer.
-func (m *modem) connect(c *client) {
-	m.t.Helper()
-	gathered := webrtc.GatheringCompletePromise(m.pc)
-	offer, err := m.pc.CreateOffer(nil)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if err := m.pc.SetLocalDescription(offer); err != nil {
-		m.t.Fatal(err)
-	}
-	<-gathered
-	b, err := json.Marshal(map[string]string{"sdp": m.pc.LocalDescription().SDP})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	c.send("WEBRTC_OFFER", string(b))
-	var answer struct{ SDP string }
-	if err := json.Unmarshal(c.expect("WEBRTC_ANSWER").Payload, &answer); err != nil {
-		m.t.Fatal(err)
-	}
-	m.answer = answer.SDP
-	if err := m.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
-		m.t.Fatal(err)
-	}
-	eventually(m.t, "connection", func() bool { return m.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
-}
-
-// onRTCP sends again what the gateway asks for.
-func (m *modem) onRTCP(sender *webrtc.RTPSender) {
-	for {
-		packets, _, err := sender.ReadRTCP()
-		if err != nil {
-			return
-		}
-		for _, p := range packets {
-			nack, ok := p.(*rtcp.TransportLayerNack)
-			if !ok {
-				continue
-			}
-			for _, pair := range nack.Nacks {
-				for _, seq := range pair.PacketList() {
-					m.nacked.Add(1)
-					m.mu.Lock()
-					lost := m.sent[seq]
-					m.mu.Unlock()
-					if lost != nil && m.again {
-						m.mic.WriteRTP(lost)
-					}
-				}
-			}
-		}
-	}
-}
-
-// speak sends a sound in real time, and returns how late it was at most: on a busy machine, later than any network.
-func (m *modem) speak(pcm []int16) (late time.Duration) {
-	m.t.Helper()
+// speak sends a sound in real time but for the packets that are dropped, by RED if that was offered. It returns how late it
+// was at most: on a busy machine, later than any network.
+func (p *probe) speak(pcm []int16, drop func(packet int) bool) (late time.Duration) {
+	p.t.Helper()
 	encoder, err := opus.NewEncoder(48000)
 	if err != nil {
-		m.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -164,39 +34,33 @@ func (m *modem) speak(pcm []int16) (late time.Duration) {
 	for i := 0; len(pcm) >= 960; i++ {
 		n, err := encoder.Encode(pcm[:960], buf)
 		if err != nil {
-			m.t.Fatal(err)
+			p.t.Fatal(err)
 		}
 		pcm = pcm[960:]
-		opus := append([]byte(nil), buf[:n]...)
-		p := &rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: uint16(65500 + i), Timestamp: uint32(i) * 960}, Payload: opus}
-		if m.red {
-			p.Payload = nil
-			if last != nil {
-				p.Payload = binary.BigEndian.AppendUint32(nil, 1<<31|96<<24|960<<10|uint32(len(last)))
-			}
-			p.Payload = append(append(append(p.Payload, 96), last...), opus...)
-			last = opus
+		packet := rtp.Packet{
+			Header:  rtp.Header{Version: 2, PayloadType: 111, SSRC: p.micID, SequenceNumber: uint16(65500 + i), Timestamp: uint32(i) * 960},
+			Payload: slices.Clone(buf[:n]),
 		}
-		m.mu.Lock()
-		m.sent[p.SequenceNumber] = p
-		m.mu.Unlock()
+		if p.red {
+			var header []byte
+			if last != nil {
+				header = binary.BigEndian.AppendUint32(nil, 1<<31|111<<24|960<<10|uint32(len(last)))
+			}
+			packet.PayloadType, packet.Payload, last = 63, slices.Concat(header, []byte{111}, last, packet.Payload), packet.Payload
+		}
+		p.mu.Lock()
+		p.sent[packet.SequenceNumber] = packet
+		p.mu.Unlock()
 		<-tick.C
 		if i == 0 {
 			began = time.Now()
 		}
 		late = max(late, time.Since(began)-time.Duration(i)*20*time.Millisecond)
-		if !m.drop(i) {
-			m.mic.WriteRTP(p)
+		if !drop(i) {
+			(*p.mic.to.Load()).WriteRTP(&packet.Header, packet.Payload)
 		}
 	}
 	return late
-}
-
-// packets are those that the gateway has sent.
-func (m *modem) packets() []rtp.Packet {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]rtp.Packet(nil), m.came...)
 }
 
 // What gets lost on the way here comes as a copy, or is asked for again, and the model hears it whole.
@@ -215,16 +79,19 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := connect(t, newGateway(t), `{}`)
-			m := newModem(t, client, c.red, c.nack, c.drop)
-			wants := map[string]bool{"red/48000/2": c.red, "a=rtcp-fb:96 nack": c.nack}
+			o := probeOptions{red: c.red}
+			if c.nack {
+				o.feedback = []webrtc.RTCPFeedback{{Type: "nack"}}
+			}
+			p := newProbe(t, o)
+			wants := map[string]bool{"red/48000/2": c.red, "a=rtcp-fb:111 nack": c.nack}
 			for text, want := range wants {
-				if strings.Contains(m.answer, text) != want {
-					t.Errorf("the answer and %s:\n%s", text, m.answer)
+				if strings.Contains(p.answer, text) != want {
+					t.Errorf("the answer and %s:\n%s", text, p.answer)
 				}
 			}
-			late := m.speak(append(sentence(440, 2*time.Second, 48000), make([]int16, 48000)...))
-			client.expect("TURN_COMPLETE")
+			late := p.speak(append(sentence(440, 2*time.Second, 48000), make([]int16, 48000)...), c.drop)
+			p.c.expect("TURN_COMPLETE")
 			// The parrot says what it heard: two seconds of the tone, without a hole.
 			var ear []int16
 			decoder, err := opus.NewDecoder(24000, "")
@@ -233,11 +100,11 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			}
 			pcm := make([]int16, 24000*120/1000)
 			copies := 0
-			for _, p := range m.packets() {
-				payload := p.Payload
+			for _, got := range p.packets() {
+				payload := got.what.Payload
 				if c.red {
-					if p.PayloadType != 97 {
-						t.Fatalf("a packet of type %d", p.PayloadType)
+					if got.what.PayloadType != 63 {
+						t.Fatalf("a packet of type %d", got.what.PayloadType)
 					}
 					skip := 0
 					for payload[0]&0x80 != 0 {
@@ -253,8 +120,8 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 				}
 				ear = append(ear, pcm[:n]...)
 			}
-			if c.red && copies < len(m.packets()) {
-				t.Errorf("%d copies in %d packets", copies, len(m.packets()))
+			if c.red && copies < len(p.packets()) {
+				t.Errorf("%d copies in %d packets", copies, len(p.packets()))
 			}
 			said := loud(ear)
 			if len(said) < 24000*19/10 || toneShare(said, 440) < 0.5 {
@@ -269,7 +136,10 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			if holes > 0 && late < 40*time.Millisecond {
 				t.Errorf("%d holes of 20 ms, though nothing was sent later than %v", holes, late)
 			}
-			if asked := m.nacked.Load(); (asked > 0) != (c.nack && (!c.red || name == "RED and NACK, bursts")) {
+			p.mu.Lock()
+			asked := p.asked
+			p.mu.Unlock()
+			if (asked > 0) != (c.nack && (!c.red || name == "RED and NACK, bursts")) {
 				t.Errorf("%d packets were asked for again", asked)
 			}
 		})
@@ -279,83 +149,70 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 // A further offer without RED takes it back, for the answer and for the voice; one with it brings it back.
 func TestREDMayBeTakenBack(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	m := newModem(t, c, true, false, func(int) bool { return false })
+	p := newProbe(t, probeOptions{red: true})
 	check := func(red bool, payloadType uint8) {
 		t.Helper()
-		if strings.Contains(m.answer, "red/48000/2") != red {
+		if strings.Contains(p.answer, "red/48000/2") != red {
 			t.Errorf("RED in the answer: %v", !red)
 		}
-		at, before := len(c.all()), len(m.packets())
-		c.send("SEND_MESSAGE", typed("Congratulations, my friend."))
-		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
-		var came []rtp.Packet
+		before := len(p.packets())
+		p.ask("Congratulations, my friend.")
+		var came []arrived[rtp.Packet]
 		eventually(t, "voice", func() bool {
-			came = m.packets()[before:]
+			came = p.packets()[before:]
 			return len(came) >= 20
 		})
-		if got := came[len(came)-1].PayloadType; got != payloadType {
+		if got := came[len(came)-1].what.PayloadType; got != payloadType {
 			t.Errorf("the voice has type %d, want %d", got, payloadType)
 		}
 	}
 	prefer := func(list ...webrtc.RTPCodecParameters) {
 		t.Helper()
-		if err := m.pc.GetTransceivers()[0].SetCodecPreferences(list); err != nil {
+		if err := p.pc.GetTransceivers()[0].SetCodecPreferences(list); err != nil {
 			t.Fatal(err)
 		}
-		m.connect(c)
+		p.negotiate()
 	}
-	check(true, 97)
-	prefer(webrtc.RTPCodecParameters{PayloadType: 96, RTPCodecCapability: webrtc.RTPCodecCapability{
+	check(true, 63)
+	prefer(webrtc.RTPCodecParameters{PayloadType: 111, RTPCodecCapability: webrtc.RTPCodecCapability{
 		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
 	}})
-	if strings.Contains(m.pc.LocalDescription().SDP, "red/48000/2") {
+	if strings.Contains(p.pc.LocalDescription().SDP, "red/48000/2") {
 		t.Fatal("the offer has RED: this proves nothing")
 	}
-	check(false, 96)
+	check(false, 111)
 	prefer()
-	check(true, 97)
+	check(true, 63)
 }
 
 // A client that reports losses gets in-band FEC, and its round trip is told with the latency.
 func TestReportsOfLossAreHeeded(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	m := newModem(t, c, false, false, func(int) bool { return false })
+	p := newProbe(t, probeOptions{})
 	robust := func() bool {
-		p := m.packets()
-		return len(p) > 0 && p[len(p)-1].Payload[0]>>3 < 16 // SILK or hybrid: RFC 6716, section 3.1
-	}
-	ask := func(text string) {
-		t.Helper()
-		at := len(c.all())
-		c.send("SEND_MESSAGE", `{"parts":[{"text":"`+text+`"}]}`)
-		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
+		came := p.packets()
+		return len(came) > 0 && came[len(came)-1].what.Payload[0]>>3 < 16 // SILK or hybrid: RFC 6716, section 3.1
 	}
 	const question = "Congratulations, the international telecommunication infrastructure remains extraordinarily responsive."
-	ask(question)
+	p.ask(question)
 	if robust() {
 		t.Fatal("the voice is robust on a clean path")
 	}
 	report := func(lost uint32) {
 		t.Helper()
-		p := m.packets()
-		last := p[len(p)-1]
-		err := m.pc.WriteRTCP([]rtcp.Packet{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
+		came := p.packets()
+		last := came[len(came)-1].what
+		p.write(&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
 			SSRC: last.SSRC, LastSequenceNumber: uint32(last.SequenceNumber) + 1<<16, TotalLost: lost, FractionLost: 25,
 			LastSenderReport: ntp(time.Now().Add(-150 * time.Millisecond)), Delay: 65536 / 20,
-		}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}})
 	}
 	report(0)
-	ask(question)
+	p.ask(question)
 	report(20)
-	eventually(t, "robust voice", func() bool { ask("again"); return robust() })
+	eventually(t, "robust voice", func() bool { p.ask("again"); return robust() })
 	var latency struct{ ModelMs, GatewayMs, RoundTripMs, TotalMs float64 }
-	all := c.all()
-	for _, got := range all {
+	for _, got := range p.c.all() {
 		if got.Type != "TURN_LATENCY" {
 			continue
 		}
@@ -402,35 +259,24 @@ func TestARequestIsNotAnsweredHundredsOfTimes(t *testing.T) {
 // A datagram of RTCP that is longer than usual does not end the reading of RTCP for good.
 func TestReportsAreReadAfterALongDatagram(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	m := newModem(t, c, false, false, func(int) bool { return false })
-	ask := func() {
-		at := len(c.all())
-		c.send("SEND_MESSAGE", `{"parts":[{"text":"Congratulations, the international telecommunication infrastructure remains extraordinarily responsive."}]}`)
-		c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
-	}
-	ask()
-	ssrc := m.packets()[0].SSRC
-	long := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
+	p := newProbe(t, probeOptions{})
+	p.ask("Congratulations, the international telecommunication infrastructure remains extraordinarily responsive.")
+	came := p.packets()
+	last := came[len(came)-1].what
+	long := &rtcp.TransportLayerNack{MediaSSRC: last.SSRC}
 	for range 250 {
 		long.Nacks = append(long.Nacks, rtcp.NackPair{PacketID: 1})
 	}
-	p := m.packets()
-	last := p[len(p)-1]
-	report := &rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
+	p.write(long, long)
+	p.write(&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{
 		SSRC: last.SSRC, LastSequenceNumber: uint32(last.SequenceNumber),
 		LastSenderReport: ntp(time.Now().Add(-150 * time.Millisecond)), Delay: 65536 / 20,
-	}}}
-	for _, packets := range [][]rtcp.Packet{{long, long}, {report}} {
-		if err := m.pc.WriteRTCP(packets); err != nil {
-			t.Fatal(err)
-		}
-	}
+	}}})
 	var latency struct{ RoundTripMs float64 }
 	eventually(t, "round trip in an answer's latency, from the report after a long datagram", func() bool {
-		at := len(c.all())
-		c.send("SEND_MESSAGE", `{"parts":[{"text":"again"}]}`)
-		got, _ := c.wait(at, "TURN_LATENCY", func(m message) bool { return m.Type == "TURN_LATENCY" })
+		at := len(p.c.all())
+		p.ask("again")
+		got, _ := p.c.wait(at, "TURN_LATENCY", func(m message) bool { return m.Type == "TURN_LATENCY" })
 		if err := json.Unmarshal(got.Payload, &latency); err != nil {
 			t.Fatal(err)
 		}
