@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/media"
 	"voxgate/media/mediatest/impair"
 )
 
@@ -126,6 +127,24 @@ func TestFaults(t *testing.T) {
 	for name, text := range want {
 		if !regexp.MustCompile(`\| ` + regexp.QuoteMeta(name) + ` \| .*` + text).MatchString(out.String()) {
 			t.Errorf("no %s: %s in\n%s", name, text, out.String())
+		}
+	}
+}
+
+// What the callers of a load send is neither speech nor silence: the gateway takes less for silence, which is cheaper.
+func TestRoomNoise(t *testing.T) {
+	room, err := roomNoise()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder, err := newListener(modelRate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * roomFrames {
+		// Where the packets begin anew the codec takes a few frames to come back.
+		if level := media.RMS(decoder.decode(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
+			t.Errorf("frame %d has a level of %.0f", i, level)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	if o.floor {
 		servers = append(servers, codecServer)
 	}
+	least := 1.0
 	var failed error // one load, on a machine that others use as well: the rest is still worth something
 	for _, n := range o.sessions {
 		var seen []observed
@@ -58,10 +59,14 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 				progress("%v", err)
 				failed = errors.Join(failed, err)
 			}
+			if w.cpu > 0 {
+				least = min(least, w.share)
+			}
 			seen = append(seen, w)
 		}
 		t.load(n, servers, seen)
 	}
+	notes = append(notes, fmt.Sprintf("Each caller got at least %s of its packets.", percent(least)))
 	return errors.Join(t.write(stdout, o, began, notes...), failed)
 }
 
