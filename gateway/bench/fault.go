@@ -87,32 +87,30 @@ const sideBySide = 3
 // measureFaults holds a few conversations with each fault and prints a table.
 func measureFaults(ctx context.Context, o options, faults []fault, stdout io.Writer) error {
 	began := time.Now()
+	var trials []int // numbers of faults, the longest first, so that none is left over
+	for i, f := range slices.Backward(faults) {
+		n := o.trials
+		if f.once {
+			n = 1
+		}
+		trials = append(trials, slices.Repeat([]int{i}, n)...)
+	}
 	seen, failed := make([][]outcome, len(faults)), make([]error, len(faults))
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	room := make(chan struct{}, sideBySide)
-	for i, f := range slices.Backward(faults) { // the longest first, so that none is left over
-		for n := range o.trials {
-			if n > 0 && f.once {
-				break
-			}
-			room <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-room }()
-				result, err := f.try(ctx, o)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					failed[i] = errors.Join(failed[i], fmt.Errorf("%s: %w", f.name, err))
-					progress("%s: %v", f.name, err)
-					return
-				}
-				progress("%s: %v later, %v", f.name, result.recovery.Round(time.Millisecond), result.notices)
-				seen[i] = append(seen[i], result)
-			})
+	atOnce(sideBySide, len(trials), func(n int) {
+		i := trials[n]
+		f := faults[i]
+		result, err := f.try(ctx, o)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed[i] = errors.Join(failed[i], fmt.Errorf("%s: %w", f.name, err))
+			progress("%s: %v", f.name, err)
+			return
 		}
-	}
-	wg.Wait()
+		progress("%s: %v later, %v", f.name, result.recovery.Round(time.Millisecond), result.notices)
+		seen[i] = append(seen[i], result)
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

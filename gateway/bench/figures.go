@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -71,6 +72,20 @@ func pace(ctx context.Context, period time.Duration, n, frames int, speak func(c
 		speak(i%n, i/n)
 	}
 	return late
+}
+
+// atOnce calls do for each number below n, at most limit at a time, and returns when all are done.
+func atOnce(limit, n int, do func(i int)) {
+	var wg sync.WaitGroup
+	room := make(chan struct{}, limit)
+	for i := range n {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			do(i)
+		})
+	}
+	wg.Wait()
 }
 
 // sleep waits for so long, or until ctx is done: then it returns its cause.

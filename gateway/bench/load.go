@@ -103,21 +103,14 @@ func (l *load) hangUp() {
 func (l *load) call(ctx context.Context, o options, n int) error {
 	l.peers, l.arrivals = make([]*peer, n), make([]arrivals, n)
 	errs := make([]error, n)
-	var wg sync.WaitGroup
-	room := make(chan struct{}, connecting)
-	for i := range n {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			c := callOptions{offers: withNACK, hear: l.arrivals[i].hear, open: named(fmt.Sprint(n, i))}
-			if o.browser {
-				c.offers = chromium
-			}
-			c.offers.red = c.offers.red && l.model != nil // the echo servers know no copies
-			l.peers[i], errs[i] = call(ctx, l.url, c)
-		})
-	}
-	wg.Wait()
+	atOnce(connecting, n, func(i int) {
+		c := callOptions{offers: withNACK, hear: l.arrivals[i].hear, open: named(fmt.Sprint(n, i))}
+		if o.browser {
+			c.offers = chromium
+		}
+		c.offers.red = c.offers.red && l.model != nil // the echo servers know no copies
+		l.peers[i], errs[i] = call(ctx, l.url, c)
+	})
 	for i, err := range errs {
 		if err != nil {
 			return fmt.Errorf("call %d: %w\n%s", i, err, l.log())

@@ -48,8 +48,8 @@ const (
 	linkDelay = 30 * time.Millisecond
 	// backTime is when the delay must be back at its old value, at the latest.
 	backTime = 5 * time.Second
-	// atATime is how many calls are made at once: a few percent of a core each.
-	atATime = 6
+	// callsAtOnce is how many calls are made at once: a few percent of a core each.
+	callsAtOnce = 6
 )
 
 // span is how long the parts of a call take.
@@ -96,22 +96,15 @@ func callAll(ctx context.Context, o options, conditions []condition, s span) ([]
 	defer m.server.Close()
 	defer gateway.stop()
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
-	var wg sync.WaitGroup
-	room := make(chan struct{}, atATime)
-	for i := range conditions {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			progress("%s: %v", conditions[i].name, s.whole())
-			c := &impaired{condition: conditions[i], span: s}
-			if err := c.run(ctx, gateway, m, o.seed); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", c.name, err)
-				return
-			}
-			calls[i] = c
-		})
-	}
-	wg.Wait()
+	atOnce(callsAtOnce, len(conditions), func(i int) {
+		progress("%s: %v", conditions[i].name, s.whole())
+		c := &impaired{condition: conditions[i], span: s}
+		if err := c.run(ctx, gateway, m, o.seed); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", c.name, err)
+			return
+		}
+		calls[i] = c
+	})
 	return calls, errors.Join(errs...)
 }
 
