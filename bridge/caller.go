@@ -3,51 +3,10 @@ package bridge
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"voxgate/bridge/uplink"
 )
-
-// visit is one caller's time with the session.
-type visit struct {
-	caller Caller
-	open   Open
-	first  bool // it is the one that opened the session
-	cancel context.CancelCauseFunc
-	told   chan struct{} // closed when the caller has been told where things stand
-	left   chan struct{} // closed when the caller's Serve has returned
-	parked chan struct{} // closed when the conversation goes on without the caller
-}
-
-// audience is who carries the conversation, who is told of it, and what they may have missed.
-type audience struct {
-	mu       sync.Mutex
-	visit    *visit // who carries it, or is about to
-	listener Caller // who is told; nil: nobody
-	ring     ring
-	keep     bool // events for a caller that may come back
-}
-
-// notify tells the caller, and one that comes back later.
-func (s *Session) notify(b Body) {
-	a := &s.audience
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.ring.add(b, a.keep)
-	if a.listener != nil {
-		a.listener.Notify(e)
-	}
-}
-
-// warn tells the client's developer.
-func (s *Session) warn(message string) { s.notify(Log{Level: "warn", Message: message}) }
-
-// fail tells the client of something that went wrong while the conversation goes on.
-func (s *Session) fail(code Code, message string) {
-	s.notify(Failure{&Error{Code: code, Message: message}})
-}
 
 // serve lets c carry the conversation until it leaves, is replaced, or the conversation ends.
 func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error {
@@ -66,13 +25,13 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 		<-old.left
 	}
 	select {
-	case s.arrivals <- v:
+	case s.visits <- v:
 	case <-s.over:
 		close(v.left)
 		if !first {
 			return errOver
 		}
-		return s.err
+		return s.ended
 	}
 	<-v.told
 	err := c.Serve(ctx, s)
@@ -80,7 +39,7 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	s.playout.Attach(nil)
 	close(v.left)
 	select {
-	case s.departures <- v:
+	case s.visits <- v:
 	case <-s.over:
 	}
 	if errors.Is(context.Cause(ctx), ErrReplaced) {
@@ -89,11 +48,21 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	select {
 	case <-v.parked:
 	case <-s.over:
-		if !errors.Is(s.err, ErrLeft) {
-			return s.err
+		if !errors.Is(s.ended, ErrLeft) {
+			return s.ended
 		}
 	}
 	return err
+}
+
+// onVisit follows a caller that comes or leaves.
+func (s *Session) onVisit(ctx context.Context, v *visit) {
+	if v.seen {
+		s.onDeparture(ctx, v)
+		return
+	}
+	v.seen = true
+	s.onArrival(ctx, v)
 }
 
 // onArrival tells a caller where things stand and what it has missed.
@@ -176,33 +145,4 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	close(v.parked)
 	s.keeper.Park(ctx)
 	s.clock.Set(alarmPark, s.host.options.Park)
-}
-
-// maxReceived is how many ids of messages are remembered.
-const maxReceived = 256
-
-// received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.
-type received struct {
-	mu  sync.Mutex
-	ids []string
-}
-
-// add reports whether the id is new.
-func (r *received) add(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(r.ids, id) {
-		return false
-	}
-	if len(r.ids) == maxReceived {
-		r.ids = slices.Delete(r.ids, 0, 1)
-	}
-	r.ids = append(r.ids, id)
-	return true
-}
-
-func (r *received) list() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.ids)
 }

@@ -75,7 +75,7 @@ func (s *Session) grounding(metadata json.RawMessage) Grounding {
 		SearchEntryPoint struct{ RenderedContent string }
 	}
 	g := Grounding{Metadata: metadata}
-	if json.Unmarshal(metadata, &m) == nil && m.SearchEntryPoint.RenderedContent != "" && s.host.options.Chips != nil && s.origin.Screen {
+	if json.Unmarshal(metadata, &m) == nil && m.SearchEntryPoint.RenderedContent != "" && s.host.options.Chips != nil && s.open.Origin.Screen {
 		g.Chips = s.host.options.Chips(m.SearchEntryPoint.RenderedContent)
 	}
 	return g

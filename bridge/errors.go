@@ -195,3 +195,6 @@ func dialFailure(err error, used bool) *Error {
 	}
 	return e
 }
+
+// errOver is what a command or a newcomer gets whose conversation has ended.
+var errOver = errors.New("the conversation has ended")

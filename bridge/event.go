@@ -154,23 +154,55 @@ type Tool struct {
 	Where       string           // client or gateway
 }
 
-func (SetupComplete) event()        {}
-func (SetupFailed) event()          {}
-func (UserText) event()             {}
-func (AssistantText) event()        {}
-func (Thought) event()              {}
-func (Raw) event()                  {}
-func (Grounding) event()            {}
-func (Speaking) event()             {}
-func (Interrupted) event()          {}
-func (Latency) event()              {}
-func (TurnComplete) event()         {}
-func (ToolCall) event()             {}
+func (SetupComplete) event() {}
+
+func (SetupFailed) event() {}
+
+func (UserText) event() {}
+
+func (AssistantText) event() {}
+
+func (Thought) event() {}
+
+func (Raw) event() {}
+
+func (Grounding) event() {}
+
+func (Speaking) event() {}
+
+func (Interrupted) event() {}
+
+func (Latency) event() {}
+
+func (TurnComplete) event() {}
+
+func (ToolCall) event() {}
+
 func (ToolCallCancellation) event() {}
-func (ToolStatus) event()           {}
-func (Log) event()                  {}
-func (StateChange) event()          {}
-func (UserSpeaking) event()         {}
-func (Usage) event()                {}
-func (Failure) event()              {}
-func (History) event()              {}
+
+func (ToolStatus) event() {}
+
+func (Log) event() {}
+
+func (StateChange) event() {}
+
+func (UserSpeaking) event() {}
+
+func (Usage) event() {}
+
+func (Failure) event() {}
+
+func (History) event() {}
+
+// Latency is how long one answer took, from the end of the question to the first sound on its way to the person.
+type Latency struct {
+	// Model is from the end of what the person said or typed, as it came here, to the model's first audio.
+	Model time.Duration
+	// Gateway is from there to the first frame handed to the caller's output.
+	Gateway time.Duration
+	// RoundTrip is the client's, 0 if it is not known.
+	RoundTrip time.Duration
+}
+
+// Total is what the person has waited: what was said travels half a round trip here, the answer the other half back.
+func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }

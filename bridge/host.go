@@ -54,8 +54,16 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sessions map[*Session]context.CancelCauseFunc
+	sessions map[*Session]*hosted
 	tokens   map[tokenHash]*Session
+}
+
+// hosted is what a host knows of a session.
+type hosted struct {
+	stop context.CancelCauseFunc
+
+	// The resume tokens: the newest, and the one that was used for it.
+	current, previous tokenHash
 }
 
 // tokenHash stands for a resume token: the token itself is kept nowhere.
@@ -65,7 +73,7 @@ type tokenHash [sha256.Size]byte
 func NewHost(o Options) *Host {
 	h := &Host{
 		options: o, ticker: playout.NewTicker(),
-		sessions: map[*Session]context.CancelCauseFunc{}, tokens: map[tokenHash]*Session{},
+		sessions: map[*Session]*hosted{}, tokens: map[tokenHash]*Session{},
 	}
 	h.checkTools()
 	return h
@@ -144,7 +152,7 @@ func (h *Host) run(s *Session) error {
 	}
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	ctx, stop := context.WithCancelCause(context.Background())
-	h.sessions[s] = stop
+	h.sessions[s] = &hosted{stop: stop}
 	h.wg.Go(func() {
 		s.loop(ctx)
 		stop(nil)
@@ -157,8 +165,8 @@ func (h *Host) run(s *Session) error {
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
-	for _, stop := range h.sessions {
-		stop(ErrShutdown)
+	for _, session := range h.sessions {
+		session.stop(ErrShutdown)
 	}
 	h.mu.Unlock()
 	done := make(chan struct{})
@@ -209,9 +217,6 @@ func (h *Host) resume(token string) *Session {
 	return h.tokens[sha256.Sum256([]byte(token))]
 }
 
-// tokens are the resume tokens of one session; guarded by Host.mu.
-type tokens struct{ current, previous tokenHash }
-
 // newToken gives s its next token. The one that was used for it stays valid until the new one is used, because the
 // answer that carries the new one may be lost with the connection; any other is void.
 func (h *Host) newToken(s *Session, used string) string {
@@ -220,14 +225,13 @@ func (h *Host) newToken(s *Session, used string) string {
 	token := base64.RawURLEncoding.EncodeToString(secret)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.tokens, s.tokens.previous)
-	delete(h.tokens, s.tokens.current)
-	s.tokens = tokens{current: sha256.Sum256([]byte(token))}
+	session := h.voided(s)
+	session.current = sha256.Sum256([]byte(token))
+	h.tokens[session.current] = s
 	if used != "" {
-		s.tokens.previous = sha256.Sum256([]byte(used))
-		h.tokens[s.tokens.previous] = s
+		session.previous = sha256.Sum256([]byte(used))
+		h.tokens[session.previous] = s
 	}
-	h.tokens[s.tokens.current] = s
 	return token
 }
 
@@ -235,16 +239,22 @@ func (h *Host) newToken(s *Session, used string) string {
 func (h *Host) void(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.tokens, s.tokens.previous)
-	delete(h.tokens, s.tokens.current)
-	s.tokens = tokens{}
+	h.voided(s)
+}
+
+// voided is a session without tokens. Needs mu.
+func (h *Host) voided(s *Session) *hosted {
+	session := h.sessions[s]
+	delete(h.tokens, session.previous)
+	delete(h.tokens, session.current)
+	session.current, session.previous = tokenHash{}, tokenHash{}
+	return session
 }
 
 // forget drops an ended session and its tokens.
 func (h *Host) forget(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.voided(s)
 	delete(h.sessions, s)
-	delete(h.tokens, s.tokens.previous)
-	delete(h.tokens, s.tokens.current)
 }

@@ -1,41 +1,13 @@
 package bridge
 
 import (
-	"sync/atomic"
 	"time"
 
 	"voxgate/media"
 )
 
-// Latency is how long one answer took, from the end of the question to the first sound on its way to the person.
-type Latency struct {
-	// Model is from the end of what the person said or typed, as it came here, to the model's first audio.
-	Model time.Duration
-	// Gateway is from there to the first frame handed to the caller's output.
-	Gateway time.Duration
-	// RoundTrip is the client's, 0 if it is not known.
-	RoundTrip time.Duration
-}
-
-// Total is what the person has waited: what was said travels half a round trip here, the answer the other half back.
-func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }
-
 // RoundTrip notes how long the way to the client and back takes.
 func (s *Session) RoundTrip(d time.Duration) { s.roundTrip.Store(int64(d)) }
-
-// asked is when the questions without an answer ended. A model answers in order, or several at once.
-type asked struct {
-	oldest time.Time // zero: none
-	newest time.Time // of one more; zero: none
-	open   bool      // the oldest may have been answered, or not be over: the next question takes its place
-}
-
-// timing is the latency of one turn, as it is found out.
-type timing struct {
-	asked time.Time    // the person had ended
-	audio time.Time    // the first audio came
-	out   atomic.Int64 // ns from audio to when its first frame was handed over; 0: it was not
-}
 
 // ask notes when the person ended a question. A model that was quicker than our own detector has begun to answer it.
 func (s *Session) ask(at time.Time) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
@@ -142,21 +143,25 @@ func updateFailed(err error) *Error {
 // toolClient is the caller as the tool calls see it.
 type toolClient struct{ s *Session }
 
-func (c toolClient) Ask(calls []tools.Call)         { c.s.notify(ToolCall{calls}) }
-func (c toolClient) Withdraw(ids []string)          { c.s.notify(ToolCallCancellation{ids}) }
+func (c toolClient) Ask(calls []tools.Call) { c.s.notify(ToolCall{calls}) }
+
+func (c toolClient) Withdraw(ids []string) { c.s.notify(ToolCallCancellation{ids}) }
+
 func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
-func (c toolClient) Failed(err *toolcalls.Error)    { c.s.notify(Failure{AsError(err)}) }
-func (c toolClient) Warn(message string)            { c.s.warn(message) }
+
+func (c toolClient) Failed(err *toolcalls.Error) { c.s.notify(Failure{AsError(err)}) }
+
+func (c toolClient) Warn(message string) { c.s.warn(message) }
 
 // CanShow tells whether the client has a canvas.
 func (c toolClient) CanShow() bool {
 	config := c.s.keeper.Config()
 	if config.Options.Canvas {
-		return c.s.origin.Screen
+		return c.s.open.Origin.Screen
 	}
 	for _, f := range config.Functions {
 		if f.Where == setup.OnCanvas {
-			return c.s.origin.Screen
+			return c.s.open.Origin.Screen
 		}
 	}
 	return false
@@ -168,10 +173,14 @@ type toolModel struct{ s *Session }
 func (m toolModel) Find(name string) (setup.Function, bool) {
 	return m.s.keeper.Config().Functions.Find(name)
 }
-func (m toolModel) Expect()               { m.s.keeper.Expect(keeper.ForTool) }
+
+func (m toolModel) Expect() { m.s.keeper.Expect(keeper.ForTool) }
+
 func (m toolModel) Text(text string) bool { return m.s.sendText(text) }
-func (m toolModel) Happened() int         { return m.s.keeper.Happened() }
-func (m toolModel) Knows(when int) bool   { return m.s.keeper.Knows(when) }
+
+func (m toolModel) Happened() int { return m.s.keeper.Happened() }
+
+func (m toolModel) Knows(when int) bool { return m.s.keeper.Knows(when) }
 
 // Pictures sends pictures as a part of a turn that asks for nothing.
 func (m toolModel) Pictures(parts json.RawMessage) bool {
@@ -184,4 +193,19 @@ func (m toolModel) Pictures(parts json.RawMessage) bool {
 		m.s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; a picture was dropped.")
 	}
 	return ok
+}
+
+// configured follows a change of the configuration in force.
+func (s *Session) configured() {
+	options := s.keeper.Config().Options
+	if !options.Resumption {
+		s.host.void(s)
+	}
+	s.audience.mu.Lock()
+	s.audience.keep = s.resumable()
+	s.audience.mu.Unlock()
+	s.clock.Clear(alarmLimit)
+	if options.MaxDuration > 0 {
+		s.clock.Set(alarmLimit, options.MaxDuration-time.Since(s.started))
+	}
 }

@@ -1,24 +1,10 @@
 package bridge
 
 import (
-	"sync/atomic"
 	"time"
 
 	"voxgate/media/record"
 )
-
-// recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone writes.
-type recording struct {
-	file atomic.Pointer[record.Recording]
-	told bool // the client knows that the conversation is recorded; owned by the loop
-}
-
-// person takes what the person has said by now.
-func (r *recording) person(pcm []int16, rate int) {
-	if f := r.file.Load(); f != nil {
-		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
-	}
-}
 
 // record begins or ends the recording, as the configuration in force wants it. One that Gemini may still refuse does neither:
 // a refused one would break the recording in two.

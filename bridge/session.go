@@ -2,11 +2,11 @@ package bridge
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +19,8 @@ import (
 	"voxgate/bridge/uplink"
 	"voxgate/media"
 	"voxgate/media/playout"
-	"voxgate/tools"
+	"voxgate/media/record"
 )
-
-// errOver is what a command or a newcomer gets whose conversation has ended.
-var errOver = errors.New("the conversation has ended")
 
 // farewellTime is how long the model may go on with an answer when the conversation is to end.
 const farewellTime = 15 * time.Second
@@ -34,22 +31,18 @@ type Session struct {
 	id         string
 	host       *Host
 	log        *slog.Logger
-	origin     Origin
+	open       Open        // as the first caller wanted it
 	scope      setup.Scope // what configurations are read for
-	wait       bool        // for a caller that is lost, if the configuration lets us
 	playout    *playout.Pacer
 	up         *uplink.Uplink
 	transcript *transcript.Log
 	keeper     *keeper.Keeper
 	calls      *toolcalls.Calls
 	requests   chan request
-	arrivals   chan *visit
-	departures chan *visit
+	visits     chan *visit   // of callers, when they come and when they leave
 	played     chan struct{} // has a token when the voice may have been played to its end
-	over       chan struct{} // closed when the loop has ended; err says why
-	err        error
+	over       chan struct{} // closed when the loop has ended; ended says why
 
-	tokens    tokens       // guarded by Host.mu
 	audience  audience     // has a mutex of its own
 	received  received     // likewise
 	roundTrip atomic.Int64 // to the caller and back, in ns; 0: not known
@@ -61,14 +54,19 @@ type Session struct {
 	state   State
 	parked  bool
 	paused  bool
+	dialogue
+	leaving error // the conversation ends with this when the answer has been heard
+	ended   error // the conversation ends with this now
+}
+
+// dialogue is what both sides are about to say.
+type dialogue struct {
 	answer  answers
 	asked   asked
 	person  person
 	waiting waiting
 	spent   spent
 	held    []json.RawMessage // parts of a typed turn that is not complete, for a model that takes only whole turns
-	leaving error             // the conversation ends with this when the answer has been heard
-	ended   error
 }
 
 // alarmKind is something the loop has to look after at a certain time.
@@ -86,28 +84,6 @@ const (
 type request struct {
 	command Command
 	answer  chan error
-}
-
-func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
-	id := rand.Text()[:10]
-	log := h.options.Logger.With("call", id)
-	s := &Session{
-		id: id, host: h, log: log, origin: o.Origin, scope: scope, wait: o.Resumable && h.options.Park > 0,
-		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript.Log{},
-		requests: make(chan request), arrivals: make(chan *visit), departures: make(chan *visit),
-		played: make(chan struct{}, 1), over: make(chan struct{}),
-		clock: alarm.New(numAlarms), state: StateDialing, answer: answers{number: 1},
-	}
-	s.keeper = keeper.New(keeper.Options{
-		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
-		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
-	}, config)
-	s.calls = toolcalls.New(toolcalls.Options{
-		Client: toolClient{s}, Model: toolModel{s}, Uplink: s.up, Tools: own,
-		Env:         tools.Env{Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant},
-		SignPicture: h.options.SignPicture, Observe: h.options.ObserveCall, Logger: log,
-	})
-	return s
 }
 
 // ID names the conversation in logs and to the client.
@@ -159,94 +135,8 @@ func (s *Session) Do(c Command) error {
 }
 
 // resumable tells whether a lost caller is waited for.
-func (s *Session) resumable() bool { return s.wait && s.keeper.Config().Options.Resumption }
-
-// loop owns the session from its first dial to its end.
-func (s *Session) loop(parent context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers go up after a shutdown, too
-	config := s.keeper.Config()
-	s.started = time.Now()
-	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
-	s.playout.Hold(true)
-	s.configured()
-	s.record()
-	for s.ended == nil {
-		select {
-		case <-parent.Done():
-			s.ended = context.Cause(parent)
-		case v := <-s.arrivals:
-			s.onArrival(ctx, v)
-		case v := <-s.departures:
-			s.onDeparture(ctx, v)
-		case r := <-s.keeper.Reports():
-			s.keeper.Handle(ctx, r)
-		case <-s.keeper.Alarms():
-			s.keeper.OnAlarm(ctx)
-		case r := <-s.requests:
-			r.answer <- s.carryOut(ctx, r.command)
-		case f := <-s.calls.Work():
-			f()
-		case <-s.up.Turned:
-			s.onSpeech(ctx)
-		case <-s.played:
-			s.onPlayed()
-		case <-s.clock.C:
-			s.onAlarm()
-		}
-		if s.ended == nil {
-			s.keeper.Settle(ctx)
-			s.updateState()
-		}
-	}
-	s.calls.Finish(s.keeper.Connected())
-	s.clock.Stop()
-	cancel()
-	s.keeper.Close()
-	s.calls.Wait()
-	s.playout.Close()
-	s.closeRecording()
-	s.finish()
-}
-
-// updateState tells the caller when the conversation stands somewhere else.
-func (s *Session) updateState() {
-	state := stateOf(s.keeper.Phase(), s.parked, s.keeper.Replacing(), s.calls.Calling())
-	if state == s.state {
-		return
-	}
-	s.log.Debug("state", "from", s.state, "to", state)
-	s.state = state
-	s.notifyState()
-}
-
-func (s *Session) notifyState() {
-	change := StateChange{State: s.state}
-	switch {
-	case s.waiting.told:
-		change.Message = s.state.waitMessage()
-	case s.waiting.apology:
-		change.Message = apology
-	}
-	s.notify(change)
-}
-
-func (s *Session) onAlarm() {
-	for s.ended == nil {
-		which, ok := s.clock.Due()
-		if !ok {
-			return
-		}
-		switch which {
-		case alarmMicrophone:
-			s.watchMicrophone()
-		case alarmPark:
-			s.end(ErrLeft)
-		case alarmLimit:
-			s.endAfterSpeaking(ErrTimeLimit)
-		case alarmFarewell:
-			s.end(s.leaving)
-		}
-	}
+func (s *Session) resumable() bool {
+	return s.open.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
 // end ends the session for a reason; the first one counts.
@@ -273,55 +163,136 @@ func (s *Session) onPlayed() {
 	}
 }
 
-// finish tells everybody that the session is over.
-func (s *Session) finish() {
-	s.err = s.ended
-	s.audience.mu.Lock()
-	current := s.audience.visit
-	s.audience.listener = nil
-	s.audience.mu.Unlock()
-	close(s.over)
-	if current != nil {
-		current.cancel(s.err)
-	}
-	voice, total, kept := s.playout.Stats(), s.spent.meter.Total(), s.keeper.Counts()
-	s.log.Info("conversation ended", "reason", s.err, "duration", time.Since(s.started).Round(time.Millisecond),
-		"chunks_up", s.up.Frames.Load(), "chunks_dropped", s.up.Dropped.Load(), "speech_dropped", s.up.Lost.Load(), "chunks_gated", s.up.Gated.Load(),
-		"chunks_replayed", s.up.Replayed.Load(),
-		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
-		"turns", s.answer.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
-		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
-		"dials", kept.Dials, "resumed", kept.Resumed, "reseeded", kept.Reseeded, "late_answers", s.calls.Late(),
-		"stalls", []int{kept.Nudges, kept.Resumes, kept.Restarts}, "longest_wait", kept.LongestWait.Round(time.Millisecond))
+// turnState is where the model's turn stands.
+type turnState int
+
+const (
+	turnIdle     turnState = iota // no answer is under way
+	turnThinking                  // the model makes something; none of it is an answer yet
+	turnSpeaking                  // the model makes an answer
+	turnOver                      // all of it was made; turnComplete has not come
+	turnCut                       // it was cut off; its turnComplete has not come and is no news
+)
+
+// turn is the model's turn that is under way.
+type turn struct {
+	state      turnState
+	number     int
+	skipping   bool          // it was cut off here, before the model knew: what still comes of it is dropped
+	counted    bool          // the next turn has its number already
+	spokenOver bool          // the person has begun to speak since it began
+	answered   bool          // some of it was an answer, and not a thought
+	lost       bool          // some of its voice was not played
+	voice      time.Duration // of it so far
+	timing     *timing       // nil before its first audio
 }
 
-// configured follows a change of the configuration in force.
-func (s *Session) configured() {
-	options := s.keeper.Config().Options
-	if !options.Resumption {
-		s.host.void(s)
-	}
-	s.audience.mu.Lock()
-	s.audience.keep = s.resumable()
-	s.audience.mu.Unlock()
-	s.clock.Clear(alarmLimit)
-	if options.MaxDuration > 0 {
-		s.clock.Set(alarmLimit, options.MaxDuration-time.Since(s.started))
-	}
+// making tells whether the model makes something of it that is wanted.
+func (t *turn) making() bool { return t.state == turnThinking || t.state == turnSpeaking }
+
+// answers are the model's turns: the one under way, and those that are over and may still be heard.
+type answers struct {
+	turn
+	number   int // of the turn that is spoken, or comes next
+	known    int // the last turn that the session behind the newest handle knows
+	finished []finishedTurn
+	working  bool // the model thinks on, whatever its turn says
 }
 
-func (s *Session) setupComplete() SetupComplete {
-	config := s.keeper.Config()
-	done := SetupComplete{
-		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
-		EffectiveConfig: config.Effective(), Recording: s.recording.file.Load() != nil, Tools: []Tool{},
+// finishedTurn is how much voice a turn had that is over, and may still be heard.
+type finishedTurn struct {
+	number int // 0: a sound of ours, which is no turn's
+	voice  time.Duration
+}
+
+// spent is the tokens that were used.
+type spent struct {
+	meter wire.TokenMeter
+	turn  bool // there were some in this turn
+}
+
+// asked is when the questions without an answer ended. A model answers in order, or several at once.
+type asked struct {
+	oldest time.Time // zero: none
+	newest time.Time // of one more; zero: none
+	open   bool      // the oldest may have been answered, or not be over: the next question takes its place
+}
+
+// timing is the latency of one turn, as it is found out.
+type timing struct {
+	asked time.Time    // the person had ended
+	audio time.Time    // the first audio came
+	out   atomic.Int64 // ns from audio to when its first frame was handed over; 0: it was not
+}
+
+// person is what the person does.
+type person struct {
+	speaking bool
+	speeches int  // so far
+	lossTold bool // the client knows that some speech was lost
+	gateTold bool // or that it was not heard because of a tool
+	textTurn int  // of which UserText was told, and not all of it; 0: none
+}
+
+// waiting is what a person hears and sees who waits.
+type waiting struct {
+	told    bool // a message was told that it is waited for
+	spoken  bool // oneMoment was said
+	apology bool // the person was told that there will be no answer
+}
+
+// recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone writes.
+type recording struct {
+	file atomic.Pointer[record.Recording]
+	told bool // the client knows that the conversation is recorded; owned by the loop
+}
+
+// visit is one caller's time with the session.
+type visit struct {
+	caller Caller
+	open   Open
+	first  bool // it is the one that opened the session
+	cancel context.CancelCauseFunc
+	seen   bool          // by the loop: the caller has come
+	told   chan struct{} // closed when the caller has been told where things stand
+	left   chan struct{} // closed when the caller's Serve has returned
+	parked chan struct{} // closed when the conversation goes on without the caller
+}
+
+// audience is who carries the conversation, who is told of it, and what they may have missed.
+type audience struct {
+	mu       sync.Mutex
+	visit    *visit // who carries it, or is about to
+	listener Caller // who is told; nil: nobody
+	ring     ring
+	keep     bool // events for a caller that may come back
+}
+
+// received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.
+type received struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+// maxReceived is how many ids of messages are remembered.
+const maxReceived = 256
+
+// add reports whether the id is new.
+func (r *received) add(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.ids, id) {
+		return false
 	}
-	for _, f := range config.Functions {
-		where := setup.InClient
-		if f.Where == setup.InGateway {
-			where = f.Where
-		}
-		done.Tools = append(done.Tools, Tool{Name: f.Name, Title: f.Title, Behavior: f.Behavior, Scheduling: f.Scheduling, Where: string(where)})
+	if len(r.ids) == maxReceived {
+		r.ids = slices.Delete(r.ids, 0, 1)
 	}
-	return done
+	r.ids = append(r.ids, id)
+	return true
+}
+
+func (r *received) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ids)
 }

@@ -5,62 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
 )
-
-// turnState is where the model's turn stands.
-type turnState int
-
-const (
-	turnIdle     turnState = iota // no answer is under way
-	turnThinking                  // the model makes something; none of it is an answer yet
-	turnSpeaking                  // the model makes an answer
-	turnOver                      // all of it was made; turnComplete has not come
-	turnCut                       // it was cut off; its turnComplete has not come and is no news
-)
-
-// turn is the model's turn that is under way.
-type turn struct {
-	state      turnState
-	number     int
-	skipping   bool          // it was cut off here, before the model knew: what still comes of it is dropped
-	counted    bool          // the next turn has its number already
-	spokenOver bool          // the person has begun to speak since it began
-	answered   bool          // some of it was an answer, and not a thought
-	lost       bool          // some of its voice was not played
-	voice      time.Duration // of it so far
-	timing     *timing       // nil before its first audio
-}
-
-// making tells whether the model makes something of it that is wanted.
-func (t *turn) making() bool { return t.state == turnThinking || t.state == turnSpeaking }
-
-// answers are the model's turns: the one under way, and those that are over and may still be heard.
-type answers struct {
-	turn
-	number   int // of the turn that is spoken, or comes next
-	known    int // the last turn that the session behind the newest handle knows
-	finished []finishedTurn
-	working  bool // the model thinks on, whatever its turn says
-}
-
-// finishedTurn is how much voice a turn had that is over, and may still be heard.
-type finishedTurn struct {
-	number int // 0: a sound of ours, which is no turn's
-	voice  time.Duration
-}
-
-// maxFinished is how many turns may wait to be heard, for all that is known: they come at most as fast as they are spoken.
-const maxFinished = 8
-
-// spent is the tokens that were used.
-type spent struct {
-	meter wire.TokenMeter
-	turn  bool // there were some in this turn
-}
 
 // onMessage passes on everything that one message of the model holds.
 func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
@@ -257,15 +205,6 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 	s.whenHeard(func() { s.transcript.Played(number, until) })
 }
 
-// whenHeard has f called when all that was queued by now was heard, if it is.
-func (s *Session) whenHeard(f func()) {
-	s.playout.Mark(func(heard bool) {
-		if heard {
-			f()
-		}
-	})
-}
-
 // play hands audio to the playout clock.
 func (s *Session) play(c *wire.ServerContent) {
 	t := &s.answer.turn
@@ -354,20 +293,6 @@ func (s *Session) breakOff() {
 	})
 }
 
-func (s *Session) signalPlayed() {
-	select {
-	case s.played <- struct{}{}:
-	default: // the loop will look anyway
-	}
-}
-
-// finalText tells all that was heard of a turn.
-func (s *Session) finalText(number int) {
-	if text := s.transcript.Told(number).Content; text != "" {
-		s.notify(AssistantText{Turn: number, Text: text, Final: true})
-	}
-}
-
 // countTokens tells of the tokens of a turn, and ends a conversation that has used up its share.
 func (s *Session) countTokens() {
 	if !s.spent.turn {
@@ -439,13 +364,6 @@ func (s *Session) cutHistory(unheard time.Duration) (number int, ok bool) {
 	return 0, false
 }
 
-// toBeHeard notes what is in the playout and will grow no more.
-func (s *Session) toBeHeard(f finishedTurn) {
-	if s.answer.finished = append(s.answer.finished, f); len(s.answer.finished) > maxFinished {
-		s.answer.finished = slices.Delete(s.answer.finished, 0, 1)
-	}
-}
-
 // idle tells whether nobody speaks, no answer is under way, and no tool runs.
 func (s *Session) idle() bool {
 	return s.answer.state == turnIdle && !s.answer.working && !s.person.speaking && !s.calls.Calling()
@@ -461,4 +379,12 @@ func (s *Session) history(fresh bool) []wire.Content {
 		return s.transcript.Before(before)
 	}
 	return s.transcript.Between(s.answer.known, before)
+}
+
+// finalUserText tells all that the person has said in a turn.
+func (s *Session) finalUserText() {
+	if turn := s.person.textTurn; turn > 0 {
+		s.person.textTurn = 0
+		s.notify(UserText{Turn: turn, Text: s.transcript.Asked(turn), Final: true})
+	}
 }

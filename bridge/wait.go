@@ -22,15 +22,6 @@ var oneMoment []byte
 //go:embed say-again.pcm
 var sayAgain []byte
 
-const apology = "Gemini did not answer. Please say it again."
-
-// waiting is what a person hears and sees who waits.
-type waiting struct {
-	told    bool // a message was told that it is waited for
-	spoken  bool // oneMoment was said
-	apology bool // the person was told that there will be no answer
-}
-
 // onWaiting makes a wait bearable: a soft tone and a word on the page, and after a while a spoken sentence.
 func (s *Session) onWaiting(e keeper.Waiting) {
 	if s.paused {

@@ -1,0 +1,124 @@
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"voxgate/bridge/alarm"
+	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/keeper"
+	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
+	"voxgate/bridge/uplink"
+	"voxgate/media/playout"
+	"voxgate/tools"
+)
+
+func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
+	id := rand.Text()[:10]
+	log := h.options.Logger.With("call", id)
+	s := &Session{
+		id: id, host: h, log: log, open: o, scope: scope,
+		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript.Log{},
+		requests: make(chan request), visits: make(chan *visit),
+		played: make(chan struct{}, 1), over: make(chan struct{}),
+		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
+	}
+	s.keeper = keeper.New(keeper.Options{
+		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
+		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
+	}, config)
+	s.calls = toolcalls.New(toolcalls.Options{
+		Client: toolClient{s}, Model: toolModel{s}, Uplink: s.up, Tools: own,
+		Env:         tools.Env{Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant},
+		SignPicture: h.options.SignPicture, Observe: h.options.ObserveCall, Logger: log,
+	})
+	return s
+}
+
+// loop owns the session from its first dial to its end.
+func (s *Session) loop(parent context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers go up after a shutdown, too
+	config := s.keeper.Config()
+	s.started = time.Now()
+	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
+	s.playout.Hold(true)
+	s.configured()
+	s.record()
+	for s.ended == nil {
+		select {
+		case <-parent.Done():
+			s.ended = context.Cause(parent)
+		case v := <-s.visits:
+			s.onVisit(ctx, v)
+		case r := <-s.keeper.Reports():
+			s.keeper.Handle(ctx, r)
+		case <-s.keeper.Alarms():
+			s.keeper.OnAlarm(ctx)
+		case r := <-s.requests:
+			r.answer <- s.carryOut(ctx, r.command)
+		case f := <-s.calls.Work():
+			f()
+		case <-s.up.Turned:
+			s.onSpeech(ctx)
+		case <-s.played:
+			s.onPlayed()
+		case <-s.clock.C:
+			s.onAlarm()
+		}
+		if s.ended == nil {
+			s.keeper.Settle(ctx)
+			s.updateState()
+		}
+	}
+	s.calls.Finish(s.keeper.Connected())
+	s.clock.Stop()
+	cancel()
+	s.keeper.Close()
+	s.calls.Wait()
+	s.playout.Close()
+	s.closeRecording()
+	s.finish()
+}
+
+func (s *Session) onAlarm() {
+	for s.ended == nil {
+		which, ok := s.clock.Due()
+		if !ok {
+			return
+		}
+		switch which {
+		case alarmMicrophone:
+			s.watchMicrophone()
+		case alarmPark:
+			s.end(ErrLeft)
+		case alarmLimit:
+			s.endAfterSpeaking(ErrTimeLimit)
+		case alarmFarewell:
+			s.end(s.leaving)
+		}
+	}
+}
+
+// finish tells everybody that the session is over.
+func (s *Session) finish() {
+	s.audience.mu.Lock()
+	current := s.audience.visit
+	s.audience.listener = nil
+	s.audience.mu.Unlock()
+	close(s.over)
+	if current != nil {
+		current.cancel(s.ended)
+	}
+	voice, total, kept := s.playout.Stats(), s.spent.meter.Total(), s.keeper.Counts()
+	s.log.Info("conversation ended", "reason", s.ended, "duration", time.Since(s.started).Round(time.Millisecond),
+		"chunks_up", s.up.Frames.Load(), "chunks_dropped", s.up.Dropped.Load(), "speech_dropped", s.up.Lost.Load(), "chunks_gated", s.up.Gated.Load(),
+		"chunks_replayed", s.up.Replayed.Load(),
+		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
+		"turns", s.answer.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
+		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
+		"dials", kept.Dials, "resumed", kept.Resumed, "reseeded", kept.Reseeded, "late_answers", s.calls.Late(),
+		"stalls", []int{kept.Nudges, kept.Resumes, kept.Restarts}, "longest_wait", kept.LongestWait.Round(time.Millisecond))
+}

@@ -1,0 +1,55 @@
+package bridge
+
+import (
+	"time"
+
+	"voxgate/bridge/uplink"
+)
+
+// Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 to 40 ms. One
+// goroutine at a time.
+type Microphone struct {
+	up   *uplink.Uplink
+	tap  *recording
+	rate int
+	part []int16 // less than a chunk, waits for more
+}
+
+// Rate is the sample rate in Hz that the microphone was opened with.
+func (m *Microphone) Rate() int { return m.rate }
+
+// WritePCM takes mono audio of any length; it never blocks and does not keep pcm. What is over after whole chunks goes with
+// the last of them: kept here, it would delay all that follows by as much.
+func (m *Microphone) WritePCM(pcm []int16) error {
+	m.tap.person(pcm, m.rate)
+	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
+	if len(m.part)+len(pcm) < size {
+		m.part = append(m.part, pcm...)
+		return nil
+	}
+	if len(m.part) > 0 {
+		m.part = append(m.part, pcm...)
+		pcm = m.part
+	}
+	for ; len(pcm) >= 2*size; pcm = pcm[size:] {
+		m.up.Audio(pcm[:size], m.rate)
+	}
+	m.up.Audio(pcm, m.rate)
+	m.part = m.part[:0]
+	return nil
+}
+
+// Flush sends what is left of the last chunk: the microphone pauses, and the last syllable must not wait in here.
+func (m *Microphone) Flush() {
+	if len(m.part) > 0 {
+		m.up.Audio(m.part, m.rate)
+		m.part = m.part[:0]
+	}
+}
+
+// person takes what the person has said by now.
+func (r *recording) person(pcm []int16, rate int) {
+	if f := r.file.Load(); f != nil {
+		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
+	}
+}

@@ -1,0 +1,99 @@
+package bridge
+
+import (
+	"slices"
+
+	"voxgate/bridge/gemini/setup"
+)
+
+// notify tells the caller, and one that comes back later.
+func (s *Session) notify(b Body) {
+	a := &s.audience
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.ring.add(b, a.keep)
+	if a.listener != nil {
+		a.listener.Notify(e)
+	}
+}
+
+// warn tells the client's developer.
+func (s *Session) warn(message string) { s.notify(Log{Level: "warn", Message: message}) }
+
+// fail tells the client of something that went wrong while the conversation goes on.
+func (s *Session) fail(code Code, message string) {
+	s.notify(Failure{&Error{Code: code, Message: message}})
+}
+
+// updateState tells the caller when the conversation stands somewhere else.
+func (s *Session) updateState() {
+	state := stateOf(s.keeper.Phase(), s.parked, s.keeper.Replacing(), s.calls.Calling())
+	if state == s.state {
+		return
+	}
+	s.log.Debug("state", "from", s.state, "to", state)
+	s.state = state
+	s.notifyState()
+}
+
+func (s *Session) notifyState() {
+	change := StateChange{State: s.state}
+	switch {
+	case s.waiting.told:
+		change.Message = s.state.waitMessage()
+	case s.waiting.apology:
+		change.Message = apology
+	}
+	s.notify(change)
+}
+
+func (s *Session) setupComplete() SetupComplete {
+	config := s.keeper.Config()
+	done := SetupComplete{
+		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
+		EffectiveConfig: config.Effective(), Recording: s.recording.file.Load() != nil, Tools: []Tool{},
+	}
+	for _, f := range config.Functions {
+		where := setup.InClient
+		if f.Where == setup.InGateway {
+			where = f.Where
+		}
+		done.Tools = append(done.Tools, Tool{Name: f.Name, Title: f.Title, Behavior: f.Behavior, Scheduling: f.Scheduling, Where: string(where)})
+	}
+	return done
+}
+
+const apology = "Gemini did not answer. Please say it again."
+
+// whenHeard has f called when all that was queued by now was heard, if it is.
+func (s *Session) whenHeard(f func()) {
+	s.playout.Mark(func(heard bool) {
+		if heard {
+			f()
+		}
+	})
+}
+
+// toBeHeard notes what is in the playout and will grow no more.
+func (s *Session) toBeHeard(f finishedTurn) {
+	if s.answer.finished = append(s.answer.finished, f); len(s.answer.finished) > maxFinished {
+		s.answer.finished = slices.Delete(s.answer.finished, 0, 1)
+	}
+}
+
+// maxFinished is how many turns may wait to be heard, for all that is known: they come at most as fast as they are spoken.
+const maxFinished = 8
+
+func (s *Session) signalPlayed() {
+	select {
+	case s.played <- struct{}{}:
+	default: // the loop will look anyway
+	}
+}
+
+// finalText tells all that was heard of a turn.
+func (s *Session) finalText(number int) {
+	if text := s.transcript.Told(number).Content; text != "" {
+		s.notify(AssistantText{Turn: number, Text: text, Final: true})
+	}
+}
