@@ -6,7 +6,7 @@ package live
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
-		// ai.google.dev/gemini-api/docs/models/gemini-3.8-live; told when something is sent, not before (MemberJunction).
+		// Removed: ai.google.dev/gemini-api/docs/models/gemini-3.8-live. Others saw it refused when something is sent, not before.
 		return invalid("Affective dialog is not supported for this model.")
 	case m.RealtimeInput != nil:
 		return s.checkRealtime(m.RealtimeInput)
@@ -23,7 +23,7 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	for _, t := range turns {
 		switch {
 		case t.Role == "user", t.Role == "" && !s.profile.needsRole, t.Role == "model", t.Role == "system" && s.at.Vertex:
-		default: // a system turn closes with 1007 (gemini-rs); the words are those of generateContent
+		default: // others saw a system turn close with 1007; the words are those of generateContent
 			return invalid("Please use a valid role: user, model.")
 		}
 		if err := t.checkAudio(); err != nil {

@@ -71,7 +71,8 @@ func (c Content) Text() string {
 	return strings.Join(texts, " ")
 }
 
-// checkAudio refuses audio in a turn that is not at 16 kHz (MemberJunction, measured).
+// checkAudio refuses audio in a turn that is not at 16 kHz: others saw 24 kHz end with 1008, it is
+// not recorded who.
 func (c Content) checkAudio() error {
 	for _, p := range c.Parts {
 		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
