@@ -34,7 +34,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		}
 		s.notify(done)
 	case keeper.Rewound:
-		if e.Again > 0 {
+		if e.Replayed > 0 {
 			s.transcript.Unsay(s.question())
 		}
 		if e.Lost > 0 {

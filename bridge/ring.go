@@ -63,7 +63,7 @@ func isOpen(body Body, open func(id string) bool) bool {
 // missed is what a caller has missed that is back, and has the events up to a number. It is told of calls only as long as they
 // are open, and not of what has passed. Without a number it is told what it must know, whatever it had before.
 func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) {
-	again := map[string]bool{} // ids of open calls: what ended before under the same id is no news
+	reused := map[string]bool{} // ids of open calls: what ended before under the same id is no news
 	for _, e := range slices.Backward(r.events) {
 		if e.Number <= after {
 			break
@@ -72,8 +72,8 @@ func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) 
 		case ToolCall:
 			var calls []tools.Call
 			for _, c := range b.Calls {
-				if open(c.ID) && !again[c.ID] {
-					again[c.ID] = true
+				if open(c.ID) && !reused[c.ID] {
+					reused[c.ID] = true
 					calls = append(calls, c)
 				}
 			}
@@ -82,13 +82,13 @@ func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) 
 			}
 			e.Body = ToolCall{calls}
 		case ToolCallCancellation:
-			ids := slices.DeleteFunc(slices.Clone(b.IDs), func(id string) bool { return again[id] })
+			ids := slices.DeleteFunc(slices.Clone(b.IDs), func(id string) bool { return reused[id] })
 			if len(ids) == 0 {
 				continue
 			}
 			e.Body = ToolCallCancellation{ids}
 		case ToolStatus:
-			if again[b.ID] || b.Status == StatusRunning && !open(b.ID) {
+			if reused[b.ID] || b.Status == StatusRunning && !open(b.ID) {
 				continue
 			}
 		case StateChange, UserSpeaking, Latency:

@@ -10,7 +10,7 @@ import (
 
 // onMessage does what a client's message asks for. Whatever is wrong with it is answered once, and the conversation
 // goes on.
-func (c *call) onMessage(w way, raw []byte) {
+func (c *webClient) onMessage(w way, raw []byte) {
 	m, err := protocol.Parse(raw)
 	if err == nil && m.Type == protocol.TypePiece {
 		var whole []byte
@@ -24,7 +24,7 @@ func (c *call) onMessage(w way, raw []byte) {
 	c.reply(w, err)
 }
 
-func (c *call) dispatch(w way, m protocol.ClientMessage) error {
+func (c *webClient) dispatch(w way, m protocol.ClientMessage) error {
 	if m.ID != nil && !c.session.Arrived(*m.ID) {
 		return nil // sent again by a client that could not know
 	}
@@ -78,7 +78,7 @@ func (c *call) dispatch(w way, m protocol.ClientMessage) error {
 const maxAsked = 64
 
 // ask gives the session a command that is answered by an event, and keeps where the answer goes: see answerWay.
-func (c *call) ask(ways *[]way, w way, command bridge.Command) error {
+func (c *webClient) ask(ways *[]way, w way, command bridge.Command) error {
 	c.mu.Lock()
 	full := len(*ways) >= maxAsked
 	if !full {
@@ -86,7 +86,7 @@ func (c *call) ask(ways *[]way, w way, command bridge.Command) error {
 	}
 	c.mu.Unlock()
 	if full {
-		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are owed already.", maxAsked)}
+		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are waited for already.", maxAsked)}
 	}
 	err := c.session.Do(command)
 	if err != nil { // there will be no answer
@@ -98,7 +98,7 @@ func (c *call) ask(ways *[]way, w way, command bridge.Command) error {
 }
 
 // onRealtimeInput passes on audio, a picture, text, or a mark.
-func (c *call) onRealtimeInput(m protocol.ClientMessage) error {
+func (c *webClient) onRealtimeInput(m protocol.ClientMessage) error {
 	in, err := m.RealtimeInput()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ const deadMicrophone = time.Second
 
 // onAudio takes the microphone's audio by socket, unless WebRTC carries it already. A client that has given up WebRTC says so by sending
 // it, long before ICE has noticed.
-func (c *call) onAudio(pcm []int16, rate int) error {
+func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.connected {
 		switch quiet, ok := p.Microphone(); {
 		case ok && quiet < deadMicrophone:
@@ -172,7 +172,7 @@ func (c *call) onAudio(pcm []int16, rate int) error {
 	return c.mic.WritePCM(pcm)
 }
 
-func (c *call) onToolResponse(m protocol.ClientMessage) error {
+func (c *webClient) onToolResponse(m protocol.ClientMessage) error {
 	answers, err := m.ToolResponses()
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (c *call) onToolResponse(m protocol.ClientMessage) error {
 }
 
 // Notify implements [bridge.Caller].
-func (c *call) Notify(e bridge.Event) {
+func (c *webClient) Notify(e bridge.Event) {
 	m, ok := protocol.Event(e)
 	if !ok {
 		return
@@ -210,7 +210,7 @@ func (c *call) Notify(e bridge.Event) {
 
 // answerWay takes from ways where the next answer goes: back to where its request came from. What nobody on this
 // connection asked for is an event.
-func (c *call) answerWay(ways *[]way) way {
+func (c *webClient) answerWay(ways *[]way) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(*ways) == 0 {

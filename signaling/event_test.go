@@ -14,7 +14,7 @@ import (
 )
 
 // told returns what Notify made of events, and the ways they would go.
-func told(c *call, list ...bridge.Body) (texts []string, ways []way) {
+func told(c *webClient, list ...bridge.Body) (texts []string, ways []way) {
 	for _, e := range list {
 		c.Notify(bridge.Event{Body: e})
 	}
@@ -29,7 +29,7 @@ func told(c *call, list ...bridge.Body) (texts []string, ways []way) {
 
 func TestAnswersGoBackWhereTheRequestsCameFrom(t *testing.T) {
 	t.Parallel()
-	c := &call{out: newWays(nil), setups: []way{socket, channel}, contexts: []way{channel, socket}}
+	c := &webClient{out: newWays(nil), setups: []way{socket, channel}, contexts: []way{channel, socket}}
 	refused := &bridge.Error{Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute}
 	texts, ways := told(c, bridge.History{}, bridge.SetupComplete{}, bridge.History{}, bridge.SetupFailed{Err: refused}, bridge.History{})
 	if want := []way{channel, socket, socket, channel, channel, events}; !slices.Equal(ways, want) {
@@ -77,7 +77,7 @@ func TestEveryEventIsTold(t *testing.T) {
 		bridge.History{},
 	} {
 		delete(missing, fmt.Sprintf("%T", e))
-		texts, ways := told(&call{out: newWays(nil)}, e)
+		texts, ways := told(&webClient{out: newWays(nil)}, e)
 		if len(texts) == 0 {
 			t.Errorf("%T is not told", e)
 		}

@@ -22,7 +22,7 @@ const (
 	maxCandidates = 64
 )
 
-// peer is a WebRTC connection to the client, as the call's loop sees it.
+// peer is a WebRTC connection to the client, as the client's loop sees it.
 type peer struct {
 	*rtc.Peer
 	from      way // where offers came from, and answers and candidates go
@@ -47,7 +47,7 @@ func refused(field string, err error) error {
 }
 
 // newPeer makes a peer; what happens to it is posted to the loop.
-func (c *call) newPeer() (*peer, error) {
+func (c *webClient) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
 	p.Peer, err = c.door.RTC.NewPeer(rtc.PeerOptions{
@@ -83,7 +83,7 @@ const (
 )
 
 // onOffer answers an offer: for the peer there is if it comes from the same one, else for a new one that replaces it.
-func (c *call) onOffer(w way, sdp string) error {
+func (c *webClient) onOffer(w way, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{
 			Code: bridge.CodeBadOffer, Field: "type",
@@ -142,7 +142,7 @@ func (c *call) onOffer(w way, sdp string) error {
 }
 
 // seat gives a new peer its place: at once if there is none, else when it has connected.
-func (c *call) seat(p *peer) {
+func (c *webClient) seat(p *peer) {
 	switch {
 	case c.peer == nil:
 		c.peer = p
@@ -158,7 +158,7 @@ func (c *call) seat(p *peer) {
 }
 
 // limit gives a peer up that does not connect in time. A restart of ICE has cut the old path, so it must connect as well.
-func (c *call) limit(p *peer) {
+func (c *webClient) limit(p *peer) {
 	if p.late != nil {
 		p.late.Stop()
 	}
@@ -174,7 +174,7 @@ func (c *call) limit(p *peer) {
 }
 
 // onCandidate takes one of the client's candidates, for the newest peer. One that comes before the offer is kept.
-func (c *call) onCandidate(m protocol.ClientMessage) error {
+func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	line, err := m.Candidate()
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (c *call) onCandidate(m protocol.ClientMessage) error {
 }
 
 // onChannel moves the events to a data channel that has opened.
-func (c *call) onChannel(p *peer, opened *rtc.Channel) {
+func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	if p != c.peer && p != c.next {
 		return
 	}
@@ -206,14 +206,14 @@ func (c *call) onChannel(p *peer, opened *rtc.Channel) {
 }
 
 // onChannelClosed moves them back.
-func (c *call) onChannelClosed(p *peer, closed *rtc.Channel) {
+func (c *webClient) onChannelClosed(p *peer, closed *rtc.Channel) {
 	if p.channel == closed {
 		c.onLost(closed)
 	}
 }
 
 // onConnected has a peer take the place of the one before.
-func (c *call) onConnected(p *peer) {
+func (c *webClient) onConnected(p *peer) {
 	if p != c.peer && p != c.next {
 		return
 	}
@@ -226,7 +226,7 @@ func (c *call) onConnected(p *peer) {
 }
 
 // onPeerLost follows the end of a peer.
-func (c *call) onPeerLost(p *peer, failed bool) {
+func (c *webClient) onPeerLost(p *peer, failed bool) {
 	message := ""
 	if failed {
 		message = "The WebRTC connection failed"
@@ -235,7 +235,7 @@ func (c *call) onPeerLost(p *peer, failed bool) {
 }
 
 // losePeer gives a peer up; message says why, without a full stop, if the client does not know.
-func (c *call) losePeer(p *peer, message string) {
+func (c *webClient) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
 		c.peer, c.next = c.next, nil
@@ -257,7 +257,7 @@ func (c *call) losePeer(p *peer, message string) {
 }
 
 // closePeer closes a peer in the background; run waits for it.
-func (c *call) closePeer(p *peer) {
+func (c *webClient) closePeer(p *peer) {
 	if p.channel != nil {
 		c.out.drop(p.channel)
 		p.channel = nil
@@ -266,7 +266,7 @@ func (c *call) closePeer(p *peer) {
 }
 
 // sendCandidate trickles one of our candidates, after the answer: the loop was busy with that when it was found.
-func (c *call) sendCandidate(p *peer, line string, section *uint16) {
+func (c *webClient) sendCandidate(p *peer, line string, section *uint16) {
 	if line == "" {
 		c.out.put(p.from, protocol.NoMoreCandidates())
 		return

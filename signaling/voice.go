@@ -19,7 +19,7 @@ const (
 )
 
 // steer sends the voice where it belongs now.
-func (c *call) steer() {
+func (c *webClient) steer() {
 	to, by := toSocket, (*peer)(nil)
 	switch p := c.peer; {
 	case p != nil && p.connected && p.Voice() != nil:

@@ -137,7 +137,7 @@ func (w *ways) line(ctx context.Context, l letter) (line, error) {
 			return by, nil
 		}
 		select {
-		case <-changed: // nobody there: the call's loop decides what that means
+		case <-changed: // nobody there: the client's loop decides what that means
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

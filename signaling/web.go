@@ -35,7 +35,7 @@ func (d *WebDoor) iceServers() []ICEServer { return append([]ICEServer{}, d.ICES
 
 // ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
 func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{
+	c := &webClient{
 		door: d, posts: make(chan func(), 64), done: make(chan struct{}), offers: rate.NewLimiter(offerRate, offerBurst),
 	}
 	c.out = newWays(func(l line) { c.post(func() { c.onLost(l) }) })
@@ -49,7 +49,7 @@ func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // run is the life of a client from its socket's opening to its last goroutine.
-func (c *call) run(ctx context.Context) {
+func (c *webClient) run(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	line := c.socket
@@ -64,10 +64,10 @@ func (c *call) run(ctx context.Context) {
 	}()
 	// A gateway that shuts down does not wait for first messages.
 	interrupted := context.AfterFunc(ctx, func() { line.Goodbye(closeGoingAway, "") })
-	wish, err := c.open()
+	open, err := c.open()
 	if interrupted() && err == nil {
 		running.Go(func() { c.read(line) })
-		err = c.door.Host.Serve(ctx, c, wish)
+		err = c.door.Host.Serve(ctx, c, open)
 	}
 	close(c.done)
 	code, reason := c.farewell(err)

@@ -195,7 +195,7 @@ func (k *Keeper) tellLess(ctx context.Context) {
 	f := &k.failures
 	if f.deaths >= maxDeaths { // it may be what they died of
 		k.Uplink.Answered()
-		k.unanswered(ctx, Unanswered{})
+		k.abandon(ctx, Unanswered{})
 		k.Tell(ctx, Dropped{})
 	}
 	f.strikes, f.deaths = 0, 0

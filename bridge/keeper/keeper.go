@@ -63,7 +63,7 @@ type (
 	SetUp struct{}
 
 	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long ago.
-	Rewound struct{ Again, Lost time.Duration }
+	Rewound struct{ Replayed, Lost time.Duration }
 
 	// Unlinked says that the connection is gone, and with it the end of an answer that was under way.
 	Unlinked struct{}
@@ -270,7 +270,7 @@ func (k *Keeper) Knows(when int) bool { return k.handle.text != "" && when < k.h
 // Park is called when nobody is there to be served any more. The connection is kept for a while.
 func (k *Keeper) Park(ctx context.Context) {
 	k.parked = true
-	k.waitOver(ctx)
+	k.endWait(ctx)
 	if k.clock.IsSet(alarmRetry) {
 		k.link.busy = false
 	}
@@ -306,7 +306,7 @@ func (k *Keeper) Return(ctx context.Context) {
 func (k *Keeper) Pause(ctx context.Context, on bool) {
 	k.paused = on
 	if on {
-		k.rest(ctx)
+		k.stopExpecting(ctx)
 	}
 }
 
@@ -339,7 +339,7 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 			k.onStall(ctx)
 		case alarmStale:
 			k.Uplink.Answered()
-			k.unanswered(ctx, Unanswered{})
+			k.abandon(ctx, Unanswered{})
 		case alarmWait:
 			k.onWait(ctx)
 		case alarmIdle:

@@ -187,7 +187,7 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	first, fresh := !l.setUp, d.handle == ""
 	l.busy, l.conn, l.since, l.setUp = false, d.conn, time.Now(), true
 	if k.watch.stage == 0 {
-		k.waitOver(ctx)
+		k.endWait(ctx)
 	}
 	k.changed(ctx)
 	switch {
@@ -230,12 +230,12 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 		}
 	}
 	k.Tell(ctx, CatchUp{})
-	again, lost := k.Uplink.Rewind(fresh)
-	if again > 0 {
-		k.Logger.Info("said again", "speech", again.Round(time.Millisecond))
+	replayed, lost := k.Uplink.Rewind(fresh)
+	if replayed > 0 {
+		k.Logger.Info("said again", "speech", replayed.Round(time.Millisecond))
 	}
-	if again > 0 || lost > 0 {
-		k.Tell(ctx, Rewound{Again: again, Lost: lost})
+	if replayed > 0 || lost > 0 {
+		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost})
 	}
 	if change, ok := k.opened.InPlace(k.config); !fresh && ok && change != nil {
 		k.Uplink.First(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
@@ -243,7 +243,7 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	if k.watch.what != forNothing {
 		k.watch.heard = false
 		k.clock.Set(alarmStale, k.shelfLife())
-		k.await(k.patience() + again/uplink.ReplaySpeed)
+		k.await(k.patience() + replayed/uplink.ReplaySpeed)
 	}
 }
 

@@ -105,7 +105,7 @@ func (k *Keeper) answerRefused(ctx context.Context) {
 // Clear has a fresh session go on that is told nothing. It is answered by [Cleared].
 func (k *Keeper) Clear(ctx context.Context) {
 	k.Uplink.Clear()
-	k.LetGo(ctx)
+	k.ExpectNothing(ctx)
 	k.clears++
 	if k.link.setUp { // else the first session has nothing to forget
 		k.unlink(ctx)

@@ -26,7 +26,7 @@ func (k *Keeper) beginWait() {
 	}
 }
 
-func (k *Keeper) waitOver(ctx context.Context) {
+func (k *Keeper) endWait(ctx context.Context) {
 	if k.wait.since.IsZero() {
 		return
 	}

@@ -100,7 +100,7 @@ func (k *Keeper) SpeaksOn(ctx context.Context) bool {
 		return false
 	}
 	k.clock.Clear(alarmStale)
-	k.rest(ctx)
+	k.stopExpecting(ctx)
 	return true
 }
 
@@ -108,7 +108,7 @@ func (k *Keeper) SpeaksOn(ctx context.Context) bool {
 func (k *Keeper) Answering(ctx context.Context) {
 	k.watch.what, k.watch.stage = forMore, 0
 	if k.link.conn != nil {
-		k.waitOver(ctx)
+		k.endWait(ctx)
 	}
 	k.await(k.patience())
 }
@@ -125,10 +125,10 @@ func (k *Keeper) Answers() {
 func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bool) {
 	switch {
 	case k.watch.what == forMore:
-		k.relax(ctx)
+		k.reacted(ctx)
 	case k.watch.what == forNothing:
 	case over:
-		k.relax(ctx)
+		k.reacted(ctx)
 		return true
 	case understood:
 		k.watch.heard = true
@@ -137,8 +137,8 @@ func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bo
 	return false
 }
 
-// LetGo ends the wait: the answer is not wanted any more.
-func (k *Keeper) LetGo(ctx context.Context) { k.unanswered(ctx, Unanswered{}) }
+// ExpectNothing ends the wait for an answer: it is not wanted any more.
+func (k *Keeper) ExpectNothing(ctx context.Context) { k.abandon(ctx, Unanswered{}) }
 
 // await sets the time by which the model must have said something.
 func (k *Keeper) await(d time.Duration) {
@@ -147,27 +147,27 @@ func (k *Keeper) await(d time.Duration) {
 	}
 }
 
-// relax ends the wait: the model has reacted.
-func (k *Keeper) relax(ctx context.Context) {
+// reacted ends the wait for an answer: the model has reacted.
+func (k *Keeper) reacted(ctx context.Context) {
 	if k.watch.stage > 0 {
 		k.Logger.Info("the model answers again", "stage", k.watch.stage)
 	}
 	k.watch.missed = 0
-	k.rest(ctx)
+	k.stopExpecting(ctx)
 }
 
-// unanswered ends the wait: there will be no answer.
-func (k *Keeper) unanswered(ctx context.Context, u Unanswered) {
-	k.rest(ctx)
+// abandon ends the wait for an answer: there will be none.
+func (k *Keeper) abandon(ctx context.Context, u Unanswered) {
+	k.stopExpecting(ctx)
 	k.Tell(ctx, u)
 }
 
-// rest ends the wait.
-func (k *Keeper) rest(ctx context.Context) {
+// stopExpecting ends the wait for an answer.
+func (k *Keeper) stopExpecting(ctx context.Context) {
 	k.watch.what, k.watch.stage = forNothing, 0
 	k.clock.Clear(alarmStall)
 	if k.link.conn != nil {
-		k.waitOver(ctx)
+		k.endWait(ctx)
 	}
 }
 
@@ -207,6 +207,6 @@ func (k *Keeper) onStall(ctx context.Context) {
 	case GiveUp:
 		w.missed++
 		k.Uplink.Answered()
-		k.unanswered(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
+		k.abandon(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
 	}
 }

@@ -166,7 +166,7 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 
 // Refused is told that a request with these credentials was refused, and of the HTTP status. It says whether there may be
 // others in their place: Google may have withdrawn a token early, which is fetched anew then.
-func (c *Client) Refused(secret Secret, status int) (again bool) {
+func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
 	}

@@ -15,9 +15,9 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// call is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Its loop (Serve)
+// webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Its loop (Serve)
 // alone changes its state; the reader of the socket and pion's callbacks post to it.
-type call struct {
+type webClient struct {
 	// Static.
 	door    *WebDoor
 	out     *ways
@@ -54,7 +54,7 @@ type call struct {
 }
 
 // post has f run by the loop; when the loop has ended, f is dropped.
-func (c *call) post(f func()) {
+func (c *webClient) post(f func()) {
 	select {
 	case c.posts <- f:
 	case <-c.done:
@@ -62,7 +62,7 @@ func (c *call) post(f func()) {
 }
 
 // read posts what comes by the socket until it is lost.
-func (c *call) read(l *socketLine) {
+func (c *webClient) read(l *socketLine) {
 	for {
 		raw, text, err := l.Read()
 		switch {
@@ -78,7 +78,7 @@ func (c *call) read(l *socketLine) {
 }
 
 // onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
-func (c *call) onRoundTrip(d time.Duration) {
+func (c *webClient) onRoundTrip(d time.Duration) {
 	select {
 	case c.posts <- func() {
 		if c.voiceTo != toPeer {
@@ -90,7 +90,7 @@ func (c *call) onRoundTrip(d time.Duration) {
 }
 
 // onLost drops a way to the client.
-func (c *call) onLost(l line) {
+func (c *webClient) onLost(l line) {
 	c.out.drop(l)
 	switch l := l.(type) {
 	case *socketLine:
@@ -111,7 +111,7 @@ func (c *call) onLost(l line) {
 }
 
 // gone tells whether the client can no longer be reached.
-func (c *call) gone() bool {
+func (c *webClient) gone() bool {
 	for _, p := range []*peer{c.peer, c.next} {
 		if p != nil && (p.channel != nil || c.grace && p.WantsChannel()) {
 			return false
@@ -121,7 +121,7 @@ func (c *call) gone() bool {
 }
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
-func (c *call) open() (bridge.Open, error) {
+func (c *webClient) open() (bridge.Open, error) {
 	for {
 		raw, text, err := c.socket.Read()
 		if err != nil {
@@ -133,9 +133,9 @@ func (c *call) open() (bridge.Open, error) {
 		}
 		m, err := protocol.Parse(raw)
 		if err == nil && m.Type == protocol.TypeConnect {
-			var wish bridge.Open
-			if wish, err = c.connect(m); err == nil {
-				return wish, nil
+			var open bridge.Open
+			if open, err = c.connect(m); err == nil {
+				return open, nil
 			}
 		} else if err == nil {
 			err = c.keep(m)
@@ -154,20 +154,20 @@ var errNoRequest = errors.New("no CONNECT_GEMINI came in time")
 const doorName = "web"
 
 // connect reads CONNECT_GEMINI and answers it.
-func (c *call) connect(m protocol.ClientMessage) (bridge.Open, error) {
-	wish, err := m.Open()
+func (c *webClient) connect(m protocol.ClientMessage) (bridge.Open, error) {
+	open, err := m.Open()
 	if err != nil {
 		return bridge.Open{}, err
 	}
-	wish.Origin = bridge.Origin{Door: doorName, Screen: true}
+	open.Origin = bridge.Origin{Door: doorName, Screen: true}
 	c.socket.Opened()
 	c.setups = append(c.setups, socket)
 	c.out.put(socket, protocol.Connected(c.door.iceServers()))
-	return wish, nil
+	return open, nil
 }
 
 // keep keeps what may come before CONNECT_GEMINI.
-func (c *call) keep(m protocol.ClientMessage) error {
+func (c *webClient) keep(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeOffer:
 		sdp, err := m.Offer()
@@ -185,11 +185,11 @@ func (c *call) keep(m protocol.ClientMessage) error {
 }
 
 // Serve implements [bridge.Caller]: it carries the session until the client has left or ctx is done.
-func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
+func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	c.session = s
 	c.log = c.log.With("call", s.ID())
 	c.log.Info("client connected")
-	defer c.hush()
+	defer c.stopCapture()
 	c.steer()
 	if o := c.offered; o != nil {
 		c.offered = nil
@@ -206,9 +206,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	return nil
 }
 
-// hush stops the microphones and the cameras that Serve started. A client that takes over may have to wait for as long as
+// stopCapture stops the microphones and the cameras that Serve started. A client that takes over may have to wait for as long as
 // [rtc.Cameras.Stop] takes; nothing else does.
-func (c *call) hush() {
+func (c *webClient) stopCapture() {
 	for _, p := range []*peer{c.peer, c.next} {
 		if p != nil {
 			p.Mute()
@@ -218,7 +218,7 @@ func (c *call) hush() {
 }
 
 // farewell tells the client why it is over, and returns the close code for the socket.
-func (c *call) farewell(err error) (code int, reason string) {
+func (c *webClient) farewell(err error) (code int, reason string) {
 	end := func(w way, reason string) { c.out.put(w, protocol.Disconnected(reason)) }
 	code, reason = Goodbye(err)
 	c.mu.Lock()
@@ -253,11 +253,11 @@ func (c *call) farewell(err error) (code int, reason string) {
 }
 
 // reply tells the client of an error, if there is one.
-func (c *call) reply(w way, err error) {
+func (c *webClient) reply(w way, err error) {
 	if err != nil {
 		c.out.put(w, protocol.Error(err))
 	}
 }
 
 // warn tells the client's developer.
-func (c *call) warn(message string) { c.out.put(events, protocol.Warning(message)) }
+func (c *webClient) warn(message string) { c.out.put(events, protocol.Warning(message)) }
