@@ -172,8 +172,7 @@ func (s *Session) nobodyHears() bool { return s.parked || s.paused }
 func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMessage) {
 	t := &s.answer.turn
 	number, from := t.number, t.voice
-	textOnly := s.keeper.Config().TextOnly
-	voiced := len(c.Audio) > 0 && !textOnly
+	voiced := len(c.Audio) > 0 && !s.keeper.Config().TextOnly
 	if voiced && c.AudioRate != wire.OutputRate {
 		voiced = false
 		if !t.lost {
@@ -184,7 +183,24 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 	if voiced && t.timing == nil {
 		s.whenHeard(func() { s.notify(Speaking{number}) })
 	}
-	told := func() {
+	if transcript != nil || text != "" {
+		s.sayText(number, text, transcript)
+	}
+	if voiced {
+		s.play(c)
+	}
+	until := t.voice
+	s.transcript.Answer(number, text, from, until)
+	s.playout.Mark(func(heard bool) { // not by whenHeard: one allocation a message
+		if heard {
+			s.transcript.Played(number, until)
+		}
+	})
+}
+
+// sayText tells the text of an answer when its voice is heard.
+func (s *Session) sayText(number int, text string, transcript json.RawMessage) {
+	tell := func() {
 		if transcript != nil {
 			s.notify(Raw{transcript})
 		}
@@ -192,17 +208,11 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 			s.notify(AssistantText{Turn: number, Text: text})
 		}
 	}
-	if textOnly {
-		told()
-	} else if transcript != nil || text != "" {
-		s.whenHeard(told)
+	if s.keeper.Config().TextOnly {
+		tell()
+		return
 	}
-	if voiced {
-		s.play(c)
-	}
-	until := t.voice
-	s.transcript.Answer(number, text, from, until)
-	s.whenHeard(func() { s.transcript.Played(number, until) })
+	s.whenHeard(tell)
 }
 
 // play hands audio to the playout clock.
