@@ -10,8 +10,10 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
@@ -78,9 +80,14 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 	if a == (Agent{}) {
 		return raw
 	}
-	config := map[string]any{}
-	if len(raw) > 0 && (json.Unmarshal(raw, &config) != nil || config == nil) {
+	var config map[string]any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // what it does not say goes on as it came
+	if len(raw) > 0 && (!json.Valid(raw) || dec.Decode(&config) != nil) {
 		return raw
+	}
+	if config == nil { // as null is
+		config = map[string]any{}
 	}
 	put(config, a.Model, "model")
 	put(config, a.Prompt, "systemInstruction")
@@ -99,6 +106,7 @@ func put(object map[string]any, value string, path ...string) {
 		return
 	}
 	for _, name := range path[:len(path)-1] {
+		rename(object, name)
 		inner, ok := object[name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
@@ -106,5 +114,17 @@ func put(object map[string]any, value string, path ...string) {
 		}
 		object = inner
 	}
-	object[path[len(path)-1]] = value
+	last := path[len(path)-1]
+	rename(object, last)
+	object[last] = value
+}
+
+// rename gives a field its name in camelCase, which proto3 JSON has in snake_case as well.
+func rename(object map[string]any, name string) {
+	for other, value := range object {
+		if other != name && strings.EqualFold(strings.ReplaceAll(other, "_", ""), name) {
+			delete(object, other)
+			object[name] = value
+		}
+	}
 }

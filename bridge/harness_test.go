@@ -502,6 +502,7 @@ type caller struct {
 	diary  []entry
 	frames int
 	last   uint64 // number of the newest event
+	lost   bool   // nothing gets through to it
 }
 
 // entry is an event or a frame with sound.
@@ -509,6 +510,9 @@ type entry struct {
 	at    time.Duration // since the rig's start
 	event bridge.Body
 	tag   int16
+
+	number uint64 // of the event, and when it happened
+	time   time.Time
 }
 
 // join starts a caller.
@@ -567,7 +571,9 @@ func (c *caller) Notify(e bridge.Event) {
 		c.r.t.Errorf("event %d comes after event %d", e.Number, c.last)
 	}
 	c.last = max(c.last, e.Number)
-	c.diary = append(c.diary, entry{at: c.r.since(), event: e.Body})
+	if !c.lost {
+		c.diary = append(c.diary, entry{at: c.r.since(), event: e.Body, number: e.Number, time: e.Time})
+	}
 }
 
 // Rate and Lead implement media.Output.
@@ -599,6 +605,24 @@ func (c *caller) heard() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.frames
+}
+
+// events is the events so far.
+func (c *caller) events() (events []bridge.Event) {
+	for _, e := range c.entries() {
+		if e.event != nil {
+			events = append(events, bridge.Event{Number: e.number, Time: e.time, Body: e.event})
+		}
+	}
+	return events
+}
+
+// lag has nothing get through to the caller any more.
+func (c *caller) lag() {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = true
 }
 
 // forget empties the diary.

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,7 +115,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	own := append(h.tools(), o.Tools...)
+	own := slices.Concat(h.tools(), o.Tools) // not append: the operator's list is everybody's
 	scope := h.scope(declarations(own), o.Origin.Screen)
 	config, err := setup.Parse(o.Agent.config(o.Config), "initialConfig", scope)
 	if err != nil {

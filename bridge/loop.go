@@ -26,6 +26,7 @@ func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []t
 		played: make(chan struct{}, 1), over: make(chan struct{}),
 		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
 	}
+	s.transcript.Begin(said(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
@@ -36,6 +37,14 @@ func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []t
 		SignPicture: h.options.SignPicture, Observe: h.options.ObserveCall, Logger: log,
 	})
 	return s
+}
+
+// said is what was said before the conversation, as the transcript keeps it.
+func said(history []setup.Said) (entries []transcript.Entry) {
+	for _, h := range history {
+		entries = append(entries, transcript.Entry{Role: h.Role, Content: h.Content})
+	}
+	return entries
 }
 
 // loop owns the session from its first dial to its end.

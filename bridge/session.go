@@ -158,7 +158,8 @@ func (s *Session) endAfterSpeaking(reason error) {
 
 // onPlayed ends a session that only waits for the end of an answer.
 func (s *Session) onPlayed() {
-	if s.leaving != nil && s.answer.state == turnIdle && s.playout.Queued() == 0 {
+	over := s.answer.state == turnIdle || s.answer.state == turnCut
+	if s.leaving != nil && over && s.playout.Queued() == 0 {
 		s.end(s.leaving)
 	}
 }

@@ -162,6 +162,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialled) {
 	case cause == wire.StaleHandle && d.handle != "":
 		k.forgetHandle(ctx)
 	case d.update && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
+		k.answerRefused(ctx)
 		k.answerUpdate(ctx, d.err) // the old configuration goes on with the handle there is
 		f.dials = 0
 	case cause == wire.Quota && k.link.setUp: // our own last connection may still be counted

@@ -82,8 +82,10 @@ func (l *link) stop() {
 
 // nextConfig is the configuration that the next dial is for, and whether it is a new one.
 func (k *Keeper) nextConfig() (config setup.Config, update bool) {
-	if len(k.updates) > 0 && k.updates[0].refused == nil {
-		return k.updates[0].config, true
+	for _, u := range k.updates {
+		if u.refused == nil {
+			return u.config, true
+		}
 	}
 	return k.config, false
 }
@@ -99,8 +101,10 @@ func (k *Keeper) nextHandle(config setup.Config, _ bool) string {
 // dial dials with the configuration wanted next. The old connection must have been stopped.
 func (k *Keeper) dial(parent context.Context) {
 	k.clock.Clear(alarmLater)
-	k.answerRefused(parent)
 	l := &k.link
+	if l.setUp { // else SetUp comes first
+		k.answerRefused(parent)
+	}
 	ctx, cancel := context.WithCancel(parent)
 	l.epoch++
 	l.busy, l.cancel, l.upgraded = true, cancel, false
@@ -212,6 +216,7 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 		k.Tell(ctx, SetUp{})
 	}
 	if d.update {
+		k.answerRefused(ctx)
 		k.answerUpdate(ctx, nil)
 	}
 	for ; k.clears > 0; k.clears-- {

@@ -1,0 +1,235 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// What an agent says in plain fields is said to the model, whatever the config says, and the config says the rest.
+func TestAgent(t *testing.T) {
+	agent := bridge.Agent{Prompt: "Be brief.", Voice: "Puck", Language: "de-DE", Model: "gemini-3.8-live"}
+	for name, test := range map[string]struct {
+		agent     bridge.Agent
+		config    string
+		want, not []string
+	}{
+		"alone": {agent, `{}`, []string{"Be brief.", `"voiceName":"Puck"`, `"languageCode":"de-DE"`, `models/gemini-3.8-live"`}, nil},
+		"null":  {agent, `null`, []string{"Be brief.", `"voiceName":"Puck"`}, nil},
+		"wins": {
+			agent, `{"model":"gemini-3.1-flash-live-preview","systemInstruction":"Be long.","generationConfig":{"speechConfig":{"languageCode":"en-US"}}}`,
+			[]string{"Be brief.", `"languageCode":"de-DE"`, `models/gemini-3.8-live"`},
+			[]string{"Be long", "en-US", "3.1"},
+		},
+		"wins in other words": {
+			agent, `{"system_instruction":"Be long.","generation_config":{"temperature":0.5,"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Kore"}}}}}`,
+			[]string{"Be brief.", `"voiceName":"Puck"`, `"temperature":0.5`},
+			[]string{"Be long", "Kore"},
+		},
+		"one field": {
+			bridge.Agent{Voice: "Puck"},
+			`{"systemInstruction":"Be long.","generationConfig":{"seed":1234567,"speechConfig":{"languageCode":"en-US"}}}`,
+			[]string{"Be long.", `"voiceName":"Puck"`, `"languageCode":"en-US"`, `"seed":1234567`},
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Agent: test.agent, Config: json.RawMessage(test.config)})
+				for _, w := range test.want {
+					if !strings.Contains(l.raw, w) {
+						t.Errorf("no %s in %s", w, l.raw)
+					}
+				}
+				for _, w := range test.not {
+					if strings.Contains(l.raw, w) {
+						t.Errorf("%s in %s", w, l.raw)
+					}
+				}
+				c.works(l)
+			})
+		})
+	}
+}
+
+func TestAgentOnABadConfig(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		for config, field := range map[string]string{
+			`[1]`: "initialConfig", `{`: "initialConfig", `{} {}`: "initialConfig",
+			`{"generationConfig":{"temperature":"hot"}}`: "initialConfig.generationConfig.temperature",
+		} {
+			c := r.join(bridge.Open{Agent: bridge.Agent{Prompt: "Be brief."}, Config: json.RawMessage(config)})
+			if e := c.fails(bridge.CodeBadConfig); e.Field != field {
+				t.Errorf("%s: field %s", config, e.Field)
+			}
+		}
+		r.up.idle()
+	})
+}
+
+// A tool of one conversation runs there, beside the operator's, and nowhere else.
+func TestToolsOfOneConversation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		say := func(answer string) tools.Func {
+			return func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(answer), nil }
+		}
+		all := make([]tools.Tool, 1, 4) // with room for a careless append
+		all[0] = tools.Tool{Declaration: tools.Declaration{Name: "clock"}, Run: say(`{"hour":3}`)}
+		r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return all } })
+		mine := func(answer string) bridge.Open {
+			return bridge.Open{Tools: []tools.Tool{{Declaration: tools.Declaration{Name: "transfer"}, Run: say(answer)}}}
+		}
+		_, a := r.connect(mine(`{"of":"a"}`))
+		_, b := r.connect(mine(`{"of":"b"}`))
+		plain, l := r.plain()
+		for _, l := range []*link{a, b, l} {
+			l.calls("1 clock", "2 transfer")
+		}
+		a.answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
+		b.answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
+		l.answered(`1 clock {"hour":3}`, `2 transfer {"error":"there is no tool \"transfer\" here"}`)
+		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.raw, "transfer") || !strings.Contains(a.raw, "transfer") {
+			t.Errorf("%+v\n%s\n%s", done.Tools, l.raw, a.raw)
+		}
+		if own := all[:2][1].Name; own != "" {
+			t.Errorf("%q is among the operator's", own)
+		}
+	})
+}
+
+// A client that configures after it has connected has one connection made for it, with what it wants or, after a while,
+// without.
+func TestLater(t *testing.T) {
+	for name, test := range map[string]struct {
+		updates []string
+		temp    string
+		after   time.Duration
+		told    string
+	}{
+		"nothing comes":           {nil, "0.1", 800 * time.Millisecond, "SetupComplete"},
+		"an update":               {[]string{warm("0.5")}, "0.5", 300 * time.Millisecond, "SetupComplete SetupComplete"},
+		"a refused one":           {[]string{warm(`"hot"`)}, "0.1", 800 * time.Millisecond, "SetupComplete SetupFailed"},
+		"a refused one and a way": {[]string{warm(`"hot"`), warm("0.5")}, "0.5", 600 * time.Millisecond, "SetupComplete SetupFailed SetupComplete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c := r.join(bridge.Open{Later: true, Config: []byte(warm("0.1"))})
+				<-c.seated
+				c.speak(count(0, 3200)) // is not lost
+				for _, u := range test.updates {
+					time.Sleep(300 * time.Millisecond)
+					r.up.idle()
+					c.update(u)
+				}
+				l := r.up.next().dialledFor(test.temp, "")
+				if at := r.since(); at != test.after {
+					t.Errorf("dialled after %v", at)
+				}
+				l.accept()
+				c.tells(test.told)
+				if all := told(c); all[0].Update || len(all) > 1 && !all[1].Update {
+					t.Errorf("%+v", all)
+				}
+				if n := len(l.pcm()); n != 3200 {
+					t.Errorf("%d samples came", n)
+				}
+				c.works(l)
+				r.up.idle()
+			})
+		})
+	}
+}
+
+// A conversation can begin with what was said in another one: the model is told, and the transcript has it.
+func TestHistoryOfAnotherConversation(t *testing.T) {
+	const history = `"voxgate":{"history":[{"role":"user","content":"My name is Ada."},{"role":"model","content":"Hello Ada."}]}`
+	for model, seeded := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
+		t.Run(model, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)})
+				told := strings.Contains(l.said()+l.raw, "My name is Ada.+Hello Ada.")
+				if told != seeded {
+					t.Errorf("came %s", l.said())
+				}
+				c.typed("what is my name?")
+				memory := c.memory()
+				if len(memory) != 3 || memory[0].Role+memory[0].Content != "userMy name is Ada." || memory[1].Role+memory[1].Content != "assistantHello Ada." {
+					t.Errorf("%+v", memory)
+				}
+				l.speaks(7, "Ada.")
+				l.content(`"turnComplete":true`)
+				time.Sleep(time.Second)
+				l.cut() // a fresh session is told of both
+				m := r.up.next().accept()
+				if got := m.said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
+					t.Errorf("came %s", got)
+				}
+				c.do(bridge.ClearContext{})
+				n := r.up.next().accept()
+				if got := n.said(); got != "" || len(c.memory()) != 0 {
+					t.Errorf("after the history was cleared came %q", got)
+				}
+			})
+		})
+	}
+}
+
+// Who comes back with the number of the last event that it has is told what it has missed, once and in order; and who comes
+// without one what it must know.
+func TestMissedEvents(t *testing.T) {
+	for _, numbered := range []bool{true, false} {
+		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+				l.handle("h")
+				c.typed("hi")
+				l.speaks(7, "Hello ", "there.")
+				l.content(`"turnComplete":true`)
+				time.Sleep(time.Second)
+				l.calls("a weather", "b weather")
+				synctest.Wait()
+				seen := c.events()
+				had := seen[len(seen)-1].Number
+				if !numbered {
+					had = 0
+				}
+				c.lag() // the connection is dead, though nobody knows
+				c.respond("b", "", `{"x":1}`)
+				l.handle("h2")
+				l.calls("c weather")
+				l.send(`{"toolCallCancellation":{"ids":["c"]}}`)
+				l.calls("d weather")
+				synctest.Wait()
+				d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: had})
+				c.ends(bridge.ErrReplaced)
+				want := "SetupComplete ToolCallCancellation(c) ToolCall(d)"
+				if !numbered {
+					want = "SetupComplete ToolCall(a) ToolCallCancellation(c) ToolCall(d)"
+				}
+				d.tells(want)
+				got := d.events()
+				if got[0].Number != 0 || numbered && got[1].Number <= had {
+					t.Errorf("told again: %+v", got)
+				}
+				before := c.events()
+				d.forget()
+				l.calls("e weather")
+				if next := d.events()[0].Number; next <= before[len(before)-1].Number {
+					t.Errorf("event %d comes after event %d", next, before[len(before)-1].Number)
+				}
+			})
+		})
+	}
+}
