@@ -135,7 +135,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
-	s.interrupt(ByClient) // who comes back does not want to hear what was said to nobody
+	s.interrupt(ByClient, false) // who comes back does not want to hear what was said to nobody
 	s.setPaused(ctx, false)
 	if s.keeper.Config().Options.Manual && s.person.speaking {
 		_ = s.up.Mark(uplink.End) // it has ended, for all we know; if there is no room, others are before it

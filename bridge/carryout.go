@@ -36,7 +36,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case ToolResponse:
 		return s.calls.Answer(toolcalls.Response(c))
 	case Interrupt:
-		s.interrupt(ByClient)
+		s.stopAnswer(ctx)
 	case Respond:
 		return s.respond(c.Instruction)
 	case Pause:
@@ -91,7 +91,7 @@ func (s *Session) sendMessage(m Message) error {
 		if len(parts) == 0 && wholeTurns {
 			return nil // a turn of nothing
 		}
-		s.interrupt(ByText)
+		s.interrupt(ByText, true)
 		s.ask(time.Now())
 		s.keeper.Expect(keeper.ForText)
 	}
@@ -113,12 +113,22 @@ func (s *Session) sendMessage(m Message) error {
 	return nil
 }
 
+// stopAnswer cuts off the answer that is under way. Of one that the model still thinks about nothing is waited for any more.
+func (s *Session) stopAnswer(ctx context.Context) {
+	making := s.answer.making()
+	s.interrupt(ByClient, false)
+	if making {
+		s.up.Answered()
+		s.keeper.ExpectNothing(ctx)
+	}
+}
+
 // respond has the model speak by an instruction that nobody sees.
 func (s *Session) respond(instruction string) error {
 	if instruction == "" {
 		return &Error{Code: CodeBadMessage, Message: "The model needs an instruction to respond to."}
 	}
-	s.interrupt(ByClient)
+	s.interrupt(ByClient, true)
 	s.ask(time.Now())
 	s.keeper.Expect(keeper.ForText)
 	if !s.up.Say(uplink.Turn{Parts: joined(textPart(instruction)), Complete: true}) {
@@ -137,7 +147,7 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 	s.keeper.Pause(ctx, on)
 	if on {
 		s.forgetAsked()
-		s.interrupt(ByClient)
+		s.interrupt(ByClient, false)
 	}
 }
 
@@ -152,7 +162,7 @@ func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
 
 // clear forgets the conversation. The next session is told nothing.
 func (s *Session) clear(ctx context.Context) {
-	s.interrupt(ByClear)
+	s.interrupt(ByClear, false)
 	s.transcript.Clear()
 	s.held = nil
 	s.calls.CancelAll()

@@ -319,11 +319,12 @@ func (s *Session) countTokens() {
 	}
 }
 
-// interrupt cuts the answer off, if there is something to be cut off, perhaps before the model knows of it.
-func (s *Session) interrupt(by Cause) {
+// interrupt cuts the answer off, if there is something to be cut off, perhaps before the model knows of it. asking: words go to
+// the model now. They meet a thought or a text that has no voice yet, and are answered with it or after it.
+func (s *Session) interrupt(by Cause, asking bool) {
 	t := &s.answer.turn
-	typed := by == ByText && (t.timing == nil || t.state != turnSpeaking) // it meets the thought, or a text, and is answered after it
-	if s.playout.Queued() > 0 || t.making() && !typed {
+	unheard := t.timing == nil || t.state != turnSpeaking
+	if s.playout.Queued() > 0 || t.making() && !(asking && unheard) {
 		s.notify(s.cut(by))
 	}
 }
@@ -345,6 +346,7 @@ func (s *Session) cut(by Cause) Interrupted {
 	if t.state != turnIdle {
 		t.state = turnCut
 	}
+	s.signalPlayed()
 	return i
 }
 

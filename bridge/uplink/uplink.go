@@ -392,13 +392,20 @@ func (u *Uplink) Gate(shut bool) {
 	signal(u.Ready)
 }
 
-// Pause puts the way for sound and pictures on hold, or opens it again. What comes meanwhile is dropped without a word.
+// Pause puts the way for sound and pictures on hold, or opens it again. What comes meanwhile is dropped without a word. A
+// speech that was begun ends for the model, too: it would take what comes after the hold for the rest of it.
 func (u *Uplink) Pause(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.paused = on
 	if on && u.ear.end() {
 		u.ear.void = true
+		end := Pause
+		if u.ear.manual {
+			end = End
+		}
+		u.put(markOf(end, u.ear.speeches))
+		u.marks++
 		signal(u.Turned)
 	}
 	if on {

@@ -1,0 +1,364 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// speaks sends a second of an answer with the words that are said in it, one in each quarter.
+func (l *link) speaks(tag int16, words ...string) {
+	l.t.Helper()
+	for _, w := range words {
+		l.content(`%s,"outputTranscription":{"text":%q}`, voice(tag, 250*time.Millisecond), w)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.typed("tell me a story")
+		came := len(l.inputs())
+		l.speaks(7, "Once ", "upon ", "a ", "time ")
+		time.Sleep(540 * time.Millisecond)
+		heard := c.heard()
+		c.do(bridge.Interrupt{})
+		if n := c.heard() - heard; n > 1 {
+			t.Errorf("%d frames were heard after it", n)
+		}
+		cut := last[bridge.Interrupted](c)
+		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.Heard != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
+			t.Errorf("%+v", cut)
+		}
+		l.speaks(8, "there ", "was ") // the model knows of nothing
+		time.Sleep(time.Second)
+		l.speaks(8, "a ", "king.")
+		l.content(`"generationComplete":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		if n := len(l.inputs()) - came; n != 0 {
+			t.Errorf("the model was sent %s", l.said())
+		}
+		if got := c.kinds(); got != "SetupComplete Speaking Interrupted" {
+			t.Errorf("%s", c.story())
+		}
+		if got := c.memory(); len(got) != 2 || got[1].Content != "Once upon " || !got[1].Cut {
+			t.Errorf("kept %+v", got)
+		}
+		c.works(l)
+		if over := last[bridge.TurnComplete](c); over.Turn != 2 {
+			t.Errorf("%+v", over)
+		}
+	})
+}
+
+// An answer of which nothing has been heard is cut off as well, one that is over and still heard, too; there is nothing to cut
+// off in silence, nor twice.
+func TestInterruptAtEveryMoment(t *testing.T) {
+	for name, test := range map[string]struct {
+		reach func(l *link)
+		want  string
+	}{
+		"silence":  {func(*link) {}, ""},
+		"thinking": {func(l *link) { l.content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`) }, "Interrupted"},
+		"all of it is made": {func(l *link) {
+			l.answer(7, 3*time.Second)
+			time.Sleep(time.Second)
+		}, "Speaking Interrupted"},
+		"all of it was heard": {func(l *link) {
+			l.answer(7, time.Second)
+			time.Sleep(2 * time.Second)
+		}, "Speaking TurnComplete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, watchful)
+				c, l := r.plain()
+				l.handle("h")
+				c.forget()
+				c.typed("go")
+				test.reach(l)
+				for range 2 {
+					c.do(bridge.Interrupt{})
+				}
+				if got := c.kinds(); got != test.want {
+					t.Errorf("%q, want %q", got, test.want)
+				}
+				if name == "silence" {
+					return // the answer is still to come
+				}
+				if name == "thinking" { // nobody waits for the rest
+					time.Sleep(10 * time.Second)
+					if got := c.tried(); got != "" {
+						t.Errorf("tried %s", got)
+					}
+					l.say(8, time.Second)
+					l.content(`"turnComplete":true`)
+				}
+				c.works(l)
+			})
+		})
+	}
+}
+
+func TestPause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.handle("h")
+		c.utter(time.Second)
+		l.content(`"inputTranscription":{"text":"Tell me a story."}`)
+		l.speaks(7, "Once ", "upon ", "a ", "time ")
+		time.Sleep(300 * time.Millisecond)
+		c.do(bridge.Pause{On: true})
+		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.Heard != "Once " {
+			t.Errorf("%+v", cut)
+		}
+		c.forget()
+		came := len(l.pcm())
+		c.talks(2 * time.Second) // with who stands beside them
+		c.session.SetFrame("image/jpeg", []byte("x"), true)
+		l.say(7, 2*time.Second) // the rest of it, and another answer
+		l.content(`"turnComplete":true`)
+		l.answer(8, 2*time.Second)
+		c.quiet(30 * time.Second)
+		if n := len(l.pcm()) - came; n != 0 || len(l.pictures()) > 0 {
+			t.Errorf("%d samples and %d pictures went up", n, len(l.pictures()))
+		}
+		if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.kinds() != "" {
+			t.Errorf("heard %v, told %v, %s", sound, messages, c.story())
+		}
+		c.do(bridge.Pause{})
+		time.Sleep(5 * time.Second) // nothing of it is played now
+		c.tells("")
+		c.works(l)
+		c.forget()
+		c.utter(time.Second) // and the model is watched again
+		c.quiet(8 * time.Second)
+		if got := c.tried(); got != "nudge" {
+			t.Errorf("tried %q", got)
+		}
+	})
+}
+
+// Who is on hold does not wait, whatever is asked and lost meanwhile.
+func TestNobodyWaitsOnHold(t *testing.T) {
+	for name, happens := range map[string]func(r *rig, c *caller, l *link) *link{
+		"no answer": func(_ *rig, c *caller, l *link) *link { c.typed("hello?"); return l },
+		"no answer to what was asked before": func(r *rig, c *caller, l *link) *link {
+			c.do(bridge.Pause{})
+			c.typed("hello?")
+			l = r.up.next().accept() // the watchdog's
+			time.Sleep(2 * time.Second)
+			c.forget()
+			c.do(bridge.Pause{On: true})
+			return l
+		},
+		"the link is lost": func(r *rig, _ *caller, l *link) *link {
+			r.up.set(0, errors.New("no route"))
+			l.cut()
+			time.Sleep(10 * time.Second)
+			r.up.set(0, nil)
+			return r.up.next().dialledFor("", "h").accept()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, watchful)
+				c, l := r.plain()
+				l.handle("h")
+				c.forget()
+				c.do(bridge.Pause{On: true})
+				l = happens(r, c, l)
+				time.Sleep(40 * time.Second)
+				r.up.idle()
+				if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.tried() != "" {
+					t.Errorf("heard %v, told %v, tried %s", sound, messages, c.tried())
+				}
+				c.do(bridge.Pause{})
+				c.works(l)
+			})
+		})
+	}
+}
+
+// What was begun before a hold is over with it: the model would take what is said after it for the rest of that.
+func TestPauseInASentence(t *testing.T) {
+	for mode, test := range map[string]struct {
+		open bridge.Open
+		want string
+	}{
+		"the model finds speech": {bridge.Open{}, "mark audioStreamEnd"},
+		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(test.open)
+				if mode == "the client marks it" {
+					c.do(bridge.ActivityStart)
+				}
+				c.talks(time.Second)
+				c.do(bridge.Pause{On: true})
+				if got := l.said(); got != test.want {
+					t.Errorf("came %q, want %q", got, test.want)
+				}
+				if got, _ := find[bridge.UserSpeaking](c); len(got) != 2 || got[1].Speaking {
+					t.Errorf("%v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestEndAfterSpeaking(t *testing.T) {
+	for name, test := range map[string]struct {
+		happens func(c *caller, l *link)
+		after   time.Duration
+	}{
+		"silence":              {nil, 0},
+		"an answer is made":    {func(_ *caller, l *link) { time.Sleep(time.Second); l.content(`"turnComplete":true`) }, 3 * time.Second},
+		"an answer never ends": {func(_ *caller, _ *link) {}, 15 * time.Second},
+		"it is interrupted":    {func(c *caller, _ *link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				if test.happens != nil {
+					l.say(7, 3*time.Second)
+				}
+				begin := r.since()
+				_ = c.session.Do(bridge.EndAfterSpeaking{})
+				if test.happens != nil {
+					test.happens(c, l)
+				}
+				c.ends(bridge.ErrGoodbye)
+				if took := r.since() - begin; !about(took, test.after) {
+					t.Errorf("ended after %v, want %v", took, test.after)
+				}
+				if want := int(test.after / (20 * time.Millisecond)); test.after < 4*time.Second && c.heard() < want-1 {
+					t.Errorf("%d frames were heard, want %d", c.heard(), want)
+				}
+			})
+		})
+	}
+}
+
+func TestRespond(t *testing.T) {
+	for model, goesUp := range map[string]string{"gemini-3.8-live": "typed Greet the caller.", "gemini-3.1-flash-live-preview": "text Greet the caller."} {
+		t.Run(model, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, watchful)
+				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+				l.handle("h")
+				if err := c.session.Do(bridge.Respond{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
+					t.Errorf("without an instruction: %v", err)
+				}
+				c.do(bridge.Respond{Instruction: "Greet the caller."})
+				if in := l.inputs(); len(in) != 1 || l.said() != goesUp || in[0].what == "typed" && !strings.Contains(in[0].raw, `"turnComplete":true`) {
+					t.Errorf("came %s", l.said())
+				}
+				time.Sleep(700 * time.Millisecond)
+				l.speaks(7, "Hello!")
+				l.content(`"turnComplete":true`)
+				time.Sleep(time.Second)
+				if got := last[bridge.Latency](c); !about(got.Model, 700*time.Millisecond) {
+					t.Errorf("%+v", got)
+				}
+				if got := c.memory(); len(got) != 1 || got[0].Content != "Hello!" {
+					t.Errorf("kept %+v", got)
+				}
+				if texts, _ := find[bridge.UserText](c); len(texts) > 0 {
+					t.Errorf("%+v", texts)
+				}
+				c.do(bridge.Respond{Instruction: "Say goodbye."}) // no answer is missed as any other
+				time.Sleep(7 * time.Second)
+				if got := c.tried(); got != "resume" {
+					t.Errorf("tried %q", got)
+				}
+				if got := strings.Count(r.up.next().accept().said(), "Say goodbye."); got != 1 {
+					t.Errorf("said again %d times", got)
+				}
+			})
+		})
+	}
+}
+
+// An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
+func TestRespondIntoAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.say(7, 3*time.Second)
+		time.Sleep(time.Second)
+		c.do(bridge.Respond{Instruction: "Be quick."})
+		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
+			t.Errorf("%+v", cut)
+		}
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		c.works(l)
+		c.forget()
+		l.content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
+		c.do(bridge.Respond{Instruction: "Be quick."})
+		l.answer(8, time.Second)
+		time.Sleep(2 * time.Second)
+		c.tells("Speaking 8*50 TurnComplete")
+	})
+}
+
+// Parts of a turn are kept for its end where the model would answer each.
+func TestPartsOfATurn(t *testing.T) {
+	part := func(c *caller, text string, complete bool) {
+		parts := []byte(`[]`)
+		if text != "" {
+			parts = fmt.Appendf(nil, `[{"text":%q}]`, text)
+		}
+		c.do(bridge.Message{Parts: parts, TurnComplete: complete})
+	}
+	for model, want := range map[string][2]string{
+		"gemini-3.1-flash-live-preview": {"", "text one\ntwo"},
+		"gemini-3.8-live":               {"typed one, typed two", "typed one, typed two, typed "},
+	} {
+		for _, last := range []string{"", "three"} {
+			t.Run(model+last, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t, watchful)
+					c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+					l.handle("h")
+					part(c, "one", false)
+					part(c, "two", false)
+					time.Sleep(20 * time.Second)
+					if got := l.said(); got != want[0] || c.tried() != "" {
+						t.Errorf("before the end came %q, tried %s", got, c.tried())
+					}
+					part(c, last, true)
+					want := want[1]
+					switch {
+					case last == "":
+						want = strings.TrimSuffix(want, " ")
+					case model == "gemini-3.8-live":
+						want += last
+					default:
+						want += "\n" + last
+					}
+					if got := l.said(); got != want {
+						t.Errorf("came %q, want %q", got, want)
+					}
+					part(c, "", true) // nothing is left
+					if got := l.said(); model != "gemini-3.8-live" && got != want {
+						t.Errorf("then came %q", got)
+					}
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
