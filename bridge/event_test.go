@@ -1,0 +1,218 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// Events are numbered from 1 on, without a gap, and say when they happened.
+func TestEventsAreNumbered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.utter(time.Second)
+		l.content(`"inputTranscription":{"text":"hi"}`)
+		l.speaks(7, "Hello ", "there.")
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		c.typed("go on")
+		l.answer(8, 5*time.Second)
+		time.Sleep(time.Second)
+		c.do(bridge.Interrupt{})
+		all := c.events()
+		if len(all) < 12 {
+			t.Fatalf("%d events", len(all))
+		}
+		for i, e := range all {
+			if e.Number != uint64(i+1) {
+				t.Fatalf("event %d has the number %d", i+1, e.Number)
+			}
+			if i > 0 && e.Time.Before(all[i-1].Time) || e.Time.Before(r.start) {
+				t.Errorf("event %d is of %v", i+1, e.Time)
+			}
+		}
+		if at := all[len(all)-1].Time; !at.Equal(time.Now()) {
+			t.Errorf("the last is of %v, now is %v", at, time.Now())
+		}
+	})
+}
+
+// texts is what was said, in short.
+func (c *caller) texts() (list []string) {
+	for _, e := range c.entries() {
+		final := func(yes bool) string { return map[bool]string{true: "."}[yes] }
+		at := e.at.Round(50 * time.Millisecond)
+		switch e := e.event.(type) {
+		case bridge.UserText:
+			list = append(list, fmt.Sprintf("%v user %d %q%s", at, e.Turn, e.Text, final(e.Final)))
+		case bridge.AssistantText:
+			list = append(list, fmt.Sprintf("%v model %d %q%s", at, e.Turn, e.Text, final(e.Final)))
+		case bridge.Thought:
+			list = append(list, fmt.Sprintf("%v thought %d %q", at, e.Turn, e.Text))
+		}
+	}
+	return list
+}
+
+// What is said is told in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
+// all of it.
+func TestTextsAreTyped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.content(`"inputTranscription":{"text":"Tell me "}`)
+		l.content(`"inputTranscription":{"text":"a story."}`)
+		l.content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
+		l.speaks(7, "Once ", "upon ", "a ", "time")
+		l.content(`"turnComplete":true`)
+		time.Sleep(2 * time.Second)
+		l.content(`"inputTranscription":{"text":"More."}`)
+		l.speaks(8, "There ", "was ", "a ", "king")
+		time.Sleep(400 * time.Millisecond)
+		l.content(`"interrupted":true`)
+		l.content(`"turnComplete":true`)
+		time.Sleep(time.Second)
+		want := []string{
+			`0s user 1 "Tell me "`, `0s user 1 "a story."`, `0s thought 1 "A story?"`, `0s user 1 "Tell me a story.".`,
+			`0s model 1 "Once "`, `250ms model 1 "upon "`, `500ms model 1 "a "`, `750ms model 1 "time"`, `1s model 1 "Once upon a time".`,
+			`2s user 2 "More."`, `2s user 2 "More.".`, `2s model 2 "There "`, `2.25s model 2 "was "`, `2.4s model 2 "There ".`,
+		}
+		if got := c.texts(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("told\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		}
+	})
+}
+
+// An answer that is cut off says by whom, and what was heard of it.
+func TestWhoInterrupts(t *testing.T) {
+	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *link){
+		bridge.ByVoice: func(_ *rig, c *caller, l *link) {
+			c.talks(400 * time.Millisecond)
+			l.content(`"interrupted":true`)
+		},
+		bridge.ByText:   func(_ *rig, c *caller, _ *link) { c.typed("stop") },
+		bridge.ByClient: func(_ *rig, c *caller, _ *link) { c.do(bridge.Interrupt{}) },
+		bridge.ByClear:  func(r *rig, c *caller, _ *link) { c.do(bridge.ClearContext{}); r.up.next().accept() },
+		bridge.ByLink: func(r *rig, _ *caller, l *link) {
+			l.cut()
+			r.up.next().accept()
+			time.Sleep(5 * time.Second)
+		},
+	} {
+		t.Run(string(by), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.handle("h")
+				l.answer(6, time.Second) // so that the turn is the second one
+				time.Sleep(2 * time.Second)
+				l.speaks(7, "Once ", "upon ", "a ", "time", " there ", "was")
+				time.Sleep(900 * time.Millisecond)
+				cut(r, c, l)
+				got, _ := find[bridge.Interrupted](c)
+				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].Heard, "Once upon a ") || got[0].Played < 900*time.Millisecond {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
+
+// In silence there is nothing to be interrupted, not even by clearing the history.
+func TestNothingIsInterruptedInSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.handle("h")
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.do(bridge.ClearContext{})
+		c.works(r.up.next().accept())
+		c.typed("stop")
+		c.do(bridge.Interrupt{})
+		c.do(bridge.Pause{On: true})
+		c.do(bridge.Pause{})
+		if cut, _ := find[bridge.Interrupted](c); len(cut) > 0 {
+			t.Errorf("%+v", cut)
+		}
+	})
+}
+
+// Of a tool of the gateway the client is told what it was called with, and what came of it.
+func TestToolStatusHasArgumentsAndResult(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Tools: []tools.Tool{{
+			Declaration: tools.Declaration{Name: "sum", Title: "Adding"},
+			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+				if strings.Contains(string(args), "0") {
+					return nil, errNo
+				}
+				time.Sleep(time.Second)
+				return json.RawMessage(`{"is":3}`), nil
+			},
+		}}})
+		l.call("a", "sum", `{"of":[1,2]}`)
+		l.call("b", "sum", `{"of":[0]}`)
+		time.Sleep(2 * time.Second)
+		got, _ := find[bridge.ToolStatus](c)
+		var list []string
+		for _, s := range got {
+			list = append(list, fmt.Sprintf("%s %s %s %s %s %s %v %s", s.ID, s.Name, s.Title, s.Status, s.Args, s.Result, s.Took, s.Message))
+		}
+		want := []string{
+			`a sum Adding running {"of":[1,2]}  0s `, `b sum Adding running {"of":[0]}  0s `,
+			`b sum Adding failed {"of":[0]} {"error":"no"} 0s no`, `a sum Adding done {"of":[1,2]} {"is":3} 1s `,
+		}
+		if strings.Join(list, "\n") != strings.Join(want, "\n") {
+			t.Errorf("told\n  %s", strings.Join(list, "\n  "))
+		}
+	})
+}
+
+// A model that hears and never answers is taken for dead at the second question: a fresh session is told what was said.
+func TestModelThatHearsAndNeverAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain() // gemini-3.8-live may choose not to answer
+		l.handle("h")
+		c.typed("my name is Ada")
+		l.answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		ask := func() string {
+			c.forget()
+			c.utter(time.Second)
+			l.content(`"inputTranscription":{"text":"And now?"}`)
+			for range 30 {
+				c.quiet(time.Second)
+				select {
+				case l = <-r.up.links:
+					l.accept()
+					l.handle("h2")
+					c.quiet(2 * time.Second)
+					l.content(`"inputTranscription":{"text":"And now?"}`)
+				default:
+				}
+			}
+			return c.tried()
+		}
+		for i, want := range []string{"nudge resume none", "nudge fresh none", "nudge none"} {
+			if got := ask(); got != want {
+				t.Errorf("question %d: tried %q, want %q", i+1, got, want)
+			}
+			if i == 1 && (l.setup.SessionResumption.Handle != "" || !strings.Contains(l.said(), "typed my name is Ada")) {
+				t.Errorf("the fresh session was told %s", l.said())
+			}
+		}
+		l.answer(8, time.Second)
+		time.Sleep(2 * time.Second)
+		c.works(l)
+	})
+}
