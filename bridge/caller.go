@@ -103,9 +103,7 @@ func (s *Session) welcome(v *visit) {
 	speaking := s.playout.Queued() > 0 && v.open.LastEvent == 0 // else that is among what it has missed
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !s.parked {
-		a.ring.forgetOld(s.calls.IsOpen)
-	}
+	a.ring.forget(!s.parked, s.calls.IsOpen)
 	missed := a.ring.missed(v.open.LastEvent, s.calls.IsOpen)
 	a.listener = v.caller
 	a.listener.Notify(Event{Time: time.Now(), Body: done})
@@ -124,6 +122,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	current := a.visit == v
 	if current {
 		a.visit, a.listener = nil, nil
+		a.ring.forget(true, s.calls.IsOpen)
 	}
 	a.mu.Unlock()
 	if !current {

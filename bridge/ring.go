@@ -8,10 +8,12 @@ import (
 )
 
 const (
-	// ringSize bounds the events that are kept for a caller that may come back: those of some turns.
-	ringSize = 256
+	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Between two turns there
+	// may be twice as much.
+	ringSize  = 256
+	ringBytes = 1 << 20
 
-	// ringTime is for how long they are kept while there is a caller: as long as its connection may be dead before it is given
+	// ringTime is for how long events are kept while there is a caller: as long as its connection may be dead before it is given
 	// up (20 s by socket, 30 s by WebRTC), and a little more.
 	ringTime = 40 * time.Second
 )
@@ -20,6 +22,7 @@ const (
 type ring struct {
 	last   uint64 // number of the newest event
 	events []Event
+	bytes  int // of all of them, roughly
 }
 
 // add numbers an event. It is kept if the caller may come back.
@@ -27,22 +30,82 @@ func (r *ring) add(body Body, keep bool) Event {
 	r.last++
 	e := Event{Number: r.last, Time: time.Now(), Body: body}
 	if keep {
-		if len(r.events) == ringSize {
-			r.events = slices.Delete(r.events, 0, 1)
-		}
 		r.events = append(r.events, e)
+		r.bytes += bytesOf(body)
+		r.trim(2*ringSize, 2*ringBytes, func(Event) bool { return true })
 	}
 	return e
 }
 
-// forgetOld drops what a caller that is there must have got. What is open stays, until it is not.
-func (r *ring) forgetOld(open func(id string) bool) {
-	if len(r.events) == 0 || time.Since(r.events[0].Time) <= ringTime {
+// forget drops what a caller that is there must have got, and what is too much. What is open stays, until it is not.
+func (r *ring) forget(attended bool, open func(id string) bool) {
+	closed := func(e Event) bool { return !isOpen(e.Body, open) }
+	if attended {
+		r.drop(func(e Event) bool { return time.Since(e.Time) > ringTime && closed(e) })
+	}
+	r.trim(ringSize, ringBytes, closed)
+}
+
+// trim drops the oldest events that may go, until there are few enough.
+func (r *ring) trim(size, bytes int, may func(Event) bool) {
+	left := len(r.events)
+	if left <= size && r.bytes <= bytes {
 		return
 	}
-	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
-		return time.Since(e.Time) > ringTime && !isOpen(e.Body, open)
+	r.drop(func(e Event) bool {
+		gone := (left > size || r.bytes > bytes) && may(e)
+		if gone {
+			left--
+		}
+		return gone
 	})
+}
+
+// drop drops events, one after the other.
+func (r *ring) drop(gone func(Event) bool) {
+	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
+		if !gone(e) {
+			return false
+		}
+		r.bytes -= bytesOf(e.Body)
+		return true
+	})
+}
+
+// bytesOf is about what an event keeps in memory.
+func bytesOf(body Body) int {
+	const least = 128
+	switch b := body.(type) {
+	case Raw:
+		return least + len(b.ServerContent)
+	case Grounding:
+		return least + len(b.Metadata) + len(b.Chips)
+	case UserText:
+		return least + len(b.Text)
+	case AssistantText:
+		return least + len(b.Text)
+	case Thought:
+		return least + len(b.Text)
+	case Interrupted:
+		return least + len(b.Heard)
+	case ToolStatus:
+		return least + len(b.Args) + len(b.Result) + len(b.Message)
+	case ToolCall:
+		n := least
+		for _, c := range b.Calls {
+			n += least + len(c.Args)
+		}
+		return n
+	case SetupComplete:
+		return least + len(b.EffectiveConfig)
+	case History:
+		n := least
+		for _, e := range b.Entries {
+			n += least + len(e.Content)
+		}
+		return n
+	}
+	return least
 }
 
 // isOpen tells whether an event is of a call that has not ended.

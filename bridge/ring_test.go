@@ -24,6 +24,7 @@ func TestRingKeepsTheNewest(t *testing.T) {
 	for i := range 2 * ringSize {
 		r.add(ToolCallCancellation{[]string{fmt.Sprint(i)}}, true)
 	}
+	r.forget(true, nothingOpen)
 	missed := r.missed(0, nothingOpen)
 	if n := len(missed); n != ringSize || missed[n-1].Number != 2*ringSize {
 		t.Errorf("%d events, the last is %d", n, missed[n-1].Number)
@@ -33,6 +34,31 @@ func TestRingKeepsTheNewest(t *testing.T) {
 	}
 	if missed := r.missed(2*ringSize, nothingOpen); len(missed) != 0 {
 		t.Errorf("after the last: %v", told(missed))
+	}
+}
+
+// A page of megabytes does not stay, and what is open stays however much comes after it.
+func TestRingIsBounded(t *testing.T) {
+	var r ring
+	r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
+	for range 100 {
+		r.add(Raw{make([]byte, 100<<10)}, true)
+		if r.bytes > 2*ringBytes+100<<10 {
+			t.Fatalf("%d bytes are kept", r.bytes)
+		}
+	}
+	r = ring{}
+	r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
+	for range ringSize + 10 {
+		r.add(Raw{make([]byte, 6<<10)}, true)
+	}
+	r.forget(true, func(id string) bool { return id == "a" })
+	if r.bytes > ringBytes || len(r.events) > ringSize || r.events[0].Number != 1 {
+		t.Errorf("%d events, %d bytes, the first is %d", len(r.events), r.bytes, r.events[0].Number)
+	}
+	r.drop(func(Event) bool { return true })
+	if r.bytes != 0 {
+		t.Errorf("%d bytes are left of nothing", r.bytes)
 	}
 }
 
@@ -74,11 +100,11 @@ func TestRingForgets(t *testing.T) {
 		r.add(Log{}, true)
 		time.Sleep(ringTime + time.Second)
 		r.add(Log{}, true)
-		r.forgetOld(func(id string) bool { return id == "a" })
+		r.forget(true, func(id string) bool { return id == "a" })
 		if got := told(r.events); len(got) != 2 || r.events[0].Number != 1 || r.events[1].Number != 3 {
 			t.Errorf("%v", got)
 		}
-		r.forgetOld(nothingOpen)
+		r.forget(true, nothingOpen)
 		if got := told(r.events); len(got) != 1 {
 			t.Errorf("%v", got)
 		}

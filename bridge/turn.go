@@ -246,7 +246,7 @@ func (s *Session) onTurnComplete() {
 	*t = turn{}
 	s.countTokens()
 	s.audience.mu.Lock()
-	s.audience.ring.forgetOld(s.calls.IsOpen)
+	s.audience.ring.forget(!s.parked, s.calls.IsOpen)
 	s.audience.mu.Unlock()
 }
 
