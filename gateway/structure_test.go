@@ -22,7 +22,7 @@ var arrows = map[string][]string{
 	"gateway":                         {"signaling", "signaling/rtc", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "bridge/gemini/emulator/scenario", "media/opus", "tools", "tools/*", "web"},
 	"gateway/bench":                   {"media", "media/opus", "media/rtpaudio", "media/mediatest", "media/mediatest/impair"}, // a program of its own
 	"signaling":                       {"bridge", "media", "media/opus", "signaling/protocol", "signaling/rtc"},
-	"signaling/protocol":              {"bridge", "media", "tools"},
+	"signaling/protocol":              {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":                   {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/*":                     {"signaling", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                          {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/transcript", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},

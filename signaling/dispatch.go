@@ -30,11 +30,14 @@ func (c *webClient) dispatch(w way, m protocol.ClientMessage) error {
 	}
 	switch m.Type {
 	case protocol.TypeMessage:
-		command, err := m.Turn()
+		turn, warning, err := m.Turn()
 		if err != nil {
 			return err
 		}
-		return c.session.Do(command)
+		if warning != "" {
+			c.warn(warning)
+		}
+		return c.session.Do(turn)
 	case protocol.TypeRealtimeInput:
 		return c.onRealtimeInput(m)
 	case protocol.TypeToolResponse:

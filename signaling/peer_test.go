@@ -771,11 +771,11 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 	c.expectTranscript("15C")
 	p.eventually("spoken answer", func() bool { return len(loud(p.heard())) > 2400 })
 	c.expect("TURN_COMPLETE")
-	p.send("SEND_MESSAGE", `{"parts":[]}`)
+	p.send("SEND_MESSAGE", `{}`)
 	if m := c.expectError("bad_message", "payload.parts"); m.way != "channel" {
 		t.Errorf("an error went by %s, its request by channel", m.way)
 	}
-	c.send("SEND_MESSAGE", `{"parts":[]}`)
+	c.send("SEND_MESSAGE", `{}`)
 	if m := c.expectError("bad_message", "payload.parts"); m.way != "socket" {
 		t.Errorf("an error went by %s, its request by socket", m.way)
 	}
@@ -832,8 +832,8 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	if err := json.Unmarshal([]byte(raw), &args); err != nil || args.Location != canvas {
 		t.Errorf("%d bytes of the canvas came of %d, %v", len(args.Location), len(canvas), err)
 	}
-	photo := strings.Repeat("QUJD", (4<<20)/3)
-	p.sendPieces("SEND_MESSAGE", `{"parts":[{"inlineData":{"mimeType":"image/jpeg","data":"`+photo+`"}}],"turnComplete":false}`)
+	photo := aPicture(t, 4<<20)
+	p.sendPieces("SEND_MESSAGE", `{"parts":[{"inlineData":{"mimeType":"image/png","data":"`+photo+`"}}],"turnComplete":false}`)
 	p.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id))
 	c.expectTranscript("15C")
 	c.expect("TURN_COMPLETE")

@@ -1,9 +1,12 @@
 package signaling_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,8 +45,16 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"message without parts", `{"type":"SEND_MESSAGE","payload":{}}`, "bad_message", "payload.parts"},
 		{"parts no array", `{"type":"SEND_MESSAGE","payload":{"parts":"hi"}}`, "bad_message", "payload.parts"},
 		{"part no object", `{"type":"SEND_MESSAGE","payload":{"parts":["hi"]}}`, "bad_message", "payload.parts[0]"},
+		{"no parts and no end of the turn", `{"type":"SEND_MESSAGE","payload":{"parts":[],"turnComplete":false}}`, "bad_message", "payload.parts"},
 		{"empty part", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"},{}]}}`, "bad_message", "payload.parts[1]"},
 		{"text a number", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":1}]}}`, "bad_message", "payload.parts[0].text"},
+		{"part of another kind", `{"type":"SEND_MESSAGE","payload":{"parts":[{"functionCall":{"name":"f"}}]}}`, "bad_message", "payload.parts[0]"},
+		{"inlineData a string", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":"x"}]}}`, "bad_message", "payload.parts[0].inlineData"},
+		{"mimeType a number", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inline_data":{"mime_type":7}}]}}`, "bad_message", "payload.parts[0].inlineData.mime_type"},
+		{"image without data", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
+		{"image that is none", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
+		{"image of another kind", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/webp","data":"AAAA"}}]}}`, "bad_message", "payload.parts[0].inlineData.mimeType"},
+		{"typed audio at 24 kHz", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAA="}}]}}`, "bad_message", "payload.parts[0].inlineData.mimeType"},
 		{"image not base64", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
 		{"turnComplete no bool", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"}],"turnComplete":"yes"}}`, "bad_message", "payload.turnComplete"},
 		{"empty input", `{"type":"SEND_REALTIME_INPUT","payload":{}}`, "bad_message", "payload"},
@@ -57,18 +68,21 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"a rate too high", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=96000","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"a rate in words", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=fast","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"video in GIF", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/gif","data":"AAAA"}}}`, "bad_message", "payload.video.mimeType"},
+		{"video that is none", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/jpeg","data":"/9j/4AAQ"}}}`, "bad_message", "payload.video.data"},
+		{"mark of words", `{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":"now"}}`, "bad_message", "payload.activityStart"},
 		{"text a number in input", `{"type":"SEND_REALTIME_INPUT","payload":{"text":5}}`, "bad_message", "payload.text"},
 		{"empty chunks", `{"type":"SEND_REALTIME_INPUT","payload":{"chunks":[]}}`, "bad_message", "payload.chunks"},
 		{"chunk of text", `{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"text/plain","data":"AAAA"}]}}`, "bad_message", "payload.mediaChunks[0].mimeType"},
 		{"no tool response", `{"type":"SEND_TOOL_RESPONSE","payload":{}}`, "bad_message", "payload.toolResponse"},
 		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
 		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
-		{"response without response", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
 		{"odd scheduling", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"scheduling":"LATER"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].scheduling"},
 		{"odd parts", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts"},
 		{"parts without pictures", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"text":"x"}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData"},
 		{"picture of another kind", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/svg+xml","data":"AA=="}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.mimeType"},
-		{"picture that is none", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
+		{"nothing in a Content", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"response":{}}}]}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response.parts[0].functionResponse.id"},
+		{"picture that is none", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
+		{"picture not base64", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
 		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "invalid_state", ""},
 		{"update without payload", `{"type":"UPDATE_CONFIG"}`, "bad_message", "payload"},
 		{"offer without sdp", `{"type":"WEBRTC_OFFER","payload":{}}`, "bad_offer", "payload.sdp"},
@@ -85,6 +99,9 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"empty id", `{"type":"SEND_MESSAGE","id":"","payload":{"parts":[{"text":"a"}]}}`, "bad_message", "id"},
 		{"long id", `{"type":"GET_CONTEXT","id":"` + strings.Repeat("x", 129) + `"}`, "bad_message", "id"},
 		{"control message too long", `{"type":"UPDATE_CONFIG","payload":"` + strings.Repeat("x", 1<<20) + `"}`, "bad_message", "payload"},
+		{"text too long", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"` + strings.Repeat("x", 1<<20) + `"}]}}`, "bad_message", "payload"},
+		{"real-time text too long", `{"type":"SEND_REALTIME_INPUT","payload":{"text":"` + strings.Repeat("x", 1<<20) + `"}}`, "bad_message", "payload"},
+		{"tool response too long", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":"` + strings.Repeat("x", 1<<20) + `"}]}}}`, "bad_message", "payload"},
 		{"video too long", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + strings.Repeat("A", 12<<20) + `"}}}`, "bad_message", "payload"},
 	}
 	c := connect(t, newGateway(t), `{}`)
@@ -103,6 +120,66 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 	if n := c.count("GEMINI_ERROR"); n != len(cases)+1 {
 		t.Errorf("%d errors for %d bad messages", n, len(cases)+1)
 	}
+}
+
+func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
+	t.Parallel()
+	picture := aPicture(t, 0)
+	c := connect(t, newGateway(t), `{}`)
+	for _, test := range []struct{ name, parts, dropped, answer string }{
+		{"type", `{"type":"text","text":"one"}`, "payload.parts[0].type", "one"},
+		{"role", `{"role":"user","text":"two"}`, "payload.parts[0].role", "two"},
+		{"a thought", `{"thought":"x","text":"three"}`, "payload.parts[0].thought", "three"},
+		{"null", `{"thought":null,"inlineData":null,"text":"four"}`, "payload.parts[0].thought", "four"},
+		{"too much in inlineData", `{"text":"five"},{"inline_data":{"mime_type":"image/png","data":"` + picture + `","displayName":"me.png"}}`, "payload.parts[1].inlineData.displayName", "five (image/png)"},
+		{"text and data in one part", `{"text":"six","inlineData":{"mimeType":"image/png","data":"` + picture + `"}}`, "", "six (image/png)"},
+		{"audio", `{"text":"seven"},{"inlineData":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`, "", "seven (audio/pcm;rate=16000)"},
+	} {
+		from := len(c.all())
+		c.send("SEND_MESSAGE", `{"parts":[`+test.parts+`]}`)
+		c.expectTranscript("You said: " + test.answer)
+		c.expect("TURN_COMPLETE")
+		var warnings []string
+		for _, m := range c.all()[from:] {
+			if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) {
+				warnings = append(warnings, string(m.Payload))
+			}
+		}
+		if test.dropped == "" && len(warnings) > 0 || test.dropped != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], test.dropped)) {
+			t.Errorf("%s: warned of %q", test.name, warnings)
+		}
+	}
+	if n := c.count("GEMINI_ERROR"); n != 0 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+func TestATurnInPartsEndsWithoutAny(t *testing.T) {
+	t.Parallel()
+	for model, answer := range map[string]string{
+		api.DefaultModel:                "I am listening.", // the emulator's answer to a turn that only ends
+		"gemini-3.1-flash-live-preview": "You said: I was in Paris.",
+	} {
+		c := connect(t, newGateway(t), `{"model":"`+model+`"}`)
+		c.send("SEND_MESSAGE", `{"parts":[{"text":"I was in Paris."}],"turnComplete":false}`)
+		c.send("SEND_MESSAGE", `{"parts":[],"turnComplete":true}`)
+		c.expectTranscript(answer)
+		c.expect("TURN_COMPLETE")
+		if n := c.count("TURN_COMPLETE") + c.count("GEMINI_ERROR"); n != 1 {
+			t.Errorf("%s: answers and errors: %d, want an answer", model, n)
+		}
+	}
+}
+
+// aPicture is a PNG in base64, with so many bytes behind it.
+func aPicture(t *testing.T, behind int) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+		t.Fatal(err)
+	}
+	b.Write(make([]byte, behind))
+	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
 func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
@@ -351,6 +428,8 @@ func TestToolCall(t *testing.T) {
 		"old nested":   `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
 		"half nested":  `{"toolResponse":{"functionResponses":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
 		"no object":    `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":"15C"}]}}`,
+		"in a Content": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"role":"user","parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}]}}`,
+		"all nested":   `{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"id":%q,"response":{"temperature":"15C"}}}]}}]}}`,
 		"without name": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"temperature":"15C"}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,6 +457,17 @@ func TestOldAnswerWithoutIDFindsItsCallByName(t *testing.T) {
 	c.expectCall("get_weather")
 	c.send("SEND_TOOL_RESPONSE", `{"toolResponse":{"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}`)
 	c.expectTranscript("15C")
+}
+
+func TestAnswerOfNothingIsDone(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{``, `,"response":null`, `,"response":{}`} {
+		c := connect(t, newGateway(t), weatherTool)
+		c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
+		id, _ := c.expectCall("get_weather")
+		c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q%s}]}}`, id, rest))
+		c.expectTranscript(`{"output":"done"}`)
+	}
 }
 
 func TestToolCallCancellation(t *testing.T) {
@@ -444,15 +534,17 @@ func TestDeprecatedChunks(t *testing.T) {
 func TestRealtimeTextVideoAndMarks(t *testing.T) {
 	t.Parallel()
 	c := connect(t, newGateway(t), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
-	c.send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/jpeg","data":"/9j/4AAQ"}}`)
+	c.send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+aPicture(t, 0)+`"}}`)
 	c.send("SEND_REALTIME_INPUT", `{"text":"{\"action\":\"button_click\",\"buttonId\":\"ok\"}"}`)
 	c.expectTranscript("button_click")
 	c.expect("TURN_COMPLETE")
-	c.send("SEND_REALTIME_INPUT", `{"activityStart":true}`)
-	c.say(tone(440, time.Second, 16000), 16000)
-	c.send("SEND_REALTIME_INPUT", `{"activityEnd":true}`)
-	c.expect("ASSISTANT_SPEAKING")
-	c.expect("TURN_COMPLETE")
+	for _, mark := range []string{"true", "{}"} {
+		c.send("SEND_REALTIME_INPUT", `{"activityStart":`+mark+`}`)
+		c.say(tone(440, time.Second, 16000), 16000)
+		c.send("SEND_REALTIME_INPUT", `{"activityEnd":`+mark+`}`)
+		c.expect("ASSISTANT_SPEAKING")
+		c.expect("TURN_COMPLETE")
+	}
 	if n := c.count("GEMINI_ERROR"); n != 0 {
 		t.Errorf("%d errors", n)
 	}

@@ -2,12 +2,14 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
 
@@ -27,16 +29,18 @@ const (
 // ClientMessage is a message of a client. Its methods read the payload, each that of one type; what is wrong with it is a
 // [bridge.Error] that names the field.
 type ClientMessage struct {
-	Type    string          `json:"type"`
-	ID      *string         `json:"id"` // nil: the client does not care whether it is acted on twice
-	Payload json.RawMessage `json:"payload"`
+	Type    string
+	ID      *string         // nil: the client does not care whether it is acted on twice
+	Payload json.RawMessage // a part of what was parsed, and not checked yet
+
+	length int // of the whole message, in bytes
 }
 
-// Parse reads a client's message but for its payload, and refuses one that is too long.
+// Parse reads a client's message but for its payload, and refuses one that is too long. It keeps raw.
 func Parse(raw []byte) (ClientMessage, error) {
-	var m ClientMessage
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, badJSON("", err)
+	m := ClientMessage{length: len(raw)}
+	if _, err := readFields(raw, "", map[string]any{"type": &m.Type, "id": &m.ID, "payload": &m.Payload}); err != nil {
+		return m, err
 	}
 	if m.Type == "" {
 		return m, BadField("type", "is missing")
@@ -44,26 +48,82 @@ func Parse(raw []byte) (ClientMessage, error) {
 	if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
 		return m, BadField("id", fmt.Sprintf("has %d bytes; 1 to %d are served", len(*m.ID), maxID))
 	}
-	limit := maxControl
 	switch m.Type {
 	case TypeMessage, TypeRealtimeInput, TypeToolResponse:
-		limit = maxLarge
+		if len(raw) > maxLarge {
+			return m, tooLong(m.Type, len(raw), maxLarge)
+		}
+		return m, nil // they look what of it is media
 	}
-	if len(raw) > limit {
-		return m, BadField("payload", fmt.Sprintf("is too long: %d bytes, %s may have %d", len(raw), m.Type, limit))
+	return m, m.checkLength(0)
+}
+
+// checkLength refuses a message that is too long without its media, which have so many bytes of it.
+func (m ClientMessage) checkLength(media int) error {
+	if rest := m.length - media; rest > maxControl {
+		return tooLong(m.Type, rest, maxControl)
 	}
-	return m, nil
+	return nil
+}
+
+func tooLong(kind string, length, limit int) error {
+	return BadField("payload", fmt.Sprintf("is too long: %d bytes, %s may have %d", length, Clip(kind), limit))
 }
 
 // decode reads a payload into v.
 func (m ClientMessage) decode(v any) error {
-	if len(m.Payload) == 0 || bytes.Equal(m.Payload, []byte("null")) {
+	if len(m.Payload) == 0 {
 		return BadField("payload", "is missing")
 	}
 	if err := json.Unmarshal(m.Payload, v); err != nil {
 		return badJSON("payload", err)
 	}
 	return nil
+}
+
+// readFields reads the fields of an object that are in into, by their names; null is nothing. A value for a *json.RawMessage
+// is a part of raw and not looked at, which costs less by far than to read it. It returns the paths of the other fields.
+func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
+	var bad error
+	err = wire.EachField(raw, func(name, value []byte) error {
+		path := strings.TrimPrefix(at+"."+string(name), ".")
+		target, known := into[string(name)]
+		switch {
+		case !known:
+			others = append(others, path)
+		case string(value) == "null":
+		default:
+			if later, ok := target.(*json.RawMessage); ok {
+				*later = value
+			} else if err := json.Unmarshal(value, target); err != nil {
+				bad = badJSON(path, err)
+			}
+		}
+		return bad
+	})
+	switch {
+	case bad != nil:
+		return nil, bad
+	case err != nil: // encoding/json says what is wrong
+		var object map[string]json.RawMessage
+		return nil, badJSON(at, cmp.Or(json.Unmarshal(raw, &object), err))
+	}
+	return others, nil
+}
+
+// readElements reads an array; a null is nothing.
+func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, err error) {
+	if raw == nil {
+		return nil, nil
+	}
+	err = wire.EachElement(raw, func(value []byte) error {
+		elements = append(elements, value)
+		return nil
+	})
+	if err != nil {
+		return nil, badJSON(at, cmp.Or(json.Unmarshal(raw, &elements), err))
+	}
+	return elements, nil
 }
 
 // BadField is the error for a field of a client's message.
@@ -130,127 +190,236 @@ func (m ClientMessage) Open() (bridge.Open, error) {
 	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, nil
 }
 
-// Turn reads SEND_MESSAGE: a typed turn.
-func (m ClientMessage) Turn() (bridge.Command, error) {
+// Turn reads SEND_MESSAGE: a typed turn. The warning is for the client's developer and names what was dropped; "" if nothing
+// was.
+func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
 		TurnComplete *bool             `json:"turnComplete"`
 	}
 	if err := m.decode(&p); err != nil {
-		return nil, err
+		return turn, "", err
 	}
-	if len(p.Parts) == 0 {
-		return nil, BadField("payload.parts", "is missing or empty")
+	turn.TurnComplete = p.TurnComplete == nil || *p.TurnComplete
+	switch {
+	case p.Parts == nil:
+		return turn, "", BadField("payload.parts", "is missing")
+	case len(p.Parts) == 0 && !turn.TurnComplete:
+		return turn, "", BadField("payload.parts", "is empty")
 	}
+	parts := make([]part, 0, len(p.Parts))
+	var dropped []string
+	media := 0
 	for i, raw := range p.Parts {
-		field := fmt.Sprintf("payload.parts[%d]", i)
-		var part struct {
-			Text       *string `json:"text"`
-			InlineData *blob   `json:"inlineData"`
+		read, others, err := readPart(raw, fmt.Sprintf("payload.parts[%d]", i))
+		if err != nil {
+			return turn, "", err
 		}
-		if err := json.Unmarshal(raw, &part); err != nil {
-			return nil, badJSON(field, err)
+		for _, one := range read {
+			media += one.InlineData.length()
 		}
-		if raw = bytes.TrimSpace(raw); raw[0] != '{' || bytes.Equal(raw, []byte("{}")) {
-			return nil, BadField(field, "is empty or not an object")
-		}
-		if part.InlineData != nil {
-			if _, _, err := part.InlineData.decode(field + ".inlineData"); err != nil {
-				return nil, err
-			}
-		}
+		parts, dropped = append(parts, read...), append(dropped, others...)
 	}
-	parts, err := json.Marshal(p.Parts)
+	turn.Parts = marshal(parts)
+	return turn, dropWarning(dropped), m.checkLength(media)
+}
+
+// part is what of Google's Part a person can type or show. The rest is the model's own (thought, functionCall,
+// executableCode), has messages of its own (functionResponse), or is not for the Live API (fileData).
+type part struct {
+	Text       *string `json:"text,omitempty"`
+	InlineData *blob   `json:"inlineData,omitempty"`
+}
+
+// readPart reads an element of parts, which is one part, or two if it has both text and data: Google takes one of them. For an
+// unknown field or a value of a wrong type Google would close the connection (1007).
+func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
+	var text *string
+	var data json.RawMessage
+	others, err = readFields(raw, at, map[string]any{"text": &text, "inlineData": &data, "inline_data": &data})
 	if err != nil {
-		return nil, badJSON("payload.parts", err)
+		return nil, nil, err
 	}
-	return bridge.Message{Parts: parts, TurnComplete: p.TurnComplete == nil || *p.TurnComplete}, nil
+	if text != nil {
+		parts = append(parts, part{Text: text})
+	}
+	if data != nil {
+		at += ".inlineData"
+		var b blob
+		more, err := readFields(data, at, map[string]any{"mimeType": &b.MIMEType, "mime_type": &b.MIMEType, "data": &b.Data})
+		if err == nil {
+			err = b.checkTyped(at)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		parts, others = append(parts, part{InlineData: &b}), append(others, more...)
+	}
+	if parts == nil {
+		return nil, nil, BadField(at, "has neither text nor inlineData")
+	}
+	return parts, others, nil
 }
 
-type functionResponse struct {
-	ID       string            `json:"id"`
-	Name     string            `json:"name"`
-	Response json.RawMessage   `json:"response"`
-	Nested   *functionResponse `json:"functionResponse"`
+// maxNamed bounds the fields that a warning names.
+const maxNamed = 8
 
-	Scheduling   string          `json:"scheduling"`
-	WillContinue bool            `json:"willContinue"`
-	Parts        json.RawMessage `json:"parts"`
+func dropWarning(fields []string) string {
+	if len(fields) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(fields) - maxNamed; n > 0 {
+		fields, more = fields[:maxNamed], fmt.Sprintf(" and %d more", n)
+	}
+	for i, f := range fields {
+		fields[i] = Clip(f)
+	}
+	return "Dropped from a typed turn, which has text and inlineData alone: " + strings.Join(fields, ", ") + more + "."
 }
 
-// ToolResponses reads SEND_TOOL_RESPONSE: the answers, flat.
+// ToolResponses reads SEND_TOOL_RESPONSE: the answers, flat. The results are not looked at: most of what is long is an answer
+// that nobody waits for any more.
 func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
-	var p struct {
-		ToolResponse *struct {
-			FunctionResponses []functionResponse `json:"functionResponses"`
-			Parts             []functionResponse `json:"parts"` // the old nested form: Parts with a functionResponse
-		} `json:"toolResponse"`
+	if len(m.Payload) == 0 {
+		return nil, BadField("payload", "is missing")
 	}
-	if err := m.decode(&p); err != nil {
+	var p struct{ toolResponse, list, parts json.RawMessage }
+	at := "payload.toolResponse"
+	if _, err := readFields(m.Payload, "payload", map[string]any{"toolResponse": &p.toolResponse}); err != nil {
 		return nil, err
 	}
-	if p.ToolResponse == nil {
-		return nil, BadField("payload.toolResponse", "is missing")
+	if p.toolResponse == nil {
+		return nil, BadField(at, "is missing")
 	}
-	list, field := p.ToolResponse.FunctionResponses, "payload.toolResponse.functionResponses"
-	if list == nil {
-		list, field = p.ToolResponse.Parts, "payload.toolResponse.parts"
+	if _, err := readFields(p.toolResponse, at, map[string]any{"functionResponses": &p.list, "parts": &p.parts}); err != nil {
+		return nil, err
+	}
+	at += ".functionResponses"
+	if p.list == nil && p.parts != nil { // the old nested form
+		p.list, at = p.parts, "payload.toolResponse.parts"
+	}
+	list, err := readElements(p.list, at)
+	if err != nil {
+		return nil, err
 	}
 	if len(list) == 0 {
 		return nil, BadField("payload.toolResponse.functionResponses", "is missing or empty")
 	}
-	commands := make([]bridge.ToolResponse, 0, len(list))
-	for i, r := range list {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if r.Nested != nil {
-			r, at = *r.Nested, at+".functionResponse"
-		}
-		if r.ID == "" && r.Name == "" {
-			return nil, BadField(at+".id", "is missing")
-		}
-		if len(r.Response) == 0 {
-			return nil, BadField(at+".response", "is missing")
-		}
-		switch r.Scheduling {
-		case "", "WHEN_IDLE", "INTERRUPT", "SILENT":
-		default:
-			return nil, BadField(at+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
-		}
-		parts, err := picturesOf(r.Parts, at+".parts")
+	var answers []bridge.ToolResponse
+	media := 0
+	for i, raw := range list {
+		read, n, err := readAnswer(raw, fmt.Sprintf("%s[%d]", at, i), bridge.ToolResponse{}, maxWrapped)
 		if err != nil {
 			return nil, err
 		}
-		commands = append(commands, bridge.ToolResponse{
-			ID: r.ID, Name: r.Name, Response: r.Response, Scheduling: tools.Scheduling(r.Scheduling), WillContinue: r.WillContinue, Parts: parts,
-		})
+		answers = append(answers, read...)
+		media += n
 	}
-	return commands, nil
+	return answers, m.checkLength(media)
 }
 
-// picturesOf checks the pictures that a tool shows the model: Parts with inlineData. Nil if there are none.
-func picturesOf(raw json.RawMessage, at string) (json.RawMessage, error) {
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
-		return nil, nil
+// maxWrapped bounds what may be around an answer: a functionResponse, a Content, and a functionResponse in that.
+const maxWrapped = 3
+
+// readAnswer reads an element of functionResponses: an answer; or {functionResponse: answer}; or an answer whose response is a
+// Content around the real ones, as clients from before 2024-06 send it. What they do not say themselves outer does. It also
+// returns how many bytes of it are pictures.
+func readAnswer(raw json.RawMessage, at string, outer bridge.ToolResponse, wrapped int) (answers []bridge.ToolResponse, media int, err error) {
+	a := outer
+	var nested, parts json.RawMessage
+	_, err = readFields(raw, at, map[string]any{
+		"id": &a.ID, "name": &a.Name, "response": &a.Response, "scheduling": &a.Scheduling, "willContinue": &a.WillContinue,
+		"parts": &parts, "functionResponse": &nested,
+	})
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case nested != nil && wrapped > 0:
+		return readAnswer(nested, at+".functionResponse", a, wrapped-1)
 	}
-	var parts []struct {
-		InlineData *blob `json:"inlineData"`
+	if inner := answersInContent(a.Response); inner != nil && wrapped > 0 {
+		a.Response = nil
+		for i, raw := range inner {
+			read, n, err := readAnswer(raw, fmt.Sprintf("%s.response.parts[%d]", at, i), a, wrapped-1)
+			if err != nil {
+				return nil, 0, err
+			}
+			answers, media = append(answers, read...), media+n
+		}
+		return answers, media, nil
 	}
+	if a.ID == "" && a.Name == "" {
+		return nil, 0, BadField(at+".id", "is missing")
+	}
+	switch a.Scheduling {
+	case "", tools.WhenIdle, tools.Interrupt, tools.Silent:
+	default:
+		return nil, 0, BadField(at+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
+	}
+	a.Response = bytes.Clone(a.Response) // kept for as long as the model may ask again, and the message may have pictures
+	a.Parts, media, err = picturesOf(parts, at+".parts")
+	return []bridge.ToolResponse{a}, media, err
+}
+
+// answersInContent returns the parts of a response that is a Content of function responses, {role, parts:
+// [{functionResponse}]}; nil if it is anything else.
+func answersInContent(response json.RawMessage) []json.RawMessage {
+	if len(response) == 0 || response[0] != '{' {
+		return nil
+	}
+	var parts json.RawMessage
+	err := wire.EachField(response, func(name, value []byte) error {
+		switch string(name) {
+		case "role":
+		case "parts":
+			parts = value
+		default:
+			return errors.ErrUnsupported // and do not look further
+		}
+		return nil
+	})
+	if err != nil || parts == nil {
+		return nil
+	}
+	list, err := readElements(parts, "")
+	if err != nil {
+		return nil
+	}
+	for _, p := range list {
+		var answer json.RawMessage
+		if _, err := readFields(p, "", map[string]any{"functionResponse": &answer}); err != nil || answer == nil {
+			return nil
+		}
+	}
+	return list
+}
+
+// picturesOf checks the pictures that a tool shows the model, Parts with inlineData, and says how many bytes of the message
+// they are. Nil if there are none.
+func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media int, err error) {
+	if raw == nil {
+		return nil, 0, nil
+	}
+	var parts []part
 	if json.Unmarshal(raw, &parts) != nil {
-		return nil, BadField(at, "must be an array of {inlineData: {mimeType, data}}")
+		return nil, 0, BadField(at, "must be an array of {inlineData: {mimeType, data}}")
 	}
 	if len(parts) == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	for i, p := range parts {
 		field := fmt.Sprintf("%s[%d].inlineData", at, i)
 		if p.InlineData == nil {
-			return nil, BadField(field, "is missing")
+			return nil, 0, BadField(field, "is missing")
 		}
 		if _, _, err := p.InlineData.picture(field); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
+		parts[i].Text = nil // nor anything else that may stand there
+		media += p.InlineData.length()
 	}
-	return marshal(parts), nil // and nothing else that may stand there
+	return marshal(parts), media, nil
 }
 
 // Config reads UPDATE_CONFIG: the LiveConfig, as it is.

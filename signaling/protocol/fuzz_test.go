@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -12,6 +14,7 @@ func FuzzMessage(f *testing.F) {
 		`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=8000","data":"AAA="}}}`,
 		`{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"image/jpeg","data":"AAAA"}]}}`,
 		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"name":"f","response":1}}]}}}`,
+		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"role":"user","parts":[{"functionResponse":{"response":1}}]}}]}}}`,
 		`{"type":"GET_CONTEXT","id":"7"}`, `{"type":"PING"}`,
 		`{"type":"PIECE","payload":{"id":"1","index":0,"count":1,"data":"{}"}}`,
 	} {
@@ -26,8 +29,8 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("id %q", *m.ID)
 		}
 		_, _ = m.Open()
-		if command, err := m.Turn(); err == nil && command == nil {
-			t.Error("neither a command nor an error")
+		if turn, _, err := m.Turn(); err == nil && !json.Valid(turn.Parts) {
+			t.Errorf("parts that are not JSON: %q", turn.Parts)
 		}
 		if input, err := m.RealtimeInput(); err == nil {
 			if pcm, rate, err := input.PCM(); err == nil && pcm != nil && (len(pcm) == 0 || rate < 8000 || rate > 48000) {
@@ -54,5 +57,27 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 		if string(joined) != string(text) {
 			t.Errorf("size %d: %q", size, joined)
 		}
+	}
+}
+
+// An answer that nobody waits for costs what it takes to find its id.
+func BenchmarkLongToolResponse(b *testing.B) {
+	for name, response := range map[string]string{
+		"text":   `"` + strings.Repeat("x", 700_000) + `"`,
+		"values": `[` + strings.Repeat(`{"id":12,"name":"an item","price":12.5,"tags":["a","b"]},`, 12_000) + `0]`,
+	} {
+		raw := []byte(`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"a":` + response + `}}]}}}`)
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			for b.Loop() {
+				m, err := Parse(raw)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if answers, err := m.ToolResponses(); err != nil || answers[0].ID != "1" {
+					b.Fatal(answers, err)
+				}
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
 )
 
@@ -17,6 +18,14 @@ import (
 type blob struct {
 	MIMEType string `json:"mimeType"`
 	Data     string `json:"data"`
+}
+
+// length is how many bytes of its message the data is; b may be nil.
+func (b *blob) length() int {
+	if b == nil {
+		return 0
+	}
+	return len(b.Data)
 }
 
 // decode returns the media type, in lower case and without parameters, and the data.
@@ -41,13 +50,30 @@ func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 // picture returns the media type, JPEG or PNG, and the data.
 func (b blob) picture(field string) (mediaType string, data []byte, err error) {
 	mediaType, data, err = b.decode(field)
-	if err == nil && mediaType != "image/jpeg" && mediaType != "image/png" {
-		err = BadField(field+".mimeType", fmt.Sprintf("%q is neither image/jpeg nor image/png", Clip(mediaType)))
-	}
 	if err != nil {
 		return "", nil, err
 	}
+	if mediaType != "image/jpeg" && mediaType != "image/png" {
+		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is neither image/jpeg nor image/png", Clip(mediaType)))
+	}
+	if err := wire.CheckPicture(mediaType, data); err != nil {
+		return "", nil, BadField(field+".data", err.Error())
+	}
 	return mediaType, data, nil
+}
+
+// checkTyped checks what stands in a typed turn: a picture, or audio at the rate that Google takes there (another one closes
+// the connection with 1008: measured, @memberjunction/ai-gemini).
+func (b blob) checkTyped(field string) error {
+	if !strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/") {
+		_, _, err := b.picture(field)
+		return err
+	}
+	_, rate, err := b.pcm(field)
+	if err == nil && rate != defaultRate {
+		err = BadField(field+".mimeType", fmt.Sprintf("has a rate of %d; audio in a typed turn has %d", rate, defaultRate))
+	}
+	return err
 }
 
 // defaultRate is the rate of audio/pcm that does not name one: the Live API's own.
@@ -95,7 +121,10 @@ func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	if err != nil {
 		return RealtimeInput{}, err
 	}
-	in := RealtimeInput{Pauses: p.ActivityEnd || p.AudioStreamEnd, Deprecated: old, audio: p.Audio, video: p.Video}
+	if err := m.checkLength(p.Video.length()); err != nil {
+		return RealtimeInput{}, err
+	}
+	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old, audio: p.Audio, video: p.Video}
 	if p.Text != nil {
 		in.Commands = append(in.Commands, bridge.Text{Text: *p.Text})
 	}
@@ -141,11 +170,23 @@ type realtimePayload struct {
 	Text           *string         `json:"text"`
 	Audio          *blob           `json:"audio"`
 	Video          *blob           `json:"video"`
-	ActivityStart  bool            `json:"activityStart"`
-	ActivityEnd    bool            `json:"activityEnd"`
-	AudioStreamEnd bool            `json:"audioStreamEnd"`
+	ActivityStart  mark            `json:"activityStart"`
+	ActivityEnd    mark            `json:"activityEnd"`
+	AudioStreamEnd mark            `json:"audioStreamEnd"`
 	Chunks         json.RawMessage `json:"chunks"`
 	MediaChunks    json.RawMessage `json:"mediaChunks"`
+}
+
+// mark is true, or an object: Google's form of two of the three is {}.
+type mark bool
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *mark) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '{' {
+		*m = true
+		return nil
+	}
+	return json.Unmarshal(raw, (*bool)(m))
 }
 
 // modernise reads the deprecated chunks: the first one counts, as it always did. It reports whether there were any.

@@ -43,7 +43,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 		c       ServerContent
 		content []byte
 	)
-	err := eachField(data, func(name, value []byte) error {
+	err := EachField(data, func(name, value []byte) error {
 		if string(name) == "serverContent" {
 			content = value // usageMetadata may come behind it, and goes in
 			return nil
@@ -82,7 +82,7 @@ func (m *ServerMessage) field(name string, value []byte) error {
 	switch name {
 	case "setupComplete":
 		m.SetupComplete = true
-		return eachField(value, func(_, value []byte) error { _, err := compact(value); return err })
+		return EachField(value, func(_, value []byte) error { _, err := compact(value); return err })
 	case "toolCall":
 		return m.toolCall(value)
 	case "toolCallCancellation":
@@ -174,7 +174,7 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 // content reads serverContent: the fields we act on, and the rest of it for the client.
 func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error {
 	var rest object
-	err := eachField(data, func(name, value []byte) error {
+	err := EachField(data, func(name, value []byte) error {
 		var err error
 		switch string(name) {
 		case "modelTurn":
@@ -215,11 +215,11 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 // modelTurn takes the audio and the function calls out of a turn. It returns the rest of it, nil if that is nothing.
 func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
 	var kept [][]byte
-	err := eachField(data, func(name, value []byte) error {
+	err := EachField(data, func(name, value []byte) error {
 		if string(name) != "parts" {
 			return nil
 		}
-		return eachElement(value, func(part []byte) error {
+		return EachElement(value, func(part []byte) error {
 			taken, err := d.part(m, c, part)
 			if !taken {
 				kept = append(kept, part)
@@ -231,7 +231,7 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 		return nil, err
 	}
 	var turn object
-	err = eachField(data, func(name, value []byte) error {
+	err = EachField(data, func(name, value []byte) error {
 		if string(name) == "parts" {
 			value = slices.Concat([]byte("["), bytes.Join(kept, []byte(",")), []byte("]"))
 		}
@@ -242,7 +242,7 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 
 // part takes a part that is PCM or a function call, and reports whether it did.
 func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
-	err = eachField(data, func(name, value []byte) error {
+	err = EachField(data, func(name, value []byte) error {
 		switch string(name) {
 		case "inlineData":
 			took, err := d.inlineData(c, value)
@@ -264,7 +264,7 @@ func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken b
 // inlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
 func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err error) {
 	var mimeType, body []byte
-	err = eachField(data, func(name, value []byte) error {
+	err = EachField(data, func(name, value []byte) error {
 		var err error
 		switch string(name) {
 		case "mimeType":

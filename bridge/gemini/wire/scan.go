@@ -88,13 +88,14 @@ func skipValue(data []byte, i int) (int, error) {
 	return 0, errSyntax
 }
 
-// eachField calls f for every field of a JSON object. Its values are not checked. The object null has no fields.
-func eachField(data []byte, f func(name, value []byte) error) error {
+// EachField calls f for every field of a JSON object, with its value as it stands in data. The ends of values are found by their
+// brackets and quotes; what is between these is not checked, so f must. The object null has no fields.
+func EachField(data []byte, f func(name, value []byte) error) error {
 	return each(data, '{', '}', f)
 }
 
-// eachElement calls f for every element of a JSON array.
-func eachElement(data []byte, f func(value []byte) error) error {
+// EachElement calls f for every element of a JSON array, likewise.
+func EachElement(data []byte, f func(value []byte) error) error {
 	return each(data, '[', ']', func(_, value []byte) error { return f(value) })
 }
 
