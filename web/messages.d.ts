@@ -57,8 +57,11 @@ export interface ClientMessage {
 /** `payload` is the shape of its type, below. */
 export interface ServerMessage {
   type: ServerType;
+  /** Of an event: its number on this connection. */
   seq?: number;
+  /** Of what happened in the conversation: its number there, for `lastEvent`. */
   event?: number;
+  /** When that was, in milliseconds since 1970. */
   time?: number;
   payload?: any;
 }
@@ -66,6 +69,7 @@ export interface ServerMessage {
 /** Google's `setup` object: model, systemInstruction, generationConfig, tools … */
 export type LiveConfig = Record<string, any>;
 
+/** What the person types or shows has text or inlineData; `thought` is the model's. */
 export interface Part {
   text?: string;
   thought?: boolean;
@@ -83,6 +87,7 @@ export interface ConnectGemini {
   initialConfig: LiveConfig;
   resumable?: boolean;
   resumeToken?: string;
+  /** The last `event` that came, after which to tell what was missed. */
   lastEvent?: number;
 }
 
@@ -95,9 +100,9 @@ export interface SendRealtimeInput {
   text?: string;
   audio?: Blob64;
   video?: Blob64;
-  activityStart?: true;
-  activityEnd?: true;
-  audioStreamEnd?: true;
+  activityStart?: true | {};
+  activityEnd?: true | {};
+  audioStreamEnd?: true | {};
 }
 
 export interface SendToolResponse {
@@ -107,7 +112,8 @@ export interface SendToolResponse {
 export interface FunctionResponse {
   id: string;
   name: string;
-  response: object;
+  /** {output: "done"} if absent. */
+  response?: object;
   scheduling?: 'WHEN_IDLE' | 'INTERRUPT' | 'SILENT';
   /** It is not the last answer. */
   willContinue?: boolean;
@@ -144,6 +150,8 @@ export interface GeminiConnected {
 export interface SetupComplete {
   success: true;
   sessionId: string;
+  /** When the conversation began, in milliseconds since 1970. */
+  startedAt?: number;
   model: string;
   resumed: boolean;
   resumeToken?: string;
@@ -266,6 +274,20 @@ export interface Interrupted {
   heard: string;
   /** How much was heard of its voice. */
   playedMs: number;
+  /** Number of the turn. */
+  turn: number;
+  /** The person spoke over it or typed, INTERRUPT or a lost client, CLEAR_CONTEXT, or a lost connection to Gemini. */
+  by: 'voice' | 'text' | 'client' | 'clear' | 'link';
+}
+
+/** ASSISTANT_SPEAKING: the turn's first sound follows. */
+export interface AssistantSpeaking {
+  speaking: true;
+  turn: number;
+}
+
+export interface TurnComplete {
+  turn: number;
 }
 
 export interface LogMessage {

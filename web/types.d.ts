@@ -123,8 +123,11 @@ export interface CanvasElement {
 export interface Turn {
   id: string;
   role: 'user' | 'model';
+  /** Of an answer that was interrupted: what was heard of it. */
   text: string;
+  /** It is told once more at most: a transcript of the person may still grow. */
   final: boolean;
+  /** The answer was stopped by the person, by `interrupt()`, or by a lost connection. */
   interrupted: boolean;
 }
 

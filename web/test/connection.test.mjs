@@ -140,6 +140,51 @@ describe('lost connections', () => {
     });
   }
 
+  talk('what was missed in the middle of an answer is told once, and its turn ends once', { query: '?transport=websocket' }, async (page) => {
+    await page.evaluate(async () => {
+      const { connect } = await import('./voxgate.js');
+      window.session = await connect({ mic: false, transport: 'websocket' });
+      window.turns = [];
+      session.on('turn', (t) => turns.push(t));
+      window.says = (text) => {
+        const over = new Promise((resolve) => session.on('turn', (t) => t.role === 'model' && t.final && resolve()));
+        return (session.send(text), over);
+      };
+      await says('first');
+    });
+    const long = 'one two three four five six seven eight nine ten '.repeat(3).trim();
+    await page.evaluate((text) => void says(text), long);
+    await page.waitForFunction(() => turns.at(-1).role === 'model' && turns.at(-1).text.includes('two'));
+    await page.evaluate(async () => {
+      const [socket] = sockets;
+      const missed = new Promise((resolve) => {
+        let words = 0;
+        socket.onmessage = ({ data }) => data.includes('outputTranscription') && ++words === 3 && resolve();
+      });
+      await missed; // what a dying connection has lost
+      socket.close();
+    });
+    await gets(page, 'INTERRUPTED');
+    await page.evaluate(() => says('third'));
+    const turns = await page.evaluate(() => window.turns);
+    const said = turns.filter((t) => t.final).map((t) => [t.role, t.interrupted, t.text]);
+    assert.deepEqual(said.map(([role, interrupted]) => [role, interrupted]), [
+      ['user', false], ['model', false], ['user', false], ['model', true], ['user', false], ['model', false],
+    ]);
+    assert.deepEqual([said[0][2], said[1][2], said[2][2], said[4][2], said[5][2]], ['first', 'You said: first', long, 'third', 'You said: third']);
+    const whole = `You said: ${long}`;
+    for (const { text } of turns.filter((t) => t.role === 'model' && t.text.includes('one'))) {
+      assert.ok(whole.startsWith(text), `told twice, or not at all: ${text}`);
+    }
+    assert.match(said[3][2], /one two/);
+    const numbers = await page.evaluate(() => {
+      const hello = sent.findLast((m) => m.type === 'CONNECT_GEMINI');
+      return [hello.payload.lastEvent, ...told.filter((m) => m.event && m.at > hello.at).map((m) => m.event)];
+    });
+    assert.ok(numbers.every((n, i) => i === 0 || n > numbers[i - 1]), `numbers that do not rise: ${numbers}`);
+    await page.evaluate(() => session.close());
+  });
+
   talk('what was lost with the WebSocket goes by the channel', {}, async (page) => {
     const text = await page.evaluate(async () => {
       const { connect } = await import('./voxgate.js');

@@ -240,8 +240,8 @@ function listen({ tone }) {
   };
 
   const keep = (list, way, data) => {
-    const { type, payload, seq } = JSON.parse(data);
-    list.push({ way, type, payload, seq, at: performance.now() });
+    const { type, payload, seq, event } = JSON.parse(data);
+    list.push({ way, type, payload, seq, event, at: performance.now() });
   };
   window.WebSocket = class extends WebSocket {
     constructor(...a) {

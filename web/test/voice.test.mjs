@@ -38,6 +38,33 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       await hears(page, { tone: 0.2, after: last }); // and then answers the interruption
     });
 
+    talk('stops when the page says so, keeps what was heard, and answers the next question', { query }, async (page) => {
+      await page.evaluate(async (transport) => {
+        const { connect } = await import('./voxgate.js');
+        window.session = await connect({ mic: false, transport });
+        window.turns = [];
+        session.on('turn', (t) => t.role === 'model' && t.final && turns.push(t));
+      }, transport.toLowerCase());
+      const long = 'one two three four five six seven eight nine ten '.repeat(3).trim();
+      await page.evaluate((text) => session.send(text), long);
+      await hears(page, { sound: 1 });
+      const stopped = await page.evaluate(() => (session.interrupt(), performance.now()));
+      const last = await hearsNothing(page, stopped);
+      assert.ok(last - stopped < 300, `heard for ${last - stopped} ms after interrupt()`);
+      await page.waitForFunction(() => turns.length === 1 && session.state === 'listening');
+      const whole = `You said: ${long}`;
+      const [{ text, interrupted }] = await page.evaluate(() => turns);
+      assert.ok(interrupted && text.length > 0 && text.length < whole.length / 2 && whole.startsWith(text), text);
+      await page.evaluate(() => session.send('and now?'));
+      await hears(page, { sound: 0.3, after: last });
+      await page.waitForFunction(() => turns.length === 2);
+      const next = await page.evaluate(() => turns[1]);
+      assert.deepEqual([next.text, next.interrupted], ['You said: and now?', false]);
+      const { by, turn } = (await gets(page, 'INTERRUPTED')).payload;
+      assert.deepEqual([by, turn], ['client', 1]);
+      await page.evaluate(() => session.close());
+    });
+
     talk('answers what was typed', { query }, async (page) => {
       await start(page);
       await says(page, 'Gemini is listening...');
