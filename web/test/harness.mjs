@@ -164,15 +164,16 @@ function chromiumInside(inside) {
 /**
  * A page of the gateway in a browser of its own.
  * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
- *   context?: object, inside?: string[]}} o `sounds` is what the microphone hears from the moment it is opened; `inside`
- *   is a command that runs the browser somewhere else
+ *   context?: object, inside?: string[], browsers?: Map<string, Promise<Browser>>}} o `sounds` is what the microphone hears from the
+ *   moment it is opened; `inside` is a command that runs the browser somewhere else; `browsers` are shared by pages whose
+ *   microphone hears nothing, and whoever gives them closes them
  */
-export async function openPage({ url, sounds = [silence(1)], mic = 'granted', query = '', init, context = {}, inside }) {
-  const browser = await chromium.launch({
+export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, inside, browsers }) {
+  const launch = () => chromium.launch({
     executablePath: inside ? chromiumInside(inside) : chromiumBinary,
     args: [
       ...(mic === 'none' ? [] : ['--use-fake-device-for-media-stream']),
-      `--use-file-for-fake-audio-capture=${wav(sounds)}%noloop`,
+      `--use-file-for-fake-audio-capture=${wav(sounds ?? [silence(1)])}%noloop`,
       mic === 'denied' ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
       '--allow-loopback-in-peer-connection',
       ...(inside ? [`--unsafely-treat-insecure-origin-as-secure=${url}`] : []), // or there is no microphone
@@ -183,7 +184,11 @@ export async function openPage({ url, sounds = [silence(1)], mic = 'granted', qu
       '--no-sandbox',
     ],
   });
-  const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context })).newPage();
+  const shared = browsers && !sounds && !inside;
+  if (shared && !browsers.has(mic)) browsers.set(mic, launch());
+  const browser = await (shared ? browsers.get(mic) : launch());
+  const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
+  const page = await own.newPage();
   page.setDefaultTimeout(15_000);
   const complaints = [];
   page.on('console', (m) => {
@@ -197,7 +202,7 @@ export async function openPage({ url, sounds = [silence(1)], mic = 'granted', qu
   await page.addInitScript(listen, { tone: TONE });
   if (init) await page.addInitScript(init);
   await page.goto(url + query);
-  return Object.assign(page, { complaints, quit: () => browser.close() });
+  return Object.assign(page, { complaints, quit: () => (shared ? own : browser).close() });
 }
 
 /**
@@ -356,12 +361,16 @@ export function playGateway() {
  */
 export function withGateway() {
   const gateway = {};
+  const browsers = new Map();
   before(async () => Object.assign(gateway, await startGateway()));
-  after(() => gateway.stop?.());
+  after(async () => {
+    for (const browser of browsers.values()) await (await browser).close();
+    await gateway.stop?.();
+  });
   const inPage = (name, options, run) =>
     test(name, { timeout: 30_000 }, async (t) => {
       const from = gateway.log.length;
-      const page = await openPage({ url: gateway.url, ...options });
+      const page = await openPage({ url: gateway.url, browsers, ...options });
       try {
         await run(page, gateway);
         assert.deepEqual(page.complaints, []);
