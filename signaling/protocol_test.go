@@ -443,6 +443,11 @@ func TestToolCall(t *testing.T) {
 			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id))
 			c.expectTranscript("15C")
 			c.expect("TURN_COMPLETE")
+			for _, m := range c.all() {
+				if strings.Contains(string(m.Payload), "functionResponse") {
+					t.Errorf("the model got the form, too: %v", m)
+				}
+			}
 			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id)) // a second answer is one too many
 			c.expectError("invalid_state", "")
 			stillWorks(t, c)
