@@ -3,12 +3,12 @@ package bridge_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 // declare is a config with functions.
@@ -18,27 +18,6 @@ func declare(names ...string) string {
 		list = append(list, fmt.Sprintf(`{"name":%q}`, n))
 	}
 	return `{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`
-}
-
-// calls asks for the functions, each "id name".
-func (l *link) calls(calls ...string) {
-	l.t.Helper()
-	var list []string
-	for _, c := range calls {
-		id, name, _ := strings.Cut(c, " ")
-		list = append(list, fmt.Sprintf(`{"id":%q,"name":%q,"args":{}}`, id, name))
-	}
-	l.send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
-}
-
-// answered checks the answers that have come, in any order.
-func (l *link) answered(want ...string) {
-	l.t.Helper()
-	got := slices.Sorted(slices.Values(l.responses()))
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		l.t.Errorf("answers\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
 }
 
 func (c *caller) respond(id, name, response string) {
@@ -55,7 +34,7 @@ func (c *caller) late(id, name string) {
 	}
 }
 
-func weather(t *testing.T) (*rig, *caller, *link) {
+func weather(t *testing.T) (*rig, *caller, *bridgetest.Link) {
 	r := newRig(t)
 	c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather", "time"))})
 	return r, c, l
@@ -64,7 +43,7 @@ func weather(t *testing.T) (*rig, *caller, *link) {
 func TestParallelCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather", "b weather", "c time")
+		l.Calls("a weather", "b weather", "c time")
 		c.tells("SetupComplete ToolCall(a b c)")
 		c.respond("b", "weather", `{"sun":2}`)
 		c.respond("", "time", `{"hour":3}`) // old clients give no id
@@ -73,7 +52,7 @@ func TestParallelCalls(t *testing.T) {
 		c.late("", "time")
 		c.late("nobody", "weather")
 		time.Sleep(time.Minute)
-		l.answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
+		l.Answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
 		c.tells("SetupComplete ToolCall(a b c)")
 	})
 }
@@ -81,33 +60,33 @@ func TestParallelCalls(t *testing.T) {
 func TestSecondAnswerIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather")
+		l.Calls("a weather")
 		c.entries()
 		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
 			t.Fatal(err)
 		}
 		c.late("a", "") // whether the first was passed on by now or not
-		l.answered(`a weather {"x":0}`)
+		l.Answered(`a weather {"x":0}`)
 	})
 }
 
 func TestAmbiguousAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather", "b weather")
+		l.Calls("a weather", "b weather")
 		c.entries()
 		c.late("", "weather")
 		c.respond("a", "", `{"x":1}`)
 		c.respond("", "weather", `{"x":2}`)
-		l.answered(`a weather {"x":1}`, `b weather {"x":2}`)
+		l.Answered(`a weather {"x":1}`, `b weather {"x":2}`)
 	})
 }
 
 func TestUndeclaredCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather", "b rm")
-		l.answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+		l.Calls("a weather", "b rm")
+		l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
 		c.tells("SetupComplete Failure ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")
@@ -118,11 +97,11 @@ func TestUndeclaredCall(t *testing.T) {
 func TestDuplicateID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather", "a time")
-		l.calls("a weather")
-		l.answered()
+		l.Calls("a weather", "a time")
+		l.Calls("a weather")
+		l.Answered()
 		c.respond("a", "", `{"x":1}`)
-		l.answered(`a weather {"x":1}`)
+		l.Answered(`a weather {"x":1}`)
 		c.tells("SetupComplete ToolCall(a)")
 	})
 }
@@ -130,33 +109,33 @@ func TestDuplicateID(t *testing.T) {
 func TestCallTimesOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather")
+		l.Calls("a weather")
 		time.Sleep(29 * time.Second)
-		l.answered()
+		l.Answered()
 		time.Sleep(time.Second)
-		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+		l.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
 		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure")
 		c.late("a", "")
 		time.Sleep(time.Minute)
-		l.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+		l.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
 	})
 }
 
 func TestModelCancels(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
-		l.calls("a weather", "b weather")
-		l.send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
+		l.Calls("a weather", "b weather")
+		l.Send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
 		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		c.late("a", "")
 		c.respond("b", "", `{"x":1}`)
-		l.send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
+		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
 		time.Sleep(time.Minute)
-		l.answered(`b weather {"x":1}`)
+		l.Answered(`b weather {"x":1}`)
 		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
-		l.calls("a weather") // the id may be used again
+		l.Calls("a weather") // the id may be used again
 		c.respond("a", "", `{"x":2}`)
-		l.answered(`a weather {"x":2}`, `b weather {"x":1}`)
+		l.Answered(`a weather {"x":2}`, `b weather {"x":1}`)
 	})
 }
 
@@ -168,19 +147,19 @@ func TestTooManyCalls(t *testing.T) {
 		for i := range 17 {
 			wanted = append(wanted, fmt.Sprintf("c%d weather", i))
 		}
-		l.calls(wanted...)
-		if got := l.responses(); len(got) != 1 || !strings.HasPrefix(got[0], `c16 weather {"error":`) {
+		l.Calls(wanted...)
+		if got := l.Responses(); len(got) != 1 || !strings.HasPrefix(got[0], `c16 weather {"error":`) {
 			t.Fatalf("answers %q", got)
 		}
-		want = l.responses()
+		want = l.Responses()
 		for i := range 16 {
 			c.respond(fmt.Sprintf("c%d", i), "", `{"x":1}`)
 			want = append(want, fmt.Sprintf(`c%d weather {"x":1}`, i))
 		}
-		l.answered(want...)
-		l.calls("d weather")
+		l.Answered(want...)
+		l.Calls("d weather")
 		c.respond("d", "", `{"x":1}`)
-		l.answered(append(want, `d weather {"x":1}`)...)
+		l.Answered(append(want, `d weather {"x":1}`)...)
 	})
 }
 
@@ -199,12 +178,12 @@ func TestAnswersAreReshaped(t *testing.T) {
 			{`{"a":`, `{"error":"the tool answered with something that is not JSON"}`},
 		} {
 			id := fmt.Sprintf("c%d", i)
-			l.calls(id + " weather")
+			l.Calls(id + " weather")
 			c.entries()
 			c.respond(id, "", shape[0])
 			want = append(want, id+" weather "+shape[1])
 		}
-		l.answered(want...)
+		l.Answered(want...)
 	})
 }
 
@@ -212,15 +191,15 @@ func TestAnswersAreReshaped(t *testing.T) {
 func TestAnswersAreNotCrowdedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.calls("a weather")
-		l.handle("newer")
+		l.Calls("a weather")
+		l.Handle("newer")
 		c.entries()
-		l.cut()
+		l.Cut()
 		for range 150 {
 			_ = c.session.Do(bridge.Text{Text: "again"}) // the last 50 are refused
 		}
 		c.respond("a", "", `{"x":1}`)
-		second := r.up.next().accept()
-		second.answered(`a weather {"x":1}`)
+		second := r.up.Next().Accept()
+		second.Answered(`a weather {"x":1}`)
 	})
 }

@@ -27,7 +27,7 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-		l.send(`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
+		l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
 			schema(question), schema(note))
 		synctest.Wait()
 		var ids []string
@@ -50,10 +50,10 @@ func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
 		bubble(t, func(t *testing.T) {
 			_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
-			l.call("a", "show_canvas_tool", schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)))
+			l.Call("a", "show_canvas_tool", schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)))
 			answer := fmt.Sprintf(`{%q:"It says 0x80070005","action":"submit"}`, id)
 			c.respond("a", "", answer)
-			if got := l.said(); got != "tool, text "+answer {
+			if got := l.Said(); got != "tool, text "+answer {
 				t.Errorf("Gemini got %q", got)
 			}
 		})
@@ -67,16 +67,16 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`)})
-		l.handle("h")
-		l.call("a", "f", `{}`)
-		l.content(`"turnComplete":true`) // what the model has to say it has said
+		l.Handle("h")
+		l.Call("a", "f", `{}`)
+		l.Content(`"turnComplete":true`) // what the model has to say it has said
 		synctest.Wait()
 		c.respond("a", "", `{"x":1}`)
-		dials := r.up.dialled()
+		dials := r.up.Dialled()
 		time.Sleep(6 * time.Second)
-		r.up.set(503, nil)
+		r.up.Set(503, nil)
 		time.Sleep(time.Minute)
-		if n := r.up.dialled() - dials; n > 0 {
+		if n := r.up.Dialled() - dials; n > 0 {
 			t.Errorf("%d dials because of a model that was asked to be silent", n)
 		}
 		logs, _ := find[bridge.Log](c)
@@ -100,8 +100,8 @@ func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 			_, err := tools.Confirm(ctx, "Pay 5 €?")
 			return nil, err
 		}))
-		l.call("a", "pay", `{}`)
-		l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+		l.Call("a", "pay", `{}`)
+		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		c.tells("SetupComplete ToolStatus ToolStatus")
 	})
@@ -121,7 +121,7 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 			}()
 			return nil, nil
 		}))
-		l.call("a", "pay", `{}`)
+		l.Call("a", "pay", `{}`)
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete ToolStatus ToolStatus")
 		time.Sleep(10 * time.Minute)
@@ -139,11 +139,11 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
 		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)})
-		l.call("a", "pay", `{}`)
+		l.Call("a", "pay", `{}`)
 		asked := last[bridge.ToolCall](c).Calls[0].ID
-		l.call("ask-1-a", "f", `{}`)
+		l.Call("ask-1-a", "f", `{}`)
 		c.respond(asked, "show_canvas_tool", `{"action":"submit"}`) // the person has pressed Yes
-		l.answered(`a pay {"paid":true}`)
+		l.Answered(`a pay {"paid":true}`)
 		_ = c.session.Do(bridge.ToolResponse{ID: "ask-1-a", Response: json.RawMessage(`{"x":1}`)})
 	})
 }
@@ -154,14 +154,14 @@ func TestPicturesOfProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`)})
-		l.call("a", "take_photo", `{}`)
+		l.Call("a", "take_photo", `{}`)
 		c.do(bridge.ToolResponse{
 			ID: "a", Response: json.RawMessage(`{"photo":1}`), WillContinue: true,
 			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
 		})
 		c.respond("a", "", `{"photos":1}`)
 		time.Sleep(2 * time.Second)
-		if got := l.said(); !strings.Contains(got, "typed") && !strings.Contains(got, "picture") {
+		if got := l.Said(); !strings.Contains(got, "typed") && !strings.Contains(got, "picture") {
 			t.Errorf("Gemini got %q: the picture is lost", got)
 		}
 	})
@@ -176,26 +176,26 @@ func TestPicturesOfProgressOnAModelThatWaits(t *testing.T) {
 			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: true,
 			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
 		}
-		l.call("a", "take_photo", `{}`)
+		l.Call("a", "take_photo", `{}`)
 		c.do(progress)
-		if got := l.said(); got != "" {
+		if got := l.Said(); got != "" {
 			t.Errorf("while it waits Gemini got %s", got)
 		}
 		c.respond("a", "", `{"photos":1}`)
 		time.Sleep(2 * time.Second)
-		if got := l.said(); got != "tool, picture image/jpeg" {
+		if got := l.Said(); got != "tool, picture image/jpeg" {
 			t.Errorf("Gemini got %s", got)
 		}
-		l.call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-		l.answered(`a take_photo {"photos":1}`, `b create_canvas_tool {"shown":true}`)
+		l.Call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+		l.Answered(`a take_photo {"photos":1}`, `b create_canvas_tool {"shown":true}`)
 		// One that the model was not made to wait for to its end shows them as soon as it goes on.
-		l.call("c", "long", `{}`)
+		l.Call("c", "long", `{}`)
 		progress.ID = "c"
 		c.do(progress)
 		time.Sleep(12 * time.Second)
 		c.do(progress)
 		time.Sleep(2 * time.Second)
-		if got := l.said(); got != "tool, picture image/jpeg, tool, tool, picture image/jpeg, picture image/jpeg" {
+		if got := l.Said(); got != "tool, picture image/jpeg, tool, tool, picture image/jpeg, picture image/jpeg" {
 			t.Errorf("Gemini got %s", got)
 		}
 	})
@@ -208,16 +208,16 @@ func TestClearedAnswersAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f"}]}]}`)})
-		l.call("a", "f", `{}`)
-		l.handle("h")
+		l.Call("a", "f", `{}`)
+		l.Handle("h")
 		c.do(bridge.ClearContext{})
-		m := r.up.next()
+		m := r.up.Next()
 		_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"of":"the old conversation"}`)})
 		synctest.Wait()
-		m.accept()
+		m.Accept()
 		synctest.Wait()
-		m.call("b", "f", `{}`)
-		for _, got := range m.responses() {
+		m.Call("b", "f", `{}`)
+		for _, got := range m.Responses() {
 			if strings.Contains(got, "the old conversation") {
 				t.Errorf("after CLEAR_CONTEXT the model's new call got %s", got)
 			}
@@ -233,12 +233,12 @@ func TestPicturesOfARemovedFunction(t *testing.T) {
 		r := newRig(t)
 		const model = "gemini-3.8-live"
 		c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"take_photo","behavior":"BLOCKING"}]}]}`, model)})
-		l.call("a", "take_photo", `{}`)
+		l.Call("a", "take_photo", `{}`)
 		c.do(bridge.UpdateConfig{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
 		time.Sleep(2 * time.Second)
 		c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`)})
 		time.Sleep(2 * time.Second)
-		got := l.said()
+		got := l.Said()
 		if answer, picture := strings.Index(got, ", tool"), strings.Index(got, ", typed"); picture < answer {
 			t.Errorf("the picture came before the answer: %s", got)
 		}
@@ -252,10 +252,10 @@ func TestRunningIsToldOnce(t *testing.T) {
 		r := newRig(t, deaf(release))
 		c, l := r.connect(bridge.Open{Resumable: true})
 		defer close(release)
-		l.handle("h")
+		l.Handle("h")
 		token := c.token()
 		c.leaves()
-		l.call("a", "pay", `{}`)
+		l.Call("a", "pay", `{}`)
 		d := r.back(token)
 		d.tells("SetupComplete ToolStatus")
 	})
@@ -267,14 +267,14 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
 		for i := range 200 {
-			l.call(fmt.Sprint(i), "nothing", `{}`)
+			l.Call(fmt.Sprint(i), "nothing", `{}`)
 		}
 		failures, _ := find[bridge.Failure](c)
 		if len(failures) > 100 {
 			t.Errorf("the client was told %d times in no time that the model calls nonsense", len(failures))
 		}
 		limited := 0
-		for _, got := range l.responses() {
+		for _, got := range l.Responses() {
 			if strings.Contains(got, "too many calls in a short time") {
 				limited++
 			}
@@ -297,8 +297,8 @@ func TestQuestionsAreRepeatedOnce(t *testing.T) {
 				_, err := tools.Confirm(ctx, "Really?")
 				return nil, err
 			}))
-			l.handle("h")
-			l.call("a", "pay", `{}`)
+			l.Handle("h")
+			l.Call("a", "pay", `{}`)
 			token := c.token()
 			c.leaves()
 			go close(let)

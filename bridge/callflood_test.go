@@ -18,9 +18,9 @@ import (
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
-		l.call("z", "show_canvas_tool", schema(question))
-		l.call("y", "show_canvas_tool", schema(question))
-		l.handle("h")
+		l.Call("z", "show_canvas_tool", schema(question))
+		l.Call("y", "show_canvas_tool", schema(question))
+		l.Handle("h")
 		token := c.token()
 		c.leaves()
 		r.back(token).tells("SetupComplete ToolCall(z) ToolCall(y)")
@@ -36,8 +36,8 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 			return nil, errors.New(strings.Repeat("x", 5<<20))
 		}))
 		c, l := r.connect(bridge.Open{})
-		l.call("a", "pay", `{}`)
-		l.responses()
+		l.Call("a", "pay", `{}`)
+		l.Responses()
 		if n := len(last[bridge.ToolStatus](c).Message); n > 4000 {
 			t.Errorf("the client is told %d bytes", n)
 		}
@@ -53,8 +53,8 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 			list = append(list, fmt.Sprintf(`"value %d"`, i))
 		}
 		c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"STRING","enum":[%s]}}}}]}]}`, strings.Join(list, ","))})
-		l.call("a", "f", `{"n":"x"}`)
-		l.responses()
+		l.Call("a", "f", `{"n":"x"}`)
+		l.Responses()
 		if n := len(last[bridge.Failure](c).Err.Message); n > 4000 {
 			t.Errorf("the client is told %d bytes", n)
 		}
@@ -67,8 +67,8 @@ func TestCrashesAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
 		_, l := r.connect(bridge.Open{})
-		l.call("a", "pay", `{}`)
-		l.responses()
+		l.Call("a", "pay", `{}`)
+		l.Responses()
 		r.log.mu.Lock()
 		text := r.log.b.String()
 		r.log.mu.Unlock()
@@ -96,7 +96,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 		_, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})
 		defer close(release)
 		for i := range 100 {
-			l.call(fmt.Sprint(i), "pay", `{}`)
+			l.Call(fmt.Sprint(i), "pay", `{}`)
 			time.Sleep(3 * time.Second)
 		}
 		if n := len(running); n > 20 {
@@ -115,9 +115,9 @@ func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
 		for i := range 400 {
 			calls = append(calls, fmt.Sprintf("c%d weather", i))
 		}
-		l.calls(calls...)
+		l.Calls(calls...)
 		time.Sleep(time.Minute)
-		if n := len(l.responses()); n != 400 {
+		if n := len(l.Responses()); n != 400 {
 			t.Errorf("400 calls, %d answers", n)
 		}
 	})

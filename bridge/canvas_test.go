@@ -11,15 +11,9 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/tools"
 )
-
-// call asks for one function with arguments.
-func (l *link) call(id, name, args string) {
-	l.t.Helper()
-	l.send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
-	synctest.Wait()
-}
 
 // schema is the arguments of a canvas tool.
 func schema(text string) string { return fmt.Sprintf(`{"schema":%q}`, text) }
@@ -30,7 +24,7 @@ const (
 )
 
 // withCanvas is a conversation on a model, with a client that can show a canvas.
-func withCanvas(t *testing.T, model string, o bridge.Open, change ...func(*bridge.Options)) (*rig, *caller, *link) {
+func withCanvas(t *testing.T, model string, o bridge.Open, change ...func(*bridge.Options)) (*rig, *caller, *bridgetest.Link) {
 	r := newRig(t, change...)
 	o.Config = fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
 	o.Origin.Screen = true
@@ -41,11 +35,11 @@ func withCanvas(t *testing.T, model string, o bridge.Open, change ...func(*bridg
 func TestCanvasIsAcknowledged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-		if !strings.Contains(l.raw, `"create_canvas_tool"`) || !strings.Contains(l.raw, `"append_to_canvas_tool"`) || !strings.Contains(l.raw, `"show_canvas_tool"`) {
-			t.Fatalf("not declared: %s", l.raw)
+		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) || !strings.Contains(l.Raw, `"show_canvas_tool"`) {
+			t.Fatalf("not declared: %s", l.Raw)
 		}
-		l.call("a", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`))
-		l.answered(`a create_canvas_tool {"shown":true}`)
+		l.Call("a", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`))
+		l.Answered(`a create_canvas_tool {"shown":true}`)
 		args := string(last[bridge.ToolCall](c).Calls[0].Args)
 		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) || strings.Contains(args, "onclick") || strings.Contains(args, "script") {
 			t.Errorf("the client got %s", args)
@@ -53,7 +47,7 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 		c.respond("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
 		c.late("a", "")
 		time.Sleep(5 * time.Second)
-		l.answered(`a create_canvas_tool {"shown":true}`)
+		l.Answered(`a create_canvas_tool {"shown":true}`)
 		c.tells("SetupComplete ToolCall(a)")
 	})
 }
@@ -61,10 +55,10 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 func TestCanvasThatIsWrong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-		l.call("a", "append_to_canvas_tool", schema(note))
-		l.call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
-		l.call("c", "create_canvas_tool", `{}`)
-		got := l.responses()
+		l.Call("a", "append_to_canvas_tool", schema(note))
+		l.Call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
+		l.Call("c", "create_canvas_tool", `{}`)
+		got := l.Responses()
 		if len(got) != 3 || !strings.Contains(got[0], "no canvas to append to") || !strings.Contains(got[1], "elements[0].action") || !strings.Contains(got[2], "missing property 'schema'") {
 			t.Errorf("%q", got)
 		}
@@ -77,33 +71,33 @@ func TestCanvasThatIsWrong(t *testing.T) {
 // A model that does not wait gets what the person puts in, or that they have not; the rest goes on meanwhile.
 func TestCanvasWaitsForAPerson(t *testing.T) {
 	for name, fate := range map[string]struct {
-		do   func(r *rig, c *caller, l *link)
+		do   func(r *rig, c *caller, l *bridgetest.Link)
 		want string
 	}{
-		"answered": {func(_ *rig, c *caller, _ *link) {
+		"answered": {func(_ *rig, c *caller, _ *bridgetest.Link) {
 			time.Sleep(4 * time.Minute)
 			c.respond("a", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		}, `{"name":"Ada","action":"submit"}`},
-		"hidden": {func(_ *rig, c *caller, _ *link) { c.respond("a", "", `{"dismissed":true}`) }, `{"dismissed":true}`},
-		"forgotten": {func(_ *rig, c *caller, l *link) {
+		"hidden": {func(_ *rig, c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"dismissed":true}`) }, `{"dismissed":true}`},
+		"forgotten": {func(_ *rig, c *caller, l *bridgetest.Link) {
 			time.Sleep(5*time.Minute - time.Second)
-			l.answered()
+			l.Answered()
 			time.Sleep(time.Second)
 			c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a)")
 		}, `{"dismissed":true}`},
-		"hung up": {func(_ *rig, c *caller, _ *link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `{"dismissed":true}`},
+		"hung up": {func(_ *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `{"dismissed":true}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-				l.call("a", "show_canvas_tool", schema(question))
+				l.Call("a", "show_canvas_tool", schema(question))
 				c.speak(count(0, 3200))
-				if len(l.pcm()) == 0 {
+				if len(l.PCM()) == 0 {
 					t.Error("nothing is heard while a canvas waits")
 				}
-				l.answered()
+				l.Answered()
 				fate.do(r, c, l)
-				l.answered(`a show_canvas_tool ` + fate.want)
+				l.Answered(`a show_canvas_tool ` + fate.want)
 			})
 		})
 	}
@@ -113,17 +107,17 @@ func TestCanvasWaitsForAPerson(t *testing.T) {
 func TestCanvasOnAModelThatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
-		l.call("a", "show_canvas_tool", schema(question))
-		l.call("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
+		l.Call("a", "show_canvas_tool", schema(question))
+		l.Call("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
 		want := `{"shown":true,"input":"what the person puts in follows as text"}`
-		l.answered(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
+		l.Answered(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
 		c.speak(count(0, 3200))
-		if len(l.pcm()) == 0 {
+		if len(l.PCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
 		c.respond("a", "", `{"continued":true}`)
 		c.respond("b", "", `{"name":"Ada","action":"more"}`)
-		if got := l.said(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
+		if got := l.Said(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
 			t.Errorf("%s came", got)
 		}
 	})
@@ -133,23 +127,23 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 func TestCanvasAnsweredByName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
-		l.call("a", "show_canvas_tool", schema(question))
+		l.Call("a", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		c.late("", "show_canvas_tool")
-		l.call("b", "show_canvas_tool", schema(question))
+		l.Call("b", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Bob","action":"submit"}`)
-		if got := l.said(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
+		if got := l.Said(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
 			t.Errorf("%s came", got)
 		}
 	})
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-		l.call("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
-		l.call("b", "show_canvas_tool", schema(question))
+		l.Call("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
+		l.Call("b", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		c.respond("", "show_canvas_tool", `{"shown":true}`)
 		c.late("", "show_canvas_tool")
-		l.answered(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
+		l.Answered(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
 	})
 }
 
@@ -157,13 +151,13 @@ func TestCanvasAnsweredByName(t *testing.T) {
 func TestInputOfACanvasIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
-		l.call("a", "show_canvas_tool", schema(question))
+		l.Call("a", "show_canvas_tool", schema(question))
 		err := c.session.Do(bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))})
 		if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage || !strings.Contains(err.Error(), "65536") {
 			t.Errorf("%v", err)
 		}
 		c.respond("a", "", `{"name":"Ada","action":"submit"}`) // the person may shorten it
-		if got := l.said(); got != `tool, text {"name":"Ada","action":"submit"}` {
+		if got := l.Said(); got != `tool, text {"name":"Ada","action":"submit"}` {
 			t.Errorf("%d bytes came: %.80s", len(got), got)
 		}
 	})
@@ -173,15 +167,15 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 func TestCanvasWhileParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
-		l.call("a", "show_canvas_tool", schema(question))
-		l.handle("h")
+		l.Call("a", "show_canvas_tool", schema(question))
+		l.Handle("h")
 		token := c.token()
 		c.leaves()
-		l.call("b", "append_to_canvas_tool", schema(note))
+		l.Call("b", "append_to_canvas_tool", schema(note))
 		d := r.back(token)
 		d.tells("SetupComplete ToolCall(a) ToolCall(b)")
 		d.respond("a", "", `{"name":"Ada","action":"submit"}`)
-		l.answered(`a show_canvas_tool {"name":"Ada","action":"submit"}`, `b append_to_canvas_tool {"shown":true}`)
+		l.Answered(`a show_canvas_tool {"name":"Ada","action":"submit"}`, `b append_to_canvas_tool {"shown":true}`)
 	})
 }
 
@@ -189,7 +183,7 @@ func TestNoCanvasOnATelephone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}})
-		if strings.Contains(l.raw, "canvas_tool") {
+		if strings.Contains(l.Raw, "canvas_tool") {
 			t.Error("declared")
 		}
 		c.warned("nothing can be shown here")
@@ -211,33 +205,33 @@ func TestToolsMayAsk(t *testing.T) {
 		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 	})
 	for name, fate := range map[string]struct {
-		do         func(c *caller, l *link, id string)
+		do         func(c *caller, l *bridgetest.Link, id string)
 		want, tell string
 	}{
-		"yes": {func(c *caller, _ *link, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
-		"no":  {func(c *caller, _ *link, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
-		"after minutes": {func(c *caller, _ *link, id string) {
+		"yes": {func(c *caller, _ *bridgetest.Link, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
+		"no":  {func(c *caller, _ *bridgetest.Link, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
+		"after minutes": {func(c *caller, _ *bridgetest.Link, id string) {
 			time.Sleep(4 * time.Minute) // which are not the tool's
 			c.respond(id, "", `{"action":"submit"}`)
 		}, `{"paid":true}`, ``},
-		"never":     {func(_ *caller, _ *link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`, ` ToolCallCancellation(ask)`},
-		"cancelled": {func(_ *caller, l *link, _ string) { l.send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``, ` ToolStatus ToolCallCancellation(ask)`},
+		"never":     {func(_ *caller, _ *bridgetest.Link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`, ` ToolCallCancellation(ask)`},
+		"cancelled": {func(_ *caller, l *bridgetest.Link, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``, ` ToolStatus ToolCallCancellation(ask)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, confirm)
-				l.call("a", "pay", `{}`)
+				l.Call("a", "pay", `{}`)
 				asked := last[bridge.ToolCall](c).Calls[0]
 				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" || !strings.Contains(string(asked.Args), "Pay 5") {
 					t.Errorf("asked %+v", asked)
 				}
 				fate.do(c, l, asked.ID)
 				if fate.want == "" {
-					l.answered()
+					l.Answered()
 					c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
 					return
 				}
-				l.answered("a pay " + fate.want)
+				l.Answered("a pay " + fate.want)
 				c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
 				c.late(asked.ID, "")
 			})
@@ -252,17 +246,17 @@ func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 			yes, err := tools.Confirm(ctx, "Pay 5 €?")
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
-		l.call("a", "pay", `{"to":"Ada"}`)
+		l.Call("a", "pay", `{"to":"Ada"}`)
 		const first = `a pay {"status":"not done yet","result":"follows as text; do not call again"}`
-		l.answered(first)
+		l.Answered(first)
 		c.speak(count(0, 3200))
-		if len(l.pcm()) == 0 {
+		if len(l.PCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
 		time.Sleep(4 * time.Minute)
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
-		l.answered(first)
-		if got := l.said(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
+		l.Answered(first)
+		if got := l.Said(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
 			t.Errorf("Gemini got %s", got)
 		}
 		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
@@ -274,26 +268,26 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 	const config = `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
 	const first = `a f {"status":"not done yet","result":"follows as text; do not call again"}`
 	for name, fate := range map[string]struct {
-		do   func(c *caller, l *link)
+		do   func(c *caller, l *bridgetest.Link)
 		want string
 	}{
-		"done":      {func(c *caller, _ *link) { c.respond("a", "", `{"x":1}`) }, `tool, text {"args":{},"result":{"x":1},"tool":"f"}`},
-		"too late":  {func(*caller, *link) { time.Sleep(time.Minute) }, `tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`},
-		"cancelled": {func(_ *caller, l *link) { l.send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
-		"hung up":   {func(c *caller, _ *link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
+		"done":      {func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"x":1}`) }, `tool, text {"args":{},"result":{"x":1},"tool":"f"}`},
+		"too late":  {func(*caller, *bridgetest.Link) { time.Sleep(time.Minute) }, `tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`},
+		"cancelled": {func(_ *caller, l *bridgetest.Link) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
+		"hung up":   {func(c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Config: []byte(config)})
-				l.call("a", "f", `{}`)
+				l.Call("a", "f", `{}`)
 				time.Sleep(10*time.Second - time.Millisecond)
-				l.answered()
+				l.Answered()
 				time.Sleep(time.Millisecond)
-				l.answered(first)
+				l.Answered(first)
 				fate.do(c, l)
-				l.answered(first)
-				if got := l.said(); got != fate.want {
+				l.Answered(first)
+				if got := l.Said(); got != fate.want {
 					t.Errorf("Gemini got %s", got)
 				}
 			})
@@ -302,9 +296,9 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		_, l := r.connect(bridge.Open{Config: []byte(config)})
-		l.call("b", "g", `{}`)
+		l.Call("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
-		l.answered(`b g {"error":"the tool did not answer in time (5s)"}`)
+		l.Answered(`b g {"error":"the tool did not answer in time (5s)"}`)
 	})
 }
 
@@ -317,15 +311,15 @@ func TestLateAnswersAreCounted(t *testing.T) {
 			return json.RawMessage(`{"x":1}`), nil
 		}))
 		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.call("a", "weather", `{}`)
-		l.call("b", "pay", `{}`)
-		l.send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
+		l.Call("a", "weather", `{}`)
+		l.Call("b", "pay", `{}`)
+		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
 		synctest.Wait()
 		close(let)
 		c.late("a", "")
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
-		l.answered()
+		l.Answered()
 		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
 			t.Errorf("%v", ends)
 		}
@@ -343,10 +337,10 @@ func TestVeryLateAnswersAreCounted(t *testing.T) {
 			return json.RawMessage(`{"x":1}`), nil
 		}))
 		c, l := r.connect(bridge.Open{})
-		l.call("a", "pay", `{}`)
-		l.call("b", "pay", `{}`)
-		l.call("c", "pay", `{"fail":true}`)
-		l.send(`{"toolCallCancellation":{"ids":["b"]}}`)
+		l.Call("a", "pay", `{}`)
+		l.Call("b", "pay", `{}`)
+		l.Call("c", "pay", `{"fail":true}`)
+		l.Send(`{"toolCallCancellation":{"ids":["b"]}}`)
 		time.Sleep(time.Minute)
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
@@ -363,8 +357,8 @@ func TestNobodyToAsk(t *testing.T) {
 			return nil, err
 		}))
 		_, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip"}})
-		l.call("a", "pay", `{}`)
-		l.answered(`a pay {"error":"there is nobody with a screen to ask"}`)
+		l.Call("a", "pay", `{}`)
+		l.Answered(`a pay {"error":"there is nobody with a screen to ask"}`)
 	})
 }
 
@@ -376,8 +370,8 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 			return nil, nil
 		}))
 		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Identity: "+49301234", Grant: json.RawMessage(`{"tools":["pay"]}`)}})
-		l.call("a", "pay", `{}`)
-		l.answered(`a pay {"output":"done"}`)
+		l.Call("a", "pay", `{}`)
+		l.Answered(`a pay {"output":"done"}`)
 		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" || string(env.Grant) != `{"tools":["pay"]}` {
 			t.Errorf("%+v", env)
 		}
@@ -394,16 +388,16 @@ func TestProgress(t *testing.T) {
 			}))
 			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)
 			c, l := r.connect(bridge.Open{Config: config})
-			l.call("a", "pay", `{}`)
-			l.call("b", "f", `{}`)
+			l.Call("a", "pay", `{}`)
+			l.Call("b", "f", `{}`)
 			for i, more := range []bool{true, true, false} {
 				c.do(bridge.ToolResponse{ID: "b", Response: fmt.Appendf(nil, `{"n":%d}`, i), WillContinue: more})
 			}
 			c.late("b", "")
 			var got []string
-			for _, in := range l.inputs() {
-				if in.what == "tool" {
-					got = append(got, in.raw)
+			for _, in := range l.Inputs() {
+				if in.What == "tool" {
+					got = append(got, in.Raw)
 				}
 			}
 			answer := func(id, name, response, rest string) string {
@@ -429,10 +423,10 @@ func TestArgumentsAreChecked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`)})
-		l.call("a", "f", `{"n":"many"}`)
-		l.answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
+		l.Call("a", "f", `{"n":"many"}`)
+		l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
 		c.tells("SetupComplete Failure")
-		l.call("b", "f", `{"n":9007199254740993}`)
+		l.Call("b", "f", `{"n":9007199254740993}`)
 		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 			t.Errorf("the client got %s", got)
 		}
@@ -445,17 +439,17 @@ func TestCallsAreRateLimited(t *testing.T) {
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
-			l.call(id, "weather", `{}`)
+			l.Call(id, "weather", `{}`)
 			if c.session.Do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`)}) != nil {
 				refused++
 			}
 			synctest.Wait()
 		}
-		if got := l.responses(); len(got) != 40 || refused != 10 || !strings.Contains(got[39], "too many calls in a short time") {
+		if got := l.Responses(); len(got) != 40 || refused != 10 || !strings.Contains(got[39], "too many calls in a short time") {
 			t.Errorf("%d refused, %d answers, the last %s", refused, len(got), got[len(got)-1])
 		}
 		time.Sleep(2 * time.Second)
-		l.call("later", "weather", `{}`)
+		l.Call("later", "weather", `{}`)
 		c.respond("later", "", `{"x":1}`)
 	})
 }
@@ -471,16 +465,16 @@ func TestPicturesOfATool(t *testing.T) {
 			r := newRig(t)
 			c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: fmt.Appendf(nil,
 				`{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`, model)})
-			l.call("no", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			l.call("a", "take_photo", `{}`)
+			l.Call("no", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+			l.Call("a", "take_photo", `{}`)
 			c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(picture)})
 			time.Sleep(2 * time.Second)
-			if got := l.said(); got != want {
+			if got := l.Said(); got != want {
 				t.Errorf("%s: %q came, want %q", model, got, want)
 			}
 			// Its reference may stand on a canvas, now that a tool has returned it.
-			l.call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			got := l.responses()
+			l.Call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
+			got := l.Responses()
 			if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
 				t.Errorf("%q", got)
 			}
@@ -493,11 +487,11 @@ func TestSearchSuggestionsGetAPage(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, func(o *bridge.Options) {
 			o.Chips = func(html string) string { return "canvas/chips?" + html }
 		})
-		l.content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
+		l.Content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
 		if g := last[bridge.Grounding](c); g.Chips != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
 			t.Errorf("%+v", g)
 		}
-		l.content(`"groundingMetadata":{"webSearchQueries":["x"]}`)
+		l.Content(`"groundingMetadata":{"webSearchQueries":["x"]}`)
 		if g := last[bridge.Grounding](c); g.Chips != "" {
 			t.Errorf("%+v", g)
 		}
@@ -516,8 +510,8 @@ func TestCallsAreObserved(t *testing.T) {
 				return nil, errNo
 			}))
 		_, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.call("a", "pay", `{}`)
-		l.call("b", "weather", `{}`)
+		l.Call("a", "pay", `{}`)
+		l.Call("b", "weather", `{}`)
 		time.Sleep(time.Minute)
 		if got := fmt.Sprint(<-ends, <-ends); got != "{gateway failed 1s} {client timeout 30s}" {
 			t.Error(got)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 )
 
@@ -32,13 +33,13 @@ func TestEveryCodeHappens(t *testing.T) {
 	refusedBy := func(code int, reason string) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
 			c := r.join(bridge.Open{})
-			r.up.next().end(code, reason)
+			r.up.Next().End(code, reason)
 			return c.gone()
 		}
 	}
 	status := func(status int, o bridge.Open) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
-			r.up.set(status, nil)
+			r.up.Set(status, nil)
 			return r.join(o).gone()
 		}
 	}
@@ -63,7 +64,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		}},
 		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c := r.join(bridge.Open{})
-			r.up.next()
+			r.up.Next()
 			<-c.seated
 			for range 100 {
 				c.do(bridge.Text{Text: "again"})
@@ -81,21 +82,21 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
 		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			r.up.set(0, errors.New("no route"))
-			l.cut()
+			r.up.Set(0, errors.New("no route"))
+			l.Cut()
 			return c.gone()
 		}},
 		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.cut()
-			r.up.next().accept()
+			l.Cut()
+			r.up.Next().Accept()
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.handle("h")
-			r.up.set(0, errors.New("no route"))
-			l.cut()
+			l.Handle("h")
+			r.up.Set(0, errors.New("no route"))
+			l.Cut()
 			for range 11 {
 				c.speak(loud(time.Second))
 				time.Sleep(time.Second)
@@ -104,23 +105,23 @@ func TestEveryCodeHappens(t *testing.T) {
 		}},
 		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
+			l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.say(7, 125*time.Second)
+			l.Say(7, 125*time.Second)
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeToolExecution: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-			l.calls("a weather")
+			l.Calls("a weather")
 			time.Sleep(31 * time.Second)
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.calls("a weather")
+			l.Calls("a weather")
 			return last[bridge.Failure](c).Err
 		}},
 		bridge.CodeUnknown: {nil, func(t *testing.T, r *rig) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},

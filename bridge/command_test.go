@@ -9,23 +9,16 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
-
-// speaks sends a second of an answer with the words that are said in it, one in each quarter.
-func (l *link) speaks(tag int16, words ...string) {
-	l.t.Helper()
-	for _, w := range words {
-		l.content(`%s,"outputTranscription":{"text":%q}`, voice(tag, 250*time.Millisecond), w)
-	}
-}
 
 func TestInterrupt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.typed("tell me a story")
-		came := len(l.inputs())
-		l.speaks(7, "Once ", "upon ", "a ", "time ")
+		came := len(l.Inputs())
+		l.Speaks(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(540 * time.Millisecond)
 		heard := c.heard()
 		c.do(bridge.Interrupt{})
@@ -36,14 +29,14 @@ func TestInterrupt(t *testing.T) {
 		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.Heard != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
 			t.Errorf("%+v", cut)
 		}
-		l.speaks(8, "there ", "was ") // the model knows of nothing
+		l.Speaks(8, "there ", "was ") // the model knows of nothing
 		time.Sleep(time.Second)
-		l.speaks(8, "a ", "king.")
-		l.content(`"generationComplete":true`)
-		l.content(`"turnComplete":true`)
+		l.Speaks(8, "a ", "king.")
+		l.Content(`"generationComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		if n := len(l.inputs()) - came; n != 0 {
-			t.Errorf("the model was sent %s", l.said())
+		if n := len(l.Inputs()) - came; n != 0 {
+			t.Errorf("the model was sent %s", l.Said())
 		}
 		if got := c.kinds(); got != "SetupComplete Speaking Interrupted" {
 			t.Errorf("%s", c.story())
@@ -62,17 +55,17 @@ func TestInterrupt(t *testing.T) {
 // off in silence, nor twice.
 func TestInterruptAtEveryMoment(t *testing.T) {
 	for name, test := range map[string]struct {
-		reach func(l *link)
+		reach func(l *bridgetest.Link)
 		want  string
 	}{
-		"silence":  {func(*link) {}, ""},
-		"thinking": {func(l *link) { l.content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`) }, "Interrupted"},
-		"all of it is made": {func(l *link) {
-			l.answer(7, 3*time.Second)
+		"silence":  {func(*bridgetest.Link) {}, ""},
+		"thinking": {func(l *bridgetest.Link) { l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`) }, "Interrupted"},
+		"all of it is made": {func(l *bridgetest.Link) {
+			l.Answer(7, 3*time.Second)
 			time.Sleep(time.Second)
 		}, "Speaking Interrupted"},
-		"all of it was heard": {func(l *link) {
-			l.answer(7, time.Second)
+		"all of it was heard": {func(l *bridgetest.Link) {
+			l.Answer(7, time.Second)
 			time.Sleep(2 * time.Second)
 		}, "Speaking TurnComplete"},
 	} {
@@ -80,7 +73,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, watchful)
 				c, l := r.plain()
-				l.handle("h")
+				l.Handle("h")
 				c.forget()
 				c.typed("go")
 				test.reach(l)
@@ -98,8 +91,8 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 					if got := c.tried(); got != "" {
 						t.Errorf("tried %s", got)
 					}
-					l.say(8, time.Second)
-					l.content(`"turnComplete":true`)
+					l.Say(8, time.Second)
+					l.Content(`"turnComplete":true`)
 				}
 				c.works(l)
 			})
@@ -111,25 +104,25 @@ func TestPause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(time.Second)
-		l.content(`"inputTranscription":{"text":"Tell me a story."}`)
-		l.speaks(7, "Once ", "upon ", "a ", "time ")
+		l.Content(`"inputTranscription":{"text":"Tell me a story."}`)
+		l.Speaks(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(300 * time.Millisecond)
 		c.do(bridge.Pause{On: true})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.Heard != "Once " {
 			t.Errorf("%+v", cut)
 		}
 		c.forget()
-		came := len(l.pcm())
+		came := len(l.PCM())
 		c.talks(2 * time.Second) // with who stands beside them
 		c.session.SetFrame("image/jpeg", []byte("x"), true)
-		l.say(7, 2*time.Second) // the rest of it, and another answer
-		l.content(`"turnComplete":true`)
-		l.answer(8, 2*time.Second)
+		l.Say(7, 2*time.Second) // the rest of it, and another answer
+		l.Content(`"turnComplete":true`)
+		l.Answer(8, 2*time.Second)
 		c.quiet(30 * time.Second)
-		if n := len(l.pcm()) - came; n != 0 || len(l.pictures()) > 0 {
-			t.Errorf("%d samples and %d pictures went up", n, len(l.pictures()))
+		if n := len(l.PCM()) - came; n != 0 || len(l.Pictures()) > 0 {
+			t.Errorf("%d samples and %d pictures went up", n, len(l.Pictures()))
 		}
 		if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.kinds() != "" {
 			t.Errorf("heard %v, told %v, %s", sound, messages, c.story())
@@ -149,35 +142,35 @@ func TestPause(t *testing.T) {
 
 // Who is on hold does not wait, whatever is asked and lost meanwhile.
 func TestNobodyWaitsOnHold(t *testing.T) {
-	for name, happens := range map[string]func(r *rig, c *caller, l *link) *link{
-		"no answer": func(_ *rig, c *caller, l *link) *link { c.typed("hello?"); return l },
-		"no answer to what was asked before": func(r *rig, c *caller, l *link) *link {
+	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link{
+		"no answer": func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link { c.typed("hello?"); return l },
+		"no answer to what was asked before": func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.do(bridge.Pause{})
 			c.typed("hello?")
-			l = r.up.next().accept() // the watchdog's
+			l = r.up.Next().Accept() // the watchdog's
 			time.Sleep(2 * time.Second)
 			c.forget()
 			c.do(bridge.Pause{On: true})
 			return l
 		},
-		"the link is lost": func(r *rig, _ *caller, l *link) *link {
-			r.up.set(0, errors.New("no route"))
-			l.cut()
+		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Link) *bridgetest.Link {
+			r.up.Set(0, errors.New("no route"))
+			l.Cut()
 			time.Sleep(10 * time.Second)
-			r.up.set(0, nil)
-			return r.up.next().dialledFor("", "h").accept()
+			r.up.Set(0, nil)
+			return r.up.Next().DialledFor("", "h").Accept()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, watchful)
 				c, l := r.plain()
-				l.handle("h")
+				l.Handle("h")
 				c.forget()
 				c.do(bridge.Pause{On: true})
 				l = happens(r, c, l)
 				time.Sleep(40 * time.Second)
-				r.up.idle()
+				r.up.Idle()
 				if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.tried() != "" {
 					t.Errorf("heard %v, told %v, tried %s", sound, messages, c.tried())
 				}
@@ -206,7 +199,7 @@ func TestPauseInASentence(t *testing.T) {
 				}
 				c.talks(time.Second)
 				c.do(bridge.Pause{On: true})
-				if got := l.said(); got != test.want {
+				if got := l.Said(); got != test.want {
 					t.Errorf("came %q, want %q", got, test.want)
 				}
 				if got, _ := find[bridge.UserSpeaking](c); len(got) != 2 || got[1].Speaking {
@@ -219,20 +212,20 @@ func TestPauseInASentence(t *testing.T) {
 
 func TestEndAfterSpeaking(t *testing.T) {
 	for name, test := range map[string]struct {
-		happens func(c *caller, l *link)
+		happens func(c *caller, l *bridgetest.Link)
 		after   time.Duration
 	}{
 		"silence":              {nil, 0},
-		"an answer is made":    {func(_ *caller, l *link) { time.Sleep(time.Second); l.content(`"turnComplete":true`) }, 3 * time.Second},
-		"an answer never ends": {func(_ *caller, _ *link) {}, 15 * time.Second},
-		"it is interrupted":    {func(c *caller, _ *link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
+		"an answer is made":    {func(_ *caller, l *bridgetest.Link) { time.Sleep(time.Second); l.Content(`"turnComplete":true`) }, 3 * time.Second},
+		"an answer never ends": {func(_ *caller, _ *bridgetest.Link) {}, 15 * time.Second},
+		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
 				if test.happens != nil {
-					l.say(7, 3*time.Second)
+					l.Say(7, 3*time.Second)
 				}
 				begin := r.since()
 				_ = c.session.Do(bridge.EndAfterSpeaking{})
@@ -257,17 +250,17 @@ func TestRespond(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, watchful)
 				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
-				l.handle("h")
+				l.Handle("h")
 				if err := c.session.Do(bridge.Respond{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
 				}
 				c.do(bridge.Respond{Instruction: "Greet the caller."})
-				if in := l.inputs(); len(in) != 1 || l.said() != goesUp || in[0].what == "typed" && !strings.Contains(in[0].raw, `"turnComplete":true`) {
-					t.Errorf("came %s", l.said())
+				if in := l.Inputs(); len(in) != 1 || l.Said() != goesUp || in[0].What == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
+					t.Errorf("came %s", l.Said())
 				}
 				time.Sleep(700 * time.Millisecond)
-				l.speaks(7, "Hello!")
-				l.content(`"turnComplete":true`)
+				l.Speaks(7, "Hello!")
+				l.Content(`"turnComplete":true`)
 				time.Sleep(time.Second)
 				if got := last[bridge.Latency](c); !about(got.Model, 700*time.Millisecond) {
 					t.Errorf("%+v", got)
@@ -283,7 +276,7 @@ func TestRespond(t *testing.T) {
 				if got := c.tried(); got != "resume" {
 					t.Errorf("tried %q", got)
 				}
-				if got := strings.Count(r.up.next().accept().said(), "Say goodbye."); got != 1 {
+				if got := strings.Count(r.up.Next().Accept().Said(), "Say goodbye."); got != 1 {
 					t.Errorf("said again %d times", got)
 				}
 			})
@@ -296,19 +289,19 @@ func TestRespondIntoAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.say(7, 3*time.Second)
+		l.Say(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Respond{Instruction: "Be quick."})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		c.works(l)
 		c.forget()
-		l.content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
+		l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
 		c.do(bridge.Respond{Instruction: "Be quick."})
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.tells("Speaking 8*50 TurnComplete")
 	})
@@ -332,11 +325,11 @@ func TestPartsOfATurn(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t, watchful)
 					c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
-					l.handle("h")
+					l.Handle("h")
 					part(c, "one", false)
 					part(c, "two", false)
 					time.Sleep(20 * time.Second)
-					if got := l.said(); got != want[0] || c.tried() != "" {
+					if got := l.Said(); got != want[0] || c.tried() != "" {
 						t.Errorf("before the end came %q, tried %s", got, c.tried())
 					}
 					part(c, last, true)
@@ -349,11 +342,11 @@ func TestPartsOfATurn(t *testing.T) {
 					default:
 						want += "\n" + last
 					}
-					if got := l.said(); got != want {
+					if got := l.Said(); got != want {
 						t.Errorf("came %q, want %q", got, want)
 					}
 					part(c, "", true) // nothing is left
-					if got := l.said(); model != "gemini-3.8-live" && got != want {
+					if got := l.Said(); model != "gemini-3.8-live" && got != want {
 						t.Errorf("then came %q", got)
 					}
 					synctest.Wait()

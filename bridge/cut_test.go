@@ -7,19 +7,20 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 // An answer that was cut off while the voice was ducked does not leave the next one quiet, though the person is still
 // heard, or something that is taken for one.
 func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
-	for name, cut := range map[string]func(c *caller, l *link){
-		"by the model": func(_ *caller, l *link) {
-			l.content(`"interrupted":true`)
-			l.content(`"turnComplete":true`)
+	for name, cut := range map[string]func(c *caller, l *bridgetest.Link){
+		"by the model": func(_ *caller, l *bridgetest.Link) {
+			l.Content(`"interrupted":true`)
+			l.Content(`"turnComplete":true`)
 		},
-		"by typed text": func(c *caller, l *link) {
-			l.content(`"generationComplete":true`)
-			l.content(`"turnComplete":true`)
+		"by typed text": func(c *caller, l *bridgetest.Link) {
+			l.Content(`"generationComplete":true`)
+			l.Content(`"turnComplete":true`)
 			c.typed("stop")
 		},
 	} {
@@ -27,7 +28,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
-				l.content(`%s,"outputTranscription":{"text":"one two three "}`, voice(8000, 5*time.Second))
+				l.Content(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.Voice(8000, 5*time.Second))
 				c.quiet(500 * time.Millisecond)
 				c.talks(500 * time.Millisecond)
 				before := c.entries()
@@ -37,9 +38,9 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 				cut(c, l)
 				c.talks(100 * time.Millisecond)
 				c.forget()
-				l.content(`%s,"outputTranscription":{"text":"four"}`, voice(8000, 500*time.Millisecond))
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`%s,"outputTranscription":{"text":"four"}`, bridgetest.Voice(8000, 500*time.Millisecond))
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				c.talks(600 * time.Millisecond)
 				frames := 0
 				for _, e := range c.entries() {
@@ -76,22 +77,22 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
 				say := func(words string, tag int16, d time.Duration) {
-					l.content(`%s,"outputTranscription":{"text":%q}`, voice(tag, d), words)
+					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
 				}
 				say("nought ", 6, time.Second)
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				time.Sleep(1500 * time.Millisecond)
-				l.content(`"inputTranscription":{"text":"Count!"}`)
+				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				say("one two three four ", 7, 4*time.Second)
 				time.Sleep(2300 * time.Millisecond)
 				for _, fields := range ends {
-					l.content("%s", fields)
+					l.Content("%s", fields)
 				}
-				l.content(`"inputTranscription":{"text":"Letters!"}`)
+				l.Content(`"inputTranscription":{"text":"Letters!"}`)
 				say("a b ", 8, 2*time.Second)
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				time.Sleep(3 * time.Second)
 				var all []string
 				for _, e := range c.memory() {
@@ -112,12 +113,12 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 
 // What the person says over an answer, or types into it, is the next question, though the model has not ended its turn.
 func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
-	for name, over := range map[string]func(c *caller, l *link){
-		"spoken": func(c *caller, l *link) {
+	for name, over := range map[string]func(c *caller, l *bridgetest.Link){
+		"spoken": func(c *caller, l *bridgetest.Link) {
 			c.talks(300 * time.Millisecond)
-			l.content(`"inputTranscription":{"text":"Letters!"}`)
+			l.Content(`"inputTranscription":{"text":"Letters!"}`)
 		},
-		"typed": func(c *caller, _ *link) {
+		"typed": func(c *caller, _ *bridgetest.Link) {
 			time.Sleep(300 * time.Millisecond)
 			c.typed("Letters!")
 		},
@@ -126,15 +127,15 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.content(`"inputTranscription":{"text":"Count!"}`)
-				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
+				l.Content(`"inputTranscription":{"text":"Count!"}`)
+				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				c.quiet(2 * time.Second)
 				over(c, l)
-				l.content(`"interrupted":true`)
-				l.content(`"turnComplete":true`)
-				l.content(`%s,"outputTranscription":{"text":"a b "}`, voice(8, 2*time.Second))
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`"interrupted":true`)
+				l.Content(`"turnComplete":true`)
+				l.Content(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.Voice(8, 2*time.Second))
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				time.Sleep(3 * time.Second)
 				var all []string
 				for _, e := range c.memory() {

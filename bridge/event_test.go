@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/tools"
 )
 
@@ -18,12 +19,12 @@ func TestEventsAreNumbered(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.utter(time.Second)
-		l.content(`"inputTranscription":{"text":"hi"}`)
-		l.speaks(7, "Hello ", "there.")
-		l.content(`"turnComplete":true`)
+		l.Content(`"inputTranscription":{"text":"hi"}`)
+		l.Speaks(7, "Hello ", "there.")
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("go on")
-		l.answer(8, 5*time.Second)
+		l.Answer(8, 5*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Interrupt{})
 		all := c.events()
@@ -67,17 +68,17 @@ func TestTextsAreTyped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`"inputTranscription":{"text":"Tell me "}`)
-		l.content(`"inputTranscription":{"text":"a story."}`)
-		l.content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
-		l.speaks(7, "Once ", "upon ", "a ", "time")
-		l.content(`"turnComplete":true`)
+		l.Content(`"inputTranscription":{"text":"Tell me "}`)
+		l.Content(`"inputTranscription":{"text":"a story."}`)
+		l.Content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
+		l.Speaks(7, "Once ", "upon ", "a ", "time")
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		l.content(`"inputTranscription":{"text":"More."}`)
-		l.speaks(8, "There ", "was ", "a ", "king")
+		l.Content(`"inputTranscription":{"text":"More."}`)
+		l.Speaks(8, "There ", "was ", "a ", "king")
 		time.Sleep(400 * time.Millisecond)
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(time.Second)
 		want := []string{
 			`0s user 1 "Tell me "`, `0s user 1 "a story."`, `0s thought 1 "A story?"`, `0s user 1 "Tell me a story.".`,
@@ -92,17 +93,17 @@ func TestTextsAreTyped(t *testing.T) {
 
 // An answer that is cut off says by whom, and what was heard of it.
 func TestWhoInterrupts(t *testing.T) {
-	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *link){
-		bridge.ByVoice: func(_ *rig, c *caller, l *link) {
+	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *bridgetest.Link){
+		bridge.ByVoice: func(_ *rig, c *caller, l *bridgetest.Link) {
 			c.talks(400 * time.Millisecond)
-			l.content(`"interrupted":true`)
+			l.Content(`"interrupted":true`)
 		},
-		bridge.ByText:   func(_ *rig, c *caller, _ *link) { c.typed("stop") },
-		bridge.ByClient: func(_ *rig, c *caller, _ *link) { c.do(bridge.Interrupt{}) },
-		bridge.ByClear:  func(r *rig, c *caller, _ *link) { c.do(bridge.ClearContext{}); r.up.next().accept() },
-		bridge.ByLink: func(r *rig, _ *caller, l *link) {
-			l.cut()
-			r.up.next().accept()
+		bridge.ByText:   func(_ *rig, c *caller, _ *bridgetest.Link) { c.typed("stop") },
+		bridge.ByClient: func(_ *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.Interrupt{}) },
+		bridge.ByClear:  func(r *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.ClearContext{}); r.up.Next().Accept() },
+		bridge.ByLink: func(r *rig, _ *caller, l *bridgetest.Link) {
+			l.Cut()
+			r.up.Next().Accept()
 			time.Sleep(5 * time.Second)
 		},
 	} {
@@ -110,10 +111,10 @@ func TestWhoInterrupts(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.handle("h")
-				l.answer(6, time.Second) // so that the turn is the second one
+				l.Handle("h")
+				l.Answer(6, time.Second) // so that the turn is the second one
 				time.Sleep(2 * time.Second)
-				l.speaks(7, "Once ", "upon ", "a ", "time", " there ", "was")
+				l.Speaks(7, "Once ", "upon ", "a ", "time", " there ", "was")
 				time.Sleep(900 * time.Millisecond)
 				cut(r, c, l)
 				got, _ := find[bridge.Interrupted](c)
@@ -130,11 +131,11 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.answer(7, time.Second)
+		l.Handle("h")
+		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.do(bridge.ClearContext{})
-		c.works(r.up.next().accept())
+		c.works(r.up.Next().Accept())
 		c.typed("stop")
 		c.do(bridge.Interrupt{})
 		c.do(bridge.Pause{On: true})
@@ -159,8 +160,8 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 				return json.RawMessage(`{"is":3}`), nil
 			},
 		}}})
-		l.call("a", "sum", `{"of":[1,2]}`)
-		l.call("b", "sum", `{"of":[0]}`)
+		l.Call("a", "sum", `{"of":[1,2]}`)
+		l.Call("b", "sum", `{"of":[0]}`)
 		time.Sleep(2 * time.Second)
 		got, _ := find[bridge.ToolStatus](c)
 		var list []string
@@ -182,22 +183,22 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain() // gemini-3.8-live may choose not to answer
-		l.handle("h")
+		l.Handle("h")
 		c.typed("my name is Ada")
-		l.answer(7, time.Second)
+		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		ask := func() string {
 			c.forget()
 			c.utter(time.Second)
-			l.content(`"inputTranscription":{"text":"And now?"}`)
+			l.Content(`"inputTranscription":{"text":"And now?"}`)
 			for range 30 {
 				c.quiet(time.Second)
 				select {
-				case l = <-r.up.links:
-					l.accept()
-					l.handle("h2")
+				case l = <-r.up.Links:
+					l.Accept()
+					l.Handle("h2")
 					c.quiet(2 * time.Second)
-					l.content(`"inputTranscription":{"text":"And now?"}`)
+					l.Content(`"inputTranscription":{"text":"And now?"}`)
 				default:
 				}
 			}
@@ -207,11 +208,11 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 			if got := ask(); got != want {
 				t.Errorf("question %d: tried %q, want %q", i+1, got, want)
 			}
-			if i == 1 && (l.setup.SessionResumption.Handle != "" || !strings.Contains(l.said(), "typed my name is Ada")) {
-				t.Errorf("the fresh session was told %s", l.said())
+			if i == 1 && (l.Setup.SessionResumption.Handle != "" || !strings.Contains(l.Said(), "typed my name is Ada")) {
+				t.Errorf("the fresh session was told %s", l.Said())
 			}
 		}
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.works(l)
 	})

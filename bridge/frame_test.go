@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,24 +14,6 @@ import (
 	"voxgate/bridge"
 )
 
-// pictures are those that reached the model, in order.
-func (l *link) pictures() []string {
-	l.t.Helper()
-	var got []string
-	for _, in := range l.inputs() {
-		if in.what == "picture" {
-			var m struct {
-				RealtimeInput struct{ Video struct{ Data []byte } }
-			}
-			if err := json.Unmarshal([]byte(in.raw), &m); err != nil {
-				l.t.Fatal(err)
-			}
-			got = append(got, string(m.RealtimeInput.Video.Data))
-		}
-	}
-	return got
-}
-
 // A camera gives a picture a second, but the model is shown one only when it shows something new, or while the person
 // speaks; never more than one a second, and the newest.
 func TestPicturesAreSentWhenTheyMatter(t *testing.T) {
@@ -41,7 +22,7 @@ func TestPicturesAreSentWhenTheyMatter(t *testing.T) {
 		c, l := r.plain()
 		expect := func(want ...string) {
 			t.Helper()
-			if got := l.pictures(); fmt.Sprint(got) != fmt.Sprint(want) {
+			if got := l.Pictures(); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("the model saw %v, want %v", got, want)
 			}
 		}
@@ -74,7 +55,7 @@ func TestPicturesAreSentWhenTheyMatter(t *testing.T) {
 		show("7", true)
 		c.session.ClearFrame()
 		time.Sleep(5 * time.Second)
-		if got := l.pictures(); len(got) > 8 { // 7 may have gone at once
+		if got := l.Pictures(); len(got) > 8 { // 7 may have gone at once
 			t.Errorf("the model saw %v", got)
 		}
 	})
@@ -87,8 +68,8 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 		c, l := r.plain()
 		said := func() string {
 			t.Helper()
-			all := l.inputs()
-			return all[len(all)-1].raw
+			all := l.Inputs()
+			return all[len(all)-1].Raw
 		}
 		c.typed("nothing to see")
 		if got := said(); strings.Contains(got, "inlineData") {
@@ -126,8 +107,8 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		r.up.set(0, context.DeadlineExceeded) // the network is gone
-		l.cut()
+		r.up.Set(0, context.DeadlineExceeded) // the network is gone
+		l.Cut()
 		synctest.Wait()
 		c.session.SetFrame("image/png", make([]byte, 8<<20), true)
 		var before, after runtime.MemStats
@@ -142,7 +123,7 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 		if mb := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 20; mb > 30 {
 			t.Errorf("%d short turns typed into a dead link hold %d MB", turns, mb)
 		}
-		r.up.set(0, nil)
+		r.up.Set(0, nil)
 	})
 }
 
@@ -154,12 +135,12 @@ func TestClearingForgetsThePicture(t *testing.T) {
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
 		c.do(bridge.ClearContext{})
-		l := r.up.next().accept()
+		l := r.up.Next().Accept()
 		synctest.Wait()
 		c.typed("hello")
-		for _, in := range l.inputs() {
-			if strings.Contains(in.raw, "Y2F0") {
-				t.Errorf("the session that shall know nothing is shown the old picture: %s", in.raw)
+		for _, in := range l.Inputs() {
+			if strings.Contains(in.Raw, "Y2F0") {
+				t.Errorf("the session that shall know nothing is shown the old picture: %s", in.Raw)
 			}
 		}
 	})
@@ -173,9 +154,9 @@ func TestLargePicturesGoOnce(t *testing.T) {
 		c, l := r.plain()
 		pictured := func() (with []bool) {
 			t.Helper()
-			for _, in := range l.inputs() {
-				if strings.Contains(in.raw, "clientContent") {
-					with = append(with, strings.Contains(in.raw, "inlineData"))
+			for _, in := range l.Inputs() {
+				if strings.Contains(in.Raw, "clientContent") {
+					with = append(with, strings.Contains(in.Raw, "inlineData"))
 				}
 			}
 			return with
@@ -193,11 +174,11 @@ func TestLargePicturesGoOnce(t *testing.T) {
 		if got, want := fmt.Sprint(pictured()), "[true false true true]"; got != want {
 			t.Errorf("turns with a picture: %v, want %v", got, want)
 		}
-		sent := l.inputs()
-		if raw := sent[len(sent)-1].raw; !strings.Contains(raw, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{2}, 50<<10))) {
+		sent := l.Inputs()
+		if raw := sent[len(sent)-1].Raw; !strings.Contains(raw, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{2}, 50<<10))) {
 			t.Error("another picture was sent")
 		}
-		l.answer(7, 100*time.Millisecond)
+		l.Answer(7, 100*time.Millisecond)
 		time.Sleep(time.Second)
 		for n := range byte(4) { // none of which is answered
 			show(n, 2<<20)
@@ -206,7 +187,7 @@ func TestLargePicturesGoOnce(t *testing.T) {
 		if got, want := fmt.Sprint(pictured()[4:]), "[true true false false]"; got != want {
 			t.Errorf("unanswered turns with a picture: %v, want %v", got, want)
 		}
-		l.answer(7, 100*time.Millisecond)
+		l.Answer(7, 100*time.Millisecond)
 		time.Sleep(time.Second)
 		c.typed("look")
 		if got := pictured(); !got[len(got)-1] {
@@ -220,18 +201,18 @@ func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
 		c.typed("what is this?")
-		l.cut()
-		l = r.up.next().accept()
+		l.Cut()
+		l = r.up.Next().Accept()
 		time.Sleep(time.Second)
-		for _, in := range l.inputs() {
-			if strings.Contains(in.raw, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {
+		for _, in := range l.Inputs() {
+			if strings.Contains(in.Raw, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {
 				return
 			}
 		}
-		t.Errorf("said %s", l.said())
+		t.Errorf("said %s", l.Said())
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/bridge/transcript"
@@ -43,10 +44,10 @@ func TestGap(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.handle("h")
+			l.Handle("h")
 			c.forget()
-			r.up.set(0, errors.New("no route"))
-			l.cut()
+			r.up.Set(0, errors.New("no route"))
+			l.Cut()
 			time.Sleep(down)
 			synctest.Wait()
 			sound, told := c.waiting()
@@ -54,8 +55,8 @@ func TestGap(t *testing.T) {
 			if (sound-expect).Abs() > 500*time.Millisecond || (len(told) == 1) != want.told || len(told) > 1 {
 				t.Errorf("%v: heard %v, want %v; told %v", down, sound, expect, told)
 			}
-			r.up.set(0, nil)
-			m := r.up.next().accept()
+			r.up.Set(0, nil)
+			m := r.up.Next().Accept()
 			time.Sleep(3 * time.Second) // the sentence ends
 			if states, _ := find[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
 				t.Errorf("%v: ends as %v", down, states)
@@ -69,10 +70,10 @@ func TestGapThatDoesNotEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		r.up.set(0, errors.New("no route"))
+		l.Handle("h")
+		r.up.Set(0, errors.New("no route"))
 		begin := r.since()
-		l.cut()
+		l.Cut()
 		e := c.fails(bridge.CodeWebSocketError)
 		if took := r.since() - begin; took < 29*time.Second || took > 31*time.Second || e.Message == "" {
 			t.Errorf("%q after %v", e.Message, took)
@@ -85,21 +86,21 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 6*time.Second)
-		r.up.set(0, errors.New("no route"))
-		l.cut()
+		l.Handle("h")
+		l.Say(7, 6*time.Second)
+		r.up.Set(0, errors.New("no route"))
+		l.Cut()
 		time.Sleep(4 * time.Second)
 		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
 			t.Error(got)
 		}
-		reader, k := func() (*caller, *link) {
-			r.up.set(0, nil)
-			r.up.next().accept()
+		reader, k := func() (*caller, *bridgetest.Link) {
+			r.up.Set(0, nil)
+			r.up.Next().Accept()
 			return r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
-		r.up.set(0, errors.New("no route"))
-		k.cut()
+		r.up.Set(0, errors.New("no route"))
+		k.Cut()
 		time.Sleep(8 * time.Second)
 		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
 			t.Errorf("a reader hears %v and is told %v", sound, told)
@@ -112,30 +113,30 @@ func TestQuota(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.end(1011, "RESOURCE_EXHAUSTED")
+		l.Handle("h")
+		l.End(1011, "RESOURCE_EXHAUSTED")
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
-		dials := r.up.dialled()
+		dials := r.up.Dialled()
 		time.Sleep(20 * time.Second)
 		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
 			t.Errorf("%+v", e)
 		}
-		if n := r.up.dialled(); n != dials {
+		if n := r.up.Dialled(); n != dials {
 			t.Error("it was dialled")
 		}
 		time.Sleep(10 * time.Second)
 		// One finds out for all.
-		r.up.set(429, nil)
+		r.up.Set(429, nil)
 		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Status != 429 {
 			t.Errorf("%+v", e)
 		}
 		r.join(bridge.Open{}).fails(bridge.CodeBusy)
-		if n := r.up.dialled(); n != dials+1 {
+		if n := r.up.Dialled(); n != dials+1 {
 			t.Errorf("%d dials", n-dials)
 		}
-		r.up.set(0, nil)
+		r.up.Set(0, nil)
 		time.Sleep(30 * time.Second)
 		d, m := r.plain()
 		d.works(m)
@@ -149,18 +150,18 @@ func TestQuotaOnResume(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		r.up.set(429, nil)
-		l.cut()
+		l.Handle("h")
+		r.up.Set(429, nil)
+		l.Cut()
 		time.Sleep(12 * time.Second)
 		r.join(bridge.Open{}).fails(bridge.CodeBusy)
-		r.up.set(0, nil)
-		m := r.up.next().dialledFor("", "h").accept()
+		r.up.Set(0, nil)
+		m := r.up.Next().DialledFor("", "h").Accept()
 		time.Sleep(3 * time.Second)
 		c.works(m)
-		m.handle("h")
-		r.up.set(429, nil)
-		m.cut()
+		m.Handle("h")
+		r.up.Set(429, nil)
+		m.Cut()
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
@@ -207,20 +208,20 @@ func TestMissedTurnsAreTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("old")
+		l.Handle("old")
 		c.typed("my name is Ada")
-		l.content(`%s,"outputTranscription":{"text":"Hello Ada."}`, voice(7, time.Second))
-		l.content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("how are you")
-		l.cut()
-		m := r.up.next().dialledFor("", "old").accept()
-		if got := m.said(); got != "typed my name is Ada+Hello Ada., typed how are you" {
+		l.Cut()
+		m := r.up.Next().DialledFor("", "old").Accept()
+		if got := m.Said(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
-		m.handle("new")
-		m.cut()
-		if got := r.up.next().dialledFor("", "new").accept().said(); got != "typed how are you" {
+		m.Handle("new")
+		m.Cut()
+		if got := r.up.Next().DialledFor("", "new").Accept().Said(); got != "typed how are you" {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -230,17 +231,17 @@ func TestContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`"inputTranscription":{"text":"Tell me "}`)
-		l.content(`"inputTranscription":{"text":"a story."}`)
+		l.Content(`"inputTranscription":{"text":"Tell me "}`)
+		l.Content(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
-			l.content(`%s,"outputTranscription":{"text":%q}`, voice(7, time.Second), word)
+			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), word)
 		}
 		time.Sleep(2500 * time.Millisecond)
-		l.content(`"interrupted":true`)
-		l.content(`"inputTranscription":{"text":"Stop."}`)
-		l.content(`"turnComplete":true`)
-		l.content(`%s,"outputTranscription":{"text":"As you wish."}`, voice(7, time.Second))
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"inputTranscription":{"text":"Stop."}`)
+		l.Content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"As you wish."}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("thanks")
 		got := c.memory()
@@ -271,19 +272,19 @@ func TestContextIsBounded(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		for i := range 150 {
-			l.content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
+			l.Content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
 		}
 		time.Sleep(time.Second)
 		if got := c.memory(); len(got) != 100 || got[99].Content != "149" {
 			t.Errorf("%d entries, the last %+v", len(got), got[len(got)-1])
 		}
 		for range 5 {
-			l.content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
+			l.Content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
 		}
 		if got := c.memory(); len(got) != 2 {
 			t.Errorf("%d entries", len(got))
 		}
-		l.content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
+		l.Content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
 		if got := c.memory(); len(got) != 1 || len([]rune(got[0].Content)) != 200_000 {
 			t.Errorf("%d entries", len(got))
 		}
@@ -294,18 +295,18 @@ func TestClearContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.typed("my name is Ada")
-		l.say(7, 10*time.Second)
+		l.Say(7, 10*time.Second)
 		time.Sleep(time.Second)
 		c.forget()
 		c.do(bridge.ClearContext{})
-		m := r.up.next().dialledFor("", "").accept()
+		m := r.up.Next().DialledFor("", "").Accept()
 		c.tells("Interrupted History")
 		if got := c.memory(); len(got) != 0 {
 			t.Errorf("kept %v", got)
 		}
-		if got := m.said(); got != "" {
+		if got := m.Said(); got != "" {
 			t.Errorf("the fresh session was told %q", got)
 		}
 		c.works(m)
@@ -317,12 +318,12 @@ func TestLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		tokens int
-		reach  func(*link)
+		reach  func(*bridgetest.Link)
 		want   error
 	}{
-		"time": {`{"voxgate":{"maxDuration":"30s"}}`, 0, func(*link) { time.Sleep(30 * time.Second) }, bridge.ErrTimeLimit},
-		"tokens": {`{}`, 1000, func(l *link) {
-			l.send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
+		"time": {`{"voxgate":{"maxDuration":"30s"}}`, 0, func(*bridgetest.Link) { time.Sleep(30 * time.Second) }, bridge.ErrTimeLimit},
+		"tokens": {`{}`, 1000, func(l *bridgetest.Link) {
+			l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
 		}, bridge.ErrTokenLimit},
 	} {
 		for _, talking := range []bool{false, true} {
@@ -333,10 +334,10 @@ func TestLimits(t *testing.T) {
 					begin := r.since()
 					if talking && name == "time" {
 						time.Sleep(29 * time.Second)
-						l.answer(7, 5*time.Second)
+						l.Answer(7, 5*time.Second)
 						begin = r.since() - 25*time.Second
 					} else if talking {
-						l.say(7, 5*time.Second)
+						l.Say(7, 5*time.Second)
 						begin = r.since() + 5*time.Second
 						test.reach(l)
 					} else {
@@ -360,7 +361,7 @@ func TestUsage(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		for range 2 {
-			l.send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
+			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
 				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]},"serverContent":{"turnComplete":true}}`)
 		}
@@ -400,23 +401,23 @@ func TestGate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))})
-		l.calls("a weather")
+		l.Calls("a weather")
 		c.tells("SetupComplete ToolCall(a)")
 		c.speak(loud(time.Second))
-		if n := len(l.pcm()); n > 0 {
+		if n := len(l.PCM()); n > 0 {
 			t.Errorf("%d samples came", n)
 		}
 		c.respond("a", "", `{"x":1}`)
 		c.speak(loud(time.Second))
-		if n := len(l.pcm()); n != 16000 {
+		if n := len(l.PCM()); n != 16000 {
 			t.Errorf("%d samples came", n)
 		}
-		l.calls("b weather")
+		l.Calls("b weather")
 		c.entries()
 		time.Sleep(10 * time.Second)
-		l.answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
+		l.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
 		c.speak(loud(time.Second))
-		if n := len(l.pcm()); n != 32000 {
+		if n := len(l.PCM()); n != 32000 {
 			t.Errorf("%d samples came", n)
 		}
 	})

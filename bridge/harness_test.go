@@ -3,428 +3,28 @@ package bridge_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 	"voxgate/media"
 )
 
-// pipes is a network of net.Pipe, which works in a synctest bubble.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// serve has h answer on p until the test ends.
-func (p *pipes) serve(t *testing.T, h http.Handler, stop func()) {
-	server := &http.Server{Handler: h}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(p) }()
-	t.Cleanup(func() { _ = p.Close(); stop(); _ = server.Close(); <-served })
-}
-
-// upstream is a Gemini that does what a test says. It hands every connection over to the test with its setup read.
-type upstream struct {
-	t      *testing.T
-	pipes  *pipes
-	links  chan *link
-	serves sync.WaitGroup
-
-	mu      sync.Mutex
-	open    []*link
-	refusal int   // HTTP status; 0: welcome
-	down    error // of the network
-	dials   int
-}
-
-func newUpstream(t *testing.T) *upstream {
-	u := &upstream{t: t, pipes: newPipes(), links: make(chan *link, 100)}
-	u.pipes.serve(t, u, func() {
-		u.mu.Lock()
-		for _, l := range u.open {
-			_ = l.ws.Close()
-		}
-		u.mu.Unlock()
-		u.serves.Wait()
-	})
-	return u
-}
-
-func (u *upstream) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	u.mu.Lock()
-	down := u.down
-	u.dials++
-	u.mu.Unlock()
-	if down != nil {
-		return nil, down
-	}
-	return u.pipes.dial(ctx, network, addr)
-}
-
-// set changes how the next dials go.
-func (u *upstream) set(refusal int, down error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.refusal, u.down = refusal, down
-}
-
-func (u *upstream) dialled() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.dials
-}
-
-func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u.serves.Add(1)
-	defer u.serves.Done()
-	u.mu.Lock()
-	refusal := u.refusal
-	u.mu.Unlock()
-	if refusal != 0 {
-		http.Error(w, "no", refusal)
-		return
-	}
-	ws, err := (&websocket.Upgrader{ReadBufferSize: 8 << 10}).Upgrade(w, r, nil)
-	if err != nil {
-		return
-	}
-	l := &link{t: u.t, ws: ws, born: time.Now()}
-	u.mu.Lock()
-	u.open = append(u.open, l)
-	u.mu.Unlock()
-	defer ws.Close()
-	_, data, err := ws.ReadMessage()
-	if err != nil {
-		return
-	}
-	var first struct{ Setup setup }
-	if err := json.Unmarshal(data, &first); err != nil {
-		u.t.Errorf("setup %s: %v", data, err)
-		return
-	}
-	l.setup, l.raw = first.Setup, string(data)
-	u.links <- l
-	l.read()
-}
-
-// next is the next connection that the bridge has made.
-func (u *upstream) next() *link {
-	u.t.Helper()
-	select {
-	case l := <-u.links:
-		return l
-	case <-time.After(time.Minute):
-		u.t.Fatal("nobody dials")
-		return nil
-	}
-}
-
-// forget passes over dials that nobody waited for: a session that ends may have begun one.
-func (u *upstream) forget() {
-	synctest.Wait()
-	for len(u.links) > 0 {
-		<-u.links
-	}
-}
-
-// idle checks that nobody dials.
-func (u *upstream) idle() {
-	u.t.Helper()
-	synctest.Wait()
-	if n := len(u.links); n > 0 {
-		u.t.Fatalf("%d more dials", n)
-	}
-}
-
-type setup struct {
-	Model             string
-	SessionResumption struct{ Handle string }
-	SystemInstruction struct{ Parts []struct{ Text string } }
-	GenerationConfig  struct{ Temperature json.Number }
-}
-
-// link is the upstream's end of a connection.
-type link struct {
-	t     *testing.T
-	ws    *websocket.Conn
-	setup setup
-	raw   string
-	born  time.Time
-
-	mu    sync.Mutex
-	got   []input
-	ended time.Time     // when the bridge closed it
-	stall chan struct{} // not nil: it is not read until this is closed
-}
-
-// input is a message of the bridge.
-type input struct {
-	at    time.Time
-	what  string // audio, mark NAME, text, typed, tool, picture
-	text  string // what is said with it
-	raw   string // of a typed turn and of a picture: all of it
-	rate  int
-	pcm   []int16
-	tools []response
-}
-
-type response struct {
-	ID, Name string
-	Response json.RawMessage
-}
-
-func (l *link) read() {
-	for {
-		_, data, err := l.ws.ReadMessage()
-		l.mu.Lock()
-		if err != nil {
-			l.ended = time.Now()
-			l.mu.Unlock()
-			return
-		}
-		l.got = append(l.got, l.parse(data))
-		stall := l.stall
-		l.mu.Unlock()
-		if stall != nil {
-			<-stall
-		}
-	}
-}
-
-func (l *link) parse(data []byte) input {
-	var m struct {
-		RealtimeInput *struct {
-			Text                       string
-			Audio, Video               *struct{ Data, MIMEType string }
-			AudioStreamEnd             bool
-			ActivityStart, ActivityEnd *struct{}
-		}
-		ClientContent *struct {
-			Turns []struct{ Parts []struct{ Text string } }
-		}
-		ToolResponse  *struct{ FunctionResponses []response }
-		ContextUpdate json.RawMessage
-	}
-	in := input{at: time.Now()}
-	if !bytes.Contains(data, []byte(`"audio"`)) {
-		in.raw = string(data)
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		l.t.Errorf("the bridge sent %s: %v", data, err)
-		return in
-	}
-	switch r := m.RealtimeInput; {
-	case m.ClientContent != nil:
-		in.what = "typed"
-		for i, turn := range m.ClientContent.Turns {
-			if i > 0 {
-				in.text += "+"
-			}
-			in.text += turn.Parts[0].Text
-		}
-	case m.ContextUpdate != nil:
-		in.what, in.text = "update", string(m.ContextUpdate)
-	case m.ToolResponse != nil:
-		in.what, in.tools = "tool", m.ToolResponse.FunctionResponses
-	case r == nil:
-		l.t.Errorf("the bridge sent %s", data)
-	case r.Audio != nil:
-		raw, err := base64.StdEncoding.DecodeString(r.Audio.Data)
-		if err != nil {
-			l.t.Error(err)
-		}
-		in.what, in.pcm = "audio", make([]int16, len(raw)/2)
-		for i := range in.pcm {
-			in.pcm[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
-		}
-		if _, err := fmt.Sscanf(r.Audio.MIMEType, "audio/pcm;rate=%d", &in.rate); err != nil {
-			l.t.Errorf("mime type %q", r.Audio.MIMEType)
-		}
-	case r.Video != nil:
-		in.what, in.text = "picture", r.Video.MIMEType
-	case r.ActivityStart != nil:
-		in.what = "mark activityStart"
-	case r.ActivityEnd != nil:
-		in.what = "mark activityEnd"
-	case r.AudioStreamEnd:
-		in.what = "mark audioStreamEnd"
-	default:
-		in.what, in.text = "text", r.Text
-	}
-	return in
-}
-
-// inputs is all that has come, once everything has come.
-func (l *link) inputs() []input {
-	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.got[:len(l.got):len(l.got)]
-}
-
-// said is what has come, without audio.
-func (l *link) said() string {
-	var words []string
-	for _, in := range l.inputs() {
-		switch {
-		case in.what == "audio":
-		case in.text != "":
-			words = append(words, in.what+" "+in.text)
-		default:
-			words = append(words, in.what)
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-// pcm is all the audio that has come.
-func (l *link) pcm() []int16 {
-	var pcm []int16
-	for _, in := range l.inputs() {
-		pcm = append(pcm, in.pcm...)
-	}
-	return pcm
-}
-
-// responses is what has come of answers to tool calls, as "id name {…}".
-func (l *link) responses() []string {
-	var list []string
-	for _, in := range l.inputs() {
-		for _, r := range in.tools {
-			list = append(list, fmt.Sprintf("%s %s %s", r.ID, r.Name, r.Response))
-		}
-	}
-	return list
-}
-
-// closed tells whether the bridge has closed it, and when.
-func (l *link) closed() (time.Time, bool) {
-	synctest.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended, !l.ended.IsZero()
-}
-
-// send sends a message as JSON.
-func (l *link) send(format string, args ...any) {
-	l.t.Helper()
-	if err := l.ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, format, args...)); err != nil {
-		l.t.Errorf("send: %v", err)
-	}
-}
-
-func (l *link) content(format string, args ...any) {
-	l.t.Helper()
-	l.send(`{"serverContent":{%s}}`, fmt.Sprintf(format, args...))
-}
-
-func (l *link) accept() *link { l.t.Helper(); l.send(`{"setupComplete":{}}`); return l }
-
-func (l *link) handle(h string) {
-	l.t.Helper()
-	l.send(`{"sessionResumptionUpdate":{"newHandle":%q,"resumable":true}}`, h)
-}
-
-// voice is a modelTurn field with audio whose samples all have the value tag.
-func voice(tag int16, d time.Duration) string {
-	raw := make([]byte, 2*int(d.Seconds()*24000))
-	for i := range len(raw) / 2 {
-		binary.LittleEndian.PutUint16(raw[2*i:], uint16(tag))
-	}
-	return fmt.Sprintf(`"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":%q}}]}`,
-		base64.StdEncoding.EncodeToString(raw))
-}
-
-// say sends d of voice in messages of at most a second, at once.
-func (l *link) say(tag int16, d time.Duration) {
-	l.t.Helper()
-	for ; d > 0; d -= time.Second {
-		l.content("%s", voice(tag, min(d, time.Second)))
-	}
-}
-
-// answer sends a whole turn at once.
-func (l *link) answer(tag int16, d time.Duration) {
-	l.t.Helper()
-	l.say(tag, d)
-	l.content(`"generationComplete":true`)
-	l.content(`"turnComplete":true`)
-}
-
-// cut ends the connection without a word.
-func (l *link) cut() { _ = l.ws.NetConn().Close() }
-
-// halt has the upstream stop reading, after one more message.
-func (l *link) halt() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stall = make(chan struct{})
-}
-
-// resume has it read on.
-func (l *link) resume() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.stall != nil {
-		close(l.stall)
-		l.stall = nil
-	}
-}
-
-// end closes the connection with a code and a reason.
-func (l *link) end(code int, reason string) {
-	bye := websocket.FormatCloseMessage(code, reason)
-	_ = l.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(time.Second))
-	_ = l.ws.Close()
-}
-
 // rig is a host with an upstream.
 type rig struct {
 	t     *testing.T
-	up    *upstream
+	up    *bridgetest.Upstream
 	host  *bridge.Host
 	start time.Time
 	log   *logs
@@ -432,8 +32,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T, change ...func(*bridge.Options)) *rig {
-	r := &rig{t: t, up: newUpstream(t)}
-	r.serve(r.up.dial, change...)
+	r := &rig{t: t, up: bridgetest.NewUpstream(t)}
+	r.serve(r.up.Dial, change...)
 	return r
 }
 
@@ -531,16 +131,16 @@ func (r *rig) join(o bridge.Open) *caller {
 }
 
 // connect starts a caller and accepts its link.
-func (r *rig) connect(o bridge.Open) (*caller, *link) {
+func (r *rig) connect(o bridge.Open) (*caller, *bridgetest.Link) {
 	r.t.Helper()
 	c := r.join(o)
-	l := r.up.next().accept()
+	l := r.up.Next().Accept()
 	synctest.Wait()
 	<-c.seated
 	return c, l
 }
 
-func (r *rig) plain() (*caller, *link) { r.t.Helper(); return r.connect(bridge.Open{}) }
+func (r *rig) plain() (*caller, *bridgetest.Link) { r.t.Helper(); return r.connect(bridge.Open{}) }
 
 func (r *rig) since() time.Duration { return time.Since(r.start) }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/media"
 )
 
@@ -22,12 +23,12 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		c, l := r.plain()
 		begin := r.since()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
-			l.content(`%s,"outputTranscription":{"text":%q}`, voice(7, time.Second), words)
+			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), words)
 		}
-		l.content(`"generationComplete":true`)
+		l.Content(`"generationComplete":true`)
 		time.Sleep(2600 * time.Millisecond)
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
@@ -62,9 +63,9 @@ func TestWhatWasHeardOfAnAnswerThatIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
-		l.content(`"generationComplete":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
+		l.Content(`"generationComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2300 * time.Millisecond)
 		c.typed("stop")
 		time.Sleep(time.Second)
@@ -83,26 +84,26 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 	for name, cut := range map[string]func(*rig, *caller){
 		"typed": func(_ *rig, c *caller) { c.typed("second") },
 		"interrupted": func(r *rig, _ *caller) {
-			r.up.set(0, nil)
-			l := r.up.next().accept()
-			l.content(`%s,"outputTranscription":{"text":"five six "}`, voice(8, 2*time.Second))
-			l.content(`"interrupted":true`)
-			l.content(`"turnComplete":true`)
+			r.up.Set(0, nil)
+			l := r.up.Next().Accept()
+			l.Content(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.Voice(8, 2*time.Second))
+			l.Content(`"interrupted":true`)
+			l.Content(`"turnComplete":true`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.handle("h")
+				l.Handle("h")
 				c.typed("first")
-				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
-				l.handle("h")
+				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
+				l.Handle("h")
 				time.Sleep(6 * time.Second) // all of it is heard
-				r.up.set(0, errors.New("no route"))
-				l.cut()
+				r.up.Set(0, errors.New("no route"))
+				l.Cut()
 				if name == "interrupted" {
 					c.typed("second")
 				}
@@ -147,8 +148,8 @@ func TestLatency(t *testing.T) {
 			}
 		}
 		answer := func() {
-			l.content(`%s`, voice(7, time.Second))
-			l.content(`"turnComplete":true`)
+			l.Content(`%s`, bridgetest.Voice(7, time.Second))
+			l.Content(`"turnComplete":true`)
 		}
 		c.talks(time.Second)
 		c.quiet(700 * time.Millisecond)
@@ -169,10 +170,10 @@ func TestLatency(t *testing.T) {
 
 		c.typed("and now?")
 		time.Sleep(300 * time.Millisecond)
-		l.content(`%s`, voice(7, time.Second))
+		l.Content(`%s`, bridgetest.Voice(7, time.Second))
 		time.Sleep(500 * time.Millisecond)
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(time.Second)
 		check(3, 300*time.Millisecond)
 	})
@@ -189,7 +190,7 @@ func TestDucking(t *testing.T) {
 			}
 			c, l := r.connect(bridge.Open{Config: []byte(config)})
 			begin := r.since()
-			l.content(`%s`, voice(8000, 3*time.Second))
+			l.Content(`%s`, bridgetest.Voice(8000, 3*time.Second))
 			c.quiet(500 * time.Millisecond)
 			c.talks(200 * time.Millisecond) // a cough
 			c.quiet(2 * time.Second)
@@ -223,14 +224,14 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.content(`%s,"outputTranscription":{"text":"one "}`, voice(7, 2*time.Second))
-			l.content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, voice(7, 2*time.Second))
+			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
+			l.Content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(500 * time.Millisecond)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript waits for the model's voice")
 			}
-			l.content(`"interrupted":true`)
-			l.content(`"turnComplete":true`)
+			l.Content(`"interrupted":true`)
+			l.Content(`"turnComplete":true`)
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript never came")
@@ -241,10 +242,10 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.content(`%s,"outputTranscription":{"text":"one "}`, voice(7, 2*time.Second))
+			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
 			c.typed("stop")
-			l.send(`{"serverContent":{"outputTranscription":{"text":"two"},"turnComplete":true},"usageMetadata":{"totalTokenCount":42}}`)
+			l.Send(`{"serverContent":{"outputTranscription":{"text":"two"},"turnComplete":true},"usageMetadata":{"totalTokenCount":42}}`)
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "turnComplete") {
 				t.Errorf("Gemini's own turnComplete and usageMetadata were never passed on: %s", contents(c))
@@ -265,11 +266,11 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 		c, l := r.plain()
 		c.session.Attach(&early{})
 		for i := range 50 {
-			l.content(`%s,"outputTranscription":{"text":"w%d "}`, voice(7, 100*time.Millisecond), i)
+			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
 		}
 		time.Sleep(time.Second)
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		synctest.Wait()
 		i := last[bridge.Interrupted](c)
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
@@ -284,20 +285,20 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 	for name, next := range map[string]string{
 		"a thought": `"modelTurn":{"parts":[{"text":"hm","thought":true}]}`,
-		"a voice":   voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
+		"a voice":   bridgetest.Voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				time.Sleep(500 * time.Millisecond)
-				l.content(`%s`, next)
+				l.Content(`%s`, next)
 				time.Sleep(1800 * time.Millisecond)
-				l.content(`"interrupted":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`"interrupted":true`)
+				l.Content(`"turnComplete":true`)
 				time.Sleep(time.Second)
 				if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
@@ -314,14 +315,14 @@ func TestAnswerAfterACutIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`%s,"outputTranscription":{"text":"one two three four "}`, voice(7, 4*time.Second))
-		l.content(`"generationComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
+		l.Content(`"generationComplete":true`)
 		time.Sleep(time.Second)
 		c.typed("stop")
 		time.Sleep(time.Second)
-		l.content(`%s,"outputTranscription":{"text":"as you like "}`, voice(8, time.Second))
-		l.content(`"generationComplete":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.Voice(8, time.Second))
+		l.Content(`"generationComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(3 * time.Second)
 		var all []string
 		for _, e := range c.memory() {
@@ -337,12 +338,12 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`"outputTranscription":{"text":"Hello "}`)
-		l.content(`"outputTranscription":{"text":"my dear friend "}`)
+		l.Content(`"outputTranscription":{"text":"Hello "}`)
+		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.Hold(true) // a peer connects
-		l.content(`%s,"outputTranscription":{"text":"and colleague "}`, voice(7, 4*time.Second))
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.Voice(7, 4*time.Second))
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
@@ -358,7 +359,7 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.session.Hold(true)
-		l.content(`%s,"outputTranscription":{"text":"Hello "}`, voice(7, 4*time.Second))
+		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
 		if got := c.story(); got != "SetupComplete" {
 			t.Errorf("told though nothing is heard: %s", got)
@@ -383,9 +384,9 @@ func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			c.do(bridge.ClearContext{})
-			l := r.up.next().accept()
+			l := r.up.Next().Accept()
 			time.Sleep(5 * time.Minute)
-			l.answer(7, time.Second)
+			l.Answer(7, time.Second)
 			time.Sleep(3 * time.Second)
 			if found, _ := find[bridge.Latency](c); len(found) > 0 {
 				t.Errorf("latency of a question that was cleared: %+v", found)
@@ -399,12 +400,12 @@ func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
 			c.typed("what?")
 			token := c.token()
 			c.leaves()
-			l.answer(7, time.Second) // to nobody
+			l.Answer(7, time.Second) // to nobody
 			time.Sleep(2 * time.Second)
 			c = r.join(bridge.Open{ResumeToken: token})
 			<-c.seated
 			time.Sleep(2 * time.Minute)
-			l.answer(8, time.Second) // unasked
+			l.Answer(8, time.Second) // unasked
 			time.Sleep(3 * time.Second)
 			if found, _ := find[bridge.Latency](c); len(found) > 0 {
 				t.Errorf("latency of a question that was answered before: %+v", found)
@@ -417,9 +418,9 @@ func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
 			c, l := r.plain()
 			c.typed("what?")
 			time.Sleep(time.Second)
-			l.content(`"turnComplete":true`)
+			l.Content(`"turnComplete":true`)
 			time.Sleep(2 * time.Minute)
-			l.answer(8, time.Second) // unasked
+			l.Answer(8, time.Second) // unasked
 			time.Sleep(3 * time.Second)
 			if found, _ := find[bridge.Latency](c); len(found) > 0 {
 				t.Errorf("latency of a question that was answered before: %+v", found)
@@ -437,7 +438,7 @@ func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
 			<-c.seated
 			c.typed("what?")
 			time.Sleep(time.Second)
-			l.answer(8, time.Second)
+			l.Answer(8, time.Second)
 			time.Sleep(3 * time.Second)
 			if got := last[bridge.Latency](c); got.RoundTrip != 0 {
 				t.Errorf("the round trip of a connection that is gone is told of the new one: %+v", got)
@@ -453,18 +454,18 @@ func TestNoLatencyOfWhatWasRead(t *testing.T) {
 		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)})
 		c.typed("what?")
 		time.Sleep(time.Second)
-		l.content(`%s,"outputTranscription":{"text":"that"}`, voice(7, time.Second))
-		l.content(`"turnComplete":true`)
-		l.handle("h")
+		l.Content(`%s,"outputTranscription":{"text":"that"}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true`)
+		l.Handle("h")
 		time.Sleep(time.Minute)
 		c.do(bridge.UpdateConfig{Config: []byte(`{}`)})
 		select {
-		case m := <-r.up.links:
-			l = m.accept()
+		case m := <-r.up.Links:
+			l = m.Accept()
 		case <-time.After(time.Minute):
 		}
 		time.Sleep(time.Second)
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(3 * time.Second)
 		if found, _ := find[bridge.Latency](c); len(found) > 0 {
 			t.Errorf("told %+v", found)
@@ -481,9 +482,9 @@ func TestLatencyOfTwoQuestions(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		c.typed("two?")
 		time.Sleep(10 * time.Millisecond)
-		l.answer(7, time.Second) // to the first: it was on its way
+		l.Answer(7, time.Second) // to the first: it was on its way
 		time.Sleep(2 * time.Second)
-		l.answer(8, time.Second) // to the second
+		l.Answer(8, time.Second) // to the second
 		time.Sleep(3 * time.Second)
 		found, _ := find[bridge.Latency](c)
 		if len(found) != 2 || found[0].Model < 3*time.Second {
@@ -502,7 +503,7 @@ func TestLatencyOfTwoQuestionsWithOneAnswer(t *testing.T) {
 			time.Sleep(time.Second)
 			c.typed("and two?")
 			time.Sleep(time.Second)
-			l.answer(7, time.Second) // to both
+			l.Answer(7, time.Second) // to both
 			time.Sleep(10 * time.Second)
 			want := []time.Duration{2 * time.Second}
 			if third {
@@ -512,7 +513,7 @@ func TestLatencyOfTwoQuestionsWithOneAnswer(t *testing.T) {
 			} else {
 				time.Sleep(time.Minute)
 			}
-			l.answer(8, time.Second)
+			l.Answer(8, time.Second)
 			time.Sleep(3 * time.Second)
 			found, _ := find[bridge.Latency](c)
 			var got []time.Duration
@@ -542,7 +543,7 @@ func TestLatencyOfAQuestionWithABreath(t *testing.T) {
 				c.talks(time.Second)
 			}
 			c.quiet(700 * time.Millisecond)
-			l.answer(7, time.Second)
+			l.Answer(7, time.Second)
 			time.Sleep(3 * time.Second)
 			if found, _ := find[bridge.Latency](c); len(found) != 1 || !about(found[0].Model, want) {
 				t.Errorf("cough %v: told %+v, want %v by the model", cough, found, want)
@@ -559,13 +560,13 @@ func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
 		c.chatters(time.Second)
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 		c.chatters(31 * time.Second) // it is done in 30 s, whoever speaks
-		l := r.up.next().accept()
+		l := r.up.Next().Accept()
 		time.Sleep(20 * time.Second)
 		if got := last[bridge.UserSpeaking](c); got.Speaking {
 			t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")
 		}
 		c.forget()
-		l.content(`%s`, voice(8000, time.Second))
+		l.Content(`%s`, bridgetest.Voice(8000, time.Second))
 		time.Sleep(2 * time.Second)
 		for _, e := range c.entries() {
 			if e.event == nil && e.tag < 8000 && e.tag > 0 {

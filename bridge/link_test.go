@@ -10,26 +10,27 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 func TestLinkLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("old")
-		l.handle("new")
-		l.send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
-		l.say(7, 2*time.Second)
+		l.Handle("old")
+		l.Handle("new")
+		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
+		l.Say(7, 2*time.Second)
 		time.Sleep(500 * time.Millisecond)
-		l.cut()
-		m := r.up.next().dialledFor("", "new").accept()
+		l.Cut()
+		m := r.up.Next().DialledFor("", "new").Accept()
 		time.Sleep(3 * time.Second)
 		// What came of the answer is played out; nothing more of it will come.
 		c.tells("SetupComplete Speaking 7*100 Interrupted")
 		c.works(m)
-		m.content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
-		m.cut()
-		c.works(r.up.next().accept())
+		m.Content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
+		m.Cut()
+		c.works(r.up.Next().Accept())
 		if lost := r.log.find("link lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
@@ -41,12 +42,12 @@ func TestLinkLostAfterInterruption(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 10*time.Second)
+		l.Handle("h")
+		l.Say(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
-		l.cut()
-		r.up.next().accept()
+		l.Cut()
+		r.up.Next().Accept()
 		c.tells("SetupComplete Speaking 7*50 Interrupted")
 	})
 }
@@ -55,8 +56,8 @@ func TestLinkLostWithoutHandle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.cut()
-		m := r.up.next().dialledFor("", "").accept()
+		l.Cut()
+		m := r.up.Next().DialledFor("", "").Accept()
 		c.tells("SetupComplete Failure")
 		c.warned("may be lost")
 		c.works(m)
@@ -67,14 +68,14 @@ func TestStrikes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		begin := r.since()
-		dials := r.up.dialled()
-		r.up.set(0, errors.New("no route"))
-		l.cut()
+		dials := r.up.Dialled()
+		r.up.Set(0, errors.New("no route"))
+		l.Cut()
 		c.fails(bridge.CodeWebSocketError)
 		// 0.25 + 0.5 + 1 + 2 s at most, then 1 s on average: 26 to 43 in 300 runs.
-		if took, n := r.since()-begin, r.up.dialled()-dials; n < 15 || n > 60 || took < 30*time.Second || took > 31*time.Second {
+		if took, n := r.since()-begin, r.up.Dialled()-dials; n < 15 || n > 60 || took < 30*time.Second || took > 31*time.Second {
 			t.Errorf("%d dials in %v", n, took)
 		}
 	})
@@ -88,13 +89,13 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 		begin := r.since()
 		fresh := 0
 		for {
-			l.handle("h")
+			l.Handle("h")
 			time.Sleep(4 * time.Second) // longer than a passing outage, shorter than any calm
-			l.end(1011, "Internal error encountered.")
+			l.End(1011, "Internal error encountered.")
 			select {
-			case l = <-r.up.links:
-				l.accept()
-				if l.setup.SessionResumption.Handle == "" {
+			case l = <-r.up.Links:
+				l.Accept()
+				if l.Setup.SessionResumption.Handle == "" {
 					fresh++
 				}
 				continue
@@ -108,7 +109,7 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
 			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
 		}
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -120,9 +121,9 @@ func TestBackoff(t *testing.T) {
 			_, l := r.plain()
 			for i, limit := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond} {
 				begin := time.Now()
-				l.handle("h")
-				l.cut()
-				l = r.up.next().accept()
+				l.Handle("h")
+				l.Cut()
+				l = r.up.Next().Accept()
 				synctest.Wait()
 				pause := time.Since(begin)
 				if pause > limit {
@@ -144,10 +145,10 @@ func TestStrikesAreForgiven(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		for range 10 {
-			l.handle("h")
+			l.Handle("h")
 			time.Sleep(10 * time.Second)
-			l.cut()
-			l = r.up.next().accept()
+			l.Cut()
+			l = r.up.Next().Accept()
 			synctest.Wait()
 		}
 		c.works(l)
@@ -159,20 +160,20 @@ func TestStrikesAreForgivenByAPlannedRedial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		for range 2 {
-			l.cut()
-			l = r.up.next().accept()
+			l.Cut()
+			l = r.up.Next().Accept()
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 		for range 3 {
-			l = r.up.next().accept()
+			l = r.up.Next().Accept()
 			synctest.Wait()
-			l.cut()
+			l.Cut()
 		}
-		c.works(r.up.next().accept())
+		c.works(r.up.Next().Accept())
 	})
 }
 
@@ -196,16 +197,16 @@ func TestLinkClosed(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.handle("h")
-				l.end(test.code, test.reason)
+				l.Handle("h")
+				l.End(test.code, test.reason)
 				if test.want != "" {
 					if e := c.fails(test.want); e.Status != test.code {
 						t.Errorf("status %d", e.Status)
 					}
-					r.up.idle()
+					r.up.Idle()
 					return
 				}
-				c.works(r.up.next().dialledFor("", "h").accept())
+				c.works(r.up.Next().DialledFor("", "h").Accept())
 			})
 		})
 	}
@@ -220,13 +221,13 @@ func TestErrorFrames(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.handle("h")
-			l.send("%s", frame)
+			l.Handle("h")
+			l.Send("%s", frame)
 			if want != "" {
 				c.fails(want)
 				return
 			}
-			c.works(r.up.next().dialledFor("", "h").accept())
+			c.works(r.up.Next().DialledFor("", "h").Accept())
 		})
 	}
 }
@@ -236,10 +237,10 @@ func TestStaleHandle(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.handle("h")
-			l.cut()
-			r.up.next().dialledFor("", "h").end(1008, reason)
-			m := r.up.next().dialledFor("", "").accept()
+			l.Handle("h")
+			l.Cut()
+			r.up.Next().DialledFor("", "h").End(1008, reason)
+			m := r.up.Next().DialledFor("", "").Accept()
 			c.tells("SetupComplete Failure")
 			c.warned("may be lost")
 			c.works(m)
@@ -254,7 +255,7 @@ func TestFirstDialRefused(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
-			r.up.set(status, nil)
+			r.up.Set(status, nil)
 			c := r.join(bridge.Open{Resumable: true})
 			if e := c.fails(code); e.Status != status {
 				t.Errorf("%d became %d", status, e.Status)
@@ -268,7 +269,7 @@ func TestFirstDialClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		r.up.next().end(1008, "models/x is not found for API version v1beta, or is not supported for bidiGenerateContent.")
+		r.up.Next().End(1008, "models/x is not found for API version v1beta, or is not supported for bidiGenerateContent.")
 		c.fails(bridge.CodeRefused)
 	})
 }
@@ -278,11 +279,11 @@ func TestDialThatNeverAnswers(t *testing.T) {
 		"connects": func(*rig) func(context.Context, string, string) (net.Conn, error) {
 			return func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
 		},
-		"sets up": func(r *rig) func(context.Context, string, string) (net.Conn, error) { return r.up.dial },
+		"sets up": func(r *rig) func(context.Context, string, string) (net.Conn, error) { return r.up.Dial },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := &rig{t: t, up: newUpstream(t)}
+				r := &rig{t: t, up: bridgetest.NewUpstream(t)}
 				r.serve(dial(r))
 				c := r.join(bridge.Open{})
 				c.fails(bridge.CodeConnectionNotEstablished)
@@ -298,15 +299,15 @@ func TestGoAwayWhileQuiet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		begin := r.since()
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
-		m := r.up.next().dialledFor("", "h").accept()
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
+		m := r.up.Next().DialledFor("", "h").Accept()
 		if took := r.since() - begin; took != 0 {
 			t.Errorf("after %v", took)
 		}
 		time.Sleep(9 * time.Minute) // the deadline was the old link's
-		r.up.idle()
+		r.up.Idle()
 		c.works(m)
 	})
 }
@@ -315,17 +316,17 @@ func TestGoAwayDuringATurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 5*time.Second)
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		l.Handle("h")
+		l.Say(7, 5*time.Second)
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 		time.Sleep(2 * time.Second)
-		l.content(`"generationComplete":true`)
+		l.Content(`"generationComplete":true`)
 		time.Sleep(2 * time.Second)
-		r.up.idle()
-		l.content(`"turnComplete":true`)
-		r.up.idle() // the handle does not know of the turn yet
-		l.handle("h2")
-		m := r.up.next().dialledFor("", "h2").accept()
+		r.up.Idle()
+		l.Content(`"turnComplete":true`)
+		r.up.Idle() // the handle does not know of the turn yet
+		l.Handle("h2")
+		m := r.up.Next().DialledFor("", "h2").Accept()
 		time.Sleep(3 * time.Second)
 		c.tells("SetupComplete Speaking 7*250 TurnComplete")
 		c.works(m)
@@ -334,17 +335,17 @@ func TestGoAwayDuringATurn(t *testing.T) {
 
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
-	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, voice(7, time.Second)} {
+	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
-			l.handle("h")
-			l.content("%s", begin)
-			l.send(`{"goAway":{"timeLeft":"50s"}}`)
+			l.Handle("h")
+			l.Content("%s", begin)
+			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 			time.Sleep(2 * time.Second)
-			r.up.idle()
-			l.content(`"turnComplete":true`)
-			r.up.next().accept()
+			r.up.Idle()
+			l.Content(`"turnComplete":true`)
+			r.up.Next().Accept()
 			c.tells("SetupComplete TurnComplete")
 		})
 	}
@@ -353,14 +354,14 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 func TestGoAwayDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.calls("a weather")
-		l.handle("h")
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
-		r.up.idle()
+		l.Calls("a weather")
+		l.Handle("h")
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
+		r.up.Idle()
 		c.respond("a", "", `{"x":1}`)
-		l.answered(`a weather {"x":1}`)
-		l.answer(7, time.Second)
-		r.up.next().accept()
+		l.Answered(`a weather {"x":1}`)
+		l.Answer(7, time.Second)
+		r.up.Next().Accept()
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
@@ -372,11 +373,11 @@ func TestGoAwayAndSilence(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			c, l := r.plain()
-			l.handle("h")
-			l.say(7, time.Second)
+			l.Handle("h")
+			l.Say(7, time.Second)
 			begin := r.since()
-			l.send(`{"goAway":{"timeLeft":%q}}`, left)
-			m := r.up.next().dialledFor("", "h").accept()
+			l.Send(`{"goAway":{"timeLeft":%q}}`, left)
+			m := r.up.Next().DialledFor("", "h").Accept()
 			if took := r.since() - begin; took != want {
 				t.Errorf("%s: after %v", left, took)
 			}
@@ -391,18 +392,18 @@ func TestGoAwayAndSilence(t *testing.T) {
 func TestCallAcrossReconnectWithOlderHandle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.handle("h")
-		l.calls("a weather", "b weather")
+		l.Handle("h")
+		l.Calls("a weather", "b weather")
 		c.respond("b", "", `{"x":2}`)
-		l.cut()
-		m := r.up.next().dialledFor("", "h").accept()
+		l.Cut()
+		m := r.up.Next().DialledFor("", "h").Accept()
 		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		c.late("a", "")
 		time.Sleep(time.Minute)
-		m.answered()
-		m.calls("a weather")
+		m.Answered()
+		m.Calls("a weather")
 		c.respond("a", "", `{"x":3}`)
-		m.answered(`a weather {"x":3}`)
+		m.Answered(`a weather {"x":3}`)
 	})
 }
 
@@ -414,21 +415,21 @@ func TestCallAcrossReconnectWithNewerHandle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r, c, l := weather(t)
-				l.calls("a weather", "b weather")
-				l.handle("h")
-				l.cut()
-				m := r.up.next().dialledFor("", "h")
+				l.Calls("a weather", "b weather")
+				l.Handle("h")
+				l.Cut()
+				m := r.up.Next().DialledFor("", "h")
 				if answer != nil {
 					answer(c)
 				}
-				m.accept()
+				m.Accept()
 				if answer == nil {
-					m.answered()
+					m.Answered()
 					c.respond("a", "", `{"x":1}`)
 				}
-				m.answered(`a weather {"x":1}`)
+				m.Answered(`a weather {"x":1}`)
 				time.Sleep(time.Minute)
-				m.answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (30s)"}`)
+				m.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (30s)"}`)
 				c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(b) Failure")
 				c.late("a", "")
 			})
@@ -441,26 +442,26 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			r, c, l := weather(t)
-			l.handle("h")
-			l.calls("a weather", "b rm")
-			l.answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+			l.Handle("h")
+			l.Calls("a weather", "b rm")
+			l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
 			if newer {
-				l.handle("h2")
+				l.Handle("h2")
 			}
-			l.halt()
+			l.Halt()
 			c.do(bridge.Text{Text: "taken"})
 			c.do(bridge.Text{Text: "stuck"})
 			c.respond("a", "", `{"x":1}`)
-			m := r.up.next().accept()
-			l.resume()
+			m := r.up.Next().Accept()
+			l.Resume()
 			if newer {
-				m.answered(`a weather {"x":1}`, `b rm {"error":"there is no tool \"rm\" here"}`) // it may not have had that
+				m.Answered(`a weather {"x":1}`, `b rm {"error":"there is no tool \"rm\" here"}`) // it may not have had that
 			} else {
-				m.answered()
+				m.Answered()
 			}
 			time.Sleep(10 * time.Second)
 			// The model has answered neither of the texts.
-			if got := m.said(); newer && got != "tool, tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
+			if got := m.Said(); newer && got != "tool, tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
 				t.Errorf("%q came", got)
 			}
 		})
@@ -471,32 +472,32 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 func TestCallAcrossAFreshSession(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.calls("a weather", "b weather")
-		l.handle("h")
-		l.cut()
-		m := r.up.next().dialledFor("", "h")
+		l.Calls("a weather", "b weather")
+		l.Handle("h")
+		l.Cut()
+		m := r.up.Next().DialledFor("", "h")
 		c.respond("b", "", `{"x":2}`)
-		m.end(1008, "BidiGenerateContent session not found")
-		n := r.up.next().dialledFor("", "").accept()
+		m.End(1008, "BidiGenerateContent session not found")
+		n := r.up.Next().DialledFor("", "").Accept()
 		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a) Failure")
 		c.late("a", "")
 		time.Sleep(time.Minute)
-		n.answered()
+		n.Answered()
 	})
 }
 
 // outage has every dial's set-up refused until a time has passed or one comes without a handle, and returns the link after
 // that and how many had one.
-func (r *rig) outage(d time.Duration) (l *link, resumes int) {
+func (r *rig) outage(d time.Duration) (l *bridgetest.Link, resumes int) {
 	r.t.Helper()
 	begin := r.since()
 	for {
-		l = r.up.next()
-		if l.setup.SessionResumption.Handle == "" || r.since()-begin >= d {
+		l = r.up.Next()
+		if l.Setup.SessionResumption.Handle == "" || r.since()-begin >= d {
 			return l, resumes
 		}
 		resumes++
-		l.end(1011, "Internal error encountered.")
+		l.End(1011, "Internal error encountered.")
 	}
 }
 
@@ -505,15 +506,15 @@ func TestThreeRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		time.Sleep(11 * time.Second)
 		begin := r.since()
-		l.end(1011, "Internal error encountered.")
+		l.End(1011, "Internal error encountered.")
 		m, resumes := r.outage(time.Minute)
 		if took := r.since() - begin; resumes < 3 || took < 3*time.Second || took > 8*time.Second {
 			t.Errorf("begun anew after %v and %d refusals", took, resumes)
 		}
-		m.accept()
+		m.Accept()
 		time.Sleep(3 * time.Second)
 		c.works(m)
 	})
@@ -524,11 +525,11 @@ func TestHandleIsKeptWhileTheServerHoldsTheOldLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		time.Sleep(11 * time.Second)
-		l.cut()
+		l.Cut()
 		m, _ := r.outage(10 * time.Second)
-		m.dialledFor("", "h").accept()
+		m.DialledFor("", "h").Accept()
 		time.Sleep(4 * time.Second)
 		c.works(m)
 	})
@@ -539,19 +540,19 @@ func TestPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		time.Sleep(11 * time.Second)
 		c.typed("poison")
 		for deaths := 0; ; deaths++ {
 			time.Sleep(time.Second)
-			if !strings.Contains(l.said(), "poison") {
+			if !strings.Contains(l.Said(), "poison") {
 				break
 			}
 			if deaths > 12 {
 				t.Fatal("it is sent for ever")
 			}
-			l.end(1011, "Internal error encountered.")
-			l = r.up.next().accept()
+			l.End(1011, "Internal error encountered.")
+			l = r.up.Next().Accept()
 		}
 		c.warned("was dropped")
 		time.Sleep(3 * time.Second)
@@ -564,12 +565,12 @@ func TestVeryLongSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.pace(loud(14 * time.Second))
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		time.Sleep(6 * time.Second)
-		if d := voiced(m.pcm()); d < 9500*time.Millisecond || d > 10*time.Second {
+		if d := voiced(m.PCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
 		}
 		if e := last[bridge.Failure](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
@@ -585,12 +586,12 @@ func TestSeedIsBounded(t *testing.T) {
 			r := newRig(t)
 			_, l := r.plain()
 			for i := range 40 {
-				l.content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
+				l.Content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
 			}
 			time.Sleep(time.Second)
-			l.cut()
-			m := r.up.next().accept()
-			got := m.said()
+			l.Cut()
+			m := r.up.Next().Accept()
+			got := m.Said()
 			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 || size == 1000 && turns < 12 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))
 			}

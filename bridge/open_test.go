@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/tools"
 )
 
@@ -45,13 +46,13 @@ func TestAgent(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Agent: test.agent, Config: json.RawMessage(test.config)})
 				for _, w := range test.want {
-					if !strings.Contains(l.raw, w) {
-						t.Errorf("no %s in %s", w, l.raw)
+					if !strings.Contains(l.Raw, w) {
+						t.Errorf("no %s in %s", w, l.Raw)
 					}
 				}
 				for _, w := range test.not {
-					if strings.Contains(l.raw, w) {
-						t.Errorf("%s in %s", w, l.raw)
+					if strings.Contains(l.Raw, w) {
+						t.Errorf("%s in %s", w, l.Raw)
 					}
 				}
 				c.works(l)
@@ -72,7 +73,7 @@ func TestAgentOnABadConfig(t *testing.T) {
 				t.Errorf("%s: field %s", config, e.Field)
 			}
 		}
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -91,14 +92,14 @@ func TestToolsOfOneConversation(t *testing.T) {
 		_, a := r.connect(mine(`{"of":"a"}`))
 		_, b := r.connect(mine(`{"of":"b"}`))
 		plain, l := r.plain()
-		for _, l := range []*link{a, b, l} {
-			l.calls("1 clock", "2 transfer")
+		for _, l := range []*bridgetest.Link{a, b, l} {
+			l.Calls("1 clock", "2 transfer")
 		}
-		a.answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
-		b.answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
-		l.answered(`1 clock {"hour":3}`, `2 transfer {"error":"there is no tool \"transfer\" here"}`)
-		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.raw, "transfer") || !strings.Contains(a.raw, "transfer") {
-			t.Errorf("%+v\n%s\n%s", done.Tools, l.raw, a.raw)
+		a.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
+		b.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
+		l.Answered(`1 clock {"hour":3}`, `2 transfer {"error":"there is no tool \"transfer\" here"}`)
+		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") || !strings.Contains(a.Raw, "transfer") {
+			t.Errorf("%+v\n%s\n%s", done.Tools, l.Raw, a.Raw)
 		}
 		if own := all[:2][1].Name; own != "" {
 			t.Errorf("%q is among the operator's", own)
@@ -128,23 +129,23 @@ func TestLater(t *testing.T) {
 				c.speak(count(0, 3200)) // is not lost
 				for _, u := range test.updates {
 					time.Sleep(300 * time.Millisecond)
-					r.up.idle()
+					r.up.Idle()
 					c.update(u)
 				}
-				l := r.up.next().dialledFor(test.temp, "")
+				l := r.up.Next().DialledFor(test.temp, "")
 				if at := r.since(); at != test.after {
 					t.Errorf("dialled after %v", at)
 				}
-				l.accept()
+				l.Accept()
 				c.tells(test.told)
 				if all := told(c); all[0].Update || len(all) > 1 && !all[1].Update {
 					t.Errorf("%+v", all)
 				}
-				if n := len(l.pcm()); n != 3200 {
+				if n := len(l.PCM()); n != 3200 {
 					t.Errorf("%d samples came", n)
 				}
 				c.works(l)
-				r.up.idle()
+				r.up.Idle()
 			})
 		})
 	}
@@ -158,26 +159,26 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)})
-				told := strings.Contains(l.said()+l.raw, "My name is Ada.+Hello Ada.")
+				told := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
 				if told != seeded {
-					t.Errorf("came %s", l.said())
+					t.Errorf("came %s", l.Said())
 				}
 				c.typed("what is my name?")
 				memory := c.memory()
 				if len(memory) != 3 || memory[0].Role+memory[0].Content != "userMy name is Ada." || memory[1].Role+memory[1].Content != "assistantHello Ada." {
 					t.Errorf("%+v", memory)
 				}
-				l.speaks(7, "Ada.")
-				l.content(`"turnComplete":true`)
+				l.Speaks(7, "Ada.")
+				l.Content(`"turnComplete":true`)
 				time.Sleep(time.Second)
-				l.cut() // a fresh session is told of both
-				m := r.up.next().accept()
-				if got := m.said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
+				l.Cut() // a fresh session is told of both
+				m := r.up.Next().Accept()
+				if got := m.Said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
 					t.Errorf("came %s", got)
 				}
 				c.do(bridge.ClearContext{})
-				n := r.up.next().accept()
-				if got := n.said(); got != "" || len(c.memory()) != 0 {
+				n := r.up.Next().Accept()
+				if got := n.Said(); got != "" || len(c.memory()) != 0 {
 					t.Errorf("after the history was cleared came %q", got)
 				}
 			})
@@ -193,12 +194,12 @@ func TestMissedEvents(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-				l.handle("h")
+				l.Handle("h")
 				c.typed("hi")
-				l.speaks(7, "Hello ", "there.")
-				l.content(`"turnComplete":true`)
+				l.Speaks(7, "Hello ", "there.")
+				l.Content(`"turnComplete":true`)
 				time.Sleep(time.Second)
-				l.calls("a weather", "b weather")
+				l.Calls("a weather", "b weather")
 				synctest.Wait()
 				seen := c.events()
 				had := seen[len(seen)-1].Number
@@ -207,10 +208,10 @@ func TestMissedEvents(t *testing.T) {
 				}
 				c.lag() // the connection is dead, though nobody knows
 				c.respond("b", "", `{"x":1}`)
-				l.handle("h2")
-				l.calls("c weather")
-				l.send(`{"toolCallCancellation":{"ids":["c"]}}`)
-				l.calls("d weather")
+				l.Handle("h2")
+				l.Calls("c weather")
+				l.Send(`{"toolCallCancellation":{"ids":["c"]}}`)
+				l.Calls("d weather")
 				synctest.Wait()
 				d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: had})
 				c.ends(bridge.ErrReplaced)
@@ -225,7 +226,7 @@ func TestMissedEvents(t *testing.T) {
 				}
 				before := c.events()
 				d.forget()
-				l.calls("e weather")
+				l.Calls("e weather")
 				if next := d.events()[0].Number; next <= before[len(before)-1].Number {
 					t.Errorf("event %d comes after event %d", next, before[len(before)-1].Number)
 				}

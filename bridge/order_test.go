@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/tools"
@@ -30,10 +31,10 @@ func TestLinkLostDuringTrial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(brief("long"))})
-		l.handle("h")
+		l.Handle("h")
 		c.update(brief("short"))
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		time.Sleep(2 * time.Second)
 		if n := len(told(c)); n != 2 {
 			t.Errorf("%d SETUP_COMPLETEs", n)
@@ -47,12 +48,12 @@ func TestTrialRefusedByNextLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(brief("good"))})
-		l.handle("h")
+		l.Handle("h")
 		c.update(brief("bad"))
-		l.cut()
-		r.up.next().end(1007, "Request contains an invalid argument.")
-		m := r.up.next().accept()
-		if got := m.setup.SystemInstruction.Parts[0].Text; got != "good" {
+		l.Cut()
+		r.up.Next().End(1007, "Request contains an invalid argument.")
+		m := r.up.Next().Accept()
+		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "good" {
 			t.Errorf("resumed with %q", got)
 		}
 		c.tells("SetupComplete SetupFailed")
@@ -79,7 +80,7 @@ func TestWatchdogManual(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.connect(manual)
-		l.handle("h")
+		l.Handle("h")
 		c.do(bridge.ActivityStart)
 		c.pace(loud(2 * time.Second))
 		c.do(bridge.ActivityEnd)
@@ -88,7 +89,7 @@ func TestWatchdogManual(t *testing.T) {
 			t.Error("nothing was tried")
 		}
 		_ = l
-		c.r.up.forget()
+		c.r.up.Forget()
 	})
 }
 
@@ -97,17 +98,17 @@ func TestWatchdogAfterInterruption(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 5*time.Second)
+		l.Handle("h")
+		l.Say(7, 5*time.Second)
 		time.Sleep(time.Second)
 		c.typed("stop that, what time is it?")
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(10 * time.Second)
 		if got := c.tried(); got == "" {
 			t.Error("nothing was tried")
 		}
-		r.up.forget()
+		r.up.Forget()
 	})
 }
 
@@ -115,16 +116,16 @@ func TestWatchdogAfterInterruption(t *testing.T) {
 func TestCallDuringSpeech(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.handle("h")
+		l.Handle("h")
 		c.utter(time.Second)
 		c.pace(loud(2 * time.Second))
-		l.calls("a weather")
-		l.handle("h2")
+		l.Calls("a weather")
+		l.Handle("h2")
 		c.pace(loud(2 * time.Second))
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.quiet(6 * time.Second)
-		if d := voiced(m.pcm()); d < 3900*time.Millisecond {
+		if d := voiced(m.PCM()); d < 3900*time.Millisecond {
 			t.Errorf("%v of 4 s came", d)
 		}
 	})
@@ -135,13 +136,13 @@ func TestThoughtIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
-		l.content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
-		l.cut()
-		m := r.up.next().accept()
+		l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.quiet(4 * time.Second)
-		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
 			t.Errorf("%v of 2 s came", d)
 		}
 	})
@@ -152,13 +153,13 @@ func TestDeadHandleAfterCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
 		c.utter(2 * time.Second)
-		l.calls("a weather")
-		l.handle("h")
-		l.cut()
-		r.up.next().end(1008, "BidiGenerateContent session not found")
-		m := r.up.next().dialledFor("", "").accept()
+		l.Calls("a weather")
+		l.Handle("h")
+		l.Cut()
+		r.up.Next().End(1008, "BidiGenerateContent session not found")
+		m := r.up.Next().DialledFor("", "").Accept()
 		c.quiet(4 * time.Second)
-		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
 			t.Errorf("%v of 2 s came", d)
 		}
 	})
@@ -168,12 +169,12 @@ func TestDeadHandleAfterCall(t *testing.T) {
 func TestHandleOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.calls("a weather")
+		l.Calls("a weather")
 		c.respond("a", "", `{"x":1}`)
-		l.handle("h") // given before the answer came
-		l.cut()
-		m := r.up.next().accept()
-		m.answered(`a weather {"x":1}`)
+		l.Handle("h") // given before the answer came
+		l.Cut()
+		m := r.up.Next().Accept()
+		m.Answered(`a weather {"x":1}`)
 	})
 }
 
@@ -181,16 +182,16 @@ func TestHandleOnItsWay(t *testing.T) {
 func TestSameCallAfterAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.handle("h")
+		l.Handle("h")
 		c.typed("louder")
-		l.calls("a weather")
+		l.Calls("a weather")
 		c.respond("a", "", `{"x":1}`)
-		l.answer(7, time.Second)
+		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.typed("louder")
-		m.calls("b weather")
+		m.Calls("b weather")
 		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
 			t.Errorf("the tool ran %d times", len(calls))
 		}
@@ -206,36 +207,36 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 			yes, err := tools.Confirm(ctx, "Pay 5 €?")
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
-		l.handle("h")
+		l.Handle("h")
 		synctest.Wait()
-		l.call("a", "pay", `{}`)
-		l.answered("a" + first)
-		l.cut()
-		m := r.up.next().dialledFor("", "h").accept()
+		l.Call("a", "pay", `{}`)
+		l.Answered("a" + first)
+		l.Cut()
+		m := r.up.Next().DialledFor("", "h").Accept()
 		synctest.Wait()
-		m.call("b", "pay", `{}`)
+		m.Call("b", "pay", `{}`)
 		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
-		m.answered("b" + first)
-		if got := m.said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
+		m.Answered("b" + first)
+		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
 			t.Errorf("Gemini got %s", got)
 		}
 	})
 	bubble(t, func(t *testing.T) { // one that has more time than a model may be deaf
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"pay","timeout":"1m"}]}]}`)})
-		l.handle("h")
+		l.Handle("h")
 		synctest.Wait()
-		l.call("a", "pay", `{}`)
+		l.Call("a", "pay", `{}`)
 		time.Sleep(11 * time.Second)
-		l.answered("a" + first)
-		l.cut()
-		m := r.up.next().dialledFor("", "h").accept()
+		l.Answered("a" + first)
+		l.Cut()
+		m := r.up.Next().DialledFor("", "h").Accept()
 		synctest.Wait()
-		m.call("b", "pay", `{}`)
+		m.Call("b", "pay", `{}`)
 		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) ToolCall(b)")
 		c.respond("b", "", `{"x":1}`)
-		m.answered(`b pay {"x":1}`)
+		m.Answered(`b pay {"x":1}`)
 	})
 }
 
@@ -247,14 +248,14 @@ func TestSameCallInAnotherOrder(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T) {
 			r, c, l := weather(t)
-			l.handle("h")
+			l.Handle("h")
 			synctest.Wait()
-			l.call("a", "weather", `{"to":"Ada","n":[{"a":9007199254740993,"b":1}]}`)
+			l.Call("a", "weather", `{"to":"Ada","n":[{"a":9007199254740993,"b":1}]}`)
 			c.respond("a", "", `{"sent":true}`)
-			l.cut()
-			m := r.up.next().dialledFor("", "h").accept()
+			l.Cut()
+			m := r.up.Next().DialledFor("", "h").Accept()
 			synctest.Wait()
-			m.call("b", "weather", again)
+			m.Call("b", "weather", again)
 			if calls, _ := find[bridge.ToolCall](c); len(calls) != runs {
 				t.Errorf("with %s the tool ran %d times, want %d", again, len(calls), runs)
 			}
@@ -266,14 +267,14 @@ func TestSameCallInAnotherOrder(t *testing.T) {
 func TestClearForgetsAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.handle("h")
-		l.calls("a weather")
+		l.Handle("h")
+		l.Calls("a weather")
 		c.respond("a", "", `{"x":1}`)
-		l.answer(7, time.Second)
+		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.do(bridge.ClearContext{})
-		m := r.up.next().accept()
-		m.calls("b weather")
+		m := r.up.Next().Accept()
+		m.Calls("b weather")
 		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
 			t.Errorf("the tool ran %d times", len(calls))
 		}
@@ -285,15 +286,15 @@ func TestClearDuringReplay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(6 * time.Second)
-		l.cut()
-		r.up.next().accept()
+		l.Cut()
+		r.up.Next().Accept()
 		c.quiet(time.Second)
 		c.do(bridge.ClearContext{})
-		m := r.up.next().accept()
+		m := r.up.Next().Accept()
 		c.quiet(6 * time.Second)
-		if d := voiced(m.pcm()); d > 0 {
+		if d := voiced(m.PCM()); d > 0 {
 			t.Errorf("%v of what was said before came", d)
 		}
 	})
@@ -304,18 +305,18 @@ func TestAnswerDuringReplay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
 		c.utter(4 * time.Second)
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.quiet(2 * time.Second) // 4 s of the replay
-		m.answer(7, time.Second)
+		m.Answer(7, time.Second)
 		c.quiet(500 * time.Millisecond)
-		m.cut()
-		n := r.up.next().accept()
+		m.Cut()
+		n := r.up.Next().Accept()
 		c.quiet(8 * time.Second)
-		if d := voiced(n.pcm()); d < 3900*time.Millisecond {
+		if d := voiced(n.PCM()); d < 3900*time.Millisecond {
 			t.Errorf("%v of 4 s came", d)
 		}
 	})
@@ -326,22 +327,22 @@ func TestMarkSurvivesAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)})
-		l.handle("h")
+		l.Handle("h")
 		c.pace(loud(time.Second))
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
-		l.say(7, time.Second) // the answer to what was said before
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
+		l.Say(7, time.Second) // the answer to what was said before
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
 		c.pace(loud(time.Second))
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.do(bridge.ActivityEnd)
 		time.Sleep(4 * time.Second)
-		if got := m.said(); got != "mark activityStart, mark activityEnd" {
+		if got := m.Said(); got != "mark activityStart, mark activityEnd" {
 			t.Errorf("came %q", got)
 		}
-		if d := voiced(m.pcm()); d < 2*time.Second {
+		if d := voiced(m.PCM()); d < 2*time.Second {
 			t.Errorf("%v of 2 s came", d)
 		}
 	})
@@ -355,14 +356,14 @@ func TestGateDuringManualSpeech(t *testing.T) {
 		c, l := r.connect(bridge.Open{Config: []byte(config)})
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
-		l.calls("a weather")
+		l.Calls("a weather")
 		c.entries()
-		l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		c.entries()
 		c.pace(loud(2 * time.Second))
 		c.do(bridge.ActivityEnd)
 		time.Sleep(time.Second)
-		if d := voiced(l.pcm()); d < 2900*time.Millisecond {
+		if d := voiced(l.PCM()); d < 2900*time.Millisecond {
 			t.Errorf("%v of 3 s came", d)
 		}
 	})
@@ -433,14 +434,14 @@ func TestIncompleteTurnDrains(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
-		l.handle("h")
+		l.Handle("h")
 		begin := r.since()
 		c.update(warm("0.5"))
-		m := r.up.next().accept()
+		m := r.up.Next().Accept()
 		if took := r.since() - begin; took > 4*time.Second {
 			t.Errorf("after %v", took)
 		}
-		if got := m.said(); got != "" {
+		if got := m.Said(); got != "" {
 			t.Errorf("said again, though the handle knows it: %q", got)
 		}
 	})
@@ -451,15 +452,15 @@ func TestDrainSurvivesParking(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
-		l.say(7, 5*time.Second)
+		l.Handle("h")
+		l.Say(7, 5*time.Second)
 		begin := r.since()
-		l.send(`{"goAway":{"timeLeft":"20s"}}`)
+		l.Send(`{"goAway":{"timeLeft":"20s"}}`)
 		time.Sleep(time.Second)
 		c.leaves()
 		time.Sleep(time.Second)
 		r.back(c.token())
-		r.up.next().accept()
+		r.up.Next().Accept()
 		if took := r.since() - begin; took > 16*time.Second {
 			t.Errorf("after %v", took)
 		}
@@ -471,20 +472,20 @@ func TestLongGap(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
-		r.up.set(0, errors.New("no route"))
-		l.cut()
+		r.up.Set(0, errors.New("no route"))
+		l.Cut()
 		time.Sleep(26 * time.Second)
-		r.up.set(0, nil)
-		m := r.up.next().accept()
+		r.up.Set(0, nil)
+		m := r.up.Next().Accept()
 		time.Sleep(2 * time.Second)
-		if d := voiced(m.pcm()); d < 1900*time.Millisecond {
+		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
 			t.Errorf("%v of 2 s came", d)
 			time.Sleep(8 * time.Second)
 			t.Errorf("and then tried %q to have that answered", c.tried())
 		}
-		r.up.forget()
+		r.up.Forget()
 	})
 }
 
@@ -493,13 +494,13 @@ func TestTranscriptOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
-		l.content(`"inputTranscription":{"text":"hello"}`)
-		l.cut()
-		m := r.up.next().accept()
+		l.Content(`"inputTranscription":{"text":"hello"}`)
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.quiet(2 * time.Second)
-		m.content(`"inputTranscription":{"text":"hello"}`)
+		m.Content(`"inputTranscription":{"text":"hello"}`)
 		if got := c.memory(); len(got) != 1 || got[0].Content != "hello" {
 			t.Errorf("kept %+v", got)
 		}
@@ -511,7 +512,7 @@ func TestLeadOfSecondSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
 		c.quiet(2 * time.Second)
 		soft := make([]int16, 16000*300/1000) // a soft begin, below what counts as speech
@@ -520,16 +521,16 @@ func TestLeadOfSecondSentence(t *testing.T) {
 		}
 		c.pace(soft)
 		c.pace(loud(2 * time.Second))
-		l.cut()
-		m := r.up.next().accept()
+		l.Cut()
+		m := r.up.Next().Accept()
 		c.quiet(6 * time.Second)
 		n := 0
-		for _, s := range m.pcm() {
+		for _, s := range m.PCM() {
 			if s == 50 || s == -50 {
 				n++
 			}
 		}
-		if d := voiced(m.pcm()); n < 3200 || d < 4*time.Second {
+		if d := voiced(m.PCM()); n < 3200 || d < 4*time.Second {
 			t.Errorf("%v of 4 s came, and %d ms of the soft begin", d, n/16)
 		}
 	})
@@ -540,15 +541,15 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true})
-		l.handle("h")
+		l.Handle("h")
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
 		c.leaves()
 		time.Sleep(time.Second)
 		d := r.back(c.token())
-		before := len(l.pcm())
+		before := len(l.PCM())
 		d.pace(loud(time.Second)) // outside of an activity
-		if n := len(l.pcm()) - before; n > 0 {
+		if n := len(l.PCM()) - before; n > 0 {
 			t.Errorf("%d samples came that are not for the model", n)
 		}
 	})
@@ -559,9 +560,9 @@ func TestClearGap(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.do(bridge.ClearContext{})
-		r.up.next() // never accepts
+		r.up.Next() // never accepts
 		time.Sleep(3 * time.Second)
 		if _, told := c.waiting(); len(told) == 0 {
 			t.Error("nobody was told")
@@ -574,11 +575,11 @@ func TestClearIsAnsweredAfterReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.do(bridge.ClearContext{})
-		m := r.up.next()
+		m := r.up.Next()
 		c.leaves()
-		m.accept()
+		m.Accept()
 		d := r.back(c.token())
 		time.Sleep(time.Second)
 		if h, _ := find[bridge.History](d); len(h) != 1 {
@@ -592,16 +593,16 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.typed("my name is Ada")
 		for range 5 {
-			l.content(`%s,"outputTranscription":{"text":"word "}`, voice(7, time.Second))
+			l.Content(`%s,"outputTranscription":{"text":"word "}`, bridgetest.Voice(7, time.Second))
 		}
-		l.content(`"turnComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(500 * time.Millisecond)
-		l.cut()
-		m := r.up.next().accept()
-		if got := m.said(); strings.Count(got, "word") < 5 {
+		l.Cut()
+		m := r.up.Next().Accept()
+		if got := m.Said(); strings.Count(got, "word") < 5 {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -613,14 +614,14 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
 		_ = c
-		l.content(`%s`, voice(7, time.Second))
-		l.content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
-		l.handle("h")
+		l.Content(`%s`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
+		l.Handle("h")
 		begin := r.since()
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 		time.Sleep(5 * time.Second)
 		select {
-		case <-r.up.links:
+		case <-r.up.Links:
 			t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
 		default:
 		}
@@ -632,17 +633,17 @@ func TestShortOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		time.Sleep(20 * time.Second)
 		begin := r.since()
 		for r.since()-begin < 3*time.Second {
-			l.end(1011, "The service is currently unavailable.")
+			l.End(1011, "The service is currently unavailable.")
 			select {
-			case l = <-r.up.links:
+			case l = <-r.up.Links:
 			case <-c.over:
 				t.Fatalf("over %v after the outage had begun: %v", r.since()-begin, c.err)
 			}
-			l.accept()
+			l.Accept()
 			synctest.Wait()
 		}
 		time.Sleep(time.Second) // the tone of the gap ends
@@ -655,13 +656,13 @@ func TestResumptionSwitchedOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.update(`{"voxgate":{"enableResumption":false}}`)
-		m := r.up.next().accept()
+		m := r.up.Next().Accept()
 		c.works(m)
 		time.Sleep(time.Minute)
-		m.cut()
-		r.up.next().dialledFor("", "").accept()
+		m.Cut()
+		r.up.Next().DialledFor("", "").Accept()
 		c.leaves()
 		if n := len(r.log.find("conversation ended")); n != 1 {
 			t.Error("the conversation is parked")
@@ -674,17 +675,17 @@ func TestProactiveSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.forget()
 		c.utter(2 * time.Second)
-		l.content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+		l.Content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
 		go func() {
 			for {
 				select {
-				case n := <-r.up.links:
-					n.accept()
+				case n := <-r.up.Links:
+					n.Accept()
 					time.Sleep(3 * time.Second)
-					n.content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+					n.Content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
 				case <-c.over:
 					return
 				}
@@ -706,15 +707,15 @@ func TestHistoryInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content(`"inputTranscription":{"text":"one"}`)
-		l.content(`%s,"outputTranscription":{"text":"first"}`, voice(7, 5*time.Second))
-		l.content(`"turnComplete":true`)
-		l.content(`"inputTranscription":{"text":"two"}`)
-		l.content(`%s,"outputTranscription":{"text":"second"}`, voice(7, time.Second))
-		l.content(`"turnComplete":true`)
-		l.content(`"inputTranscription":{"text":"three "}`)
+		l.Content(`"inputTranscription":{"text":"one"}`)
+		l.Content(`%s,"outputTranscription":{"text":"first"}`, bridgetest.Voice(7, 5*time.Second))
+		l.Content(`"turnComplete":true`)
+		l.Content(`"inputTranscription":{"text":"two"}`)
+		l.Content(`%s,"outputTranscription":{"text":"second"}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true`)
+		l.Content(`"inputTranscription":{"text":"three "}`)
 		time.Sleep(7 * time.Second)
-		l.content(`"inputTranscription":{"text":"and more"}`)
+		l.Content(`"inputTranscription":{"text":"and more"}`)
 		var got []string
 		for _, e := range c.memory() {
 			got = append(got, e.Content)
@@ -730,15 +731,15 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather"))})
-		l.handle("h")
+		l.Handle("h")
 		c.utter(time.Second)
-		l.calls("a rm")
-		l.handle("h2")
+		l.Calls("a rm")
+		l.Handle("h2")
 		time.Sleep(20 * time.Second)
 		if c.tried() == "" {
 			t.Error("nothing was tried")
 		}
-		r.up.forget()
+		r.up.Forget()
 	})
 }
 
@@ -747,13 +748,13 @@ func TestFailedUpdateIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.update(warm("0.3"))
-		m := r.up.next()
+		m := r.up.Next()
 		c.leaves()
-		m.end(1007, "no")
+		m.End(1007, "no")
 		d := r.back(c.token())
-		r.up.next().accept()
+		r.up.Next().Accept()
 		time.Sleep(time.Second)
 		if f, _ := find[bridge.SetupFailed](d); len(f) != 1 {
 			t.Errorf("%d answers", len(f))
@@ -767,11 +768,11 @@ func TestTurnCompleteOfUnheardTurn(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
 		c.leaves()
-		l.say(7, 2*time.Second)
+		l.Say(7, 2*time.Second)
 		synctest.Wait()
 		d := r.back(c.token())
-		l.content(`"generationComplete":true`)
-		l.content(`"turnComplete":true`)
+		l.Content(`"generationComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(3 * time.Second)
 		d.tells("SetupComplete")
 	})
@@ -782,16 +783,16 @@ func TestTypedMeetsAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.utter(time.Second)
 		c.do(bridge.Text{Text: "wait, and tomorrow?"})
-		l.say(7, time.Second) // was on its way
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
-		l.cut()
-		m := r.up.next().accept()
+		l.Say(7, time.Second) // was on its way
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
+		l.Cut()
+		m := r.up.Next().Accept()
 		time.Sleep(3 * time.Second)
-		if got := m.said(); !strings.Contains(got, "text wait") {
+		if got := m.Said(); !strings.Contains(got, "text wait") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -802,11 +803,11 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(resumable)
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		c.update(warm("0.5"))
-		l.end(1011, "The service is currently unavailable.")
-		r.up.next().accept()
+		l.End(1011, "The service is currently unavailable.")
+		r.up.Next().Accept()
 		time.Sleep(time.Second)
 		all := told(c)
 		if len(all) == 0 || all[0].ResumeToken == "" {
@@ -819,14 +820,14 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 func TestDrainWaitsForTheToolsAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := weather(t)
-		l.calls("a weather")
-		l.handle("h")
-		l.send(`{"goAway":{"timeLeft":"50s"}}`)
+		l.Calls("a weather")
+		l.Handle("h")
+		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 		c.respond("a", "", `{"x":1}`)
-		l.answered(`a weather {"x":1}`)
-		l.handle("h2") // knows the answer; the model thinks about it
+		l.Answered(`a weather {"x":1}`)
+		l.Handle("h2") // knows the answer; the model thinks about it
 		time.Sleep(500 * time.Millisecond)
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -852,9 +853,9 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)})
-		l.handle("h")
+		l.Handle("h")
 		c.utter(2 * time.Second)
-		l.content(`"inputTranscription":{"text":"hello"}`)
+		l.Content(`"inputTranscription":{"text":"hello"}`)
 		c.quiet(8 * time.Second) // the nudge has been, and the word on the page
 		if _, told := c.waiting(); len(told) != 1 {
 			t.Fatalf("told %v", told)

@@ -72,7 +72,7 @@ func TestRecording(t *testing.T) {
 					c.warned("no place for recordings")
 				}
 				c.utter(time.Second)
-				l.answer(7, time.Second)
+				l.Answer(7, time.Second)
 				time.Sleep(2 * time.Second)
 				c.do(bridge.Goodbye{})
 				c.ends(bridge.ErrGoodbye)
@@ -145,15 +145,15 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
 		for range 5 {
 			c.utter(time.Second)
-			l.say(7, 3*time.Second)
+			l.Say(7, 3*time.Second)
 			time.Sleep(time.Second)
 			token := c.token()
 			c.leaves()
 			time.Sleep(time.Second)
 			c = r.join(bridge.Open{ResumeToken: token})
 			<-c.seated
-			l.content(`"generationComplete":true`)
-			l.content(`"turnComplete":true`)
+			l.Content(`"generationComplete":true`)
+			l.Content(`"turnComplete":true`)
 			synctest.Wait()
 			if !last[bridge.SetupComplete](c).Recording {
 				t.Fatal("not recorded any more")
@@ -173,12 +173,12 @@ func TestRecordingOfARefusedUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
 		c, l := r.connect(bridge.Open{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
-		l.handle("h")
+		l.Handle("h")
 		time.Sleep(time.Second)
 		c.do(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms
 		time.Sleep(50 * time.Millisecond)
-		l.end(1007, "Request contains an invalid argument.")
-		r.up.next().accept()
+		l.End(1007, "Request contains an invalid argument.")
+		r.up.Next().Accept()
 		time.Sleep(3 * time.Second)
 		if failed, _ := find[bridge.SetupFailed](c); len(failed) != 1 {
 			t.Errorf("refused %d times", len(failed))

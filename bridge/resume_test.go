@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 var resumable = bridge.Open{Resumable: true}
@@ -54,7 +55,7 @@ func TestResume(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.leaves()
 		time.Sleep(4 * time.Second)
 		d := r.back(c.token())
@@ -62,8 +63,8 @@ func TestResume(t *testing.T) {
 			t.Errorf("session %p then %p, token %q then %q", c.session, d.session, c.token(), d.token())
 		}
 		time.Sleep(10 * time.Second)
-		r.up.idle()
-		if _, closed := l.closed(); closed {
+		r.up.Idle()
+		if _, closed := l.Closed(); closed {
 			t.Error("the link was closed though the caller was back in time")
 		}
 		d.works(l)
@@ -96,7 +97,7 @@ func TestNotResumable(t *testing.T) {
 			t.Errorf("token %q", token)
 		}
 		c.leaves()
-		if _, closed := l.closed(); !closed {
+		if _, closed := l.Closed(); !closed {
 			t.Error("the link is open")
 		}
 	})
@@ -106,16 +107,16 @@ func TestReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.say(7, time.Second)
+		l.Say(7, time.Second)
 		time.Sleep(490 * time.Millisecond)
 		d := r.back(c.token())
 		c.ends(bridge.ErrReplaced)
-		l.content(`"turnComplete":true`)
+		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete Speaking 7*25")
 		d.tells("SetupComplete Speaking 7*25 TurnComplete")
 		d.works(l)
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -144,7 +145,7 @@ func TestParkTimeOver(t *testing.T) {
 		c.leaves()
 		time.Sleep(59 * time.Second)
 		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
-		r.up.next().accept()
+		r.up.Next().Accept()
 		synctest.Wait()
 		if !last[bridge.SetupComplete](d).Resumed {
 			t.Fatal("not resumed")
@@ -165,18 +166,18 @@ func TestParkedLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.leaves()
 		parked := time.Now()
 		time.Sleep(30 * time.Second)
-		if ended, closed := l.closed(); !closed || ended.Sub(parked) != 5*time.Second {
+		if ended, closed := l.Closed(); !closed || ended.Sub(parked) != 5*time.Second {
 			t.Errorf("closed %v, after %v", closed, ended.Sub(parked))
 		}
-		r.up.idle()
+		r.up.Idle()
 		d := r.back(c.token()) // is told before the link is there
 		d.speak(count(0, 3200))
-		m := r.up.next().dialledFor("", "h").accept()
-		if n := len(m.pcm()); n != 3200 {
+		m := r.up.Next().DialledFor("", "h").Accept()
+		if n := len(m.PCM()); n != 3200 {
 			t.Errorf("%d samples came", n)
 		}
 		d.tells("SetupComplete")
@@ -191,7 +192,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 		c.leaves()
 		time.Sleep(30 * time.Second)
 		d := r.back(c.token())
-		m := r.up.next().dialledFor("", "").accept()
+		m := r.up.Next().DialledFor("", "").Accept()
 		d.tells("SetupComplete Failure")
 		d.warned("may be lost")
 		d.works(m)
@@ -202,14 +203,14 @@ func TestLinkLostWhileParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.handle("h")
+		l.Handle("h")
 		c.leaves()
-		l.cut()
-		r.up.idle()
+		l.Cut()
+		r.up.Idle()
 		time.Sleep(2 * time.Second)
-		r.up.idle()
+		r.up.Idle()
 		d := r.back(c.token())
-		d.works(r.up.next().dialledFor("", "h").accept())
+		d.works(r.up.Next().DialledFor("", "h").Accept())
 	})
 }
 
@@ -219,7 +220,7 @@ func TestVoiceIsNotKeptWhileParked(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
 		c.leaves()
-		l.answer(7, 2*time.Second)
+		l.Answer(7, 2*time.Second)
 		time.Sleep(time.Second)
 		d := r.back(c.token())
 		time.Sleep(3 * time.Second)
@@ -232,7 +233,7 @@ func TestVoiceEndsWithTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(resumable)
-		l.answer(7, 2*time.Second)
+		l.Answer(7, 2*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.leaves()
 		time.Sleep(3 * time.Second)
@@ -248,19 +249,19 @@ func TestPendingCallIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.calls("a weather", "b weather", "done weather")
-		l.handle("h")
+		l.Calls("a weather", "b weather", "done weather")
+		l.Handle("h")
 		c.respond("done", "", `{"x":0}`)
 		c.leaves()
 		time.Sleep(10 * time.Second) // the link is down
 		d := r.back(c.token())
 		d.respond("a", "", `{"x":1}`)
-		m := r.up.next().dialledFor("", "h").accept()
+		m := r.up.Next().DialledFor("", "h").Accept()
 		d.respond("b", "", `{"x":2}`)
 		d.late("a", "")
 		d.late("done", "")
 		// The handle knows the third call as well, and not its answer.
-		m.answered(`a weather {"x":1}`, `b weather {"x":2}`, `done weather {"x":0}`)
+		m.Answered(`a weather {"x":1}`, `b weather {"x":2}`, `done weather {"x":0}`)
 		d.tells("SetupComplete ToolCall(a b)")
 	})
 }
@@ -274,18 +275,18 @@ func TestLostWithADeadConnection(t *testing.T) {
 			<-let
 			return nil, nil
 		}))
-		l.handle("h")
-		l.call("p", "pay", `{}`)
+		l.Handle("h")
+		l.Call("p", "pay", `{}`)
 		token := c.token()
-		l.call("q", "show_canvas_tool", schema(question))
-		l.call("a", "create_canvas_tool", schema(note))
-		l.call("b", "append_to_canvas_tool", schema(note))
+		l.Call("q", "show_canvas_tool", schema(question))
+		l.Call("a", "create_canvas_tool", schema(note))
+		l.Call("b", "append_to_canvas_tool", schema(note))
 		c.respond("b", "", `{"shown":true}`)
-		l.send(`{"toolCallCancellation":{"ids":["q"]}}`)
+		l.Send(`{"toolCallCancellation":{"ids":["q"]}}`)
 		synctest.Wait()
 		close(let)
 		synctest.Wait()
-		l.answered(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
+		l.Answered(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
 		d := r.back(token)
 		d.tells("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
 		if end := last[bridge.ToolStatus](d); end.ID != "p" || end.Status != bridge.StatusDone {
@@ -295,7 +296,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		e := r.back(d.token()) // what came before it left may have been lost as well
 		e.tells("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
-		r.up.next().accept()
+		r.up.Next().Accept()
 		time.Sleep(41 * time.Second)
 		r.back(e.token()).tells("SetupComplete ToolCall(a)")
 	})
@@ -306,12 +307,12 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.call("a", "weather", `{}`)
-		l.send(`{"toolCallCancellation":{"ids":["a"]}}`)
+		l.Call("a", "weather", `{}`)
+		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		d := r.back(c.token())
 		d.tells("SetupComplete ToolCallCancellation(a)")
-		l.call("a", "weather", `{}`)
+		l.Call("a", "weather", `{}`)
 		r.back(d.token()).tells("SetupComplete ToolCall(a)")
 	})
 }
@@ -320,13 +321,13 @@ func TestCallTimesOutWhileParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.calls("a weather")
-		l.handle("h")
+		l.Calls("a weather")
+		l.Handle("h")
 		c.leaves()
 		time.Sleep(40 * time.Second)
 		d := r.back(c.token())
-		m := r.up.next().accept()
-		m.answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
+		m := r.up.Next().Accept()
+		m.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
 		d.tells("SetupComplete ToolCallCancellation(a)") // it may not know
 		d.late("a", "")
 	})
@@ -340,7 +341,7 @@ func TestGoodbye(t *testing.T) {
 					r := newRig(t)
 					c, l := r.connect(open)
 					if leave { // the session is busy, and then finds both the goodbye and the departure
-						l.halt()
+						l.Halt()
 						c.do(bridge.Text{Text: "taken"})
 						c.do(bridge.Text{Text: "stuck"})
 						c.update(warm("1"))
@@ -355,15 +356,15 @@ func TestGoodbye(t *testing.T) {
 					if err := c.session.Do(bridge.Text{Text: "late"}); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
 						t.Errorf("what is said after the end: %v", err)
 					}
-					l.resume()
-					if _, closed := l.closed(); !closed {
+					l.Resume()
+					if _, closed := l.Closed(); !closed {
 						t.Error("the link is open")
 					}
 					if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
 						t.Errorf("logged %v", end)
 					}
 					if open.Resumable {
-						r.up.forget() // the update may have been dialled before the goodbye was found
+						r.up.Forget() // the update may have been dialled before the goodbye was found
 						r.fresh(c.token())
 					}
 				})
@@ -388,10 +389,10 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(resumable)
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		c.leaves()
-		if _, closed := l.closed(); !closed {
+		if _, closed := l.Closed(); !closed {
 			t.Error("the dial goes on")
 		}
 		if len(r.log.find("conversation ended")) != 1 {
@@ -410,7 +411,7 @@ func TestBadConfig(t *testing.T) {
 		if e := c.fails(bridge.CodeBadConfig); e.Field != "initialConfig.generationConfig.topK" {
 			t.Errorf("%+v", e)
 		}
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -418,7 +419,7 @@ func TestShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		live, l := r.connect(resumable)
-		l.say(7, 10*time.Second)
+		l.Say(7, 10*time.Second)
 		parked, _ := r.connect(resumable)
 		parked.leaves()
 		long, _ := r.connect(resumable)
@@ -427,10 +428,10 @@ func TestShutdown(t *testing.T) {
 		again, _ := r.connect(resumable)
 		again.leaves()
 		dialling := r.join(bridge.Open{})
-		r.up.next()
+		r.up.Next()
 		waiting, n := r.plain()
-		r.up.set(0, errors.New("no route"))
-		n.cut()
+		r.up.Set(0, errors.New("no route"))
+		n.Cut()
 		begin := r.since()
 		if err := r.host.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -441,7 +442,7 @@ func TestShutdown(t *testing.T) {
 		live.ends(bridge.ErrShutdown)
 		dialling.ends(bridge.ErrShutdown)
 		<-waiting.over
-		if _, closed := l.closed(); !closed {
+		if _, closed := l.Closed(); !closed {
 			t.Error("a link is open")
 		}
 		if n := len(r.log.find("conversation ended")); n != 6 {
@@ -454,7 +455,7 @@ func TestShutdown(t *testing.T) {
 
 func TestShutdownDoesNotWaitForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := &rig{t: t, up: newUpstream(t)}
+		r := &rig{t: t, up: bridgetest.NewUpstream(t)}
 		stuck := make(chan struct{})
 		r.serve(func(context.Context, string, string) (net.Conn, error) { <-stuck; return nil, errors.New("at last") })
 		c := r.join(bridge.Open{})
@@ -477,31 +478,31 @@ func TestEndsInEveryState(t *testing.T) {
 		"goodbye":  func(_ *rig, c *caller) { _ = c.session.Do(bridge.Goodbye{}) },
 	} {
 		for state, reach := range map[string]func(*rig) *caller{
-			"dialling": func(r *rig) *caller { c := r.join(bridge.Open{}); r.up.next(); return c },
+			"dialling": func(r *rig) *caller { c := r.join(bridge.Open{}); r.up.Next(); return c },
 			"live":     func(r *rig) *caller { c, _ := r.plain(); return c },
 			"stalled": func(r *rig) *caller {
 				c, l := r.plain()
-				l.halt()
-				time.AfterFunc(time.Hour, l.resume)
+				l.Halt()
+				time.AfterFunc(time.Hour, l.Resume)
 				c.speak(count(0, 16000))
 				return c
 			},
-			"talking": func(r *rig) *caller { c, l := r.plain(); l.say(7, 20*time.Second); return c },
+			"talking": func(r *rig) *caller { c, l := r.plain(); l.Say(7, 20*time.Second); return c },
 			"waiting": func(r *rig) *caller {
 				c, l := r.plain()
-				r.up.set(0, errors.New("no route"))
-				l.cut()
+				r.up.Set(0, errors.New("no route"))
+				l.Cut()
 				return c
 			},
 			"updating": func(r *rig) *caller {
 				c, _ := r.plain()
 				c.update(warm("1"))
-				r.up.next()
+				r.up.Next()
 				return c
 			},
 			"calling": func(r *rig) *caller {
 				c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-				l.calls("a weather")
+				l.Calls("a weather")
 				return c
 			},
 		} {

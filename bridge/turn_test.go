@@ -9,6 +9,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 )
 
@@ -16,9 +17,9 @@ func TestTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.answer(7, 2*time.Second)
+		l.Answer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(3 * time.Second)
 		c.tells("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
 		_, spoke := find[bridge.Speaking](c)
@@ -38,8 +39,8 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		begin := r.since()
-		l.answer(7, 30*time.Second)
-		l.answer(8, time.Second) // the next turn waits for its time
+		l.Answer(7, 30*time.Second)
+		l.Answer(8, time.Second) // the next turn waits for its time
 		time.Sleep(time.Minute)
 		c.tells("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
 		_, at := find[bridge.TurnComplete](c)
@@ -53,17 +54,17 @@ func TestInterrupted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.say(7, 10*time.Second)
+		l.Say(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		begin := r.since()
-		l.content(`%s,"interrupted":true`, voice(9, time.Second))
-		l.content(`"turnComplete":true`)
+		l.Content(`%s,"interrupted":true`, bridgetest.Voice(9, time.Second))
+		l.Content(`"turnComplete":true`)
 		time.Sleep(5 * time.Second)
 		c.tells("SetupComplete Speaking 7*50 Interrupted")
 		if _, at := find[bridge.Interrupted](c); at[0] != begin {
 			t.Errorf("told after %v", at[0]-begin)
 		}
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(5 * time.Second)
 		c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 	})
@@ -73,10 +74,10 @@ func TestInterruptedAndCompleteInOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.say(7, 10*time.Second)
-		l.content(`"interrupted":true,"turnComplete":true`)
+		l.Say(7, 10*time.Second)
+		l.Content(`"interrupted":true,"turnComplete":true`)
 		time.Sleep(time.Second)
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete Speaking 7*1 Interrupted Speaking 8*50 TurnComplete")
 	})
@@ -87,9 +88,9 @@ func TestInterruptedDuringPlayback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.answer(7, 10*time.Second)
+		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
-		l.content(`"interrupted":true`)
+		l.Content(`"interrupted":true`)
 		time.Sleep(time.Minute)
 		c.tells("SetupComplete Speaking 7*50 Interrupted")
 	})
@@ -97,35 +98,35 @@ func TestInterruptedDuringPlayback(t *testing.T) {
 
 func TestTypedTextInterrupts(t *testing.T) {
 	const before = "SetupComplete Speaking 7*50 Interrupted"
-	for name, after := range map[string]func(l *link){
-		"interrupted": func(l *link) {
-			l.say(7, time.Second)
-			l.content(`"interrupted":true`)
-			l.content(`"turnComplete":true`)
+	for name, after := range map[string]func(l *bridgetest.Link){
+		"interrupted": func(l *bridgetest.Link) {
+			l.Say(7, time.Second)
+			l.Content(`"interrupted":true`)
+			l.Content(`"turnComplete":true`)
 		},
-		"generation completed": func(l *link) {
-			l.say(7, time.Second)
-			l.content(`"generationComplete":true`)
+		"generation completed": func(l *bridgetest.Link) {
+			l.Say(7, time.Second)
+			l.Content(`"generationComplete":true`)
 		},
-		"generation and turn completed": func(l *link) {
-			l.say(7, time.Second)
-			l.content(`"generationComplete":true`)
-			l.content(`"turnComplete":true`)
+		"generation and turn completed": func(l *bridgetest.Link) {
+			l.Say(7, time.Second)
+			l.Content(`"generationComplete":true`)
+			l.Content(`"turnComplete":true`)
 		},
-		"turn completed": func(l *link) {
-			l.content(`%s,"turnComplete":true`, voice(7, time.Second))
+		"turn completed": func(l *bridgetest.Link) {
+			l.Content(`%s,"turnComplete":true`, bridgetest.Voice(7, time.Second))
 		},
-		"generation completed, then interrupted": func(l *link) {
-			l.content(`"generationComplete":true`)
-			l.content(`"interrupted":true`)
-			l.content(`"turnComplete":true`)
+		"generation completed, then interrupted": func(l *bridgetest.Link) {
+			l.Content(`"generationComplete":true`)
+			l.Content(`"interrupted":true`)
+			l.Content(`"turnComplete":true`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
-				l.say(7, 10*time.Second)
+				l.Say(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
 				begin := r.since()
 				c.typed("stop")
@@ -138,7 +139,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 				after(l)
 				time.Sleep(time.Second)
 				c.tells(before)
-				l.answer(8, time.Second)
+				l.Answer(8, time.Second)
 				time.Sleep(2 * time.Second)
 				c.tells(before + " Speaking 8*50 TurnComplete")
 			})
@@ -162,17 +163,17 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t)
 					c, l := r.plain()
-					l.say(7, 10*time.Second)
-					l.content(`"generationComplete":true`)
+					l.Say(7, 10*time.Second)
+					l.Content(`"generationComplete":true`)
 					if complete {
-						l.content(`"turnComplete":true`)
+						l.Content(`"turnComplete":true`)
 					}
 					time.Sleep(990 * time.Millisecond)
 					c.typed("stop")
 					for _, content := range then {
-						l.content("%s", content)
+						l.Content("%s", content)
 					}
-					l.answer(8, time.Second)
+					l.Answer(8, time.Second)
 					time.Sleep(5 * time.Second)
 					c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 				})
@@ -186,10 +187,10 @@ func TestSilentTurnAfterTypedText(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.answer(7, 10*time.Second)
+		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
-		l.content(`"turnComplete":true`)
+		l.Content(`"turnComplete":true`)
 		c.tells("SetupComplete Speaking 7*50 Interrupted TurnComplete")
 	})
 }
@@ -199,17 +200,17 @@ func TestTypedTextIntoSilence(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.typed("hello")
-		l.answer(7, time.Second)
+		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.typed("hello again")
 		c.do(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
-		l.say(8, 2*time.Second)
+		l.Say(8, 2*time.Second)
 		c.do(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
 		c.do(bridge.Text{Text: "an action"})
-		l.answer(8, time.Second)
+		l.Answer(8, time.Second)
 		time.Sleep(5 * time.Second)
 		c.tells("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
-		if got := l.said(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
+		if got := l.Said(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
 			t.Errorf("%q came", got)
 		}
 	})
@@ -231,14 +232,14 @@ func TestTextOnly(t *testing.T) {
 				})
 				c, l := r.connect(bridge.Open{Config: []byte(config)})
 				if strings.Contains(name, "voice") {
-					l.content(`%s,"outputTranscription":{"text":"good "}`, voice(7, time.Second))
-					l.content(`"outputTranscription":{"text":"day"}`)
+					l.Content(`%s,"outputTranscription":{"text":"good "}`, bridgetest.Voice(7, time.Second))
+					l.Content(`"outputTranscription":{"text":"day"}`)
 				} else {
-					l.content(`"modelTurn":{"parts":[{"text":"good "}]}`)
-					l.content(`"modelTurn":{"parts":[{"text":"day"}]}`)
+					l.Content(`"modelTurn":{"parts":[{"text":"good "}]}`)
+					l.Content(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
-				l.content(`"generationComplete":true`)
-				l.content(`"turnComplete":true`)
+				l.Content(`"generationComplete":true`)
+				l.Content(`"turnComplete":true`)
 				c.tells("SetupComplete TurnComplete")
 				told := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
@@ -256,13 +257,13 @@ func TestTypedTextIntoText(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
-		l.content(`%s,"outputTranscription":{"text":"once"}`, voice(7, time.Second))
+		l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
 		c.typed("stop")
 		c.tells("SetupComplete")
-		l.content(`"interrupted":true`)
-		l.content(`"turnComplete":true`)
-		l.content(`%s,"outputTranscription":{"text":"twice"}`, voice(7, time.Second))
-		l.content(`"generationComplete":true,"turnComplete":true`)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
+		l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"generationComplete":true,"turnComplete":true`)
 		c.tells("SetupComplete Interrupted TurnComplete")
 	})
 }
@@ -280,11 +281,11 @@ func TestOneMessageWithEverything(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
+		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
 			"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1},
-			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, voice(7, time.Second))
+			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, bridgetest.Voice(7, time.Second))
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
 		if got := string(last[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
@@ -312,12 +313,12 @@ func TestLoneFields(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.send(`{}`)
-		l.send(`{"serverContent":{}}`)
-		l.send(`{"usageMetadata":{"totalTokenCount":5}}`)
-		l.send(`not JSON`)
-		l.send(`{"voiceActivity":{"type":"ACTIVITY_END"}}`)
-		l.content(`"inputTranscription":{"text":"hello"}`)
+		l.Send(`{}`)
+		l.Send(`{"serverContent":{}}`)
+		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
+		l.Send(`not JSON`)
+		l.Send(`{"voiceActivity":{"type":"ACTIVITY_END"}}`)
+		l.Content(`"inputTranscription":{"text":"hello"}`)
 		want := `{"usageMetadata":{"totalTokenCount":5}}
 {"voiceActivity":{"type":"ACTIVITY_END"}}
 {"inputTranscription":{"text":"hello"}}`
@@ -331,8 +332,8 @@ func TestAudioOfAnotherRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
-		l.content("%s", strings.Replace(voice(7, time.Second), "24000", "48000", 1))
+		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
+		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
 		c.tells("SetupComplete Failure")
 		c.warned("48000 Hz")
@@ -345,7 +346,7 @@ func TestHold(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
 		c.session.Hold(true)
-		l.answer(7, 2*time.Second)
+		l.Answer(7, 2*time.Second)
 		time.Sleep(5 * time.Second)
 		if c.heard() > 0 {
 			t.Error("it was played")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 // brief is a config that can be changed in place.
@@ -24,25 +25,16 @@ func (c *caller) update(config string) {
 	c.do(bridge.UpdateConfig{Config: []byte(config)})
 }
 
-// dialledFor checks what a link was dialled with.
-func (l *link) dialledFor(temperature, handle string) *link {
-	l.t.Helper()
-	if got := l.setup.SessionResumption.Handle; l.setup.GenerationConfig.Temperature.String() != temperature || got != handle {
-		l.t.Errorf("dialled for %q with handle %q, want %q with %q", l.setup.GenerationConfig.Temperature, got, temperature, handle)
-	}
-	return l
-}
-
 // works checks that the conversation goes on over l.
-func (c *caller) works(l *link) {
+func (c *caller) works(l *bridgetest.Link) {
 	c.r.t.Helper()
 	c.forget()
-	said := len(l.pcm())
+	said := len(l.PCM())
 	c.speak(count(0, 1600))
-	if got := len(l.pcm()) - said; got != 1600 {
+	if got := len(l.PCM()) - said; got != 1600 {
 		c.r.t.Errorf("%d samples came", got)
 	}
-	l.answer(7, time.Second)
+	l.Answer(7, time.Second)
 	time.Sleep(2 * time.Second)
 	c.tells("Speaking 7*50 TurnComplete")
 }
@@ -51,19 +43,19 @@ func TestUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(warm("0.1"))})
-		l.handle("old")
-		l.handle("h")
+		l.Handle("old")
+		l.Handle("h")
 		c.update(warm("0.2"))
-		ended, closed := l.closed()
+		ended, closed := l.Closed()
 		if !closed {
 			t.Fatal("the old link is open")
 		}
-		m := r.up.next().dialledFor("0.2", "h")
-		if m.born.Before(ended) {
+		m := r.up.Next().DialledFor("0.2", "h")
+		if m.Born.Before(ended) {
 			t.Error("dialled before the old link was closed")
 		}
 		c.tells("SetupComplete")
-		m.accept()
+		m.Accept()
 		c.tells("SetupComplete SetupComplete")
 		s := last[bridge.SetupComplete](c)
 		if !strings.Contains(string(s.EffectiveConfig), "0.2") || s.SessionID != c.session.ID() || s.Resumed || s.Backend != "emulator" {
@@ -82,7 +74,7 @@ func TestUpdateRefusedHere(t *testing.T) {
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
 			t.Errorf("%+v", e)
 		}
-		r.up.idle()
+		r.up.Idle()
 		c.works(l)
 	})
 }
@@ -90,19 +82,19 @@ func TestUpdateRefusedHere(t *testing.T) {
 func TestUpdateRefusedByGemini(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
-		refuse func(*link)
+		refuse func(*bridgetest.Link)
 	}{
-		"bad":           {warm("0.3"), func(l *link) { l.end(1007, "Request contains an invalid argument.") }},
-		"unknown model": {`{"model":"gemini-9"}`, func(l *link) { l.end(1008, "Requested entity was not found.") }},
+		"bad":           {warm("0.3"), func(l *bridgetest.Link) { l.End(1007, "Request contains an invalid argument.") }},
+		"unknown model": {`{"model":"gemini-9"}`, func(l *bridgetest.Link) { l.End(1008, "Requested entity was not found.") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.connect(bridge.Open{Config: []byte(warm("0.4"))})
-				l.handle("h")
+				l.Handle("h")
 				c.update(test.config)
-				test.refuse(r.up.next())
-				m := r.up.next().dialledFor("0.4", "h").accept()
+				test.refuse(r.up.Next())
+				m := r.up.Next().DialledFor("0.4", "h").Accept()
 				c.tells("SetupComplete SetupFailed")
 				if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed {
 					t.Errorf("%+v", e)
@@ -117,10 +109,10 @@ func TestUpdateWithStaleHandle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		c.update(warm("0.5"))
-		r.up.next().end(1008, "BidiGenerateContent session not found")
-		m := r.up.next().dialledFor("0.5", "").accept()
+		r.up.Next().End(1008, "BidiGenerateContent session not found")
+		m := r.up.Next().DialledFor("0.5", "").Accept()
 		c.tells("SetupComplete Failure SetupComplete")
 		c.warned("may be lost")
 		c.works(m)
@@ -132,15 +124,15 @@ func TestUpdateWhileDialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		c.update(`[]`)
 		c.update(warm("0.6"))
 		c.update(`{"generationConfig":{"topP":7}}`)
 		c.tells("")
-		l.accept()
+		l.Accept()
 		c.tells("SetupComplete SetupFailed")
-		m := r.up.next().dialledFor("0.6", "").accept()
+		m := r.up.Next().DialledFor("0.6", "").Accept()
 		c.tells("SetupComplete SetupFailed Failure SetupComplete SetupFailed")
 		c.works(m)
 	})
@@ -150,16 +142,16 @@ func TestUpdatesInARow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.update(config)
 		}
-		r.up.next().dialledFor("0.6", "h").accept()
-		r.up.next().dialledFor("0.7", "h").end(1007, "no")
-		m := r.up.next().dialledFor("0.8", "h").accept()
+		r.up.Next().DialledFor("0.6", "h").Accept()
+		r.up.Next().DialledFor("0.7", "h").End(1007, "no")
+		m := r.up.Next().DialledFor("0.8", "h").Accept()
 		c.tells("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
 		c.works(m)
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -167,17 +159,17 @@ func TestUpdatesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		for i := range 40 {
 			c.update(warm(fmt.Sprintf("0.%d", i+1)))
 		}
-		l.accept()
+		l.Accept()
 		for range 16 {
-			r.up.next().accept()
+			r.up.Next().Accept()
 			synctest.Wait()
 		}
-		r.up.idle()
+		r.up.Idle()
 		done, _ := find[bridge.SetupComplete](c)
 		failed, _ := find[bridge.SetupFailed](c)
 		if len(done) != 17 || len(failed) != 24 || failed[0].Err.Code != bridge.CodeStreamLimitExceeded {
@@ -190,12 +182,12 @@ func TestUpdateWhileRedialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.cut()
-		m := r.up.next().dialledFor("", "h")
+		l.Handle("h")
+		l.Cut()
+		m := r.up.Next().DialledFor("", "h")
 		c.update(warm("0.5"))
-		m.accept()
-		n := r.up.next().dialledFor("0.5", "h").accept()
+		m.Accept()
+		n := r.up.Next().DialledFor("0.5", "h").Accept()
 		c.tells("SetupComplete SetupComplete")
 		c.works(n)
 	})
@@ -206,13 +198,13 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(warm("0.4"))})
-		l.handle("h")
-		l.cut()
-		l = r.up.next().accept()
+		l.Handle("h")
+		l.Cut()
+		l = r.up.Next().Accept()
 		synctest.Wait()
-		l.cut() // the second time there is a pause
+		l.Cut() // the second time there is a pause
 		c.update(`[]`)
-		m := r.up.next().dialledFor("0.4", "h").accept()
+		m := r.up.Next().DialledFor("0.4", "h").Accept()
 		c.tells("SetupComplete SetupFailed")
 		c.works(m)
 	})
@@ -223,22 +215,22 @@ func TestUpdateOfTheModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.calls("a weather")
-		l.handle("h")
+		l.Calls("a weather")
+		l.Handle("h")
 		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
 		c.update(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
-		m := r.up.next().dialledFor("", "")
-		if m.setup.Model != "models/gemini-3.1-flash-live-preview" {
-			t.Errorf("dialled %q", m.setup.Model)
+		m := r.up.Next().DialledFor("", "")
+		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
+			t.Errorf("dialled %q", m.Setup.Model)
 		}
-		m.accept()
+		m.Accept()
 		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure Log SetupComplete") // once the call was over
 		c.warned("fresh session")
 		c.late("a", "")
-		m.cut()
-		n := r.up.next().dialledFor("", "").accept() // the old handle is forgotten
+		m.Cut()
+		n := r.up.Next().DialledFor("", "").Accept() // the old handle is forgotten
 		time.Sleep(time.Minute)
-		n.answered()
+		n.Answered()
 	})
 }
 
@@ -246,11 +238,11 @@ func TestUpdateWithoutNetwork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		r.up.set(0, errors.New("no route"))
+		l.Handle("h")
+		r.up.Set(0, errors.New("no route"))
 		c.update(warm("0.5"))
-		r.up.set(0, nil)
-		r.up.next().dialledFor("0.5", "h").accept()
+		r.up.Set(0, nil)
+		r.up.Next().DialledFor("0.5", "h").Accept()
 		c.tells("SetupComplete SetupComplete")
 	})
 }
@@ -260,10 +252,10 @@ func TestUpdateInPlace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(brief("long"))})
-		l.handle("h")
-		l.say(7, 5*time.Second) // in the middle of an answer
+		l.Handle("h")
+		l.Say(7, 5*time.Second) // in the middle of an answer
 		c.update(brief("short"))
-		if got := l.said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
+		if got := l.Said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
 		if n := len(told(c)); n != 1 {
@@ -277,14 +269,14 @@ func TestUpdateInPlace(t *testing.T) {
 		if n := len(told(c)); n != 3 {
 			t.Errorf("%d SETUP_COMPLETEs", n)
 		}
-		r.up.idle()
+		r.up.Idle()
 		// A resumed session may have kept what it was set up with.
-		l.cut()
-		m := r.up.next().accept()
-		if got := m.setup.SystemInstruction.Parts[0].Text; got != "short" {
+		l.Cut()
+		m := r.up.Next().Accept()
+		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
 		}
-		if got := m.said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
+		if got := m.Said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
 	})
@@ -297,18 +289,18 @@ func TestUpdateInPlaceRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.connect(bridge.Open{Config: []byte(brief("good"))})
-		l.handle("h")
+		l.Handle("h")
 		c.update(brief("bad"))
-		l.end(1007, "Request contains an invalid argument.")
-		m := r.up.next().dialledFor("", "h").accept()
-		if got := m.setup.SystemInstruction.Parts[0].Text; got != "good" {
+		l.End(1007, "Request contains an invalid argument.")
+		m := r.up.Next().DialledFor("", "h").Accept()
+		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "good" {
 			t.Errorf("resumed with %q", got)
 		}
 		c.tells("SetupComplete SetupFailed")
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Status != 1007 {
 			t.Errorf("%+v", e)
 		}
-		if got := m.said(); got != "" {
+		if got := m.Said(); got != "" {
 			t.Errorf("came %s", got)
 		}
 		c.works(m)
@@ -320,11 +312,11 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 5*time.Second)
+		l.Handle("h")
+		l.Say(7, 5*time.Second)
 		c.update(warm("0.5"))
 		time.Sleep(3 * time.Second)
-		r.up.idle()
+		r.up.Idle()
 		if s, _ := find[bridge.StateChange](c); s[len(s)-1].State != bridge.StateDraining {
 			t.Errorf("state %v", s[len(s)-1])
 		}
@@ -332,17 +324,17 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 			c.speak(loud(20 * time.Millisecond))
 			time.Sleep(20 * time.Millisecond)
 		}
-		l.content(`"turnComplete":true`)
-		l.handle("h2")
-		r.up.idle()
+		l.Content(`"turnComplete":true`)
+		l.Handle("h2")
+		r.up.Idle()
 		c.quiet(time.Second)
-		l.answer(8, time.Second)
-		l.handle("h3")
-		if n := len(l.pcm()); n != 2*16000 {
+		l.Answer(8, time.Second)
+		l.Handle("h3")
+		if n := len(l.PCM()); n != 2*16000 {
 			t.Errorf("%d samples came by the old link", n)
 		}
-		m := r.up.next().dialledFor("0.5", "h3").accept()
-		if n := len(m.pcm()); n != 0 {
+		m := r.up.Next().DialledFor("0.5", "h3").Accept()
+		if n := len(m.PCM()); n != 0 {
 			t.Errorf("%d samples were said again", n)
 		}
 		time.Sleep(2 * time.Second)
@@ -355,11 +347,11 @@ func TestUpdateDoesNotWaitForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
-		l.say(7, 90*time.Second)
+		l.Handle("h")
+		l.Say(7, 90*time.Second)
 		begin := r.since()
 		c.update(warm("0.5"))
-		r.up.next().dialledFor("0.5", "h").accept()
+		r.up.Next().DialledFor("0.5", "h").Accept()
 		if took := r.since() - begin; took != 30*time.Second {
 			t.Errorf("after %v", took)
 		}

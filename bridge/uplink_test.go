@@ -15,20 +15,20 @@ func TestFirstWords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next() // dialled, and not accepted for a while
+		l := r.up.Next() // dialled, and not accepted for a while
 		<-c.seated
 		said := count(0, 16000*3)
 		for part := range slices.Chunk(said[:32000], 320) {
 			c.speak(part)
 			time.Sleep(20 * time.Millisecond)
 		}
-		if got := l.inputs(); len(got) > 0 {
-			t.Fatalf("%s came before setupComplete", got[0].what)
+		if got := l.Inputs(); len(got) > 0 {
+			t.Fatalf("%s came before setupComplete", got[0].What)
 		}
-		l.accept()
+		l.Accept()
 		c.speak(said[32000:])
-		if !slices.Equal(l.pcm(), said) {
-			t.Errorf("%d samples came of %d, or in another order", len(l.pcm()), len(said))
+		if !slices.Equal(l.PCM(), said) {
+			t.Errorf("%d samples came of %d, or in another order", len(l.PCM()), len(said))
 		}
 	})
 }
@@ -37,17 +37,17 @@ func TestWaitingAudioIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		said := count(0, 16000*12)
 		c.speak(said[:320])
 		c.do(bridge.AudioStreamEnd)
 		c.speak(said[320:])
-		l.accept()
-		if got := l.pcm(); !slices.Equal(got, said[32000:]) {
+		l.Accept()
+		if got := l.PCM(); !slices.Equal(got, said[32000:]) {
 			t.Errorf("%d samples came from %d on, want the newest 10 s", len(got), got[0])
 		}
-		if got := l.said(); got != "mark audioStreamEnd" {
+		if got := l.Said(); got != "mark audioStreamEnd" {
 			t.Errorf("%q came, want the mark", got)
 		}
 		c.leave(nil)
@@ -77,12 +77,12 @@ func TestChunks(t *testing.T) {
 						}
 					}
 					size := rate / 50
-					for i, in := range l.inputs() {
-						if len(in.pcm) < size || len(in.pcm) >= 2*size || in.rate != rate {
-							t.Fatalf("chunk %d has %d samples at %d Hz, want %d to %d at %d", i, len(in.pcm), in.rate, size, 2*size-1, rate)
+					for i, in := range l.Inputs() {
+						if len(in.PCM) < size || len(in.PCM) >= 2*size || in.Rate != rate {
+							t.Fatalf("chunk %d has %d samples at %d Hz, want %d to %d at %d", i, len(in.PCM), in.Rate, size, 2*size-1, rate)
 						}
 					}
-					got := l.pcm()
+					got := l.PCM()
 					if !slices.Equal(got, said[:len(got)]) || len(got) <= len(said)-size {
 						t.Fatalf("%d of %d samples", len(got), len(said))
 					}
@@ -91,7 +91,7 @@ func TestChunks(t *testing.T) {
 					}
 					mic.Flush()
 					mic.Flush()
-					if !slices.Equal(l.pcm(), said) {
+					if !slices.Equal(l.PCM(), said) {
 						t.Error("the rest did not come")
 					}
 				})
@@ -137,10 +137,10 @@ func TestMarksKeepTheirPlace(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c := r.join(manual)
-				l := r.up.next()
+				l := r.up.Next()
 				<-c.seated
 				if live {
-					l.accept()
+					l.Accept()
 					synctest.Wait()
 				}
 				for i, mark := range []bridge.Activity{bridge.ActivityStart, bridge.ActivityEnd, bridge.ActivityStart} {
@@ -150,11 +150,11 @@ func TestMarksKeepTheirPlace(t *testing.T) {
 					c.speak(count(320*i, 320*3))
 				}
 				if !live {
-					l.accept()
+					l.Accept()
 				}
 				var order []string
-				for _, in := range l.inputs() {
-					order = append(order, in.what)
+				for _, in := range l.Inputs() {
+					order = append(order, in.What)
 				}
 				// What is said outside of an activity is not for the model, but for the newest 40 ms before the next.
 				want := "mark activityStart audio audio audio mark activityEnd mark activityStart audio audio audio audio audio"
@@ -170,7 +170,7 @@ func TestMarksAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(manual)
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		refused := 0
 		for range 5000 {
@@ -181,8 +181,8 @@ func TestMarksAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		l.accept()
-		if n := len(l.inputs()); n > 1000 || n < 50 || n+refused != 5000 {
+		l.Accept()
+		if n := len(l.Inputs()); n > 1000 || n < 50 || n+refused != 5000 {
 			t.Errorf("%d marks waited, %d were refused", n, refused)
 		}
 		if err := c.session.Do(bridge.ActivityEnd); err != nil {
@@ -195,19 +195,19 @@ func TestUrgentGoesAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		c.speak(count(0, 3200))
 		c.typed("one")
 		c.do(bridge.Text{Text: "two"})
 		c.session.SetFrame("image/jpeg", []byte("old"), true)
 		c.session.SetFrame("image/png", []byte("new"), true)
-		l.accept()
-		if got := l.said(); got != "typed one, text two, picture image/png" {
+		l.Accept()
+		if got := l.Said(); got != "typed one, text two, picture image/png" {
 			t.Errorf("%q came", got)
 		}
-		if in := l.inputs(); len(in) != 13 || in[3].what != "audio" {
-			t.Errorf("%d messages came, the fourth is %s", len(in), in[3].what)
+		if in := l.Inputs(); len(in) != 13 || in[3].What != "audio" {
+			t.Errorf("%d messages came, the fourth is %s", len(in), in[3].What)
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestUrgentIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
+		l := r.up.Next()
 		<-c.seated
 		refused := 0
 		for range 150 {
@@ -227,8 +227,8 @@ func TestUrgentIsBounded(t *testing.T) {
 		if refused != 50 {
 			t.Errorf("%d were refused, want 50", refused)
 		}
-		l.accept()
-		if n := len(l.inputs()); n != 100 {
+		l.Accept()
+		if n := len(l.Inputs()); n != 100 {
 			t.Errorf("%d came, want 100", n)
 		}
 	})
@@ -246,10 +246,10 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 			}
 		}
 		c.typed("fine")
-		if got := l.said(); got != "typed fine" {
+		if got := l.Said(); got != "typed fine" {
 			t.Errorf("%q came", got)
 		}
-		r.up.idle()
+		r.up.Idle()
 	})
 }
 
@@ -258,25 +258,25 @@ func TestNothingIsLostWhenTheLinkIs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, l := r.plain()
-		l.handle("h")
+		l.Handle("h")
 		said := count(0, 16000*4)
 		c.speak(said[:16000])
-		l.pcm()
-		l.cut()
+		l.PCM()
+		l.Cut()
 		for part := range slices.Chunk(said[16000:], 320) {
 			c.speak(part)
 			time.Sleep(20 * time.Millisecond)
 		}
-		second := r.up.next().accept()
+		second := r.up.Next().Accept()
 		begin := time.Now()
-		for len(second.pcm()) < len(said) && time.Since(begin) < 5*time.Second {
+		for len(second.PCM()) < len(said) && time.Since(begin) < 5*time.Second {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if took := time.Since(begin); took < 1900*time.Millisecond || took > 2100*time.Millisecond {
 			t.Errorf("4 s of speech were said again within %v", took)
 		}
 		// What the first link took is forgotten with it, so the second gets it all.
-		if got := second.pcm(); !slices.Equal(got, said) {
+		if got := second.PCM(); !slices.Equal(got, said) {
 			t.Errorf("%d samples of %d came", len(got), len(said))
 		}
 	})
@@ -287,9 +287,9 @@ func TestStalledWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.Open{})
-		l := r.up.next()
-		l.halt()
-		l.accept()
+		l := r.up.Next()
+		l.Halt()
+		l.Accept()
 		<-c.seated
 		said := count(0, 16000)
 		for part := range slices.Chunk(said, 320) {
@@ -297,10 +297,10 @@ func TestStalledWriter(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(4 * time.Second)
-		second := r.up.next().accept()
+		second := r.up.Next().Accept()
 		time.Sleep(time.Second)
-		got := second.pcm()
-		l.resume()
+		got := second.PCM()
+		l.Resume()
 		if !slices.Equal(got, said) {
 			t.Errorf("%d of %d samples, or in another order", len(got), len(said))
 		}
