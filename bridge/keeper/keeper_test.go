@@ -1,0 +1,594 @@
+package keeper_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/keeper"
+	"voxgate/bridge/uplink"
+)
+
+// owner is the loop that a keeper belongs to. It writes down what it is told.
+type owner struct {
+	*testing.T
+	gemini  *bridgetest.Upstream
+	uplink  *uplink.Uplink
+	breaker *keeper.Breaker
+	keeper  *keeper.Keeper
+	ctx     context.Context
+	do      chan func() // to be done by the loop
+	begun   time.Time
+
+	// Owned by the loop.
+	busy, calling bool
+	history       []wire.Content
+	log           []string // what happened since it was last read, with times
+}
+
+const stall = 6 * time.Second
+
+// bubble runs f with simulated time, and with a keeper that was not started yet.
+func bubble(t *testing.T, config string, f func(o *owner)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{T: t, gemini: bridgetest.NewUpstream(t), uplink: uplink.New(), breaker: &keeper.Breaker{}, do: make(chan func()), begun: time.Now()}
+		o.keeper = keeper.New(keeper.Options{
+			Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: o.gemini.Dial},
+			Breaker: o.breaker, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
+			Tell: o.told, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
+			History: func(fresh bool) []wire.Content {
+				if !fresh {
+					return o.history[min(1, len(o.history)):] // the handle knows the first turn
+				}
+				return o.history
+			},
+		}, o.config(config))
+		ctx, cancel := context.WithCancel(context.Background())
+		o.ctx = ctx
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			o.loop()
+		}()
+		defer func() { cancel(); <-over; o.keeper.Close() }()
+		f(o)
+	})
+}
+
+// started is a keeper with a connection and the handle "h".
+func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Link)) {
+	t.Helper()
+	bubble(t, config, func(o *owner) {
+		o.loops(func() { o.keeper.Start(o.ctx, false) })
+		l := o.gemini.Next().Accept()
+		l.Handle("h")
+		o.tells("HandleChanged, Linked first fresh told 0, CatchUp, SetUp, HandleChanged")
+		f(o, l)
+	})
+}
+
+func (o *owner) config(raw string) setup.Config {
+	o.Helper()
+	c, err := setup.Parse([]byte(raw), "config", setup.Scope{})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return c
+}
+
+func (o *owner) loop() {
+	for {
+		select {
+		case r := <-o.keeper.Reports():
+			o.keeper.Handle(o.ctx, r)
+		case <-o.keeper.Alarms():
+			o.keeper.OnAlarm(o.ctx)
+		case f := <-o.do:
+			f()
+		case <-o.ctx.Done():
+			return
+		}
+		o.keeper.Settle(o.ctx)
+	}
+}
+
+// loops has the loop do something, and waits.
+func (o *owner) loops(f func()) {
+	done := make(chan struct{})
+	o.do <- func() { f(); close(done) }
+	<-done
+	synctest.Wait()
+}
+
+// told is keeper.Options.Tell. What comes all the time is not written down.
+func (o *owner) told(_ context.Context, e keeper.Event) {
+	word := strings.TrimPrefix(fmt.Sprintf("%T", e), "keeper.")
+	is := func(yes bool, what string) {
+		if yes {
+			word += " " + what
+		}
+	}
+	switch e := e.(type) {
+	case keeper.Message, keeper.PhaseChanged, keeper.Configured:
+		return
+	case keeper.Linked:
+		is(e.First, "first")
+		is(e.Fresh, "fresh")
+		is(e.NewModel, "another model")
+		is(e.Cleared, "cleared")
+		is(e.Fresh, fmt.Sprintf("told %d", e.Told))
+	case keeper.Rewound:
+		word += fmt.Sprintf(" %v", e.Replayed)
+	case keeper.Updated:
+		is(e.Err != nil, "refused")
+	case keeper.Waiting:
+		is(e.Long, "long")
+		is(e.Unsure, "unsure")
+	case keeper.Stalled:
+		word = string(e.Tried)
+	case keeper.Unanswered:
+		is(e.GaveUp, "gave up")
+		is(e.Aside, "aside")
+	case keeper.Failed:
+		is(e.Used, "used")
+	}
+	o.log = append(o.log, word)
+}
+
+// tells compares what the owner was told since it was last asked.
+func (o *owner) tells(want string) {
+	o.Helper()
+	synctest.Wait()
+	o.loops(func() {
+		if got := strings.Join(o.log, ", "); got != want {
+			o.Errorf("told\n  %s\nwant\n  %s", got, want)
+		}
+		o.log = nil
+	})
+}
+
+// timed has f run, and returns what was told of some kinds within a time, each with the seconds since.
+func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
+	o.loops(func() { o.log = nil; f() })
+	var got []string
+	begun := time.Now()
+	for time.Since(begun) <= within {
+		o.loops(func() {
+			for _, w := range o.log {
+				if len(kinds) == 0 || slices.Contains(kinds, strings.Fields(w)[0]) {
+					got = append(got, fmt.Sprintf("%v %s", time.Since(begun).Round(50*time.Millisecond).Seconds(), w))
+				}
+			}
+			o.log = nil
+		})
+		select {
+		case l := <-o.gemini.Links:
+			l.Accept()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return strings.Join(got, ", ")
+}
+
+// speaks has the person say something, which ends.
+func (o *owner) speaks(d time.Duration) {
+	pcm := make([]int16, 320)
+	for i := range int((d + 500*time.Millisecond) / (20 * time.Millisecond)) {
+		for j := range pcm {
+			pcm[j] = 0
+			if time.Duration(i)*20*time.Millisecond < d {
+				pcm[j] = int16(8000 * (1 - j/20%2*2))
+			}
+		}
+		o.uplink.Audio(pcm, 16000)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (o *owner) expect(what keeper.Awaited) { o.loops(func() { o.keeper.Expect(what) }) }
+
+// took checks how long ago something was.
+func (o *owner) took(since, want time.Duration) {
+	o.Helper()
+	if got := time.Since(o.begun) - since; (got - want).Abs() > 20*time.Millisecond {
+		o.Errorf("it took %v, want %v", got, want)
+	}
+}
+
+func contents(texts ...string) (list []wire.Content) {
+	for i, text := range texts {
+		list = append(list, wire.Content{Role: []string{"user", "model"}[i%2], Parts: json.RawMessage(fmt.Sprintf(`[{"text":%q}]`, text))})
+	}
+	return list
+}
+
+// A connection that Gemini is about to close is replaced when nobody needs it, and in time when somebody does.
+func TestReplacement(t *testing.T) {
+	goAway := func(o *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"50s"}}`) }
+	age := func(*owner, *bridgetest.Link) { time.Sleep(9*time.Minute + 15*time.Second) }
+	for name, test := range map[string]struct {
+		why   func(o *owner, l *bridgetest.Link)
+		busy  bool
+		after time.Duration
+	}{
+		"goAway in silence":   {goAway, false, 0},
+		"goAway in an answer": {goAway, true, 45 * time.Second},
+		"age in silence":      {age, false, 9*time.Minute + 15*time.Second},
+		"age in an answer":    {age, true, 9*time.Minute + 45*time.Second},
+		"update in an answer": {func(o *owner, _ *bridgetest.Link) {
+			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
+		}, true, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+				begin := time.Since(o.begun)
+				o.loops(func() { o.busy = test.busy })
+				test.why(o, l)
+				m := o.gemini.Next()
+				o.took(begin, test.after)
+				if m.Setup.SessionResumption.Handle != "h" {
+					t.Errorf("dialled with handle %q", m.Setup.SessionResumption.Handle)
+				}
+				if _, closed := l.Closed(); !closed {
+					t.Error("both connections are open")
+				}
+				m.Accept()
+				want := "Unlinked, WaitOver, Linked, CatchUp"
+				if strings.HasPrefix(name, "update") {
+					want += ", Updated"
+				}
+				if test.busy {
+					o.loops(func() { o.busy = false })
+				}
+				o.tells(want)
+				o.gemini.Idle()
+			})
+		})
+	}
+}
+
+// A quiet connection is kept for a handle that knows the last turn, but not for long.
+func TestReplacementWaitsForTheHandle(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+			o.loops(func() { o.keeper.Happened() })
+			begin := time.Since(o.begun)
+			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
+			time.Sleep(time.Second)
+			o.gemini.Idle()
+			if comes {
+				l.Handle("h2")
+				o.gemini.Next().DialledFor("", "h2")
+				o.took(begin, time.Second)
+				return
+			}
+			o.gemini.Next().DialledFor("", "h")
+			o.took(begin, 3*time.Second)
+		})
+	}
+}
+
+// However a connection is lost, the next one goes on with the handle. What has no answer is said again.
+func TestLost(t *testing.T) {
+	for name, lose := range map[string]func(*bridgetest.Link){
+		"cut":      (*bridgetest.Link).Cut,
+		"1000":     func(l *bridgetest.Link) { l.End(1000, "") },
+		"1011":     func(l *bridgetest.Link) { l.End(1011, "Internal error encountered.") },
+		"503 sent": func(l *bridgetest.Link) { l.Send(`{"error":{"code":503,"status":"UNAVAILABLE"}}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+				o.history = contents("one", "two", "three")
+				o.speaks(time.Second)
+				o.expect(keeper.ForSpeech)
+				lose(l)
+				m := o.gemini.Next().DialledFor("", "h").Accept()
+				o.tells("Unlinked, WaitOver, Linked, CatchUp, Rewound 1.5s")
+				time.Sleep(time.Second)
+				if got := m.Said(); got != "typed two+three" || len(m.PCM()) != 16*1500 {
+					t.Errorf("came %q and %d samples", got, len(m.PCM()))
+				}
+			})
+		})
+	}
+}
+
+// A handle that Gemini has forgotten is followed by a fresh session that is told the conversation.
+func TestStaleHandle(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		o.history = contents("one", "two")
+		l.Cut()
+		o.gemini.Next().DialledFor("", "h").End(1008, "BidiGenerateContent session not found")
+		m := o.gemini.Next().DialledFor("", "").Accept()
+		o.tells("Unlinked, HandleChanged, WaitOver, HandleChanged, Linked fresh told 2, CatchUp")
+		if got := m.Said(); got != "typed one+two" {
+			t.Errorf("came %q", got)
+		}
+		if n := o.keeper.Counts(); n.Dials != 3 || n.Reseeded != 1 || n.Resumed != 0 {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// What ends a conversation, and what is dialled for how long.
+func TestFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail  func(o *owner, l *bridgetest.Link)
+		after time.Duration
+		told  string
+	}{
+		"refused": {func(_ *owner, l *bridgetest.Link) { l.End(1007, "Request contains an invalid argument.") }, 0, "Unlinked, Failed used"},
+		"quota":   {func(_ *owner, l *bridgetest.Link) { l.End(1011, "RESOURCE_EXHAUSTED") }, 0, "Unlinked, Failed used"},
+		"no network": {func(o *owner, l *bridgetest.Link) {
+			o.gemini.Set(0, errors.New("no route"))
+			l.Cut()
+		}, 30 * time.Second, "Unlinked, Waiting, Waiting, Waiting long, Waiting long, Waiting long, Waiting long, Waiting long, Waiting long, " +
+			"Waiting long, Waiting long, Waiting long, Waiting long, Waiting long, Waiting long, Waiting long, Failed used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+				test.fail(o, l)
+				time.Sleep(max(0, test.after-time.Millisecond))
+				o.loops(func() {
+					if n := len(o.log); test.after > 0 && o.log[n-1] == "Failed used" {
+						t.Error("given up too early")
+					}
+				})
+				time.Sleep(2 * time.Millisecond)
+				o.tells(test.told)
+			})
+		})
+	}
+}
+
+// A session that dies whenever it hears what was said last goes on without it.
+func TestWhatKillsASessionIsDropped(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		o.speaks(time.Second)
+		o.expect(keeper.ForSpeech)
+		for range 2 {
+			time.Sleep(4 * time.Second)
+			l.End(1011, "Internal error encountered.")
+			l = o.gemini.Next().Accept()
+			synctest.Wait()
+		}
+		o.loops(func() {
+			if !slices.Contains(o.log, "Dropped") {
+				t.Errorf("told %s", o.log)
+			}
+		})
+		if l.Setup.SessionResumption.Handle != "" || len(l.PCM()) > 0 {
+			t.Errorf("handle %q, %d samples", l.Setup.SessionResumption.Handle, len(l.PCM()))
+		}
+	})
+}
+
+// A change that Gemini takes in place is answered after half a second, in which it may close the connection for it. Any other
+// needs another connection. A refused one leaves the configuration that there is.
+func TestUpdate(t *testing.T) {
+	inPlace, other := `{"systemInstruction":"short"}`, `{"systemInstruction":"long","generationConfig":{"temperature":0.5}}`
+	for name, test := range map[string]struct {
+		config string
+		happen func(o *owner, l *bridgetest.Link)
+		told   string
+		want   string // the instruction in force
+	}{
+		"in place": {inPlace, func(_ *owner, l *bridgetest.Link) {
+			time.Sleep(time.Second)
+			if got := l.Said(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
+				t.Errorf("came %q", got)
+			}
+		}, "Updated", "short"},
+		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Link) {
+			l.End(1007, "Request contains an invalid argument.")
+			o.gemini.Next().DialledFor("", "h").Accept()
+		}, "Updated refused, Unlinked, WaitOver, Linked, CatchUp", "long"},
+		"another connection": {other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() }, "Unlinked, WaitOver, Linked, CatchUp, Updated", "long"},
+		"another connection, refused": {other, func(o *owner, _ *bridgetest.Link) {
+			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
+			o.gemini.Next().DialledFor("", "h").Accept()
+		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
+			o.gemini.Next().DialledFor("", "").Accept()
+		}, "Unlinked, WaitOver, HandleChanged, Linked fresh another model told 0, CatchUp, Updated", "long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
+				o.loops(func() { o.keeper.Update(o.ctx, o.config(test.config), nil) })
+				test.happen(o, l)
+				o.tells(test.told)
+				if got := string(o.keeper.Config().Effective()); !strings.Contains(got, test.want) {
+					t.Errorf("in force is %s", got)
+				}
+				o.gemini.Idle()
+			})
+		})
+	}
+}
+
+// Nothing is dialled before the first good configuration or 800 ms. All are answered in order, after SetUp.
+func TestLater(t *testing.T) {
+	for _, good := range []bool{true, false} {
+		bubble(t, `{}`, func(o *owner) {
+			o.loops(func() { o.keeper.Start(o.ctx, true) })
+			time.Sleep(300 * time.Millisecond)
+			o.loops(func() { o.keeper.Update(o.ctx, setup.Config{}, errors.New("no")) })
+			o.gemini.Idle()
+			begin := time.Duration(0)
+			if good {
+				begin = 300 * time.Millisecond
+				o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
+			}
+			l := o.gemini.Next()
+			if good {
+				o.took(begin, 0)
+				l.DialledFor("0.5", "").Accept()
+				o.tells("HandleChanged, Linked first fresh told 0, CatchUp, SetUp, Updated refused, Updated")
+				return
+			}
+			o.took(begin, 800*time.Millisecond)
+			l.DialledFor("", "").Accept()
+			o.tells("HandleChanged, Linked first fresh told 0, CatchUp, SetUp, Updated refused")
+		})
+	}
+}
+
+// What is tried when the model is silent, and when. Each other connection is as silent as the first.
+func TestLadder(t *testing.T) {
+	for name, test := range map[string]struct {
+		config string
+		what   keeper.Awaited
+		then   func(o *owner)
+		want   string
+	}{
+		"speech that may be noise": {`{}`, keeper.ForSpeech, nil, "6 nudge, 9 resume, 15 fresh, 21 none"},
+		"text":                     {`{}`, keeper.ForText, nil, "6 resume, 12 fresh, 18 none"},
+		"a tool's answer":          {`{}`, keeper.ForTool, nil, "6 resume, 12 fresh, 18 none"},
+		"marked by hand":           {`{"voxgate":{"vad":{"enabled":false}}}`, keeper.ForSpeech, nil, "6 resume, 12 fresh, 18 none"},
+		"it thinks slowly":         {`{"model":"gemini-3.8-live-extended-thinking"}`, keeper.ForText, nil, "30 resume"},
+		"a tool runs":              {`{}`, keeper.ForText, func(o *owner) { o.calling = true }, ""},
+		"on hold":                  {`{}`, keeper.ForText, func(o *owner) { o.keeper.Pause(o.ctx, true) }, ""},
+		"not wanted":               {`{}`, keeper.ForText, func(o *owner) { o.keeper.ExpectNothing(o.ctx) }, ""},
+		"it has answered":          {`{}`, keeper.ForText, func(o *owner) { o.keeper.Reacted(o.ctx, true, false) }, ""},
+		"it stops in its answer": {`{}`, keeper.ForText, func(o *owner) {
+			o.keeper.Answering(o.ctx)
+			o.keeper.Answers()
+		}, "6 resume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started(t, test.config, func(o *owner, _ *bridgetest.Link) {
+				got := o.timed(32*time.Second, func() {
+					o.keeper.Expect(test.what)
+					if test.then != nil {
+						test.then(o)
+					}
+				}, "nudge", "resume", "fresh", "none")
+				if got != test.want {
+					t.Errorf("tried %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// After a question without any answer, not everything is tried for each: the second one in a row leads to a fresh session,
+// the third does not, the fourth does. An answer begins anew. Noise leads to a nudge.
+func TestSilenceInARow(t *testing.T) {
+	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
+		ask := func(what keeper.Awaited) string {
+			return o.timed(30*time.Second, func() { o.keeper.Expect(what) }, "nudge", "resume", "fresh", "none")
+		}
+		for i, want := range []string{"6 resume, 12 fresh, 18 none", "6 fresh, 12 none", "6 none", "6 fresh, 12 none"} {
+			if got := ask(keeper.ForText); got != want {
+				t.Errorf("question %d: tried %s, want %s", i+1, got, want)
+			}
+		}
+		if got := ask(keeper.ForSpeech); got != "6 nudge, 9 none" {
+			t.Errorf("noise: tried %s", got)
+		}
+		o.loops(func() {
+			o.keeper.Expect(keeper.ForText)
+			o.keeper.Answers()
+			o.keeper.Reacted(o.ctx, true, false)
+		})
+		if got := ask(keeper.ForText); got != "6 fresh, 12 none" && got != "6 resume, 12 fresh, 18 none" {
+			t.Errorf("after an answer: tried %s", got)
+		}
+	})
+}
+
+// A person who waits is told after 1, 3 and 5 s, and so on; nobody is who is on hold or away.
+func TestWaiting(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		o.gemini.Set(0, errors.New("no route"))
+		got := o.timed(8*time.Second, l.Cut, "Waiting", "WaitOver")
+		if got != "1 Waiting, 3 Waiting, 5 Waiting long, 7 Waiting long" {
+			t.Errorf("told %s", got)
+		}
+		o.gemini.Set(0, nil)
+		o.gemini.Next().Accept()
+		synctest.Wait()
+		o.loops(func() {
+			if !slices.Contains(o.log, "WaitOver") {
+				t.Errorf("told %s", o.log)
+			}
+		})
+	})
+}
+
+// A conversation that nobody carries keeps its connection for 5 s, and gets another one when somebody is back.
+func TestParked(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		for _, away := range []time.Duration{4 * time.Second, 6 * time.Second} {
+			o.loops(func() { o.keeper.Park(o.ctx) })
+			time.Sleep(away)
+			_, closed := l.Closed()
+			if want := away > 5*time.Second; closed != want || o.keeper.Connected() == want {
+				t.Errorf("after %v it is closed: %v", away, closed)
+			}
+			o.gemini.Idle()
+			o.loops(func() { o.keeper.Return(o.ctx) })
+		}
+		o.gemini.Next().DialledFor("", "h").Accept()
+		o.tells("Unlinked, WaitOver, Linked, CatchUp")
+	})
+}
+
+// A history that is to be forgotten is told to no further session.
+func TestClear(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		o.history = contents("one", "two")
+		o.speaks(time.Second)
+		o.loops(func() { o.keeper.Clear(o.ctx) })
+		m := o.gemini.Next().DialledFor("", "").Accept()
+		o.tells("Unanswered, Unlinked, WaitOver, HandleChanged, Linked fresh cleared told 0, CatchUp, Cleared")
+		time.Sleep(2 * time.Second)
+		if len(m.Inputs()) > 0 {
+			t.Errorf("came %s", m.Said())
+		}
+	})
+}
+
+// A resumed session may keep what it was set up with: it is told what has changed since.
+func TestChangesAreToldAfterAResume(t *testing.T) {
+	started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
+		o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"systemInstruction":"short"}`), nil) })
+		time.Sleep(time.Second)
+		l.Cut()
+		if got := o.gemini.Next().DialledFor("", "h").Accept().Said(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
+			t.Errorf("came %q", got)
+		}
+	})
+}
+
+// While the quota is used up nobody is let through; after the pause one finds out for all.
+func TestBreaker(t *testing.T) {
+	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		admit := func(want bool, wait time.Duration) {
+			t.Helper()
+			if probe, retry := o.breaker.Admit(); probe != want || retry != wait {
+				t.Errorf("probe %v, come back in %v, want %v and %v", probe, retry, want, wait)
+			}
+		}
+		admit(false, 0)
+		l.End(1011, "RESOURCE_EXHAUSTED")
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		admit(false, keeper.QuotaPause-10*time.Second)
+		time.Sleep(20 * time.Second)
+		admit(true, 0)
+		admit(false, keeper.QuotaPause)
+	})
+}
