@@ -25,7 +25,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		p.lossTold = true
 		s.fail(CodeAudioStream, "Some of what was said is lost: it had to wait for Gemini for more than ten seconds.")
 	}
-	if !p.gateTold && s.up.Muffled.Load() > 0 {
+	if !p.gateTold && s.up.GatedSpeech.Load() > 0 {
 		p.gateTold = true
 		s.fail(CodeAudioStream, "What is said while this model waits for a tool is not heard by it.")
 	}

@@ -47,12 +47,12 @@ type Uplink struct {
 	Ready  chan struct{} // has a token when there may be something to take
 	Turned chan struct{} // has a token when speech may have begun or ended, or was lost
 
-	Frames   atomic.Uint64 // chunks sent
-	Dropped  atomic.Uint64 // chunks lost to maxQueued
-	Lost     atomic.Uint64 // those of them that were speech
-	Muffled  atomic.Uint64 // chunks of clear speech among the gated
-	Gated    atomic.Uint64 // chunks dropped because the model would close the session for them
-	Replayed atomic.Uint64 // chunks sent again
+	Frames      atomic.Uint64 // chunks sent
+	Dropped     atomic.Uint64 // chunks lost to maxQueued
+	Lost        atomic.Uint64 // those of them that were speech
+	GatedSpeech atomic.Uint64 // chunks of clear speech among the gated
+	Gated       atomic.Uint64 // chunks dropped because the model would close the session for them
+	Replayed    atomic.Uint64 // chunks sent again
 
 	mu     sync.Mutex
 	urgent []Item // goes ahead of the audio
@@ -62,12 +62,9 @@ type Uplink struct {
 	queued time.Duration // of the audio in queue that was never sent
 	marks  int           // in queue
 	paused bool          // nobody listens to the person
-	shut   bool          // the gate is: audio waits if it is a replay, and is dropped if not
-	ear    ear
-	ring   ring
-	free   [][]int16 // buffers of sent chunks, used again
-	flight []int16   // the one that the link's writer has in hand
-	stray  bool      // and that nobody else needs
+	gated  bool          // audio waits if it is a replay, and is dropped if not
+	person activity
+	sent   replayBuffer
 
 	replay int       // items at the head of queue that are sent again
 	paced  bool      // until the queue is empty, audio goes at ReplaySpeed
@@ -131,7 +128,7 @@ func (i Item) duration() time.Duration {
 
 // New returns an empty uplink.
 func New() *Uplink {
-	return &Uplink{Ready: make(chan struct{}, 1), Turned: make(chan struct{}, 1), ear: newEar()}
+	return &Uplink{Ready: make(chan struct{}, 1), Turned: make(chan struct{}, 1), person: newActivity()}
 }
 
 func signal(c chan struct{}) {
@@ -145,17 +142,17 @@ func signal(c chan struct{}) {
 func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.ear.manual != manual { // what was marked in the other way would close the session
-		if u.ear.end() { // in mid-speech: the rest would have no begin, so what was said of it wants no answer
-			u.ear.void = true
+	if u.person.manual != manual { // what was marked in the other way would close the session
+		if u.person.end() { // in mid-speech: the rest would have no begin, so what was said of it wants no answer
+			u.person.void = true
 			signal(u.Turned)
 		}
-		u.ring = ring{}
+		u.sent = replayBuffer{}
 		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), Item.mark)
 		u.head, u.replay, u.marks = 0, 0, 0
 		u.recount()
 	}
-	u.ear.manual, u.ear.preRoll = manual, preRoll
+	u.person.manual, u.person.preRoll = manual, preRoll
 }
 
 // recount adds up the audio in the queue that was never sent. Needs mu.
@@ -170,10 +167,10 @@ func (u *Uplink) recount() {
 func (u *Uplink) Clear() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.ring, u.view = ring{}, view{}
+	u.sent, u.view = replayBuffer{}, view{}
 	u.urgent, u.queue, u.head, u.replay, u.marks, u.queued = nil, nil, 0, 0, 0, 0
-	if u.ear.manual && u.ear.speaking {
-		u.put(markOf(Start, u.ear.speeches))
+	if u.person.manual && u.person.speaking {
+		u.put(markOf(Start, u.person.speeches))
 		u.marks++
 	}
 }
@@ -185,32 +182,32 @@ func (u *Uplink) Audio(pcm []int16, rate int) {
 	if u.paused {
 		return
 	}
-	if u.shut {
+	if u.gated {
 		u.Gated.Add(1)
-		u.ear.last = time.Now()
-		if media.RMS(pcm) >= clearSpeech && u.Muffled.Add(1) == 1 {
+		u.person.last = time.Now()
+		if media.RMS(pcm) >= clearSpeech && u.GatedSpeech.Add(1) == 1 {
 			signal(u.Turned) // the loop shall say so
 		}
 		return
 	}
-	it := Item{Rate: rate, PCM: append(u.buffer(), pcm...)}
-	began, ended := u.ear.hear(pcm, rate)
-	it.speech = u.ear.speech()
+	it := Item{Rate: rate, PCM: slices.Clone(pcm)}
+	began, ended := u.person.hear(pcm, rate)
+	it.speech = u.person.speech()
 	if began {
-		left := lead
+		left := prefix
 		for i := len(u.queue) - 1; i >= u.head && left > 0; i-- { // the begin of the first word
 			if u.queue[i].speech == 0 {
-				u.queue[i].speech = u.ear.speeches
+				u.queue[i].speech = u.person.speeches
 			}
 			left -= u.queue[i].duration()
 		}
-		u.ring.onset(u.ear.speeches, left)
+		u.sent.onset(u.person.speeches, left)
 	}
 	if began || ended {
 		signal(u.Turned)
 	}
-	if u.ear.manual && !u.ear.speaking { // what is said outside of an activity is not for the model
-		u.drop(u.ear.keep(it)...)
+	if u.person.manual && !u.person.speaking { // what is said outside of an activity is not for the model
+		u.person.keep(it)
 		return
 	}
 	u.put(it)
@@ -230,30 +227,6 @@ func (u *Uplink) put(it Item) {
 	u.queue = append(u.queue, it)
 }
 
-// buffer returns an empty buffer, used if there is one. Needs mu.
-func (u *Uplink) buffer() []int16 {
-	n := len(u.free)
-	if n == 0 {
-		return nil
-	}
-	buf := u.free[n-1][:0]
-	u.free = u.free[:n-1]
-	return buf
-}
-
-// drop keeps the buffers of items that are not needed any more. Needs mu.
-func (u *Uplink) drop(items ...Item) {
-	for _, it := range items {
-		switch {
-		case it.PCM == nil:
-		case u.flight != nil && &it.PCM[0] == &u.flight[0]:
-			u.stray = true
-		case len(u.free) < 8:
-			u.free = append(u.free, it.PCM)
-		}
-	}
-}
-
 // dropOldest removes the oldest audio that was never sent: silence if there is some, else speech. The marks stay. Needs mu.
 func (u *Uplink) dropOldest() {
 	oldest := -1
@@ -271,7 +244,6 @@ func (u *Uplink) dropOldest() {
 	it := u.queue[oldest]
 	u.queue = slices.Delete(u.queue, oldest, oldest+1)
 	u.queued -= it.duration()
-	u.drop(it)
 	u.Dropped.Add(1)
 	if it.speech > 0 && u.Lost.Add(1) == 1 {
 		signal(u.Turned) // the loop shall say so
@@ -284,26 +256,26 @@ func (u *Uplink) Mark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case u.ear.manual && m == Pause:
+	case u.person.manual && m == Pause:
 		return ErrManual
-	case !u.ear.manual && m != Pause:
+	case !u.person.manual && m != Pause:
 		return ErrAutomatic
 	case u.marks >= maxMarks:
 		return ErrFull
 	}
 	u.marks++
 	if m == Start {
-		before := u.ear.begin()
-		u.ring.open = true
-		u.put(markOf(m, u.ear.speeches))
+		before := u.person.begin()
+		u.sent.open = true
+		u.put(markOf(m, u.person.speeches))
 		for _, it := range before {
-			it.speech = u.ear.speeches
+			it.speech = u.person.speeches
 			u.put(it)
 			u.queued += it.duration()
 		}
 	} else {
-		u.put(markOf(m, u.ear.speeches))
-		u.ear.end()
+		u.put(markOf(m, u.person.speeches))
+		u.person.end()
 	}
 	signal(u.Turned)
 	signal(u.Ready)
@@ -381,12 +353,12 @@ func (u *Uplink) TakeBack() {
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.Message != nil && it.Message.ToolResponse != nil })
 }
 
-// Gate shuts or opens the way for audio. While a synchronous tool runs, some models close the session for it.
-func (u *Uplink) Gate(shut bool) {
+// Gate stops audio, or lets it through again. While a synchronous tool runs, some models close the session for it.
+func (u *Uplink) Gate(gated bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.shut = shut
-	if shut && !u.ear.manual && u.ear.end() {
+	u.gated = gated
+	if gated && !u.person.manual && u.person.end() {
 		signal(u.Turned)
 	}
 	signal(u.Ready)
@@ -398,13 +370,13 @@ func (u *Uplink) Pause(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.paused = on
-	if on && u.ear.end() {
-		u.ear.void = true
+	if on && u.person.end() {
+		u.person.void = true
 		end := Pause
-		if u.ear.manual {
+		if u.person.manual {
 			end = End
 		}
-		u.put(markOf(end, u.ear.speeches))
+		u.put(markOf(end, u.person.speeches))
 		u.marks++
 		signal(u.Turned)
 	}
@@ -415,24 +387,16 @@ func (u *Uplink) Pause(on bool) {
 }
 
 // Next takes the next thing to send. ok is false when nothing may be sent; then wait says when, if it is only too early.
-// What is taken counts as said: if its link dies it is said again, as long as it has no answer. The audio is valid until
-// Next is called again.
+// What is taken counts as said: if its link dies it is said again, as long as it has no answer.
 func (u *Uplink) Next() (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if sent := u.flight; sent != nil {
-		u.flight = nil
-		if u.stray {
-			u.drop(Item{PCM: sent})
-		}
-	}
 	it, wait, ok = u.take()
 	if it.PCM != nil {
 		u.Frames.Add(1)
-		u.flight, u.stray = it.PCM, false
 	}
 	if it.PCM != nil || it.Turn != nil || it.typed() || it.mark() {
-		u.drop(u.ring.add(it)...)
+		u.sent.add(it)
 	}
 	return it, wait, ok
 }
@@ -445,7 +409,7 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 		u.urgent = u.urgent[1:]
 		return it, 0, true
 	}
-	it, wait, ok = u.view.take(u.ear.speaking)
+	it, wait, ok = u.view.take(u.person.speaking)
 	if ok {
 		return it, 0, true
 	}
@@ -453,7 +417,7 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 		u.paced = false
 		return Item{}, wait, false
 	}
-	if u.shut {
+	if u.gated {
 		return Item{}, wait, false
 	}
 	it = u.queue[u.head]
@@ -492,7 +456,7 @@ func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
 		return it.Message != nil && it.Message.ContextUpdate != nil
 	})
 	u.prune()
-	again, lost := u.ring.take(fresh)
+	again, lost := u.sent.take(fresh)
 	if len(again) == 0 {
 		return 0, lost
 	}
@@ -515,15 +479,14 @@ func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
 	return speech, lost
 }
 
-// prune drops the silence that waits, but for the newest lead: it would only delay what follows it. Needs mu.
+// prune drops the silence that waits, but for the newest prefix: it would only delay what follows it. Needs mu.
 func (u *Uplink) prune() {
 	kept := time.Duration(0)
 	for i := len(u.queue) - 1; i >= u.head+u.replay; i-- {
 		if it := u.queue[i]; it.PCM != nil && it.speech == 0 {
-			if kept += it.duration(); kept > lead {
+			if kept += it.duration(); kept > prefix {
 				u.queue = slices.Delete(u.queue, i, i+1)
 				u.queued -= it.duration()
-				u.drop(it)
 			}
 		}
 	}
@@ -536,8 +499,8 @@ func (u *Uplink) unfinished() int {
 			return it.speech
 		}
 	}
-	if u.ear.speaking {
-		return u.ear.speeches
+	if u.person.speaking {
+		return u.person.speeches
 	}
 	return 0
 }
@@ -546,27 +509,27 @@ func (u *Uplink) unfinished() int {
 func (u *Uplink) Answered() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.drop(u.ring.answered(u.unfinished())...)
+	u.sent.answered(u.unfinished())
 }
 
 // Unsettle takes back what was typed and is taken for answered.
 func (u *Uplink) Unsettle() {
 	u.mu.Lock()
-	u.ring.unsettle()
+	u.sent.unsettle()
 	u.mu.Unlock()
 }
 
 // Acted notes that the model has acted on what was said so far, by calling a tool.
 func (u *Uplink) Acted() {
 	u.mu.Lock()
-	u.ring.actedOn(u.unfinished())
+	u.sent.actedOn(u.unfinished())
 	u.mu.Unlock()
 }
 
 // Handled notes that there is a new handle: what the model has acted on need not be said to its session again.
 func (u *Uplink) Handled() {
 	u.mu.Lock()
-	u.ring.handled()
+	u.sent.handled()
 	u.mu.Unlock()
 }
 
@@ -574,28 +537,28 @@ func (u *Uplink) Handled() {
 func (u *Uplink) Unanswered() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.ring.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
+	return u.sent.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
 }
 
 // Speech tells whether the person speaks now, how many speeches there were so far, and how much of the last was voiced.
 func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.ear.speaking, u.ear.speeches, u.ear.voiced()
+	return u.person.speaking, u.person.speeches, u.person.voiced()
 }
 
 // LastLoud is when the end of the last speech came: its last loud 20 ms, or the mark of who marks speech by hand.
 func (u *Uplink) LastLoud() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.ear.loud
+	return u.person.loud
 }
 
 // Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is its
 // input: without audio it would wait for the end of the sentence for ever.
 func (u *Uplink) Stopped() bool {
 	u.mu.Lock()
-	silent := u.ear.speaking && !u.ear.manual && time.Since(u.ear.last) >= MicPause
+	silent := u.person.speaking && !u.person.manual && time.Since(u.person.last) >= MicPause
 	u.mu.Unlock()
 	return silent && u.Mark(Pause) == nil
 }

@@ -25,7 +25,7 @@ const (
 	maxInline = 8 << 20
 )
 
-// view is what the person shows. Guarded by uplink.mu.
+// view is what the person shows. Guarded by Uplink.mu.
 type view struct {
 	newest  *wire.Blob
 	came    time.Time
@@ -89,7 +89,7 @@ func (u *Uplink) Seen() *wire.Blob {
 func (u *Uplink) room(next *wire.Blob) bool {
 	held := []*wire.Blob{next}
 	size := len(next.Data)
-	for _, list := range [][]Item{u.urgent, u.queue[u.head:], u.ring.items, u.ring.settled} {
+	for _, list := range [][]Item{u.urgent, u.queue[u.head:], u.sent.items, u.sent.settled} {
 		for _, it := range list {
 			if it.Turn != nil && it.Turn.Picture != nil && !slices.Contains(held, it.Turn.Picture) {
 				held = append(held, it.Turn.Picture)

@@ -1,0 +1,122 @@
+package uplink
+
+import (
+	"slices"
+	"time"
+
+	"voxgate/media/vad"
+)
+
+const (
+	// prefix is how much audio from before the first loud 20 ms belongs to a sentence: words begin softly.
+	prefix = 300 * time.Millisecond
+
+	// onset and hangover are what it takes to begin and to end a speech. The hangover is shorter than any silence by which
+	// Gemini ends a turn (500 ms and more), so that our person has ended when its answer begins.
+	onset    = 60 * time.Millisecond
+	hangover = 240 * time.Millisecond
+
+	// suffix is how much silence behind a speech is said again with it: enough for Gemini to find its end.
+	suffix = time.Second
+
+	// maxReplay bounds what is kept to be said again: a long sentence. Three seconds would lose the beginning of one of seven.
+	maxReplay = 10 * time.Second
+
+	// MicPause is how long a microphone may send nothing in the middle of a speech. Google wants to be told of pauses of
+	// more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	MicPause = time.Second
+)
+
+// activity is whether the person speaks: found by voice activity detection, or told by a client that marks speech itself.
+// Guarded by Uplink.mu.
+type activity struct {
+	vad      vad.Detector
+	speaking bool
+	speeches int       // that have begun
+	began    time.Time // when the last speech did
+	ended    time.Time // when the last one did, unless speaking
+	last     time.Time // when audio last came
+	loud     time.Time // when loud audio last came, or the end was marked
+	void     bool      // the last speech was not said to its end: nobody answers it
+
+	manual  bool // the client marks speech itself
+	preRoll time.Duration
+	before  []Item // manual: what was said since the last mark, the newest preRoll
+	kept    time.Duration
+}
+
+func newActivity() activity { return activity{vad: vad.Detector{Onset: onset, Hangover: hangover}} }
+
+// hear takes a chunk of audio.
+func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
+	a.last = time.Now()
+	if a.manual {
+		return false, false
+	}
+	now := a.vad.Hear(pcm, rate)
+	if a.vad.Quiet() == 0 {
+		a.loud = a.last
+	}
+	began, ended = now && !a.speaking, !now && a.speaking
+	if began {
+		a.speaking, a.began, a.void = true, a.last, false
+		a.speeches++
+	}
+	if ended {
+		a.speaking, a.ended = false, a.last
+	}
+	return began, ended
+}
+
+// speech is the number of the speech that a chunk belongs to which has just been heard; 0: it is silence.
+func (a *activity) speech() int {
+	if a.speaking || a.speeches > 0 && a.last.Sub(a.ended) <= suffix {
+		return a.speeches
+	}
+	return 0
+}
+
+// voiced is how much of the present or last speech was loud. Who marks speech by hand means it.
+func (a *activity) voiced() time.Duration {
+	switch {
+	case a.void:
+		return 0
+	case !a.manual:
+		return a.vad.Voiced()
+	case a.speaking:
+		return time.Since(a.began)
+	}
+	return a.ended.Sub(a.began)
+}
+
+// begin is told of speech, and returns what was said just before.
+func (a *activity) begin() []Item {
+	before := a.before
+	a.before, a.kept = nil, 0
+	a.speaking, a.began, a.void = true, time.Now(), false
+	a.speeches++
+	return before
+}
+
+// end is told that the speech is over, and reports whether there was one.
+func (a *activity) end() bool {
+	was := a.speaking
+	if was {
+		a.speaking, a.ended = false, time.Now()
+		if a.manual {
+			a.loud = a.ended
+		}
+		a.vad.End()
+	}
+	return was
+}
+
+// keep keeps a chunk for the next begin, and drops those that are too old for it.
+func (a *activity) keep(it Item) {
+	a.before = append(a.before, it)
+	a.kept += it.duration()
+	for len(a.before) > 0 && a.kept > a.preRoll {
+		a.kept -= a.before[0].duration()
+		a.before = slices.Delete(a.before, 0, 1)
+	}
+}

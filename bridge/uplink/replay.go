@@ -1,0 +1,131 @@
+package uplink
+
+import (
+	"slices"
+	"time"
+)
+
+// replayBuffer is what was sent and may have to be sent again, oldest first: the turn that the model has not answered, and the
+// newest prefix, with which the next speech begins. Guarded by Uplink.mu.
+type replayBuffer struct {
+	open  bool // there is a turn without an answer
+	items []Item
+	held  time.Duration // of the audio in items
+	lost  time.Duration // of speech that was too long to be kept
+
+	// Items at the front that the model has acted on by calling a tool, and whether the newest handle knows of that.
+	acted   int
+	covered bool
+
+	settled []Item // what was typed and is taken for answered
+}
+
+// add takes an item that is sent.
+func (b *replayBuffer) add(it Item) {
+	switch {
+	case it.typed():
+		b.open = true
+	case it.PCM != nil || it.hint():
+	case !b.open: // a mark
+		return
+	}
+	b.items = append(b.items, it)
+	b.held += it.duration()
+	quiet, run := len(b.items), time.Duration(0)
+	for quiet > 0 && b.silent(b.items[quiet-1]) {
+		quiet--
+		run += b.items[quiet].duration()
+	}
+	for run > prefix {
+		run -= b.items[quiet].duration()
+		b.cut(quiet, quiet+1)
+	}
+	for b.held > maxReplay || len(b.items) > int(maxReplay/Chunk)+maxUrgent {
+		if b.open && b.items[0].speech > 0 {
+			b.lost += b.items[0].duration()
+		}
+		b.cut(0, 1)
+	}
+}
+
+// silent tells whether audio is of no speech that wants an answer.
+func (b *replayBuffer) silent(it Item) bool { return it.PCM != nil && (it.speech == 0 || !b.open) }
+
+// cut removes items.
+func (b *replayBuffer) cut(from, to int) {
+	for _, it := range b.items[from:to] {
+		b.held -= it.duration()
+	}
+	b.items = slices.Delete(b.items, from, to)
+	if from < b.acted {
+		b.acted = max(from, b.acted-(to-from))
+	}
+}
+
+// onset makes the newest prefix a part of the speech that has just begun. Some of it may wait elsewhere.
+func (b *replayBuffer) onset(speech int, left time.Duration) {
+	b.open = true
+	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speech == 0; i-- {
+		b.items[i].speech = speech
+		left -= b.items[i].duration()
+	}
+}
+
+// start is where a speech begins; 0 is none, which begins at the end.
+func (b *replayBuffer) start(speech int) int {
+	if speech == 0 {
+		return len(b.items)
+	}
+	if i := slices.IndexFunc(b.items, func(it Item) bool { return it.speech == speech }); i >= 0 {
+		return i
+	}
+	return len(b.items)
+}
+
+// answered empties the buffer but for a speech that is not over.
+func (b *replayBuffer) answered(unfinished int) {
+	end := b.start(unfinished)
+	for left := prefix; unfinished == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
+		end--
+	}
+	b.settled = slices.DeleteFunc(slices.Clone(b.items), func(it Item) bool { return !it.typed() })
+	b.cut(0, end)
+	b.items = slices.DeleteFunc(b.items, Item.typed) // that was answered, too
+	b.open = unfinished > 0
+	b.acted, b.covered, b.lost = 0, false, 0
+}
+
+// unsettle takes back what was typed: what has been answered was something else.
+func (b *replayBuffer) unsettle() {
+	b.items = append(b.items, b.settled...)
+	b.open = b.open || len(b.settled) > 0
+	b.settled = nil
+}
+
+// actedOn notes that the model has called a tool because of what was said.
+func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.covered = b.start(unfinished), false }
+
+// handled notes that there is a new handle.
+func (b *replayBuffer) handled() {
+	b.covered = b.acted > 0
+	for i := len(b.items) - 1; i >= 0; i-- {
+		if b.items[i].hint() { // the session has it
+			b.cut(i, i+1)
+		}
+	}
+}
+
+// take empties the buffer, which stays open. It returns what is to be said again to a session that goes on, or to a fresh one.
+func (b *replayBuffer) take(fresh bool) (again []Item, lost time.Duration) {
+	known := 0
+	if b.covered && !fresh {
+		known = b.acted
+	}
+	again, lost = b.items[known:], b.lost
+	open := b.open && (known == 0 || slices.ContainsFunc(again, func(it Item) bool { return it.speech > 0 || it.typed() }))
+	if !open {
+		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
+	}
+	*b = replayBuffer{open: open}
+	return again, lost
+}
