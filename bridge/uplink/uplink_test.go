@@ -1,0 +1,560 @@
+package uplink_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
+)
+
+// person is somebody who speaks into an uplink, in real time.
+type person struct {
+	*testing.T
+	up *uplink.Uplink
+}
+
+// bubble runs f with simulated time and an empty uplink.
+func bubble(t *testing.T, f func(p *person)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New()}) })
+}
+
+// says speaks for so long, or is silent with level 0.
+func (p *person) says(level int16, d time.Duration) {
+	pcm := make([]int16, 320)
+	for i := range pcm {
+		pcm[i] = level * int16(1-i/20%2*2)
+	}
+	for range int(d / uplink.Chunk) {
+		p.up.Audio(pcm, 16000)
+		time.Sleep(uplink.Chunk)
+	}
+}
+
+// flows is says with a connection that takes each chunk as it comes.
+func (p *person) flows(level int16, d time.Duration) {
+	for range int(d / uplink.Chunk) {
+		p.says(level, uplink.Chunk)
+		p.take()
+	}
+}
+
+const loud = 8000
+
+// take takes all that may be sent now, in short: loud and quiet audio in milliseconds, and the rest by name.
+func (p *person) take() string {
+	var words []string
+	kind, length := "", time.Duration(0)
+	flush := func() {
+		if length > 0 {
+			words = append(words, fmt.Sprintf("%s %d", kind, length.Milliseconds()))
+		}
+		length = 0
+	}
+	for {
+		it, _, ok := p.up.Next()
+		if !ok {
+			flush()
+			return strings.Join(words, ", ")
+		}
+		if it.PCM != nil {
+			now := "loud"
+			if it.PCM[0] == 0 {
+				now = "quiet"
+			}
+			if now != kind {
+				flush()
+			}
+			kind, length = now, length+uplink.Chunk
+			continue
+		}
+		flush()
+		words = append(words, name(it))
+	}
+}
+
+// takeAll is take for as long as something comes at the pace of a replay.
+func (p *person) takeAll() string {
+	var all []string
+	for range 20_000 / 10 {
+		if got := p.take(); got != "" {
+			all = append(all, got)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return merge(all)
+}
+
+// merge adds up neighbours of one kind.
+func merge(list []string) string {
+	var out []string
+	kind, total := "", 0
+	flush := func() {
+		if total > 0 {
+			out = append(out, fmt.Sprintf("%s %d", kind, total))
+		}
+		total = 0
+	}
+	for _, word := range strings.Split(strings.Join(list, ", "), ", ") {
+		var k string
+		var n int
+		if _, err := fmt.Sscanf(word, "%s %d", &k, &n); err != nil || k != "loud" && k != "quiet" {
+			flush()
+			out = append(out, word)
+			continue
+		}
+		if k != kind {
+			flush()
+		}
+		kind, total = k, total+n
+	}
+	flush()
+	return strings.Join(out, ", ")
+}
+
+func name(it uplink.Item) string {
+	switch m := it.Message; {
+	case it.Turn != nil:
+		return "turn " + string(it.Turn.Parts)
+	case it.Sent != nil:
+		close(it.Sent)
+		return "sent"
+	case m.ToolResponse != nil:
+		return "answer " + m.ToolResponse.FunctionResponses[0].ID
+	case m.ContextUpdate != nil:
+		return "update"
+	case m.ClientContent != nil:
+		return "history"
+	case m.RealtimeInput.Video != nil:
+		return "picture " + string(m.RealtimeInput.Video.Data)
+	case m.RealtimeInput.ActivityStart:
+		return "start"
+	case m.RealtimeInput.ActivityEnd:
+		return "end"
+	case m.RealtimeInput.AudioStreamEnd:
+		return "pause"
+	default:
+		return "text " + m.RealtimeInput.Text
+	}
+}
+
+func text(s string) wire.ClientMessage {
+	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: s}}
+}
+
+func turn(parts string, complete bool) uplink.Turn {
+	return uplink.Turn{Parts: []byte(parts), Complete: complete}
+}
+
+func picture(data string) wire.Blob { return wire.Blob{MIMEType: "image/jpeg", Data: []byte(data)} }
+
+func (p *person) sent(want string) {
+	p.Helper()
+	if got := p.take(); got != want {
+		p.Errorf("sent\n  %s\nwant\n  %s", got, want)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.says(loud, 100*time.Millisecond)
+		if err := p.up.Mark(uplink.Pause); err != nil {
+			t.Fatal(err)
+		}
+		p.says(loud, 40*time.Millisecond)
+		p.up.Picture(picture("old"), true)
+		p.up.Picture(picture("new"), true)
+		p.up.Send(text("one"))
+		p.up.Say(turn("two", true))
+		p.up.Respond(wire.FunctionResponse{ID: "three"})
+		sent := p.up.Sent()
+		p.up.First(wire.ClientMessage{ClientContent: &wire.ClientContent{}})
+		p.sent("history, text one, turn two, answer three, sent, picture new, loud 100, pause, loud 40")
+		<-sent
+		if n := p.up.Frames.Load(); n != 7 {
+			t.Errorf("%d chunks", n)
+		}
+	})
+}
+
+// What waits is bounded: of the audio silence is dropped first, and of the speech the oldest.
+func TestBounds(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.says(loud, 2*time.Second)
+		p.says(0, 4*time.Second)
+		p.says(loud, 6*time.Second)
+		if lost, dropped := p.up.Lost.Load(), p.up.Dropped.Load(); lost != 0 || dropped != 100 {
+			t.Errorf("%d chunks of speech dropped, %d in all", lost, dropped)
+		}
+		p.says(loud, 4*time.Second)
+		if lost := p.up.Lost.Load(); lost == 0 {
+			t.Error("no speech was dropped")
+		}
+		p.sent("loud 10000")
+	})
+	for what, test := range map[string]struct {
+		put  func(p *person) bool
+		most int
+	}{
+		"texts":   {func(p *person) bool { return p.up.Send(text("x")) }, 100},
+		"turns":   {func(p *person) bool { return p.up.Say(turn("x", true)) }, 100},
+		"answers": {func(p *person) bool { return p.up.Respond(wire.FunctionResponse{}) }, 5000},
+		"marks":   {func(p *person) bool { return p.up.Mark(uplink.Pause) == nil }, 100},
+	} {
+		bubble(t, func(p *person) {
+			taken := 0
+			for range 6000 {
+				if test.put(p) {
+					taken++
+				}
+			}
+			if taken != test.most {
+				t.Errorf("%d %s were taken", taken, what)
+			}
+			p.take()
+			if !test.put(p) {
+				t.Errorf("%s: refused though nothing waits", what)
+			}
+		})
+	}
+}
+
+// A speech begins with 60 ms of loud audio and ends with 240 ms of silence.
+func TestVoiceActivity(t *testing.T) {
+	bubble(t, func(p *person) {
+		check := func(speaking bool, speeches int, voiced time.Duration) {
+			t.Helper()
+			s, n, v := p.up.Speech()
+			if s != speaking || n != speeches || (v-voiced).Abs() > 40*time.Millisecond {
+				t.Errorf("speaking %v, speech %d, %v voiced, want %v, %d, %v", s, n, v, speaking, speeches, voiced)
+			}
+		}
+		p.says(0, time.Second)
+		p.says(loud, 40*time.Millisecond)
+		check(false, 0, 0)
+		p.says(0, time.Second)
+		p.says(loud, time.Second)
+		check(true, 1, time.Second)
+		end := time.Now()
+		p.says(0, 200*time.Millisecond)
+		check(true, 1, time.Second)
+		p.says(0, 100*time.Millisecond)
+		check(false, 1, time.Second)
+		if ago := end.Sub(p.up.LastLoud()); ago < 0 || ago > 40*time.Millisecond {
+			t.Errorf("the last sound was %v before the end", ago)
+		}
+		p.says(loud, time.Second)
+		check(true, 2, time.Second)
+		time.Sleep(uplink.MicPause - uplink.Chunk - time.Millisecond)
+		if p.up.Stopped() {
+			t.Error("stopped too early")
+		}
+		time.Sleep(time.Millisecond)
+		if !p.up.Stopped() || p.up.Stopped() {
+			t.Error("not stopped once")
+		}
+		if got := p.take(); !strings.HasSuffix(got, ", pause") {
+			t.Errorf("sent %s", got)
+		}
+		check(false, 2, time.Second)
+	})
+}
+
+// Who marks speech by hand is heard between the marks, and in so much time before.
+func TestMarksByHand(t *testing.T) {
+	bubble(t, func(p *person) {
+		for mark, want := range map[uplink.Mark]error{uplink.Start: uplink.ErrAutomatic, uplink.End: uplink.ErrAutomatic, uplink.Pause: nil} {
+			if err := p.up.Mark(mark); err != want {
+				t.Errorf("%d: %v", mark, err)
+			}
+		}
+		p.up.Configure(true, 100*time.Millisecond) // takes the mark back, which would close the session
+		if err := p.up.Mark(uplink.Pause); err != uplink.ErrManual {
+			t.Error(err)
+		}
+		p.says(loud, time.Second)
+		_ = p.up.Mark(uplink.Start)
+		p.says(loud, 200*time.Millisecond)
+		p.says(0, 400*time.Millisecond) // is no end
+		if speaking, _, voiced := p.up.Speech(); !speaking || voiced != 600*time.Millisecond {
+			t.Errorf("speaking %v for %v", speaking, voiced)
+		}
+		_ = p.up.Mark(uplink.End)
+		p.says(loud, time.Second)
+		p.sent("start, loud 300, quiet 400, end")
+	})
+}
+
+// What has no answer is said again over the next connection, at twice its speed: the speech, what was just before it, and the
+// silence by which its end is found. What has one is not.
+func TestRewind(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(p *person)
+		fresh  bool
+		want   string
+	}{
+		"silence": {func(p *person) { p.says(0, 5*time.Second); p.take() }, false, ""},
+		"a sentence": {func(p *person) {
+			p.flows(0, 5*time.Second)
+			p.flows(loud, 2*time.Second)
+			p.flows(0, 5*time.Second)
+		}, false, "quiet 260, loud 2000, quiet 1540"},
+		"one that is not over": {func(p *person) { p.says(loud, 2*time.Second); p.take() }, false, "loud 2000"},
+		"one that was answered": {func(p *person) {
+			p.says(loud, 2*time.Second)
+			p.says(0, time.Second)
+			p.take()
+			p.up.Answered()
+		}, false, ""},
+		"the next one has begun": {func(p *person) {
+			p.says(loud, time.Second)
+			p.says(0, 3*time.Second)
+			p.says(loud, 500*time.Millisecond)
+			p.take()
+			p.up.Answered()
+		}, false, "quiet 260, loud 500"},
+		"typed": {func(p *person) {
+			p.up.Say(turn("one", true))
+			p.up.Send(text("two"))
+			p.take()
+			p.up.Say(turn("three", true)) // was never sent
+		}, false, "turn one, text two, turn three"},
+		"typed, and taken back": {func(p *person) {
+			p.up.Say(turn("one", true))
+			p.take()
+			p.up.Answered() // but that was the answer to something else
+			p.up.Unsettle()
+		}, false, "turn one"},
+		"a hint that the handle knows": {func(p *person) {
+			p.up.Say(turn("hint", false))
+			p.take()
+			p.up.Handled()
+		}, false, ""},
+		"a hint that it does not know": {func(p *person) { p.up.Say(turn("hint", false)); p.take() }, false, "turn hint"},
+		"marks": {func(p *person) {
+			p.up.Configure(true, 0)
+			_ = p.up.Mark(uplink.Start)
+			p.says(loud, time.Second)
+			_ = p.up.Mark(uplink.End)
+			p.take()
+		}, false, "start, loud 1000, end"},
+		"acted on, and the handle knows": {func(p *person) {
+			p.says(loud, time.Second)
+			p.says(0, time.Second)
+			p.take()
+			p.up.Acted()
+			p.up.Handled()
+		}, false, ""},
+		"acted on, to a fresh session": {func(p *person) {
+			p.says(loud, time.Second)
+			p.says(0, time.Second)
+			p.take()
+			p.up.Acted()
+			p.up.Handled()
+		}, true, "loud 1000, quiet 1000"},
+		"an update": {func(p *person) { p.up.Send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{}}) }, false, ""},
+		"forgotten": {func(p *person) { p.says(loud, time.Second); p.take(); p.up.Clear() }, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(p *person) {
+				p.T = t
+				test.before(p)
+				p.up.Rewind(test.fresh)
+				if got := p.takeAll(); got != test.want {
+					t.Errorf("sent\n  %s\nwant\n  %s", got, test.want)
+				}
+				p.up.Rewind(false) // nothing is lost with that connection, either
+				if got := p.takeAll(); got != test.want {
+					t.Errorf("then sent\n  %s\nwant\n  %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestReplayIsPaced(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.says(loud, 4*time.Second)
+		p.take()
+		if again, lost := p.up.Rewind(false); again != 4*time.Second || lost != 0 {
+			t.Errorf("%v again, %v lost", again, lost)
+		}
+		p.up.Say(turn("typed", true)) // does not overtake what was said before it
+		begin := time.Now()
+		for {
+			it, wait, ok := p.up.Next()
+			if it.Turn != nil {
+				break
+			}
+			if !ok {
+				time.Sleep(wait)
+			}
+		}
+		if took := time.Since(begin); (took - 2*time.Second).Abs() > 20*time.Millisecond {
+			t.Errorf("4 s were said again within %v", took)
+		}
+		if n := p.up.Replayed.Load(); n != 200 {
+			t.Errorf("%d chunks", n)
+		}
+	})
+}
+
+// Of a long sentence the newest ten seconds are kept.
+func TestLongSentence(t *testing.T) {
+	bubble(t, func(p *person) {
+		for range 14 {
+			p.says(loud, time.Second)
+			p.take()
+		}
+		if again, lost := p.up.Rewind(false); again != 10*time.Second || lost != 4*time.Second {
+			t.Errorf("%v again, %v lost", again, lost)
+		}
+	})
+}
+
+// Audio is dropped while a model would close the session for it. What is said again waits.
+func TestGate(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.says(loud, time.Second)
+		p.take()
+		p.up.Gate(true)
+		if speaking, _, _ := p.up.Speech(); speaking {
+			t.Error("somebody is heard")
+		}
+		p.says(loud, time.Second)
+		p.says(0, time.Second)
+		p.up.Send(text("one"))
+		p.sent("text one")
+		if gated, speech := p.up.Gated.Load(), p.up.GatedSpeech.Load(); gated != 100 || speech != 50 {
+			t.Errorf("%d chunks dropped, %d of speech", gated, speech)
+		}
+		p.up.Rewind(false)
+		p.sent("")
+		p.up.Gate(false)
+		if got := p.takeAll(); got != "loud 1000, text one" {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
+
+// On hold nothing is heard or seen. What was begun is over for the model, too.
+func TestPause(t *testing.T) {
+	for _, manual := range []bool{false, true} {
+		bubble(t, func(p *person) {
+			p.up.Configure(manual, 0)
+			want := "loud 1000, pause"
+			if manual {
+				_ = p.up.Mark(uplink.Start)
+				want = "start, loud 1000, end"
+			}
+			p.says(loud, time.Second)
+			p.up.Picture(picture("before"), true)
+			p.up.Pause(true)
+			if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
+				t.Errorf("speaking %v, %v voiced", speaking, voiced)
+			}
+			p.says(loud, time.Second)
+			p.up.Picture(picture("during"), true)
+			p.sent(want)
+			p.up.Pause(false)
+			p.up.Picture(picture("after"), true)
+			p.sent("picture after")
+			if !manual {
+				p.says(loud, time.Second)
+				p.sent("loud 1000")
+			}
+		})
+	}
+}
+
+// Another way of finding speech voids what was marked in the old one.
+func TestConfigureVoidsMarks(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.up.Configure(true, 0)
+		_ = p.up.Mark(uplink.Start)
+		p.says(loud, time.Second)
+		p.up.Configure(false, 0)
+		if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
+			t.Errorf("speaking %v, %v voiced", speaking, voiced)
+		}
+		p.sent("loud 1000")
+		p.up.Rewind(false)
+		p.sent("")
+	})
+}
+
+// A speech that is marked by hand and goes on is begun anew in another conversation.
+func TestClear(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.up.Configure(true, 0)
+		_ = p.up.Mark(uplink.Start)
+		p.says(loud, time.Second)
+		p.up.Send(text("one"))
+		p.up.Picture(picture("x"), true)
+		p.up.Clear()
+		p.says(loud, 100*time.Millisecond)
+		p.sent("start, loud 100")
+		if p.up.Seen() != nil {
+			t.Error("the picture is still there")
+		}
+	})
+}
+
+// The newest picture is sent, one a second, and one that shows nothing new only while somebody speaks.
+func TestPictures(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.up.Picture(picture("1"), false) // the first is new
+		p.sent("picture 1")
+		p.up.Picture(picture("2"), true)
+		p.up.Picture(picture("3"), false)
+		p.sent("")
+		if _, wait, ok := p.up.Next(); ok || wait != time.Second {
+			t.Errorf("%v, come back in %v", ok, wait)
+		}
+		time.Sleep(time.Second)
+		p.sent("picture 3")
+		time.Sleep(time.Second)
+		p.up.Picture(picture("4"), false)
+		p.sent("")
+		p.says(loud, 100*time.Millisecond)
+		p.sent("picture 4, loud 100")
+	})
+}
+
+// A picture goes with a typed turn if it is of now, a large one with one, and not more than 8 MB wait.
+func TestPicturesOfTurns(t *testing.T) {
+	large := string(bytes.Repeat([]byte("x"), 3<<20))
+	for name, test := range map[string]struct {
+		happens func(p *person)
+		want    []bool
+	}{
+		"none":      {nil, []bool{false}},
+		"small":     {func(p *person) { p.up.Picture(picture("x"), true) }, []bool{true, true}},
+		"large":     {func(p *person) { p.up.Picture(picture(large), true) }, []bool{true, false}},
+		"old":       {func(p *person) { p.up.Picture(picture("x"), true); time.Sleep(11 * time.Second) }, []bool{false}},
+		"taken off": {func(p *person) { p.up.Picture(picture("x"), true); p.up.Blind() }, []bool{false}},
+		"too many": {func(p *person) {
+			for range 2 {
+				p.up.Picture(picture(large), true)
+				p.up.Say(uplink.Turn{Complete: true, Picture: p.up.Seen()})
+			}
+			p.up.Picture(picture(large), true)
+		}, []bool{false}},
+	} {
+		bubble(t, func(p *person) {
+			if test.happens != nil {
+				test.happens(p)
+			}
+			for i, want := range test.want {
+				if got := p.up.Seen() != nil; got != want {
+					t.Errorf("%s: turn %d has a picture: %v", name, i+1, got)
+				}
+			}
+		})
+	}
+}
