@@ -4,7 +4,12 @@ import (
 	"time"
 
 	"voxgate/bridge/uplink"
+	"voxgate/media"
 )
+
+// quiet is the level (-50 dBov) below which nobody speaks. Then two chunks go in one message, as Google's best practices allow:
+// half the messages cost a tenth of the CPU of a call, and the begin of speech waits for nothing. Its end may be known 20 ms later.
+const quiet = 100
 
 // Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 to 40 ms. One
 // goroutine at a time.
@@ -23,15 +28,16 @@ func (m *Microphone) Rate() int { return m.rate }
 func (m *Microphone) WritePCM(pcm []int16) error {
 	m.tap.person(pcm, m.rate)
 	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
-	if len(m.part)+len(pcm) < size {
+	if n := len(m.part) + len(pcm); n < size || n < 2*size && media.RMS(pcm) < quiet {
 		m.part = append(m.part, pcm...)
 		return nil
 	}
+	most := 2*size - 1
 	if len(m.part) > 0 {
 		m.part = append(m.part, pcm...)
-		pcm = m.part
+		pcm, most = m.part, 2*size
 	}
-	for ; len(pcm) >= 2*size; pcm = pcm[size:] {
+	for ; len(pcm) > most; pcm = pcm[size:] {
 		m.up.Audio(pcm[:size], m.rate)
 	}
 	m.up.Audio(pcm, m.rate)

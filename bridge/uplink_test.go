@@ -78,7 +78,7 @@ func TestChunks(t *testing.T) {
 					}
 					size := rate / 50
 					for i, in := range l.Inputs() {
-						if len(in.PCM) < size || len(in.PCM) >= 2*size || in.Rate != rate {
+						if len(in.PCM) < size || len(in.PCM) > 2*size || in.Rate != rate {
 							t.Fatalf("chunk %d has %d samples at %d Hz, want %d to %d at %d", i, len(in.PCM), in.Rate, size, 2*size-1, rate)
 						}
 					}
@@ -127,6 +127,25 @@ func TestMarksThatDoNotFit(t *testing.T) {
 			if err := c.session.Do(mark); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
 				t.Errorf("%d: %v", mark, err)
 			}
+		}
+	})
+}
+
+// Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
+func TestSilenceGoesInPairs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		for range 5 {
+			c.speak(make([]int16, 320))
+		}
+		if got := l.Inputs(); len(got) != 2 || len(got[0].PCM) != 640 {
+			t.Fatalf("%d messages of silence", len(got))
+		}
+		c.speak(count(0, 320))
+		c.speak(count(320, 320))
+		if got := l.Inputs(); len(got) != 4 || len(got[2].PCM) != 640 || len(got[3].PCM) != 320 {
+			t.Errorf("%d messages", len(got))
 		}
 	})
 }
