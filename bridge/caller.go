@@ -76,6 +76,7 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	if v.first {
 		s.keeper.Start(ctx, v.open.Later)
 	} else {
+		s.setPaused(ctx, false) // was the other caller's wish
 		s.keeper.Return(ctx)
 	}
 	if s.updateState(); !v.first && s.state == was {
@@ -100,7 +101,10 @@ func (s *Session) welcome(v *visit) {
 	done := s.setupComplete()
 	done.Resumed, done.Received = true, s.received.list()
 	done.ResumeToken = s.host.newToken(s, v.open.ResumeToken)
-	speaking := s.playout.Queued() > 0 && v.open.LastEvent == 0 // else that is among what it has missed
+	speaking := 0
+	if v.open.LastEvent == 0 { // else that is among what it has missed
+		speaking = s.playing()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ring.forget(!s.parked, s.calls.IsOpen)
@@ -110,8 +114,8 @@ func (s *Session) welcome(v *visit) {
 	for _, e := range missed {
 		a.listener.Notify(e)
 	}
-	if speaking {
-		a.listener.Notify(a.ring.add(Speaking{s.answer.number}, false))
+	if speaking > 0 {
+		a.listener.Notify(a.ring.add(Speaking{speaking}, false))
 	}
 }
 

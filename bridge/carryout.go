@@ -61,6 +61,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 func (s *Session) sendText(text string) bool {
 	s.transcript.Typed(s.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
+	s.apologise(false)
 	s.ask(time.Now())
 	s.keeper.Expect(keeper.ForText)
 	return ok
@@ -92,6 +93,7 @@ func (s *Session) sendMessage(m Message) error {
 			return nil // a turn of nothing
 		}
 		s.interrupt(ByText, true)
+		s.apologise(false)
 		s.ask(time.Now())
 		s.keeper.Expect(keeper.ForText)
 	}
@@ -115,9 +117,9 @@ func (s *Session) sendMessage(m Message) error {
 
 // stopAnswer cuts off the answer that is under way. Of one that the model still thinks about nothing is waited for any more.
 func (s *Session) stopAnswer(ctx context.Context) {
-	making := s.answer.making()
+	thinking := s.answer.state == turnThinking
 	s.interrupt(ByClient, false)
-	if making {
+	if thinking {
 		s.up.Answered()
 		s.keeper.ExpectNothing(ctx)
 	}
@@ -129,6 +131,7 @@ func (s *Session) respond(instruction string) error {
 		return &Error{Code: CodeBadMessage, Message: "The model needs an instruction to respond to."}
 	}
 	s.interrupt(ByClient, true)
+	s.apologise(false)
 	s.ask(time.Now())
 	s.keeper.Expect(keeper.ForText)
 	if !s.up.Say(uplink.Turn{Parts: joined(textPart(instruction)), Complete: true}) {

@@ -38,7 +38,7 @@ type (
 	// nor pictures go up, and nobody is told to wait.
 	Pause struct{ On bool }
 
-	// EndAfterSpeaking ends the conversation when the answer that is under way has been heard, after 15 s at most.
+	// EndAfterSpeaking ends the conversation when the answer that is under way or due has been heard, after 15 s at most.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].

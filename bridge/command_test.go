@@ -144,10 +144,10 @@ func TestPause(t *testing.T) {
 func TestNobodyWaitsOnHold(t *testing.T) {
 	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link{
 		"no answer": func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link { c.typed("hello?"); return l },
-		"no answer to what was asked before": func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"no answer to what was asked before": func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
 			c.do(bridge.Pause{})
 			c.typed("hello?")
-			l = r.up.Next().Accept() // the watchdog's
+			l := r.up.Next().Accept() // the watchdog's
 			time.Sleep(2 * time.Second)
 			c.forget()
 			c.do(bridge.Pause{On: true})

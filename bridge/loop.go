@@ -78,6 +78,7 @@ func (s *Session) loop(parent context.Context) {
 			s.onAlarm()
 		}
 		if s.ended == nil {
+			s.onPlayed()
 			s.keeper.Settle(ctx)
 			s.updateState()
 		}

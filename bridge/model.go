@@ -100,14 +100,12 @@ func (s *Session) onUnlinked() {
 	t := &s.answer.turn
 	s.answer.working = false
 	switch t.state {
-	case turnIdle:
 	case turnSpeaking:
 		s.breakOff()
-		s.nextTurn()
 	case turnOver:
 		s.complete()
-		s.nextTurn()
-	default:
+	}
+	if t.state != turnIdle && !t.counted {
 		s.nextTurn()
 	}
 	*t = turn{}

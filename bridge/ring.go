@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Between two turns there
-	// may be twice as much.
+	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Within a turn there
+	// may be twice as much, and calls beside it, of which is not known here whether they are open.
 	ringSize  = 256
 	ringBytes = 1 << 20
 
@@ -32,7 +32,9 @@ func (r *ring) add(body Body, keep bool) Event {
 	if keep {
 		r.events = append(r.events, e)
 		r.bytes += bytesOf(body)
-		r.trim(2*ringSize, 2*ringBytes, func(Event) bool { return true })
+		anybody := func(string) bool { return true }
+		r.trim(2*ringSize, 2*ringBytes, func(e Event) bool { return !isOpen(e.Body, anybody) })
+		r.trim(4*ringSize, 8*ringBytes, func(Event) bool { return true })
 	}
 	return e
 }
@@ -160,7 +162,11 @@ func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) 
 			if !b.Update {
 				continue
 			}
-		case SetupFailed, History:
+		case History:
+			if len(b.Entries) > 0 { // the answer to a GetContext, whose asker is gone
+				continue
+			}
+		case SetupFailed:
 		default:
 			if after == 0 {
 				continue

@@ -159,7 +159,7 @@ func (s *Session) endAfterSpeaking(reason error) {
 // onPlayed ends a session that only waits for the end of an answer.
 func (s *Session) onPlayed() {
 	over := s.answer.state == turnIdle || s.answer.state == turnCut
-	if s.leaving != nil && over && s.playout.Queued() == 0 {
+	if _, expected := s.keeper.Expects(); s.leaving != nil && over && !expected && s.playout.Queued() == 0 {
 		s.end(s.leaving)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/keeper"
 )
 
 // onMessage passes on everything that one message of the model holds.
@@ -60,11 +62,10 @@ func (s *Session) onContent(c *wire.ServerContent) {
 	if c.Interrupted {
 		byVoice := s.person.speaking || t.spokenOver
 		if t.state != turnCut {
-			by := ByVoice
-			if !byVoice {
-				by = ByText
+			something := t.state != turnIdle || s.playout.Queued() > 0
+			if cut := s.cutBy(byVoice); something {
+				s.notify(cut)
 			}
-			s.notify(s.cut(by))
 		}
 		if !t.counted && t.state != turnIdle {
 			s.nextTurn()
@@ -327,6 +328,34 @@ func (s *Session) interrupt(by Cause, asking bool) {
 	if s.playout.Queued() > 0 || t.making() && !(asking && unheard) {
 		s.notify(s.cut(by))
 	}
+}
+
+// cutBy ends the answer because the model says that it was interrupted. It does not say why: by what was typed, if that has no
+// answer yet and nobody has spoken.
+func (s *Session) cutBy(voice bool) Interrupted {
+	if what, _ := s.keeper.Expects(); !voice && what == keeper.ForText {
+		return s.cut(ByText)
+	}
+	return s.cut(ByVoice)
+}
+
+// playing is the turn whose voice is played now; 0: none.
+func (s *Session) playing() int {
+	left := s.playout.Queued()
+	if left == 0 {
+		return 0
+	}
+	turns := append(slices.Clone(s.answer.finished), finishedTurn{s.answer.turn.number, s.answer.turn.voice})
+	number := 0
+	for _, f := range slices.Backward(turns) {
+		if f.voice > 0 {
+			number = f.number
+		}
+		if left -= f.voice; left <= 0 {
+			break
+		}
+	}
+	return number
 }
 
 // cut ends the answer here.

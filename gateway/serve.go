@@ -84,9 +84,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
 	})
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
+	page := signaling.Page(web.Files, backend)
 	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Logger: log}, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
-		{Pattern: "/", Socket: client, Handler: signaling.Page(web.Files, backend), Public: true},
+		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
+		{Pattern: "/", Handler: page, Public: true},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	}...)

@@ -238,6 +238,8 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 		{http.MethodPost, "", "", 400},
 		{http.MethodGet, "https://evil.example", "", 200}, // the page, which it cannot read
 		{http.MethodGet, "https://app.example", "https://app.example", 200},
+		{http.MethodOptions, "https://app.example", "https://app.example", 204}, // a preflight
+		{http.MethodOptions, "https://evil.example", "", 405},
 	} {
 		path := "/offer"
 		if test.method == http.MethodGet {
@@ -246,6 +248,9 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 		r, _ := http.NewRequest(test.method, g.http+path, strings.NewReader("v=0"))
 		if test.origin != "" {
 			r.Header.Set("Origin", test.origin)
+		}
+		if test.method == http.MethodOptions {
+			r.Header.Set("Access-Control-Request-Method", "POST")
 		}
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {

@@ -75,7 +75,8 @@ func newGateway(t testing.TB, options ...option) *gateway {
 	page := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, "emulator")
 	list := []signaling.Door{
 		{Pattern: "/ws", Socket: &so.WebDoor},
-		{Pattern: "/", Socket: &so.WebDoor, Handler: page, Public: true},
+		{Pattern: "/{$}", Socket: &so.WebDoor, Handler: page, Public: true},
+		{Pattern: "/", Handler: page, Public: true},
 	}
 	if so.more != nil {
 		list = append(list, so.more(host, so.RTC)...)

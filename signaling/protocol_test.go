@@ -775,6 +775,11 @@ func TestPageAndStatus(t *testing.T) {
 			t.Errorf("GET %s has no Content-Security-Policy", path)
 		}
 	}
+	for _, path := range []string{"/nothing", "/status", "/ws/more"} { // a WebSocket is served where one is expected only
+		if _, resp, err := websocket.DefaultDialer.Dial(strings.TrimSuffix(g.url, "/")+path, nil); err == nil || resp == nil || resp.StatusCode != http.StatusNotFound {
+			t.Errorf("a WebSocket at %s: %v, %v", path, resp, err)
+		}
+	}
 	resp, err := http.Post(g.http+"/", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)

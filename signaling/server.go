@@ -44,7 +44,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	nextID int
-	live   map[int]context.CancelFunc // of the visits
+	live   map[int]context.CancelFunc // of the visits: WebSockets, and what outlives a request
 	visits sync.WaitGroup
 }
 
@@ -65,7 +65,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has one of its own
-	s.mux.ServeHTTP(w, r)
+	w.Header().Set("Vary", "Origin")
+	if origin := r.Header.Get("Origin"); origin != "" && s.allowedOrigin(r) {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" { // a preflight (Fetch, 3.2.2)
+			w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
+			w.Header().Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+			w.Header().Set("Access-Control-Max-Age", "600")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+	}
+	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, s)))
 }
 
 // enter is a door with everything that stands before it. Tokens and limits belong here, too.
@@ -76,10 +87,6 @@ func (s *Server) enter(d Door) http.Handler {
 			handler, public = d.Socket, false
 		}
 		allowed := s.allowedOrigin(r)
-		if origin := r.Header.Get("Origin"); allowed && origin != "" {
-			w.Header().Set("Access-Control-Allow-Origin", origin)
-			w.Header().Add("Vary", "Origin")
-		}
 		switch {
 		case handler == nil && d.Handler == nil:
 			http.Error(w, "This address is for WebSockets.", http.StatusUpgradeRequired)
@@ -88,11 +95,8 @@ func (s *Server) enter(d Door) http.Handler {
 		case !allowed && !public:
 			s.options.Logger.Warn("origin refused", "origin", Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
-		case r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && allowed: // a preflight (Fetch, 3.2.2)
-			w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
-			w.Header().Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
-			w.Header().Set("Access-Control-Max-Age", "600")
-			w.WriteHeader(http.StatusNoContent)
+		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
+			handler.ServeHTTP(w, r)
 		default:
 			ctx, leave := s.visit(r.Context())
 			if leave == nil {
@@ -125,7 +129,7 @@ func (s *Server) visit(parent context.Context) (ctx context.Context, leave func(
 	if s.closed {
 		return parent, nil
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(parent, serverKey{}, s))
+	ctx, cancel := context.WithCancel(parent)
 	s.nextID++
 	id := s.nextID
 	s.live[id] = cancel

@@ -240,6 +240,7 @@ func (k *Keeper) Begun() bool { return k.link.setUp }
 
 // Phase is where the connection stands now.
 func (k *Keeper) Phase() Phase {
+	next, _ := k.nextConfig()
 	switch {
 	case k.link.conn != nil:
 		return Up
@@ -247,7 +248,7 @@ func (k *Keeper) Phase() Phase {
 		return SettingUp
 	case !k.link.setUp:
 		return Dialing
-	case k.nextHandle(k.nextConfig()) == "":
+	case k.nextHandle(next) == "":
 		return Reseeding
 	}
 	return Resuming
@@ -305,8 +306,11 @@ func (k *Keeper) Return(ctx context.Context) {
 // Pause says that the caller is on hold, or is not any more: then nobody waits for an answer.
 func (k *Keeper) Pause(ctx context.Context, on bool) {
 	k.paused = on
-	if on {
+	switch {
+	case on:
 		k.stopExpecting(ctx)
+	case k.watch.what != forNothing:
+		k.await(k.patience())
 	}
 }
 

@@ -91,7 +91,7 @@ func (k *Keeper) nextConfig() (config setup.Config, update bool) {
 }
 
 // nextHandle is the handle for a configuration; none if it takes a fresh session. The model cannot change on a resume.
-func (k *Keeper) nextHandle(config setup.Config, _ bool) string {
+func (k *Keeper) nextHandle(config setup.Config) string {
 	if config.Model != k.config.Model || !config.Options.Resumption || k.clears > 0 {
 		return ""
 	}
@@ -111,7 +111,7 @@ func (k *Keeper) dial(parent context.Context) {
 	k.counts.Dials++
 	d := dialled{epoch: l.epoch}
 	d.config, d.update = k.nextConfig()
-	d.handle = k.nextHandle(d.config, d.update)
+	d.handle = k.nextHandle(d.config)
 	var history []wire.Content
 	if d.handle == "" && k.clears == 0 && k.failures.step < stepBare {
 		history = k.History(true)

@@ -43,10 +43,12 @@ type watch struct {
 	what  Awaited
 	stage int  // how many remedies were tried
 	heard bool // the model has understood the speech; a proactive one may choose not to answer
+	early bool // it has understood some of what is being said
 
 	// missed counts the questions in a row to which there was no answer whatever was tried. What sounds like speech here may
 	// be noise, or was not said to the model; so not everything is tried each time.
 	missed int
+	sure   int // of these, those that were certainly asked
 }
 
 // next is the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have understood that it was not
@@ -54,7 +56,7 @@ type watch struct {
 func (w *watch) next(sure, aside, handle bool) Remedy {
 	// The first question without an answer may be a remark to somebody else. After two in a row the model is taken for dead,
 	// and again after four, eight and so on: each fresh session may be dead as well, and a television talks all day.
-	suspect := sure && w.missed > 0 && (w.missed+1)&w.missed == 0
+	suspect := sure && w.sure > 0 && (w.sure+1)&w.sure == 0
 	switch w.stage++; {
 	case w.stage == 1:
 		return Nudge
@@ -88,7 +90,7 @@ func (k *Keeper) ShelfLife() time.Duration { return k.shelfLife() }
 
 // Expect begins to wait for the model's answer.
 func (k *Keeper) Expect(what Awaited) {
-	k.watch.what, k.watch.stage, k.watch.heard = what, 0, false
+	k.watch.what, k.watch.stage, k.watch.heard = what, 0, what == ForSpeech && k.watch.early
 	k.clock.Set(alarmStale, k.shelfLife())
 	k.await(k.patience())
 }
@@ -96,6 +98,7 @@ func (k *Keeper) Expect(what Awaited) {
 // SpeaksOn ends the wait for the answer to a sentence that was only interrupted by a breath, and reports whether there was
 // one.
 func (k *Keeper) SpeaksOn(ctx context.Context) bool {
+	k.watch.early = false
 	if k.watch.what != ForSpeech {
 		return false
 	}
@@ -117,12 +120,13 @@ func (k *Keeper) Answering(ctx context.Context) {
 func (k *Keeper) Answers() {
 	k.Uplink.Answered()
 	k.clock.Clear(alarmStale)
-	k.watch.missed = 0
+	k.watch.missed, k.watch.sure = 0, 0
 }
 
 // Reacted notes a message that is no part of an answer. over: it ends a turn, or calls tools; understood: it shows that the
 // model has understood speech. It reports whether the model has nothing to say to what it was waited for with.
 func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bool) {
+	k.watch.early = k.watch.early || understood
 	switch {
 	case k.watch.what == forMore:
 		k.reacted(ctx)
@@ -135,6 +139,11 @@ func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bo
 		k.await(k.patience())
 	}
 	return false
+}
+
+// Expects tells whether an answer is waited for, and to what.
+func (k *Keeper) Expects() (what Awaited, ok bool) {
+	return k.watch.what, k.watch.what != forNothing && k.watch.what != forMore
 }
 
 // ExpectNothing ends the wait for an answer: it is not wanted any more.
@@ -152,7 +161,7 @@ func (k *Keeper) reacted(ctx context.Context) {
 	if k.watch.stage > 0 {
 		k.Logger.Info("the model answers again", "stage", k.watch.stage)
 	}
-	k.watch.missed = 0
+	k.watch.missed, k.watch.sure = 0, 0
 	k.stopExpecting(ctx)
 }
 
@@ -206,6 +215,9 @@ func (k *Keeper) onStall(ctx context.Context) {
 		k.replaceNow(ctx)
 	case GiveUp:
 		w.missed++
+		if sure {
+			w.sure++
+		}
 		k.Uplink.Answered()
 		k.abandon(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
 	}

@@ -263,6 +263,15 @@ func (u *Uplink) Mark(m Mark) error {
 	case u.marks >= maxMarks:
 		return ErrFull
 	}
+	if u.paused { // it is told when it is over, if there is something to be told
+		switch m {
+		case Start:
+			u.person.begin()
+		case End:
+			u.person.end()
+		}
+		return nil
+	}
 	u.marks++
 	if m == Start {
 		before := u.person.begin()
@@ -369,21 +378,39 @@ func (u *Uplink) Gate(gated bool) {
 func (u *Uplink) Pause(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.paused == on {
+		return
+	}
 	u.paused = on
-	if on && u.person.end() {
+	switch {
+	case on:
+		u.hold()
+	case u.person.manual && u.person.speaking: // it began meanwhile
+		u.put(markOf(Start, u.person.speeches))
+		u.marks++
+	}
+	signal(u.Ready)
+}
+
+// hold drops what waits and what has no answer, and ends a speech that the model has heard the begin of. Needs mu.
+func (u *Uplink) hold() {
+	begun := !slices.ContainsFunc(u.queue[u.head:], func(it Item) bool { return it.mark() && it.Message.RealtimeInput.ActivityStart })
+	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.mark() })
+	u.head, u.replay, u.marks, u.queued = 0, len(u.queue), 0, 0 // typed turns that are said again are left
+	u.sent.answered(0)
+	u.view = view{}
+	if u.person.end() {
 		u.person.void = true
+		signal(u.Turned)
 		end := Pause
 		if u.person.manual {
 			end = End
 		}
-		u.put(markOf(end, u.person.speeches))
-		u.marks++
-		signal(u.Turned)
+		if begun || end == Pause {
+			u.put(markOf(end, u.person.speeches))
+			u.marks++
+		}
 	}
-	if on {
-		u.view = view{}
-	}
-	signal(u.Ready)
 }
 
 // Next takes the next thing to send. ok is false when nothing may be sent; then wait says when, if it is only too early.

@@ -447,12 +447,14 @@ func TestPause(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		bubble(t, func(p *person) {
 			p.up.Configure(manual, 0)
-			want := "loud 1000, pause"
+			said, end := "loud 1000", "pause"
 			if manual {
 				_ = p.up.Mark(uplink.Start)
-				want = "start, loud 1000, end"
+				said, end = "start, loud 1000", "end"
 			}
 			p.says(loud, time.Second)
+			p.sent(said)
+			p.says(loud, time.Second) // which waits, and is dropped
 			p.up.Picture(picture("before"), true)
 			p.up.Pause(true)
 			if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
@@ -460,16 +462,32 @@ func TestPause(t *testing.T) {
 			}
 			p.says(loud, time.Second)
 			p.up.Picture(picture("during"), true)
-			p.sent(want)
+			if manual { // marks of that time are told when it is over
+				_, _, _ = p.up.Mark(uplink.Start), p.up.Mark(uplink.End), p.up.Mark(uplink.Start)
+			}
+			p.sent(end)
+			if replayed, _ := p.up.Rewind(true); replayed > 0 {
+				t.Errorf("%v are said again", replayed)
+			}
 			p.up.Pause(false)
 			p.up.Picture(picture("after"), true)
-			p.sent("picture after")
-			if !manual {
-				p.says(loud, time.Second)
-				p.sent("loud 1000")
-			}
+			p.says(loud, time.Second)
+			p.sent("picture after, " + said)
 		})
 	}
+}
+
+// A speech that waits when the hold begins was never begun for the model.
+func TestPauseBeforeAnythingWasSent(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.up.Configure(true, 0)
+		_ = p.up.Mark(uplink.Start)
+		p.says(loud, time.Second)
+		p.up.Pause(true)
+		_ = p.up.Mark(uplink.End)
+		p.up.Pause(false)
+		p.sent("")
+	})
 }
 
 // Another way of finding speech voids what was marked in the old one.

@@ -1,0 +1,186 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+)
+
+// An open call is told to a client that is back, however much was said since.
+func TestOpenCallsOutlastALongAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		l.Call("1", "weather", `{}`)
+		for range 300 {
+			l.Content(`%s,"outputTranscription":{"text":"and "}`, bridgetest.Voice(7, 20*time.Millisecond))
+		}
+		time.Sleep(8 * time.Second)
+		c.leave(nil)
+		synctest.Wait()
+		r.back(c.token()).tells("SetupComplete ToolCall(1)")
+	})
+}
+
+// Who takes over a conversation on hold is heard, and is told which turn is playing.
+func TestTakingOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true})
+		c.do(bridge.Pause{On: true})
+		d := r.back(c.token())
+		d.speak(count(0, 3200))
+		if n := len(l.PCM()); n != 3200 {
+			t.Errorf("%d samples of the newcomer went up", n)
+		}
+		l.Answer(7, 3*time.Second)
+		time.Sleep(time.Second)
+		e := r.back(d.token())
+		if got := last[bridge.Speaking](e); got.Turn != 1 {
+			t.Errorf("turn %d is said to be playing", got.Turn)
+		}
+		time.Sleep(3 * time.Second)
+		if got := last[bridge.TurnComplete](e); got.Turn != 1 {
+			t.Errorf("turn %d is complete", got.Turn)
+		}
+	})
+}
+
+// What somebody else has asked for is not told to a client that is back.
+func TestOldAnswersStayAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{Resumable: true})
+		c.typed("hello")
+		l.Answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.do(bridge.GetContext{})
+		c.leave(nil)
+		synctest.Wait()
+		r.back(c.token()).tells("SetupComplete")
+	})
+}
+
+// A question that is asked over the answer survives the end of that answer.
+func TestInterruptKeepsTheNextQuestion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.connect(bridge.Open{})
+		l.Handle("h")
+		l.Say(7, 6*time.Second)
+		time.Sleep(time.Second)
+		for i := range 50 {
+			c.speak(count(320*i, 320))
+			time.Sleep(20 * time.Millisecond)
+		}
+		for range 25 {
+			c.speak(make([]int16, 320))
+			time.Sleep(20 * time.Millisecond)
+		}
+		c.do(bridge.Interrupt{})
+		l.Cut()
+		next := r.up.Next().Accept()
+		time.Sleep(3 * time.Second)
+		if n := len(next.PCM()); n < 16000 {
+			t.Errorf("%d samples of the question are said again", n)
+		}
+	})
+}
+
+// What is typed on hold is waited for when that is over.
+func TestTypedOnHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
+		c, _ := r.plain()
+		c.do(bridge.Pause{On: true})
+		c.do(bridge.Text{Text: "are you there?"})
+		c.do(bridge.Pause{})
+		time.Sleep(7 * time.Second)
+		c.warned("Gemini does not answer")
+		r.up.Forget()
+	})
+}
+
+// A turn that was interrupted is counted once, though its connection is lost before its end has come.
+func TestATurnIsCountedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		l.Handle("h")
+		l.Say(7, time.Second)
+		c.typed("what time is it?")
+		l.Content(`"interrupted":true`)
+		l.Cut()
+		next := r.up.Next().Accept()
+		next.Answer(8, time.Second)
+		time.Sleep(2 * time.Second)
+		if got := next.Said(); strings.Count(got, "what time") != 1 {
+			t.Errorf("the next connection was told %q", got)
+		}
+		if got := last[bridge.TurnComplete](c); got.Turn != 2 {
+			t.Errorf("the answer is turn %d", got.Turn)
+		}
+	})
+}
+
+// The conversation ends when the answer has been heard that is due, and not before it has begun.
+func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		c.do(bridge.Respond{Instruction: "Say goodbye."})
+		c.do(bridge.EndAfterSpeaking{})
+		time.Sleep(time.Second)
+		l.Answer(7, time.Second)
+		c.ends(bridge.ErrGoodbye)
+		if n := c.heard(); n != 50 {
+			t.Errorf("%d frames were heard", n)
+		}
+	})
+}
+
+// A model that understands at once, while the person still speaks, and never answers, is found out like any other.
+func TestAnEarlyTranscriptCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
+		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})
+		l.Handle("h")
+		for range 2 {
+			for i := range 75 {
+				pcm := make([]int16, 320)
+				if i < 50 {
+					pcm = count(320*i, 320)
+				}
+				c.speak(pcm)
+				time.Sleep(20 * time.Millisecond)
+				if i == 30 {
+					l.Content(`"inputTranscription":{"text":"hello"}`)
+				}
+			}
+			for range 30 {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if len(r.up.Links) > 0 {
+					l = r.up.Next().Accept()
+					l.Handle(fmt.Sprint("h", time.Now().Unix()))
+					l.Content(`"inputTranscription":{"text":"hello"}`)
+				}
+			}
+		}
+		var tried []any
+		logs, _ := find[bridge.Log](c)
+		for _, log := range logs {
+			if what := log.Details["stall"]; what != nil {
+				tried = append(tried, what)
+			}
+		}
+		if got := fmt.Sprint(tried); got != "[nudge resume none nudge fresh none]" {
+			t.Errorf("tried %s", got)
+		}
+	})
+}
