@@ -76,6 +76,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{"no tool response", `{"type":"SEND_TOOL_RESPONSE","payload":{}}`, "bad_message", "payload.toolResponse"},
 		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
 		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
+		{"response not JSON", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"a":b}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
 		{"odd scheduling", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"scheduling":"LATER"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].scheduling"},
 		{"odd parts", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts"},
 		{"parts without pictures", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"text":"x"}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData"},

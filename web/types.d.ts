@@ -125,7 +125,7 @@ export interface Turn {
   role: 'user' | 'model';
   /** Of an answer that was interrupted: what was heard of it. */
   text: string;
-  /** It is told once more at most: a transcript of the person may still grow. */
+  /** It is over. What the person said may still grow: Gemini may send the end of a transcript after its answer. */
   final: boolean;
   /** The answer was stopped by the person, by `interrupt()`, or by a lost connection. */
   interrupted: boolean;

@@ -53,7 +53,7 @@ func Parse(raw []byte) (ClientMessage, error) {
 		if len(raw) > maxLarge {
 			return m, tooLong(m.Type, len(raw), maxLarge)
 		}
-		return m, nil // they look what of it is media
+		return m, nil // the rest of the limit depends on what of it is media
 	}
 	return m, m.checkLength(0)
 }
@@ -84,19 +84,19 @@ func (m ClientMessage) decode(v any) error {
 // readFields reads the fields of an object that are in into, by their names; null is nothing. A value for a *json.RawMessage
 // is a part of raw and not looked at, which costs less by far than to read it. It returns the paths of the other fields.
 func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
+	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
 	var bad error
 	err = wire.EachField(raw, func(name, value []byte) error {
-		path := strings.TrimPrefix(at+"."+string(name), ".")
 		target, known := into[string(name)]
-		switch {
+		switch later, ok := target.(*json.RawMessage); {
 		case !known:
-			others = append(others, path)
+			others = append(others, path(name))
 		case string(value) == "null":
+		case ok:
+			*later = value
 		default:
-			if later, ok := target.(*json.RawMessage); ok {
-				*later = value
-			} else if err := json.Unmarshal(value, target); err != nil {
-				bad = badJSON(path, err)
+			if err := json.Unmarshal(value, target); err != nil {
+				bad = badJSON(path(name), err)
 			}
 		}
 		return bad
@@ -284,22 +284,22 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
 	}
-	var p struct{ toolResponse, list, parts json.RawMessage }
+	var toolResponse, responses, parts json.RawMessage
 	at := "payload.toolResponse"
-	if _, err := readFields(m.Payload, "payload", map[string]any{"toolResponse": &p.toolResponse}); err != nil {
+	if _, err := readFields(m.Payload, "payload", map[string]any{"toolResponse": &toolResponse}); err != nil {
 		return nil, err
 	}
-	if p.toolResponse == nil {
+	if toolResponse == nil {
 		return nil, BadField(at, "is missing")
 	}
-	if _, err := readFields(p.toolResponse, at, map[string]any{"functionResponses": &p.list, "parts": &p.parts}); err != nil {
+	if _, err := readFields(toolResponse, at, map[string]any{"functionResponses": &responses, "parts": &parts}); err != nil {
 		return nil, err
 	}
 	at += ".functionResponses"
-	if p.list == nil && p.parts != nil { // the old nested form
-		p.list, at = p.parts, "payload.toolResponse.parts"
+	if responses == nil && parts != nil { // the old nested form
+		responses, at = parts, "payload.toolResponse.parts"
 	}
-	list, err := readElements(p.list, at)
+	list, err := readElements(responses, at)
 	if err != nil {
 		return nil, err
 	}
@@ -356,6 +356,9 @@ func readAnswer(raw json.RawMessage, at string, outer bridge.ToolResponse, wrapp
 	case "", tools.WhenIdle, tools.Interrupt, tools.Silent:
 	default:
 		return nil, 0, BadField(at+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
+	}
+	if len(a.Response) > 0 && len(a.Response) <= tools.MaxResult && !json.Valid(a.Response) { // a longer one is not passed on
+		return nil, 0, BadField(at+".response", "is not JSON")
 	}
 	a.Response = bytes.Clone(a.Response) // kept for as long as the model may ask again, and the message may have pictures
 	a.Parts, media, err = picturesOf(parts, at+".parts")
