@@ -4,7 +4,7 @@ import { describe } from 'node:test';
 import { gets, hears, now, says, silence, start, tone, type, withGateway } from './harness.mjs';
 
 const talk = withGateway();
-const beeps = [silence(1), tone(0.6)];
+const beeps = [silence(1), tone(0.6), silence(3), tone(0.6)]; // a second one, for who was not connected at the first
 
 describe('when WebRTC cannot connect', () => {
   const unreachable = () => {
