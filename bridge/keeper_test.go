@@ -381,34 +381,6 @@ func (c *caller) tried() string {
 	return strings.Join(tried, " ")
 }
 
-// A model that takes noise for noise is left alone after one round.
-func TestNoiseThatIsNoSpeech(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(time.Second)
-		for range 2 {
-			l = r.up.Next().Accept()
-		}
-		c.quiet(30 * time.Second)
-		if got := c.tried(); got != "nudge resume fresh none" {
-			t.Errorf("tried %s", got)
-		}
-		c.forget()
-		c.utter(time.Second)
-		c.quiet(30 * time.Second)
-		if got := c.tried(); got != "nudge none" {
-			t.Errorf("then tried %s", got)
-		}
-		r.up.Idle()
-		c.forget()
-		l.Answer(7, time.Second)
-		time.Sleep(2 * time.Second)
-		c.tells("Speaking 7*50 TurnComplete")
-	})
-}
-
 // The model stops in the middle of its answer.
 func TestAnswerThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -507,24 +479,5 @@ func TestWithoutResumption(t *testing.T) {
 		if n := len(m.saw(emulator.Closed)); n != 2 {
 			t.Errorf("%d of 2 links are closed", n)
 		}
-	})
-}
-
-// A model that thinks for long is waited for.
-func TestThinkingModelIsWaitedFor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
-		l.Handle("h")
-		c.typed("why is there something?")
-		time.Sleep(29 * time.Second)
-		if got := c.tried(); got != "" {
-			t.Errorf("tried %s", got)
-		}
-		time.Sleep(2 * time.Second)
-		if got := c.tried(); got != "resume" {
-			t.Errorf("tried %s", got)
-		}
-		r.up.Forget()
 	})
 }

@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -64,23 +63,6 @@ func TestLinkLostWithoutHandle(t *testing.T) {
 	})
 }
 
-func TestStrikes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		begin := r.since()
-		dials := r.up.Dialled()
-		r.up.Set(0, errors.New("no route"))
-		l.Cut()
-		c.fails(bridge.CodeWebSocketError)
-		// 0.25 + 0.5 + 1 + 2 s at most, then 1 s on average: 26 to 43 in 300 runs.
-		if took, n := r.since()-begin, r.up.Dialled()-dials; n < 15 || n > 60 || took < 30*time.Second || took > 31*time.Second {
-			t.Errorf("%d dials in %v", n, took)
-		}
-	})
-}
-
 // A session that dies whenever it is resumed is first told less, and then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -110,33 +92,6 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
 		}
 		r.up.Idle()
-	})
-}
-
-func TestBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		paused := 0
-		for range 20 {
-			r := newRig(t)
-			_, l := r.plain()
-			for i, limit := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond} {
-				begin := time.Now()
-				l.Handle("h")
-				l.Cut()
-				l = r.up.Next().Accept()
-				synctest.Wait()
-				pause := time.Since(begin)
-				if pause > limit {
-					t.Errorf("dial %d came after %v", i, pause)
-				}
-				if pause > 0 {
-					paused++
-				}
-			}
-		}
-		if paused < 30 {
-			t.Errorf("%d pauses of 40", paused)
-		}
 	})
 }
 
@@ -232,22 +187,6 @@ func TestErrorFrames(t *testing.T) {
 	}
 }
 
-func TestStaleHandle(t *testing.T) {
-	for _, reason := range []string{"BidiGenerateContent session not found", "Requested entity was not found."} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
-			l.Handle("h")
-			l.Cut()
-			r.up.Next().DialledFor("", "h").End(1008, reason)
-			m := r.up.Next().DialledFor("", "").Accept()
-			c.tells("SetupComplete Failure")
-			c.warned("may be lost")
-			c.works(m)
-		})
-	}
-}
-
 func TestFirstDialRefused(t *testing.T) {
 	for status, code := range map[int]bridge.Code{
 		400: bridge.CodeRefused, 401: bridge.CodeAPIKeyMissing, 403: bridge.CodeAPIKeyMissing,
@@ -293,23 +232,6 @@ func TestDialThatNeverAnswers(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestGoAwayWhileQuiet(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		begin := r.since()
-		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-		m := r.up.Next().DialledFor("", "h").Accept()
-		if took := r.since() - begin; took != 0 {
-			t.Errorf("after %v", took)
-		}
-		time.Sleep(9 * time.Minute) // the deadline was the old link's
-		r.up.Idle()
-		c.works(m)
-	})
 }
 
 func TestGoAwayDuringATurn(t *testing.T) {
@@ -365,27 +287,6 @@ func TestGoAwayDuringACall(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
-}
-
-// A server that falls silent after goAway is left in time.
-func TestGoAwayAndSilence(t *testing.T) {
-	for left, want := range map[string]time.Duration{"50s": 45 * time.Second, "49.5s": 44500 * time.Millisecond, "2s": 0} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
-			l.Handle("h")
-			l.Say(7, time.Second)
-			begin := r.since()
-			l.Send(`{"goAway":{"timeLeft":%q}}`, left)
-			m := r.up.Next().DialledFor("", "h").Accept()
-			if took := r.since() - begin; took != want {
-				t.Errorf("%s: after %v", left, took)
-			}
-			time.Sleep(time.Second)
-			c.tells("SetupComplete Speaking 7*50 Interrupted")
-			c.works(m)
-		})
-	}
 }
 
 // A handle that is older than a call leads to a model that never asked.

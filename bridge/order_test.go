@@ -26,40 +26,6 @@ func (c *caller) pace(pcm []int16) {
 	}
 }
 
-// The link is lost while a change in place may still be refused: the change is answered once, by the next link.
-func TestLinkLostDuringTrial(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(brief("long"))})
-		l.Handle("h")
-		c.update(brief("short"))
-		l.Cut()
-		m := r.up.Next().Accept()
-		time.Sleep(2 * time.Second)
-		if n := len(told(c)); n != 2 {
-			t.Errorf("%d SETUP_COMPLETEs", n)
-		}
-		c.works(m)
-	})
-}
-
-// The same, and the next link refuses the change: the old configuration goes on.
-func TestTrialRefusedByNextLink(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(brief("good"))})
-		l.Handle("h")
-		c.update(brief("bad"))
-		l.Cut()
-		r.up.Next().End(1007, "Request contains an invalid argument.")
-		m := r.up.Next().Accept()
-		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "good" {
-			t.Errorf("resumed with %q", got)
-		}
-		c.tells("SetupComplete SetupFailed")
-	})
-}
-
 // A pause of 300 ms in a long sentence ends no wait for an answer that would cut the rest of it off.
 func TestWatchdogInMidSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -72,24 +38,6 @@ func TestWatchdogInMidSentence(t *testing.T) {
 		if got := c.tried(); got != "" {
 			t.Errorf("tried %s", got)
 		}
-	})
-}
-
-// Speech that was marked by hand wants an answer, too.
-func TestWatchdogManual(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(manual)
-		l.Handle("h")
-		c.do(bridge.ActivityStart)
-		c.pace(loud(2 * time.Second))
-		c.do(bridge.ActivityEnd)
-		time.Sleep(10 * time.Second)
-		if got := c.tried(); got == "" {
-			t.Error("nothing was tried")
-		}
-		_ = l
-		c.r.up.Forget()
 	})
 }
 

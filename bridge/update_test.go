@@ -284,29 +284,6 @@ func TestUpdateInPlace(t *testing.T) {
 
 func told(c *caller) []bridge.SetupComplete { found, _ := find[bridge.SetupComplete](c); return found }
 
-// A change in place that Gemini closes the link for leaves the old configuration in force, on the same handle.
-func TestUpdateInPlaceRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(brief("good"))})
-		l.Handle("h")
-		c.update(brief("bad"))
-		l.End(1007, "Request contains an invalid argument.")
-		m := r.up.Next().DialledFor("", "h").Accept()
-		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "good" {
-			t.Errorf("resumed with %q", got)
-		}
-		c.tells("SetupComplete SetupFailed")
-		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Status != 1007 {
-			t.Errorf("%+v", e)
-		}
-		if got := m.Said(); got != "" {
-			t.Errorf("came %s", got)
-		}
-		c.works(m)
-	})
-}
-
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -339,21 +316,5 @@ func TestUpdateWaitsForAQuietMoment(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		c.works(m)
-	})
-}
-
-// Whoever never pauses gets the new configuration all the same.
-func TestUpdateDoesNotWaitForEver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		l.Say(7, 90*time.Second)
-		begin := r.since()
-		c.update(warm("0.5"))
-		r.up.Next().DialledFor("0.5", "h").Accept()
-		if took := r.since() - begin; took != 30*time.Second {
-			t.Errorf("after %v", took)
-		}
 	})
 }

@@ -33,32 +33,6 @@ func TestFirstWords(t *testing.T) {
 	})
 }
 
-func TestWaitingAudioIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.Open{})
-		l := r.up.Next()
-		<-c.seated
-		said := count(0, 16000*12)
-		c.speak(said[:320])
-		c.do(bridge.AudioStreamEnd)
-		c.speak(said[320:])
-		l.Accept()
-		if got := l.PCM(); !slices.Equal(got, said[32000:]) {
-			t.Errorf("%d samples came from %d on, want the newest 10 s", len(got), got[0])
-		}
-		if got := l.Said(); got != "mark audioStreamEnd" {
-			t.Errorf("%q came, want the mark", got)
-		}
-		c.leave(nil)
-		c.ends(nil)
-		end := r.log.find("conversation ended")
-		if len(end) != 1 || end[0]["chunks_dropped"] != 100.0 || end[0]["chunks_up"] != 500.0 {
-			t.Errorf("the end is logged as %v", end)
-		}
-	})
-}
-
 func TestChunks(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
 		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
@@ -185,31 +159,6 @@ func TestMarksKeepTheirPlace(t *testing.T) {
 	}
 }
 
-func TestMarksAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(manual)
-		l := r.up.Next()
-		<-c.seated
-		refused := 0
-		for range 5000 {
-			if err := c.session.Do(bridge.ActivityStart); err != nil {
-				if bridge.AsError(err).Code != bridge.CodeStreamLimitExceeded {
-					t.Fatal(err)
-				}
-				refused++
-			}
-		}
-		l.Accept()
-		if n := len(l.Inputs()); n > 1000 || n < 50 || n+refused != 5000 {
-			t.Errorf("%d marks waited, %d were refused", n, refused)
-		}
-		if err := c.session.Do(bridge.ActivityEnd); err != nil {
-			t.Errorf("refused though nothing waits any more: %v", err)
-		}
-	})
-}
-
 func TestUrgentGoesAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -227,28 +176,6 @@ func TestUrgentGoesAhead(t *testing.T) {
 		}
 		if in := l.Inputs(); len(in) != 13 || in[3].What != "audio" {
 			t.Errorf("%d messages came, the fourth is %s", len(in), in[3].What)
-		}
-	})
-}
-
-func TestUrgentIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.Open{})
-		l := r.up.Next()
-		<-c.seated
-		refused := 0
-		for range 150 {
-			if err := c.session.Do(bridge.Text{Text: "again"}); err != nil {
-				refused++
-			}
-		}
-		if refused != 50 {
-			t.Errorf("%d were refused, want 50", refused)
-		}
-		l.Accept()
-		if n := len(l.Inputs()); n != 100 {
-			t.Errorf("%d came, want 100", n)
 		}
 	})
 }

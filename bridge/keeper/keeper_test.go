@@ -223,10 +223,11 @@ func TestReplacement(t *testing.T) {
 		busy  bool
 		after time.Duration
 	}{
-		"goAway in silence":   {goAway, false, 0},
-		"goAway in an answer": {goAway, true, 45 * time.Second},
-		"age in silence":      {age, false, 9*time.Minute + 15*time.Second},
-		"age in an answer":    {age, true, 9*time.Minute + 45*time.Second},
+		"goAway in silence":         {goAway, false, 0},
+		"goAway in an answer":       {goAway, true, 45 * time.Second},
+		"goAway at the last moment": {func(_ *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"2s"}}`) }, true, 0},
+		"age in silence":            {age, false, 9*time.Minute + 15*time.Second},
+		"age in an answer":          {age, true, 9*time.Minute + 45*time.Second},
 		"update in an answer": {func(o *owner, _ *bridgetest.Link) {
 			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
 		}, true, 30 * time.Second},
@@ -253,6 +254,7 @@ func TestReplacement(t *testing.T) {
 					o.loops(func() { o.busy = false })
 				}
 				o.tells(want)
+				time.Sleep(9 * time.Minute) // the deadline was the old connection's
 				o.gemini.Idle()
 			})
 		})
@@ -307,19 +309,42 @@ func TestLost(t *testing.T) {
 
 // A handle that Gemini has forgotten is followed by a fresh session that is told the conversation.
 func TestStaleHandle(t *testing.T) {
-	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
-		o.history = contents("one", "two")
-		l.Cut()
-		o.gemini.Next().DialledFor("", "h").End(1008, "BidiGenerateContent session not found")
-		m := o.gemini.Next().DialledFor("", "").Accept()
-		o.tells("Unlinked, HandleChanged, WaitOver, HandleChanged, Linked fresh told 2, CatchUp")
-		if got := m.Said(); got != "typed one+two" {
-			t.Errorf("came %q", got)
+	for _, reason := range []string{"BidiGenerateContent session not found", "Requested entity was not found."} {
+		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+			o.history = contents("one", "two")
+			l.Cut()
+			o.gemini.Next().DialledFor("", "h").End(1008, reason)
+			m := o.gemini.Next().DialledFor("", "").Accept()
+			o.tells("Unlinked, HandleChanged, WaitOver, HandleChanged, Linked fresh told 2, CatchUp")
+			if got := m.Said(); got != "typed one+two" {
+				t.Errorf("came %q", got)
+			}
+			if n := o.keeper.Counts(); n.Dials != 3 || n.Reseeded != 1 || n.Resumed != 0 {
+				t.Errorf("%+v", n)
+			}
+		})
+	}
+}
+
+// The pauses before further dials are random and grow: 0.25, 0.5, 1 and then 2 s at most.
+func TestBackoff(t *testing.T) {
+	longest := make([]time.Duration, 6)
+	for range 20 {
+		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+			for i := range longest {
+				begin := time.Now()
+				l.Cut()
+				l = o.gemini.Next().Accept()
+				synctest.Wait()
+				longest[i] = max(longest[i], time.Since(begin))
+			}
+		})
+	}
+	for i, limit := range []time.Duration{0, 250, 500, 1000, 2000, 2000} {
+		if limit *= time.Millisecond; longest[i] > limit || longest[i] < limit/2 {
+			t.Errorf("of the pauses before dial %d the longest was %v, want up to %v", i+1, longest[i], limit)
 		}
-		if n := o.keeper.Counts(); n.Dials != 3 || n.Reseeded != 1 || n.Resumed != 0 {
-			t.Errorf("%+v", n)
-		}
-	})
+	}
 }
 
 // What ends a conversation, and what is dialled for how long.
@@ -395,6 +420,16 @@ func TestUpdate(t *testing.T) {
 			l.End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
 		}, "Updated refused, Unlinked, WaitOver, Linked, CatchUp", "long"},
+		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Link) {
+			l.Cut()
+			o.gemini.Next().Accept()
+			time.Sleep(time.Second)
+		}, "Unlinked, WaitOver, Linked, CatchUp, Updated", "short"},
+		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Link) {
+			l.Cut()
+			o.gemini.Next().End(1007, "Request contains an invalid argument.")
+			o.gemini.Next().DialledFor("", "h").Accept()
+		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
 		"another connection": {other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() }, "Unlinked, WaitOver, Linked, CatchUp, Updated", "long"},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
