@@ -13,9 +13,9 @@ type replayBuffer struct {
 	held  time.Duration // of the audio in items
 	lost  time.Duration // of speech that was too long to be kept
 
-	// Items at the front that the model has acted on by calling a tool, and whether the newest handle knows of that.
-	acted   int
-	covered bool
+	// How many items at the front the model has acted on by calling a tool, and whether the newest handle knows of that.
+	acted int
+	known bool
 
 	settled []Item // what was typed and is taken for answered
 }
@@ -92,7 +92,7 @@ func (b *replayBuffer) answered(unfinished int) {
 	b.cut(0, end)
 	b.items = slices.DeleteFunc(b.items, Item.typed) // that was answered, too
 	b.open = unfinished > 0
-	b.acted, b.covered, b.lost = 0, false, 0
+	b.acted, b.known, b.lost = 0, false, 0
 }
 
 // unsettle takes back what was typed: what has been answered was something else.
@@ -103,11 +103,11 @@ func (b *replayBuffer) unsettle() {
 }
 
 // actedOn notes that the model has called a tool because of what was said.
-func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.covered = b.start(unfinished), false }
+func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.known = b.start(unfinished), false }
 
 // handled notes that there is a new handle.
 func (b *replayBuffer) handled() {
-	b.covered = b.acted > 0
+	b.known = b.acted > 0
 	for i := len(b.items) - 1; i >= 0; i-- {
 		if b.items[i].hint() { // the session has it
 			b.cut(i, i+1)
@@ -117,12 +117,12 @@ func (b *replayBuffer) handled() {
 
 // take empties the buffer, which stays open. It returns what is to be said again to a session that goes on, or to a fresh one.
 func (b *replayBuffer) take(fresh bool) (again []Item, lost time.Duration) {
-	known := 0
-	if b.covered && !fresh {
-		known = b.acted
+	skip := 0
+	if b.known && !fresh {
+		skip = b.acted
 	}
-	again, lost = b.items[known:], b.lost
-	open := b.open && (known == 0 || slices.ContainsFunc(again, func(it Item) bool { return it.speech > 0 || it.typed() }))
+	again, lost = b.items[skip:], b.lost
+	open := b.open && (skip == 0 || slices.ContainsFunc(again, func(it Item) bool { return it.speech > 0 || it.typed() }))
 	if !open {
 		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
 	}

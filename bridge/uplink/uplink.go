@@ -186,7 +186,7 @@ func (u *Uplink) Audio(pcm []int16, rate int) {
 		u.Gated.Add(1)
 		u.person.last = time.Now()
 		if media.RMS(pcm) >= clearSpeech && u.GatedSpeech.Add(1) == 1 {
-			signal(u.Turned) // the loop shall say so
+			signal(u.Turned) // the owner tells the client
 		}
 		return
 	}
@@ -246,7 +246,7 @@ func (u *Uplink) dropOldest() {
 	u.queued -= it.duration()
 	u.Dropped.Add(1)
 	if it.speech > 0 && u.Lost.Add(1) == 1 {
-		signal(u.Turned) // the loop shall say so
+		signal(u.Turned) // the owner tells the client
 	}
 }
 
@@ -331,7 +331,7 @@ func (u *Uplink) Sent() <-chan struct{} {
 func (u *Uplink) enqueue(it Item, limit int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.urgent)+u.typedAgain() >= limit {
+	if len(u.urgent)+u.typedInReplay() >= limit {
 		return false
 	}
 	if (it.typed() || it.hint()) && u.replay > 0 { // it must not cut off what was said before it
@@ -344,8 +344,8 @@ func (u *Uplink) enqueue(it Item, limit int) bool {
 	return true
 }
 
-// typedAgain is how many typed turns wait among the audio. Needs mu.
-func (u *Uplink) typedAgain() int {
+// typedInReplay is how many typed turns wait among the audio. Needs mu.
+func (u *Uplink) typedInReplay() int {
 	n := 0
 	for _, it := range u.queue[u.head : u.head+u.replay] {
 		if it.typed() || it.hint() {
