@@ -21,9 +21,8 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 	})
 }
 
-// Was wrong: onToolCalls tells a canvas that is acknowledged at once (show → s.tell), and the interactive ones only after the loop
-// over the message's calls. A model that creates a form and appends a note in one message is drawn the other way round: the
-// append comes when there is no canvas, and the create then destroys it. What the board holds is not what the person sees.
+// A model that creates a form and appends a note in one message has them drawn in that order, though the first waits for the
+// person and the second does not.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
@@ -43,9 +42,7 @@ func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Was wrong: isInput takes an answer that has a field "error" or "continued" for one of a program, but these are allowed as ids of
-// inputs (answerKeys in tools/canvas has action, dismissed and __proto__ only). On a model whose calls are synchronous the
-// person fills in a form, presses submit, the client is told that all is well, and Gemini never hears of it.
+// An input may be called "error" or "continued": what the person puts in reaches the model all the same.
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
 		bubble(t, func(t *testing.T) {
@@ -60,9 +57,7 @@ func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	}
 }
 
-// Was wrong: after an answer with scheduling SILENT the model says nothing, that is what SILENT is for, but onResult expects an answer
-// (expect(forTool)) all the same. The watchdog then takes the connection for stuck: it resumes the session, begins a fresh one and
-// plays "say that again" to a person who has said nothing.
+// After an answer with the scheduling SILENT the model says nothing, and nobody waits for it.
 func TestSilentAnswersAreNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
@@ -90,9 +85,7 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 	})
 }
 
-// Was wrong: asker puts a question to the client without looking whether its call still runs. A tool that asks (or is about to) when
-// its call is cancelled flashes a consent question for something that is called off: TOOL_CALL and at once
-// TOOL_CALL_CANCELLATION, after the TOOL_STATUS cancelled.
+// A tool that is about to ask when its call is cancelled does not show the person a question for something that is called off.
 func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
@@ -107,9 +100,7 @@ func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 	})
 }
 
-// Was wrong: a tool that asks with a context of its own (one that does not end with the call) after its call was answered: the question
-// stays on the person's screen for five minutes although nothing waits for it, and its entry in Session.questions is dropped by
-// nobody once it is answered.
+// A tool that asks by a context that outlives its call asks nobody once the call is answered.
 func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		done := make(chan struct{})
@@ -129,9 +120,7 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 	})
 }
 
-// Was wrong: questions are kept by the id the client gets, calls by the model's. A call whose id is "ask-1-a" takes the place of the
-// question that a tool asks for call "a" (isOpen looks at calls only): the person's "yes" to a payment answers the other call,
-// and the tool waits until it runs out of time.
+// A model may name a call as it likes, also "ask-1-a": the answers to questions of tools are not mistaken for its answer.
 func TestIDsThatLookLikeQuestions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
@@ -148,8 +137,7 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 	})
 }
 
-// Was wrong: replied keeps the parts of the last message only. Pictures that come with progress (willContinue) are accepted and then
-// never shown to the model; only if the call runs out of time right after do they go up, with the error.
+// Pictures that come with progress go to the model, too.
 func TestPicturesOfProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -201,9 +189,7 @@ func TestPicturesOfProgressOnAModelThatWaits(t *testing.T) {
 	})
 }
 
-// Was wrong: a call that an older handle knows survives CLEAR_CONTEXT until the new link is there. Answered in between, its answer is
-// kept as that of an orphan, and the fresh session, which shall know nothing, is given it for its own question within 30 s: the
-// tool does not run, the client gets no TOOL_CALL.
+// An answer that comes between CLEAR_CONTEXT and the fresh session is not given to that for a question of its own.
 func TestClearedAnswersAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -225,9 +211,7 @@ func TestClearedAnswersAreForgotten(t *testing.T) {
 	})
 }
 
-// Was wrong: send looks the function up in the configuration of now, not in the call's. When UPDATE_CONFIG has removed the function of
-// a call that runs, a model that waits for it gets the picture before the answer, which is what send wants to prevent ("takes
-// nothing else while it waits").
+// A model that waits for a call gets its pictures behind the answer, though the function has been removed since.
 func TestPicturesOfARemovedFunction(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -245,7 +229,7 @@ func TestPicturesOfARemovedFunction(t *testing.T) {
 	})
 }
 
-// Was wrong: a gateway tool that began while nobody was there is told twice as running: from owed, and by repeatCalls.
+// A tool that began while nobody was there is told of once.
 func TestRunningIsToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -261,8 +245,7 @@ func TestRunningIsToldOnce(t *testing.T) {
 	})
 }
 
-// Was wrong: only calls that pass the other checks are counted by the rate limit. A model that calls again and again what does not exist
-// (or while 16 calls run) is refused at its own pace without end, and the client gets a GEMINI_ERROR for each.
+// Calls of what does not exist count for the rate limit, and the client is not told of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)
@@ -285,8 +268,7 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// Was wrong: asker enters its question in Session.questions before the loop has heard of it. A caller that comes back in between is
-// told of it twice: by repeatCalls and by onAsk. (A loop of 100, because it is a race; about one in four loses.)
+// A caller that comes back while a tool asks is told of the question once. It is a race, so it is run a hundred times.
 func TestQuestionsAreRepeatedOnce(t *testing.T) {
 	twice := 0
 	for range 100 {

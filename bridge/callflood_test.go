@@ -13,8 +13,7 @@ import (
 	"voxgate/tools"
 )
 
-// Was wrong: repeatCalls sorts by the id, which is the model's and random, and not by when the calls came. Of two canvases that wait
-// the older one may be repeated last and then lies on the screen of a reloaded page, while the board has the newer one.
+// Calls are repeated to a caller that is back in the order in which they came, whatever their ids: the newest canvas lies on top.
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
@@ -27,9 +26,7 @@ func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 	})
 }
 
-// Was wrong: what a tool says of its failure is cut for the model (maxFailure, 2000 bytes) but goes to the client in full: TOOL_STATUS of
-// an MCP tool's isError text, which is as long as the server likes. 4 MB of it and the outbox takes the client for too slow and
-// drops it. It is also the tool's result by another name ("args and results are not told").
+// What a tool says of its failure, which may be megabytes, is cut for the client.
 func TestLongFailuresAreCutForTheClient(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -44,7 +41,7 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 	})
 }
 
-// Was wrong: the same with arguments that do not fit: the sentence has all values of an enumeration.
+// So is what is wrong with arguments, which may name all values of an enumeration.
 func TestLongProblemsAreCutForTheClient(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -61,8 +58,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 	})
 }
 
-// Was wrong: a tool that crashes, or fails, leaves no line in the log: the operator whose Go tool panics learns nothing of it (onResult
-// logs timeouts only), while the model and the client are told the text of the panic.
+// The operator finds in the log that a tool has crashed.
 func TestCrashesAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
@@ -78,8 +74,7 @@ func TestCrashesAreLogged(t *testing.T) {
 	})
 }
 
-// Was wrong: a tool that does not return is left to itself, and no longer counts among the 16 that may run: a model that calls it again
-// and again (once a second is allowed) starts goroutines, and what they hold, without a bound.
+// A tool that does not return counts among those that may run.
 func TestAbandonedToolsCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -105,9 +100,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 	})
 }
 
-// Was wrong: what is answered at once (refused, rate-limited) waits for the link's writer in a queue of 200; what is more is dropped with a
-// line in the log (send: "answer dropped: too many wait") and stays unanswered, though it is among Session.answers. A message with
-// some hundred calls is nonsense of the model's, but "each is answered once, whatever happens" does not hold for it.
+// Each call of a message with very many is answered.
 func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, _, l := weather(t)
