@@ -309,7 +309,7 @@ func (k *Keeper) Pause(ctx context.Context, on bool) {
 	switch {
 	case on:
 		k.stopExpecting(ctx)
-	case k.watch.what != forNothing:
+	case k.watch.what != forNothing: // it was asked while on hold
 		k.await(k.patience())
 	}
 }

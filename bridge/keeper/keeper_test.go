@@ -495,8 +495,13 @@ func TestLadder(t *testing.T) {
 		"it thinks slowly":         {`{"model":"gemini-3.8-live-extended-thinking"}`, keeper.ForText, nil, "30 resume"},
 		"a tool runs":              {`{}`, keeper.ForText, func(o *owner) { o.calling = true }, ""},
 		"on hold":                  {`{}`, keeper.ForText, func(o *owner) { o.keeper.Pause(o.ctx, true) }, ""},
-		"not wanted":               {`{}`, keeper.ForText, func(o *owner) { o.keeper.ExpectNothing(o.ctx) }, ""},
-		"it has answered":          {`{}`, keeper.ForText, func(o *owner) { o.keeper.Reacted(o.ctx, true, false) }, ""},
+		"on hold, and back": {`{}`, keeper.ForText, func(o *owner) {
+			o.keeper.Pause(o.ctx, true)
+			o.keeper.Expect(keeper.ForText)
+			o.keeper.Pause(o.ctx, false)
+		}, "6 resume, 12 fresh, 18 none"},
+		"not wanted":      {`{}`, keeper.ForText, func(o *owner) { o.keeper.ExpectNothing(o.ctx) }, ""},
+		"it has answered": {`{}`, keeper.ForText, func(o *owner) { o.keeper.Reacted(o.ctx, true, false) }, ""},
 		"it stops in its answer": {`{}`, keeper.ForText, func(o *owner) {
 			o.keeper.Answering(o.ctx)
 			o.keeper.Answers()
