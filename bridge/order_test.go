@@ -576,29 +576,6 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 	})
 }
 
-// Gemini is out of order for a few seconds: it takes each link and closes it. The conversation waits for it.
-func TestShortOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		time.Sleep(20 * time.Second)
-		begin := r.since()
-		for r.since()-begin < 3*time.Second {
-			l.End(1011, "The service is currently unavailable.")
-			select {
-			case l = <-r.up.Links:
-			case <-c.over:
-				t.Fatalf("over %v after the outage had begun: %v", r.since()-begin, c.err)
-			}
-			l.Accept()
-			synctest.Wait()
-		}
-		time.Sleep(time.Second) // the tone of the gap ends
-		c.works(l)
-	})
-}
-
 // A configuration without resumption uses no handle, an old one least of all, and its caller is not waited for.
 func TestResumptionSwitchedOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {

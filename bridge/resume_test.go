@@ -162,29 +162,6 @@ func TestParkTimeOver(t *testing.T) {
 	})
 }
 
-func TestParkedLink(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		l.Handle("h")
-		c.leaves()
-		parked := time.Now()
-		time.Sleep(30 * time.Second)
-		if ended, closed := l.Closed(); !closed || ended.Sub(parked) != 5*time.Second {
-			t.Errorf("closed %v, after %v", closed, ended.Sub(parked))
-		}
-		r.up.Idle()
-		d := r.back(c.token()) // is told before the link is there
-		d.speak(count(0, 3200))
-		m := r.up.Next().DialledFor("", "h").Accept()
-		if n := len(m.PCM()); n != 3200 {
-			t.Errorf("%d samples came", n)
-		}
-		d.tells("SetupComplete")
-		d.works(m)
-	})
-}
-
 func TestParkedLinkWithoutHandle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
