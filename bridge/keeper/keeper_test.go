@@ -175,7 +175,7 @@ func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 		})
 		select {
 		case l := <-o.gemini.Links:
-			l.Accept()
+			l.Accept().Handle("h")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -545,6 +545,29 @@ func TestSilenceInARow(t *testing.T) {
 		})
 		if got := ask(keeper.ForText); got != "6 fresh, 12 none" && got != "6 resume, 12 fresh, 18 none" {
 			t.Errorf("after an answer: tried %s", got)
+		}
+	})
+}
+
+// Noise between two questions without an answer, or before the first, makes no difference to them.
+func TestNoiseAmongQuestions(t *testing.T) {
+	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
+		for i, step := range []struct {
+			what keeper.Awaited
+			want string
+		}{
+			{keeper.ForSpeech, "6 nudge, 9 resume, 15 fresh, 21 none"},
+			{keeper.ForSpeech, "6 nudge, 9 none"},
+			{keeper.ForText, "6 resume, 12 fresh, 18 none"},
+			{keeper.ForSpeech, "6 nudge, 9 none"},
+			{keeper.ForText, "6 fresh, 12 none"},
+			{keeper.ForSpeech, "6 nudge, 9 none"},
+			{keeper.ForText, "6 none"},
+		} {
+			got := o.timed(30*time.Second, func() { o.keeper.Expect(step.what) }, "nudge", "resume", "fresh", "none")
+			if got != step.want {
+				t.Errorf("step %d: tried %s, want %s", i+1, got, step.want)
+			}
 		}
 	})
 }

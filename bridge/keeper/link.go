@@ -247,7 +247,7 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	}
 	if k.watch.what != forNothing {
 		k.watch.heard = false
-		k.clock.Set(alarmStale, k.shelfLife())
+		k.clock.Set(alarmStale, k.ShelfLife())
 		k.await(k.patience() + replayed/uplink.ReplaySpeed)
 	}
 }

@@ -46,9 +46,9 @@ type watch struct {
 	early bool // it has understood some of what is being said
 
 	// missed counts the questions in a row to which there was no answer whatever was tried. What sounds like speech here may
-	// be noise, or was not said to the model; so not everything is tried each time.
+	// be noise: that is no question, and noise is set when everything was tried for it. So not everything is tried each time.
 	missed int
-	sure   int // of these, those that were certainly asked
+	noise  bool
 }
 
 // next is the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have understood that it was not
@@ -56,14 +56,14 @@ type watch struct {
 func (w *watch) next(sure, aside, handle bool) Remedy {
 	// The first question without an answer may be a remark to somebody else. After two in a row the model is taken for dead,
 	// and again after four, eight and so on: each fresh session may be dead as well, and a television talks all day.
-	suspect := sure && w.sure > 0 && (w.sure+1)&w.sure == 0
+	suspect := sure && w.missed > 0 && (w.missed+1)&w.missed == 0
 	switch w.stage++; {
 	case w.stage == 1:
 		return Nudge
 	case suspect && w.stage == 2:
 		w.stage = 3
 		return Restart
-	case w.missed > 0:
+	case w.missed > 0 || w.noise && !sure:
 		return GiveUp
 	case w.stage == 2 && handle:
 		return Resume
@@ -82,16 +82,13 @@ func (k *Keeper) patience() time.Duration {
 	return k.Stall
 }
 
-// shelfLife is how long something said is worth an answer.
-func (k *Keeper) shelfLife() time.Duration { return max(staleTime, 3*k.patience()) }
-
 // ShelfLife is how long something said is worth an answer.
-func (k *Keeper) ShelfLife() time.Duration { return k.shelfLife() }
+func (k *Keeper) ShelfLife() time.Duration { return max(staleTime, 3*k.patience()) }
 
 // Expect begins to wait for the model's answer.
 func (k *Keeper) Expect(what Awaited) {
 	k.watch.what, k.watch.stage, k.watch.heard = what, 0, what == ForSpeech && k.watch.early
-	k.clock.Set(alarmStale, k.shelfLife())
+	k.clock.Set(alarmStale, k.ShelfLife())
 	k.await(k.patience())
 }
 
@@ -120,7 +117,7 @@ func (k *Keeper) Answering(ctx context.Context) {
 func (k *Keeper) Answers() {
 	k.Uplink.Answered()
 	k.clock.Clear(alarmStale)
-	k.watch.missed, k.watch.sure = 0, 0
+	k.watch.missed, k.watch.noise = 0, false
 }
 
 // Reacted notes a message that is no part of an answer. over: it ends a turn, or calls tools; understood: it shows that the
@@ -161,7 +158,7 @@ func (k *Keeper) reacted(ctx context.Context) {
 	if k.watch.stage > 0 {
 		k.Logger.Info("the model answers again", "stage", k.watch.stage)
 	}
-	k.watch.missed, k.watch.sure = 0, 0
+	k.watch.missed, k.watch.noise = 0, false
 	k.stopExpecting(ctx)
 }
 
@@ -214,9 +211,10 @@ func (k *Keeper) onStall(ctx context.Context) {
 		k.forgetHandle(ctx)
 		k.replaceNow(ctx)
 	case GiveUp:
-		w.missed++
 		if sure {
-			w.sure++
+			w.missed++
+		} else {
+			w.noise = true
 		}
 		k.Uplink.Answered()
 		k.abandon(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
