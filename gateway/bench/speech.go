@@ -110,7 +110,7 @@ func (t *talker) encode(pcm []int16) ([]byte, error) {
 
 // listener decodes what somebody hears.
 type listener struct {
-	opus.Decoder
+	media.Decoder
 	pcm []int16
 }
 

@@ -3,7 +3,6 @@ package g711
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"voxgate/media"
 )
@@ -16,44 +15,37 @@ var (
 // What stands for a lost packet is the last period of the voice, again and again, as in appendix I of G.711; but nothing is
 // delayed for it. Of lost 20 ms of real speech half come out with more than 2.1 dB of SNR (silence has 0 dB, libopus' own
 // concealment of Opus at 8 kHz 3.3 dB), as loud as they were, and without a step (TestConcealment).
+// All lengths are in samples.
 const (
+	ms = rate / 1000
 	// shortestPeriod and longestPeriod bound the period that is looked for: voices of 200 to 66 Hz (appendix I.2.2).
-	shortestPeriod = 5 * time.Millisecond
-	longestPeriod  = 15 * time.Millisecond
+	shortestPeriod = 5 * ms
+	longestPeriod  = 15 * ms
 	// compared is how much of the last sound is compared with itself, a period earlier. The 20 ms of the appendix make it 1.1 dB
 	// of SNR in place of 2.1: what comes next resembles the newest sound.
-	compared = 5 * time.Millisecond
+	compared = 5 * ms
 	// fadeBegins and fadeEnds are when the voice that is made up begins to fade, and when nothing is left of it (appendix I.2.7).
-	fadeBegins = 10 * time.Millisecond
-	fadeEnds   = 60 * time.Millisecond
+	fadeBegins = 10 * ms
+	fadeEnds   = 60 * ms
 	// blend is over how long the next packet takes over from what was made up.
-	blend = 5 * time.Millisecond
+	blend = 5 * ms
 )
 
 // decoder decodes a stream and remembers the last of its sound.
 type decoder struct {
 	law     *law
-	history []int16 // what period and findCycle look at
-	cycle   []int16 // the period that is repeated; empty: silence
-	step    int     // from its begin to where the sound ended
-	made    int     // samples made up since the last packet
-
-	shortest, longest, compared, fadeBegins, fadeEnds, blend int // the constants above in samples
+	history [2 * longestPeriod]int16 // what period and findCycle look at
+	cycle   []int16                  // the period that is repeated; empty: silence
+	step    int                      // from its begin to where the sound ended
+	made    int                      // samples made up since the last packet
 }
 
 // NewDecoder implements [media.Codec].
-func (c Codec) NewDecoder(rate int) (media.Decoder, error) {
-	if rate != c.rate || rate <= 0 {
-		return nil, fmt.Errorf("G.711 at %d Hz is not decoded to %d Hz", c.rate, rate)
+func (c Codec) NewDecoder(to int) (media.Decoder, error) {
+	if to != rate {
+		return nil, fmt.Errorf("G.711 is not decoded to %d Hz", to)
 	}
-	n := func(d time.Duration) int { return media.Samples(d, rate) }
-	d := &decoder{
-		law: c.law, shortest: n(shortestPeriod), longest: n(longestPeriod), compared: n(compared),
-		fadeBegins: n(fadeBegins), fadeEnds: n(fadeEnds), blend: n(blend),
-	}
-	d.cycle = make([]int16, 0, d.longest)
-	d.history = make([]int16, d.longest+max(d.compared, d.longest))
-	return d, nil
+	return &decoder{law: c.law, cycle: make([]int16, 0, longestPeriod)}, nil
 }
 
 // Decode implements [media.Decoder].
@@ -69,7 +61,7 @@ func (d *decoder) Decode(packet []byte, pcm []int16) (int, error) {
 	}
 	pcm = pcm[:len(packet)]
 	if d.made > 0 {
-		n := min(d.blend, len(pcm))
+		n := min(blend, len(pcm))
 		for i := range pcm[:n] {
 			pcm[i] = int16((int(pcm[i])*i + int(d.makeUp())*(n-i)) / n)
 		}
@@ -93,14 +85,14 @@ func (d *decoder) Conceal(_ []byte, pcm []int16) error {
 
 func (d *decoder) remember(pcm []int16) {
 	if len(pcm) < len(d.history) {
-		copy(d.history, d.history[len(pcm):])
+		copy(d.history[:], d.history[len(pcm):])
 	}
 	copy(d.history[max(0, len(d.history)-len(pcm)):], pcm[max(0, len(pcm)-len(d.history)):])
 }
 
 // findCycle takes the last period of the sound for the cycle, and has its end go over into its begin.
 func (d *decoder) findCycle() {
-	h, size := d.history, len(d.history)
+	h, size := d.history[:], len(d.history)
 	period := d.period()
 	if period == 0 {
 		d.cycle = d.cycle[:0]
@@ -118,11 +110,11 @@ func (d *decoder) findCycle() {
 // period is by how much the last sound resembles itself best, in samples; 0: it is silence.
 func (d *decoder) period() (best int) {
 	size := len(d.history)
-	last := d.history[size-d.compared:]
+	last := d.history[size-compared:]
 	highest := 0.0
-	for period := d.shortest; period <= d.longest; period++ {
+	for period := shortestPeriod; period <= longestPeriod; period++ {
 		var both, energy int64
-		for i, x := range d.history[size-d.compared-period:][:d.compared] {
+		for i, x := range d.history[size-compared-period:][:compared] {
 			both += int64(x) * int64(last[i])
 			energy += int64(x) * int64(x)
 		}
@@ -137,15 +129,15 @@ func (d *decoder) period() (best int) {
 func (d *decoder) makeUp() int16 {
 	i := d.made
 	d.made++
-	if len(d.cycle) == 0 || i >= d.fadeEnds {
+	if len(d.cycle) == 0 || i >= fadeEnds {
 		return 0
 	}
 	s := int(d.cycle[i%len(d.cycle)])
 	if fade := len(d.cycle) / 4; i < fade {
 		s += d.step * (fade - i) / fade
 	}
-	if i > d.fadeBegins {
-		s = s * (d.fadeEnds - i) / (d.fadeEnds - d.fadeBegins)
+	if i > fadeBegins {
+		s = s * (fadeEnds - i) / (fadeEnds - fadeBegins)
 	}
 	return int16(min(max(s, -32768), 32767))
 }

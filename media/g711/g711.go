@@ -10,30 +10,27 @@ import (
 	"voxgate/media"
 )
 
-// Codec is one of the two laws, at a rate. It implements [media.Codec].
-type Codec struct {
-	law  *law
-	rate int
-}
+// rate is in samples per second.
+const rate = 8000
 
-// The two laws at 8 kHz. Their static payload types are 0 and 8 (RFC 3551, section 6).
+// Codec is one of the two laws. It implements [media.Codec].
+type Codec struct{ law *law }
+
+// The two laws. Their static payload types are 0 and 8 (RFC 3551, section 6).
 var (
-	MuLaw = Codec{&muLaw, 8000} // PCMU
-	ALaw  = Codec{&aLaw, 8000}  // PCMA
+	MuLaw = Codec{&muLaw} // PCMU
+	ALaw  = Codec{&aLaw}  // PCMA
 )
 
-// At is the same law at another rate in Hz, as an SDP may have it with a dynamic payload type ("PCMU/16000").
-func (c Codec) At(rate int) Codec { return Codec{c.law, rate} }
-
 // ClockRate implements [media.Codec].
-func (c Codec) ClockRate() int { return c.rate }
+func (Codec) ClockRate() int { return rate }
 
 // DecodedRate implements [media.Codec]: there is only one.
-func (c Codec) DecodedRate(int) int { return c.rate }
+func (Codec) DecodedRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
-func (c Codec) PacketDuration(packet []byte) time.Duration {
-	return media.Duration(len(packet), c.rate)
+func (Codec) PacketDuration(packet []byte) time.Duration {
+	return media.Duration(len(packet), rate)
 }
 
 // CopyDuration implements [media.Codec]: there is none.
@@ -47,7 +44,7 @@ func (c Codec) Append(pcm []int16, packet []byte) []int16 {
 	return pcm
 }
 
-// AppendBytes encodes pcm, of the codec's rate, to the end of b.
+// AppendBytes encodes pcm, at 8 kHz, to the end of b.
 func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 	for _, s := range pcm {
 		b = append(b, c.law.encode(s))
@@ -55,11 +52,11 @@ func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 	return b
 }
 
-// NewEncoder implements [media.Codec]. Another rate than the codec's is resampled, which delays the voice by 2.25 ms.
-func (c Codec) NewEncoder(rate int) (media.Encoder, error) {
+// NewEncoder implements [media.Codec]. Another rate than 8 kHz is resampled, which delays the voice by 2.25 ms.
+func (c Codec) NewEncoder(from int) (media.Encoder, error) {
 	e := &encoder{codec: c}
-	if rate != c.rate {
-		e.resampler = media.NewResampler(rate, c.rate)
+	if from != rate {
+		e.resampler = media.NewResampler(from, rate)
 		e.resampler.Delay()
 	}
 	return e, nil

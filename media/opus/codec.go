@@ -1,8 +1,6 @@
 package opus
 
 import (
-	"time"
-
 	"voxgate/media"
 )
 
@@ -32,17 +30,6 @@ func (Codec) NewEncoder(rate int) (media.Encoder, error) {
 		return nil, err
 	}
 	return &adaptive{rate: rate, clean: clean}, nil
-}
-
-// PacketDuration implements [media.Codec].
-func (Codec) PacketDuration(packet []byte) time.Duration { return PacketDuration(packet) }
-
-// CopyDuration implements [media.Codec]. Pion's decoder does not read the copies.
-func (c Codec) CopyDuration(packet []byte) time.Duration {
-	if c.Decoder == Pion {
-		return 0
-	}
-	return CopyDuration(packet)
 }
 
 // adaptive encodes with the encoder that the path asks for.

@@ -40,12 +40,9 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
 }
 
-// Decoder is a [media.Decoder] of Opus.
-type Decoder = media.Decoder
-
 // NewDecoder returns a decoder to mono PCM of rate 8, 12, 16, 24 or 48 kHz. Decoding straight to the rate that is
 // needed saves up to half of the CPU and the delay of a resampler.
-func NewDecoder(rate int, choice DecoderChoice) (Decoder, error) {
+func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 	if choice == Pion {
 		// One channel always: v0.1.0 gets the right channel of a mono stream wrong when the mode changes.
 		d, err := pion.NewDecoderWithOutput(rate, 1)
@@ -92,7 +89,7 @@ func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
 		return 0, errEmptyPacket
 	}
 	if len(packet) <= dtxBytes {
-		n := min(media.Samples(PacketDuration(packet), p.rate), len(pcm))
+		n := min(media.Samples(Codec{}.PacketDuration(packet), p.rate), len(pcm))
 		if n == 0 {
 			return 0, errEmptyPacket
 		}

@@ -139,29 +139,3 @@ func TestConcealLength(t *testing.T) {
 		}
 	}
 }
-
-func TestEncoder(t *testing.T) {
-	enc, err := opus.NewEncoder(24000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var packets [][]byte
-	pcm := mediatest.Tone(time.Second, 24000, 1000, 8000)
-	size := 0
-	for i := 0; i < len(pcm); i += 480 {
-		buf := make([]byte, 1275)
-		n, err := enc.Encode(pcm[i:i+480], buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += n
-		packets = append(packets, buf[:n])
-	}
-	if size < 2000 || size > 9000 {
-		t.Errorf("%d bytes for a second at 48 kb/s", size)
-	}
-	got := mediatest.Decode(t, packets, 16000, opus.LibOpus)[1600:]
-	if level := mediatest.ToneLevel(got, 16000, 1000); level < 0.99 {
-		t.Errorf("the tone is %.3f of what was decoded", level)
-	}
-}

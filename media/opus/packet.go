@@ -21,8 +21,8 @@ func frameDuration(toc byte) time.Duration {
 	}
 }
 
-// PacketDuration returns how long the sound of a packet is that a decoder has accepted: at most 120 ms.
-func PacketDuration(packet []byte) time.Duration {
+// PacketDuration implements [media.Codec], for packets that a decoder has accepted.
+func (Codec) PacketDuration(packet []byte) time.Duration {
 	frames := 1
 	switch code := packet[0] & 3; {
 	case code == 3 && len(packet) > 1:
@@ -33,11 +33,10 @@ func PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration returns how much of the sound before it a packet carries as a copy, for a decoder to conceal a loss with: a
-// frame (FEC), or nothing. The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit
+// CopyDuration implements [media.Codec]: a packet copies one frame (FEC), or nothing. Pion's decoder reads no copies. The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit
 // each, at the very start of the first SILK frame.
-func CopyDuration(packet []byte) time.Duration {
-	if len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
+func (c Codec) CopyDuration(packet []byte) time.Duration {
+	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
 		return 0
 	}
 	frame := firstFrame(packet)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestOpusPacket(t *testing.T) {
+	var codec Codec
 	for _, c := range []struct {
 		name     string
 		packet   []byte
@@ -32,17 +33,17 @@ func TestOpusPacket(t *testing.T) {
 		{"lengths cut off", []byte{1<<3 | 3, 0x80 | 3, 1}, 60 * time.Millisecond, false, nil},
 		{"48 frames of 60 ms", []byte{3<<3 | 3, 48, 1}, 120 * time.Millisecond, false, []byte{1}},
 	} {
-		if d := PacketDuration(c.packet); d != c.duration {
+		if d := codec.PacketDuration(c.packet); d != c.duration {
 			t.Errorf("%s: %v", c.name, d)
 		}
 		if got := firstFrame(c.packet); !bytes.Equal(got, c.first) || got == nil != (c.first == nil) {
 			t.Errorf("%s: first frame % x", c.name, got)
 		}
-		if got := CopyDuration(c.packet); (got > 0) != c.fec {
+		if got := codec.CopyDuration(c.packet); (got > 0) != c.fec {
 			t.Errorf("%s: FEC %v", c.name, got)
 		}
 	}
-	if CopyDuration(nil) > 0 {
+	if codec.CopyDuration(nil) > 0 {
 		t.Error("FEC in nothing")
 	}
 }
@@ -64,8 +65,9 @@ func FuzzOpusPacket(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
+	var codec Codec
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		fec := CopyDuration(packet) > 0
+		fec := codec.CopyDuration(packet) > 0
 		if len(packet) > 2048 { // more than fits in an Ethernet frame
 			return
 		}
@@ -80,7 +82,7 @@ func FuzzOpusPacket(f *testing.F) {
 			if took[i] = err == nil; !took[i] {
 				continue
 			}
-			if want := media.Samples(PacketDuration(packet), 16000); n != want {
+			if want := media.Samples(codec.PacketDuration(packet), 16000); n != want {
 				t.Errorf("%s decoded % x to %d samples, want %d", choice, packet, n, want)
 			}
 			if frame := firstFrame(packet); fec && len(frame) == 0 {

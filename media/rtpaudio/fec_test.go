@@ -17,7 +17,7 @@ func TestLostFramesAreInTheNextPacket(t *testing.T) {
 	say(4 * time.Second)
 	// hear decodes the voice; with a loss of every fourth packet, repair fills in.
 	const frame = outRate / 50
-	hear := func(repair func(dec opus.Decoder, next []byte, pcm []int16) error) []int16 {
+	hear := func(repair func(dec media.Decoder, next []byte, pcm []int16) error) []int16 {
 		t.Helper()
 		dec, err := opus.NewDecoder(outRate, opus.LibOpus)
 		if err != nil {
@@ -39,8 +39,8 @@ func TestLostFramesAreInTheNextPacket(t *testing.T) {
 		return heard
 	}
 	whole := hear(nil)
-	copied := hear(func(dec opus.Decoder, next []byte, pcm []int16) error { return dec.Conceal(next, pcm) })
-	madeUp := hear(func(dec opus.Decoder, _ []byte, pcm []int16) error { return dec.Conceal(nil, pcm) })
+	copied := hear(func(dec media.Decoder, next []byte, pcm []int16) error { return dec.Conceal(next, pcm) })
+	madeUp := hear(func(dec media.Decoder, _ []byte, pcm []int16) error { return dec.Conceal(nil, pcm) })
 	var want, fec, plc []int16
 	for i := 2; i+1 < len(s.packets); i += 4 {
 		if was := whole[i*frame:][:frame]; media.RMS(was) > 300 {
