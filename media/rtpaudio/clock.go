@@ -122,11 +122,11 @@ func (c *clock) pace(n int, now time.Time) error {
 		return c.writeSound(c.pcm[:n])
 	case c.pause > endOfTurn && ahead >= leastEdit:
 		cut := n - leaveOut(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
-		c.n.skipped.Add(uint64(media.Duration(cut, c.rate)))
+		c.stats.Skipped += media.Duration(cut, c.rate)
 		n -= cut
 	case c.pause > leastPause && behind >= leastEdit:
 		more := repeat(c.pcm, n, media.Samples(min(behind, media.FrameDuration), c.rate), media.Samples(spliceTime, c.rate))
-		c.n.stretched.Add(uint64(media.Duration(more, c.rate)))
+		c.stats.Stretched += media.Duration(more, c.rate)
 		n += more
 	}
 	if t := now.Add(d + c.slack()); t.After(c.resume) {
@@ -208,7 +208,7 @@ func (c *clock) writeSilence(d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	c.n.silence.Add(uint64(d))
+	c.stats.Silence += d
 	n := media.Samples(d, c.rate)
 	if !c.silent {
 		c.silent = true

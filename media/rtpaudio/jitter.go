@@ -53,14 +53,6 @@ func (r *reorderer) advance(seq uint16) (lost int) {
 	return lost
 }
 
-// jump moves on to seq, which has not come, and returns how many before it have not.
-func (r *reorderer) jump(seq uint16) (lost int) {
-	lost = int(seq - r.next)
-	r.next = seq
-	r.history <<= lost
-	return lost
-}
-
 // holds tells whether seq, less than heldPackets after next, is held.
 func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%heldPackets)&1 != 0 }
 

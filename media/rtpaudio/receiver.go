@@ -12,7 +12,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"voxgate/media"
@@ -38,7 +37,7 @@ type Reader interface {
 	SetReadDeadline(t time.Time) error
 }
 
-// ReceiverStats counts what a Receiver met since it was made.
+// ReceiverStats counts what a Receiver met.
 type ReceiverStats struct {
 	Packets      uint64 // in the stream: all but malformed and foreign ones
 	Late         uint64 // dropped: what they held was given up before
@@ -90,10 +89,7 @@ type Event struct {
 type Receiver struct {
 	sink    media.Sink
 	options ReceiverOptions
-	n       struct {
-		packets, late, duplicate, reordered, lost, recovered, copied, asked, padding, malformed, otherPayload, resets,
-		readErrors, concealed, silence, skipped, stretched atomic.Uint64
-	}
+	stats   ReceiverStats
 }
 
 // NewReceiver returns a receiver that decodes to sink, whose rate must be one that the codec decodes to.
@@ -102,18 +98,8 @@ func NewReceiver(sink media.Sink, o ReceiverOptions) *Receiver {
 	return &Receiver{sink: sink, options: o}
 }
 
-// Stats returns the counters. It may be called at any time by any goroutine.
-func (r *Receiver) Stats() ReceiverStats {
-	n := &r.n
-	return ReceiverStats{
-		Packets: n.packets.Load(), Late: n.late.Load(), Duplicate: n.duplicate.Load(), Reordered: n.reordered.Load(),
-		Lost: n.lost.Load(), Recovered: n.recovered.Load(), Copied: n.copied.Load(), Asked: n.asked.Load(),
-		Padding: n.padding.Load(), Malformed: n.malformed.Load(), OtherPayload: n.otherPayload.Load(),
-		Resets: n.resets.Load(), ReadErrors: n.readErrors.Load(),
-		Concealed: time.Duration(n.concealed.Load()), Silence: time.Duration(n.silence.Load()),
-		Skipped: time.Duration(n.skipped.Load()), Stretched: time.Duration(n.stretched.Load()),
-	}
-}
+// Stats returns the counters. It must not be called while Run runs.
+func (r *Receiver) Stats() ReceiverStats { return r.stats }
 
 // Run reads packets from src and writes their sound until src ends (it returns nil), ctx is cancelled (it returns the
 // cause), the sink fails or src fails 50 times in a row. It owns the read deadline of src and leaves it anywhere.
@@ -195,7 +181,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		case ended(err):
 			return nil
 		default:
-			s.n.readErrors.Add(1)
+			s.stats.ReadErrors++
 			if failures++; failures == maxReadErrors {
 				return fmt.Errorf("read RTP: %w", err)
 			}
@@ -221,17 +207,17 @@ func ended(err error) bool {
 func (s *stream) receive(b []byte, now time.Time) error {
 	p := &s.rtp
 	if err := p.Unmarshal(b); err != nil || p.Version != 2 {
-		s.n.malformed.Add(1)
+		s.stats.Malformed++
 		return nil
 	}
 	copies, isSound, err := s.unpack(p)
 	if err != nil {
-		s.n.malformed.Add(1)
+		s.stats.Malformed++
 		return nil // to the sequence it is lost
 	}
 	next := packet{seq: p.SequenceNumber, ts: p.Timestamp, arrived: now, payload: p.Payload}
 	if !isSound { // it takes a sequence number of this stream (telephone-event, comfort noise), but no time
-		s.n.otherPayload.Add(1)
+		s.stats.OtherPayload++
 		next.payload = nil
 		if s.options.Event != nil && slices.Contains(s.options.Events, p.PayloadType) {
 			next.event = Event{p.PayloadType, p.Marker, p.Timestamp, p.Payload}
@@ -239,9 +225,9 @@ func (s *stream) receive(b []byte, now time.Time) error {
 			return nil
 		}
 	}
-	s.n.packets.Add(1)
+	s.stats.Packets++
 	if isSound && len(p.Payload) == 0 {
-		s.n.padding.Add(1)
+		s.stats.Padding++
 	}
 	return s.order(next, p.SSRC, copies)
 }

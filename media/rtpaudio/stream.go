@@ -98,17 +98,20 @@ func (s *stream) order(p packet, ssrc uint32, copies []redBlock) error {
 	switch {
 	case ahead < 0:
 		if ahead >= -heldPackets && s.reorder.came(p.seq) {
-			s.n.duplicate.Add(1)
+			s.stats.Duplicate++
 		} else {
-			s.n.late.Add(1)
+			s.stats.Late++
 		}
 		return nil
 	case ahead >= heldPackets: // so much is not reordered but lost, and there is no room to wait
-		return s.skipTo(p, copies)
+		if err := s.playAll(now); err != nil {
+			return err
+		}
+		return s.play(&p, now)
 	case ahead > 0:
 		return s.hold(p, copies)
 	case s.reorder.held > 0:
-		s.n.reordered.Add(1)
+		s.stats.Reordered++
 	}
 	if err := s.play(&p, now); err != nil {
 		return err
@@ -140,10 +143,10 @@ func (s *stream) hold(p packet, copies []redBlock) error {
 	overtaken := s.reorder.overtaken(p.seq)
 	switch {
 	case !s.reorder.hold(p):
-		s.n.duplicate.Add(1)
+		s.stats.Duplicate++
 		return nil
 	case overtaken:
-		s.n.reordered.Add(1)
+		s.stats.Reordered++
 	}
 	s.reorder.adopt(p, copies, s.ts)
 	if s.reorder.holds(s.reorder.next) {
@@ -192,7 +195,7 @@ func (s *stream) ask(now time.Time) {
 		}
 	}
 	if len(s.asking) > 0 {
-		s.n.asked.Add(uint64(len(s.asking)))
+		s.stats.Asked += uint64(len(s.asking))
 		s.options.NACK(s.ssrc, s.asking)
 	}
 }
@@ -207,21 +210,6 @@ func (s *stream) askTime(m *request) (time.Time, bool) {
 		at = at.Add(disorderWait)
 	}
 	return at, m.times < maxAsked && !at.Add(s.rtt).After(m.since.Add(s.wait))
-}
-
-// skipTo gives up what is missing before p, but for what came in it as copies.
-func (s *stream) skipTo(p packet, copies []redBlock) error {
-	if err := s.playAll(p.arrived); err != nil {
-		return err
-	}
-	n := min(uint16(len(copies)), p.seq-s.reorder.next)
-	if n == 0 {
-		return s.play(&p, p.arrived)
-	}
-	s.n.lost.Add(uint64(s.reorder.jump(p.seq - n)))
-	s.reorder.hold(p)
-	s.reorder.adopt(p, copies, s.ts)
-	return s.playAll(p.arrived)
 }
 
 // playHeld plays the held packets that are due.
@@ -250,7 +238,7 @@ func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 		return err
 	}
 	if s.synced {
-		s.n.resets.Add(1)
+		s.stats.Resets++
 		dec, err := s.options.Codec.NewDecoder(s.rate)
 		if err != nil {
 			return err
@@ -267,7 +255,7 @@ func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 // play writes the sound of p, and before it what stands for the sound that is missing between the last packet and p.
 func (s *stream) play(p *packet, now time.Time) error {
 	lost := s.reorder.advance(p.seq)
-	s.n.lost.Add(uint64(lost))
+	s.stats.Lost += uint64(lost)
 	if len(p.event.Payload) > 0 {
 		s.options.Event(p.event)
 	}
@@ -285,11 +273,11 @@ func (s *stream) play(p *packet, now time.Time) error {
 	}
 	n, err := s.dec.Decode(p.payload, s.pcm[:s.most])
 	if err != nil {
-		s.n.malformed.Add(1)
+		s.stats.Malformed++
 		return nil // the next packet's timestamp tells how much is missing
 	}
 	if p.copied {
-		s.n.copied.Add(1)
+		s.stats.Copied++
 	}
 	s.ts = p.ts + uint32(media.Samples(media.Duration(n, s.rate), s.meter.clock))
 	return s.pace(n, now)
@@ -302,7 +290,7 @@ func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time)
 	var restored time.Duration
 	if lost {
 		if restored = min(gap, s.options.Codec.CopyDuration(next.payload)); restored > 0 {
-			s.n.recovered.Add(1)
+			s.stats.Recovered++
 		}
 	}
 	gap -= restored + s.filled
@@ -333,7 +321,7 @@ func (s *stream) conceal(next []byte, d time.Duration) error {
 		clear(s.pcm[:n])
 	}
 	if next == nil {
-		s.n.concealed.Add(uint64(d))
+		s.stats.Concealed += d
 	}
 	return s.writeSound(s.pcm[:n])
 }
