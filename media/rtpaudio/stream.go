@@ -24,10 +24,6 @@ const (
 	askAgain = 10 * time.Millisecond
 	// unknownRTT stands for a round trip that is not known yet: what is missing is then asked for once.
 	unknownRTT = gapWait
-	// disorderWait is how long a packet may be overtaken before it is asked for, on a path that has put packets out of order
-	// within disorderMemory. Elsewhere it is asked for at once.
-	disorderWait   = 20 * time.Millisecond
-	disorderMemory = 10 * time.Second
 )
 
 // stream is the state of one Run: the packets in their sequence, and the state of the clock that their sound goes by.
@@ -40,11 +36,10 @@ type stream struct {
 	synced  bool // ssrc and reorder.next are known
 	ssrc    uint32
 
-	wait       time.Duration // how long the missing packets are waited for
-	rtt        time.Duration // 0: unknown
-	askAt      time.Time     // when a missing packet is to be asked for; zero: none is
-	asking     []uint16
-	disordered time.Time // when a packet last turned out to have been overtaken
+	wait   time.Duration // how long the missing packets are waited for
+	rtt    time.Duration // 0: unknown
+	askAt  time.Time     // when a missing packet is to be asked for; zero: none is
+	asking []uint16
 }
 
 // wake returns when tick has something to do if no packet comes; zero for never.
@@ -131,7 +126,6 @@ func (s *stream) measure(p packet, ahead int) {
 		if m.times > 0 && p.arrived.Sub(m.asked) >= s.rtt-askAgain {
 			return
 		}
-		s.disordered = p.arrived
 	}
 	if len(p.payload) > 0 {
 		s.meter.observe(p.ts, p.arrived, newest)
@@ -203,11 +197,8 @@ func (s *stream) ask(now time.Time) {
 // askTime returns when to ask for a missing packet, and false if it is not to be asked for any more.
 func (s *stream) askTime(m *request) (time.Time, bool) {
 	at := m.since
-	switch {
-	case m.times > 0:
+	if m.times > 0 {
 		at = m.asked.Add(cmp.Or(s.rtt, unknownRTT) + askAgain)
-	case m.since.Sub(s.disordered) < disorderMemory:
-		at = at.Add(disorderWait)
 	}
 	return at, m.times < maxAsked && !at.Add(s.rtt).After(m.since.Add(s.wait))
 }
