@@ -11,7 +11,6 @@ import (
 
 	"voxgate/media/mediatest"
 	"voxgate/media/opus"
-	"voxgate/media/playout"
 	"voxgate/media/rtpaudio"
 )
 
@@ -82,28 +81,3 @@ func BenchmarkReceiver(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkPlayout takes one frame from WritePCM to WriteRTP, without the ticker's wait.
-func BenchmarkPlayout(b *testing.B) {
-	ticker := playout.NewTicker()
-	defer ticker.Close()
-	p := playout.NewPacer(ticker, outRate)
-	defer p.Close()
-	out, err := rtpaudio.NewSender(discard{}, opus.Codec{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p.Attach(eager{out})
-	pcm := mediatest.Speech(4*time.Second, outRate)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if err := p.WritePCM(pcm[i%200*480:][:480]); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// eager is a Sender that takes frames at any time.
-type eager struct{ *rtpaudio.Sender }
-
-func (eager) Lead() time.Duration { return 1 << 60 }

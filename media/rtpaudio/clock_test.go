@@ -2,11 +2,7 @@ package rtpaudio
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
-	"time"
-
-	"voxgate/media"
 )
 
 // TestEditPause checks that a piece of a pause can be left out or repeated without a step, and that the ends stay.
@@ -49,58 +45,3 @@ func step(pcm []int16) (most int16) {
 }
 
 func abs(x int16) int16 { return max(x, -x) }
-
-// TestDelayMeter checks how late packets are said to be, in what time that is learnt and forgotten, and that the path's own
-// delay is followed.
-func TestDelayMeter(t *testing.T) {
-	m := delayMeter{clock: 48000}
-	begin, ts, sent := time.Now(), uint32(1<<32-50000), time.Duration(0)
-	rng := rand.New(rand.NewPCG(1, 1))
-	hear := func(d, jitter, path time.Duration) {
-		for end := sent + d; sent < end; sent += media.FrameDuration {
-			late := path
-			if jitter > 0 {
-				late += time.Duration(rng.Int64N(int64(jitter)))
-			}
-			m.observe(ts, begin.Add(sent+late), true)
-			ts += 960
-		}
-	}
-	check := func(what string, least, most time.Duration) {
-		t.Helper()
-		if m.late < least || m.late > most {
-			t.Errorf("%s: %v late, want %v to %v", what, m.late, least, most)
-		}
-	}
-	ideal := func(what string, path time.Duration) {
-		t.Helper()
-		if got := m.ideal(ts).Sub(begin.Add(sent)); got < path-time.Millisecond || got > path+5*time.Millisecond {
-			t.Errorf("%s: the next packet is expected %v after it is sent, want %v", what, got, path)
-		}
-	}
-	hear(5*time.Second, 0, 50*time.Millisecond)
-	check("a clean path", 0, latenessStep)
-	ideal("a clean path", 50*time.Millisecond)
-	hear(20*time.Millisecond, 1, 350*time.Millisecond)
-	hear(20*time.Millisecond, 0, 330*time.Millisecond)
-	check("one thing that held up two packets", 0, latenessStep)
-	hear(time.Second, 150*time.Millisecond, 50*time.Millisecond)
-	check("a second of jitter", 120*time.Millisecond, 150*time.Millisecond)
-	hear(5*time.Second, 0, 50*time.Millisecond)
-	check("five seconds later", 0, latenessStep)
-	hear(5*time.Second, 0, 120*time.Millisecond)
-	ideal("a longer path", 120*time.Millisecond)
-	hear(5*time.Second, 0, 50*time.Millisecond)
-	check("the shorter path again", 0, latenessStep)
-	ideal("the shorter path again", 50*time.Millisecond)
-	sent += time.Hour // the microphone was muted, and its timestamps stood still
-	hear(media.FrameDuration, 0, 50*time.Millisecond)
-	ideal("after mute", 50*time.Millisecond)
-	ts += 48000 * 3600 // they jump
-	hear(media.FrameDuration, 0, 50*time.Millisecond)
-	ideal("after a jump", 50*time.Millisecond)
-	ts -= 48000 * 7200
-	hear(media.FrameDuration, 0, 50*time.Millisecond)
-	ideal("after a jump back", 50*time.Millisecond)
-	check("clocks that jump", 0, latenessStep)
-}

@@ -251,32 +251,6 @@ func TestReceiverFEC(t *testing.T) {
 	}
 }
 
-// TestReceiverFECInBundles checks that a copy is found in packets of several frames.
-func TestReceiverFECInBundles(t *testing.T) {
-	c := mediatest.Hybrid
-	c.FEC, c.Frame = true, 60*ms
-	packets := c.Encode(t, mediatest.Speech(6*time.Second, 48000))
-	if packets[10][0]&3 != 3 {
-		t.Fatal("not a code 3 packet")
-	}
-	var arrivals []arrival
-	for i, a := range stream(packets, 0, 0) {
-		a.at, a.pkt.Timestamp = time.Duration(i)*60*ms, uint32(i)*2880
-		if i%5 != 3 {
-			arrivals = append(arrivals, a)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		sink, stats := receive(t, arrivals, 6050*ms, "")
-		if stats.Recovered < stats.Lost*2/3 {
-			t.Errorf("%d recovered of %d lost", stats.Recovered, stats.Lost)
-		}
-		if got := sink.before(6050 * ms); got != 6*time.Second {
-			t.Errorf("wrote %v of 6 s", got)
-		}
-	})
-}
-
 // TestReceiverPauses checks that the sink stays on the wall clock whatever the sender leaves out.
 func TestReceiverPauses(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(4000*ms, 48000))
@@ -514,19 +488,14 @@ func TestReceiverHeldUp(t *testing.T) {
 	packets := mediatest.CELT.Encode(t, mediatest.Speech(time.Second, 48000))
 	arrivals := stream(packets, 0, 0)
 	synctest.Test(t, func(t *testing.T) {
-		src := &queue{}
-		sink := &recorder{rate: 16000, start: time.Now()}
+		begin := time.Now()
+		src := &network{path: path{idle}, start: begin, end: begin.Add(time.Second + oneWay), stall: 21}
+		sink := &recorder{rate: 16000, start: begin}
 		rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}})
-		for i, a := range arrivals {
+		for _, a := range arrivals {
 			raw, err := a.pkt.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			src.packets = append(src.packets, raw)
-			src.at = append(src.at, time.Now().Add(a.at))
-			if i == 20 {
-				src.stall = len(src.packets)
-			}
+			must(t, err)
+			src.send(raw, begin.Add(a.at))
 		}
 		if err := rx.Run(t.Context(), src); err != nil {
 			t.Fatal(err)
@@ -535,36 +504,6 @@ func TestReceiverHeldUp(t *testing.T) {
 			t.Errorf("%v of silence", got)
 		}
 	})
-}
-
-// queue is a source in which packets wait, and whose deadline, once it has passed, comes before them, as in pion. While the
-// packet numbered stall is read, everything stands still for 300 ms.
-type queue struct {
-	packets  [][]byte
-	at       []time.Time
-	deadline time.Time
-	stall    int
-}
-
-func (q *queue) SetReadDeadline(t time.Time) error { q.deadline = t; return nil }
-
-func (q *queue) Read(b []byte) (int, error) {
-	if q.stall--; q.stall == 0 {
-		time.Sleep(300 * ms)
-	}
-	switch {
-	case !q.deadline.IsZero() && !time.Now().Before(q.deadline):
-		return 0, os.ErrDeadlineExceeded
-	case len(q.packets) == 0:
-		return 0, io.EOF
-	case !q.deadline.IsZero() && q.deadline.Before(q.at[0]):
-		time.Sleep(time.Until(q.deadline))
-		return 0, os.ErrDeadlineExceeded
-	}
-	time.Sleep(time.Until(q.at[0]))
-	n := copy(b, q.packets[0])
-	q.packets, q.at = q.packets[1:], q.at[1:]
-	return n, nil
 }
 
 // FuzzReceiver feeds a receiver datagrams of any content and order, in any time: the data is cut where its length bytes say,

@@ -43,35 +43,3 @@ func TestParseRED(t *testing.T) {
 		}
 	}
 }
-
-// FuzzRED checks that what is taken for RED is all of the packet and nothing else.
-func FuzzRED(f *testing.F) {
-	f.Add([]byte{111, 1, 2, 3})
-	f.Add([]byte{0x80 | 111, 15, 0, 2, 111, 1, 2, 3})
-	f.Add([]byte{0x80 | 111, 30, 0, 1, 0x80 | 111, 15, 0, 2, 111, 1, 2, 3, 4})
-	f.Add([]byte{0x80 | 111, 0xff, 0xff, 0xff, 111})
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		var room [maxREDBlocks]redBlock
-		blocks, err := parseRED(payload, room[:0])
-		if err != nil {
-			if len(blocks) != 0 {
-				t.Errorf("%d blocks of a bad packet", len(blocks))
-			}
-			return
-		}
-		if len(blocks) == 0 || len(blocks) > maxREDBlocks {
-			t.Fatalf("%d blocks", len(blocks))
-		}
-		var again, data []byte
-		for _, b := range blocks[:len(blocks)-1] {
-			n := len(b.payload)
-			again = append(again, 0x80|b.payloadType, byte(b.offset>>6), byte(b.offset<<2)|byte(n>>8), byte(n))
-			data = append(data, b.payload...)
-		}
-		last := blocks[len(blocks)-1]
-		again = append(append(append(again, last.payloadType), data...), last.payload...)
-		if !bytes.Equal(again, payload) {
-			t.Errorf("% x became % x", payload, again)
-		}
-	})
-}
