@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"voxgate/media"
+	"voxgate/media/mediatest"
 	"voxgate/media/playout"
 )
 
 // TestNothingStaleIsHeard interrupts an answer at every moment: every millisecond while it comes in and is played, and for
-// a while after. Nothing of the old voice may follow but a fade of 5 ms within one tick, the new answer must be whole, and
+// a while after. Nothing of the old voice may follow but a fade of 5 ms within one tick, nothing may click, the new answer must be whole, and
 // the generations must tell the two apart.
 func TestNothingStaleIsHeard(t *testing.T) {
 	const old, next = 8000, 5001 // no step of the fade is the same
@@ -59,6 +60,9 @@ func TestNothingStaleIsHeard(t *testing.T) {
 					case late && (stale > media.Samples(5*ms, outRate) || stale > 0 && (lead > 0 || f.at > at+20*ms)):
 						t.Fatalf("interrupted at %v: %d old samples at %v", at, stale, f.at)
 					}
+				}
+				if step := mediatest.MaxStep(s.pcm()); lead == 0 && step > next {
+					t.Fatalf("interrupted at %v: a click of %d", at, step)
 				}
 				if want := media.Samples(100*ms, outRate); heard != want {
 					t.Fatalf("interrupted at %v: %d of %d samples of the next answer are heard", at, heard, want)

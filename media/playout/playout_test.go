@@ -177,49 +177,6 @@ func TestPlayoutGaps(t *testing.T) {
 	}
 }
 
-// TestPlayoutFlush flushes at any moment: nothing that was waiting may follow but the fade, and nothing may click.
-func TestPlayoutFlush(t *testing.T) {
-	const oldLevel, newLevel = 8000, 300
-	for at := time.Duration(0); at < 260*ms; at += 1300 * time.Microsecond {
-		play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
-			time.Sleep(3 * ms)
-			must(t, p.WritePCM(constant(155*ms, oldLevel))) // the last frame is not full
-			time.Sleep(at)
-			p.Flush()
-			n := len(s.got())
-			if p.Queued() != 0 {
-				t.Fatalf("at %v: %v are waiting", at, p.Queued())
-			}
-			time.Sleep(20 * ms)
-			after := s.got()[n:]
-			if at < 260*ms && len(after) > 2 {
-				t.Fatalf("at %v: %d frames in 20 ms", at, len(after))
-			}
-			if at < 115*ms && (len(after) == 0 || silent(after[0].pcm[:100]) || !silent(after[0].pcm[120:])) {
-				t.Fatalf("at %v: no fade of 5 ms within 20 ms", at)
-			}
-			must(t, p.WritePCM(constant(200*ms, newLevel)))
-			time.Sleep(time.Second)
-			stale := 0
-			for _, f := range s.got()[n:] {
-				if slices.Max(f.pcm) > newLevel {
-					stale++
-				}
-			}
-			if stale > 1 {
-				t.Errorf("at %v: %d frames of what was flushed", at, stale)
-			}
-			played := s.pcm()
-			if step := mediatest.MaxStep(played); step > newLevel {
-				t.Errorf("at %v: a click of %d", at, step)
-			}
-			if tail := s.got(); len(tail) < 5 || !silent(tail[len(tail)-4].pcm) {
-				t.Errorf("at %v: no silence at the end", at)
-			}
-		})
-	}
-}
-
 // TestPlayoutFlushTrail checks that silence follows a flush, and that what comes after it is not taken for an underrun.
 func TestPlayoutFlushTrail(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {

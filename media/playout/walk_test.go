@@ -17,10 +17,8 @@ type checker struct {
 	t        *testing.T
 	lead     time.Duration
 	attached bool
-	held     *bool
 	gen      *uint32
 	flushed  *bool // a fade-out may still come
-	frames   *int
 }
 
 func (o *checker) Rate() int           { return outRate }
@@ -33,7 +31,6 @@ func (o *checker) WriteFrame(f media.Frame) error {
 	if f.Generation != *o.gen {
 		o.t.Errorf("a frame of generation %d after flush %d", f.Generation, *o.gen)
 	}
-	*o.frames++
 	sound := f.PCM
 	if o.lead == 0 && *o.flushed { // the fade-out of what was before
 		sound = f.PCM[media.Samples(5*ms, outRate):]
@@ -62,16 +59,14 @@ func TestPlayoutWalk(t *testing.T) {
 				var (
 					gen           uint32
 					held, flushed bool
-					frames, set   int
+					set           int
 					fired         []int
 					current       *checker
 					sinceFlush    time.Duration
 				)
 				tap := &single{t: t}
-				var story []string
 				for range 400 {
 					synctest.Wait()
-					act := ""
 					switch k := rng.IntN(20); {
 					case k < 7:
 						level := int16(2000)
@@ -83,13 +78,10 @@ func TestPlayoutWalk(t *testing.T) {
 							n = rng.IntN(12 * outRate)
 						}
 						d := time.Duration(n) * time.Second / outRate
-						act = fmt.Sprint("write ", d)
 						if err := p.WritePCM(slices.Repeat([]int16{level}, n)); err == nil {
 							sinceFlush += d
 						}
 					case k < 10:
-						act = "flush"
-						before := p.Queued()
 						gen++ // frames may only come after this in our own calls: the ticker is idle (Wait)
 						flushed = true
 						cut := p.Flush()
@@ -97,41 +89,34 @@ func TestPlayoutWalk(t *testing.T) {
 							t.Fatalf("generation %d", cut.Generation)
 						}
 						if cut.Unheard < 0 || cut.Unheard > sinceFlush+ms {
-							t.Fatalf("%v unheard of %v written since the last flush (queued %v): %v", cut.Unheard, sinceFlush, before, story[max(0, len(story)-12):])
+							t.Fatalf("%v unheard of %v written since the last flush", cut.Unheard, sinceFlush)
 						}
 						sinceFlush = 0
 						if q := p.Queued(); q != 0 {
 							t.Fatalf("%v queued after a flush", q)
 						}
 					case k < 11:
-						act = "duck"
 						p.Duck(float64(12 * rng.IntN(2)))
 					case k < 12:
 						held = !held
-						act = fmt.Sprint("hold ", held)
 						p.Hold(held)
 					case k < 13:
 						var out media.Output
 						old := current
 						current = nil
 						if rng.IntN(4) > 0 {
-							current = &checker{t: t, lead: time.Duration(rng.IntN(2)) * 200 * ms, attached: true, held: &held, gen: &gen, flushed: &flushed, frames: &frames}
+							current = &checker{t: t, lead: time.Duration(rng.IntN(2)) * 200 * ms, attached: true, gen: &gen, flushed: &flushed}
 							out = current
-							act = fmt.Sprint("attach ", current.lead)
-						} else {
-							act = "detach"
 						}
 						p.Attach(out)
 						if old != nil {
 							old.attached = false
 						}
 					case k < 16:
-						act = "mark"
 						i := set
 						set++
 						p.Mark(func(bool) { fired = append(fired, i) })
 					case k < 17:
-						act = "tap"
 						if rng.IntN(2) == 0 {
 							p.Tap(tap)
 						} else {
@@ -143,10 +128,8 @@ func TestPlayoutWalk(t *testing.T) {
 						if rng.IntN(10) == 0 {
 							d *= 30
 						}
-						act = fmt.Sprint("sleep ", d)
 						time.Sleep(d)
 					}
-					story = append(story, act)
 				}
 				p.Close()
 				synctest.Wait()
@@ -173,57 +156,6 @@ func (z *single) Model(pcm []int16, at time.Time) {
 func (z *single) Cut(at time.Time) {
 	if at.Before(z.end) {
 		z.end = at
-	}
-}
-
-// All that is written in whole frames is heard, flushed or dropped.
-func TestNothingOfTheVoiceIsUnaccountedFor(t *testing.T) {
-	for seed := range uint64(40) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			play(t, time.Duration(seed%2)*200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
-				rng := rand.New(rand.NewPCG(seed, 4))
-				var written, unheard, fades time.Duration
-				held := false
-				for range 300 {
-					synctest.Wait()
-					switch k := rng.IntN(10); {
-					case k < 5:
-						n := 480 * rng.IntN(60)
-						must(t, p.WritePCM(constant(time.Duration(n)*time.Second/outRate, 1000)))
-						written += time.Duration(n) * time.Second / outRate
-					case k < 6:
-						q := p.Queued()
-						cut := p.Flush()
-						unheard += cut.Unheard
-						if s.lead == 0 && !held && q > 0 {
-							fades += q - cut.Unheard
-						}
-					case k < 7:
-						held = !held
-						p.Hold(held)
-					default:
-						time.Sleep(time.Duration(rng.IntN(400)) * ms)
-					}
-				}
-				p.Hold(false)
-				time.Sleep(3 * time.Minute)
-				heard := time.Duration(0)
-				for _, f := range s.got() {
-					if f.pcm[470] != 0 {
-						heard += 20 * ms
-					}
-				}
-				st := p.Stats()
-				sum := heard + fades + unheard + st.Dropped
-				if s.lead > 0 { // recalled frames are in both
-					if sum < written {
-						t.Errorf("heard %v + unheard %v + dropped %v < written %v", heard, unheard, st.Dropped, written)
-					}
-				} else if sum != written {
-					t.Errorf("heard %v + fades %v + unheard %v + dropped %v = %v, written %v", heard, fades, unheard, st.Dropped, sum, written)
-				}
-			})
-		})
 	}
 }
 
