@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strings"
 	"testing"
+	"time"
 
 	opus "gopkg.in/hraban/opus.v2"
 )
@@ -16,6 +17,8 @@ type sound struct {
 	pages       int
 	ended       bool // by a page that says so
 }
+
+func (s sound) length() time.Duration { return time.Duration(len(s.left)) * time.Second / 24000 }
 
 // readOgg is a reader of its own, strict where players are not.
 func readOgg(t testing.TB, b []byte) sound {

@@ -51,7 +51,6 @@ const (
 // block and do not keep pcm.
 type Recording struct {
 	queue   chan *piece
-	free    chan *piece // used ones, so that steady talk allocates nothing
 	closing chan struct{}
 	once    sync.Once
 	done    chan struct{}
@@ -59,7 +58,7 @@ type Recording struct {
 
 	// Owned by run; err is read after done.
 	began    time.Time
-	line     *timeline
+	line     timeline
 	encoder  *opus.Encoder
 	pages    *pages
 	out      io.WriteCloser
@@ -78,6 +77,9 @@ type piece struct {
 	at   time.Time
 }
 
+// pieces are used ones, so that steady talk allocates nothing.
+var pieces = sync.Pool{New: func() any { return new(piece) }}
+
 type what int
 
 const (
@@ -89,11 +91,9 @@ const (
 // New begins a recording to w at the given time. Close closes w.
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
-		queue: make(chan *piece, queued), free: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}),
-		began: began, line: &timeline{}, out: w,
+		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), began: began, out: w,
 	}
-	err := r.open(w)
-	if err != nil {
+	if err := r.open(w); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -115,28 +115,18 @@ func (r *Recording) open(w io.Writer) (err error) {
 // name is what a recording may be called: no way to another folder.
 var name = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// maxNames is how many recordings of one id may begin in a second.
-const maxNames = 20
-
-// Create begins a recording to a new file in dir, called by the time it began and by id, and -2, -3 and so on if there is such
-// a file. Only the gateway's own user may read it.
+// Create begins a recording to a new file in dir, called by the time it began, to the millisecond, and by id. Only the gateway's
+// own user may read it.
 func Create(dir, id string, began time.Time) (*Recording, error) {
 	if !name.MatchString(id) {
 		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
 	}
-	path := filepath.Join(dir, began.UTC().Format("2006-01-02T15-04-05Z")+"-"+id)
-	f, err := create(path + ".ogg")
-	for n := 2; errors.Is(err, os.ErrExist) && n <= maxNames; n++ {
-		f, err = create(fmt.Sprintf("%s-%d.ogg", path, n))
-	}
+	file := began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ".ogg"
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
 	return New(f, began)
-}
-
-func create(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // Person takes what the person said, at 8 to 48 kHz; its first sample was spoken at the given time, as far as is known:
@@ -167,12 +157,7 @@ func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
 		return
 	default:
 	}
-	var p *piece
-	select {
-	case p = <-r.free:
-	default:
-		p = &piece{}
-	}
+	p := pieces.Get().(*piece)
 	p.what, p.pcm, p.rate, p.at = what, append(p.pcm[:0], pcm...), rate, at
 	select {
 	case r.queue <- p:
@@ -230,10 +215,7 @@ func (r *Recording) take(p *piece) {
 			r.line.cut(at)
 		}
 	}
-	select {
-	case r.free <- p:
-	default:
-	}
+	pieces.Put(p)
 }
 
 // write encodes what lies before the given sample, in whole frames.
