@@ -42,9 +42,6 @@ const (
 
 	// minSide is where a picture begins: some senders fill a pause with 2x2 pixels.
 	minSide = 16
-
-	// keptPixels is up to which size the decoder's memory (1.5 bytes a pixel) waits for the next picture.
-	keptPixels = 1280 * 720
 )
 
 // Stats count the key frames that were looked at.
@@ -61,9 +58,7 @@ type Viewer struct {
 	show    func(jpeg []byte, changed bool)
 	frame   frame
 	next    time.Time // when the next picture is due
-	decoder *vp8.Decoder
-	size    image.Point // of what decoder has decoded
-	sent    glance      // of the newest picture that was worth sending
+	sent    glance    // of the newest picture that was worth sending
 	missing []uint16
 	stats   Stats
 }
@@ -100,7 +95,7 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) {
 		v.next = now
 	}
 	v.next = v.next.Add(interval) // for a broken one, too: it has cost as much
-	picture, g, err := v.make(data)
+	picture, g, err := v.picture(data)
 	if err != nil {
 		v.stats.Broken++
 		return
@@ -114,11 +109,11 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) {
 	v.show(picture, changed)
 }
 
-// make makes a picture of a key frame.
-func (v *Viewer) make(data []byte) ([]byte, glance, error) {
+// picture makes a picture of a key frame.
+func (v *Viewer) picture(data []byte) ([]byte, glance, error) {
 	v.turn.Lock()
 	defer v.turn.Unlock()
-	img, err := v.decode(data)
+	img, err := decode(data)
 	if err != nil {
 		return nil, glance{}, err
 	}
@@ -130,28 +125,16 @@ func (v *Viewer) make(data []byte) ([]byte, glance, error) {
 	return out.Bytes(), look(small), nil
 }
 
-var (
-	errNoKey = errors.New("not a VP8 key frame")
-	errSize  = errors.New("size is not served")
-)
-
-// decode decodes a key frame. The picture is good until the next one is decoded.
-func (v *Viewer) decode(data []byte) (*image.YCbCr, error) {
+// decode decodes a key frame.
+func decode(data []byte) (*image.YCbCr, error) {
 	width, height, ok := keySize(data)
 	if !ok {
-		return nil, errNoKey
+		return nil, errors.New("not a VP8 key frame")
 	}
 	if min(width, height) < minSide || max(width, height) > maxSide || width*height > maxPixels {
-		return nil, fmt.Errorf("%dx%d: %w", width, height, errSize)
+		return nil, fmt.Errorf("%dx%d is not served", width, height)
 	}
-	// A decoder that has seen another size returns pictures of the larger one.
-	if size := image.Pt(width, height); v.decoder == nil || v.size != size {
-		v.decoder, v.size = vp8.NewDecoder(), size
-	}
-	d := v.decoder
-	if width*height > keptPixels {
-		v.decoder = nil
-	}
+	d := vp8.NewDecoder() // one that has seen another size returns pictures of the larger one
 	d.Init(bytes.NewReader(data), len(data))
 	if _, err := d.DecodeFrameHeader(); err != nil {
 		return nil, fmt.Errorf("frame header: %w", err)

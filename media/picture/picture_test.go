@@ -363,25 +363,3 @@ func announced(data []byte) (width, height int) {
 	}
 	return int(binary.LittleEndian.Uint16(data[6:])) & 0x3fff, int(binary.LittleEndian.Uint16(data[8:])) & 0x3fff
 }
-
-func BenchmarkViewer(b *testing.B) {
-	for _, name := range []string{"room.ivf", "slides.ivf"} {
-		b.Run(name, func(b *testing.B) {
-			all := frames(b, name)
-			shown := 0
-			v := picture.NewViewer(new(sync.Mutex), func([]byte, bool) { shown++ })
-			c := newCamera(0)
-			now := time.Unix(1e9, 0)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				now = now.Add(time.Second)
-				for _, p := range c.packets(all[i%len(all)]) {
-					v.Packet(p, now)
-				}
-			}
-			if shown != b.N {
-				b.Fatalf("%d of %d shown", shown, b.N)
-			}
-		})
-	}
-}
