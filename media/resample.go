@@ -39,7 +39,7 @@ var curve = sync.OnceValue(func() *[halfTaps*fine + 2]float32 {
 // back, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
 //
 // libsoxr, which [Resample] uses for whole clips, is no choice for a stream: it works in blocks, and from 24 to 8 kHz its
-// High quality holds back 73 ms, Low 40 ms, and Quick has no filter at all (TestLibsoxrDelay, BenchmarkResampler).
+// High quality holds back 73 ms, Low 40 ms, and Quick has no filter at all (TestLibsoxrDelay).
 type Resampler struct {
 	from, to int // the ratio, in lowest terms
 	width    int // half the filter, in input samples

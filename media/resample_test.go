@@ -1,8 +1,6 @@
 package media_test
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"testing"
 	"time"
@@ -123,31 +121,3 @@ func TestLibsoxrDelay(t *testing.T) {
 type writer func(b []byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
-
-// BenchmarkResampler takes 20 ms an operation, with libsoxr beside it.
-func BenchmarkResampler(b *testing.B) {
-	for _, c := range []struct{ from, to int }{{24000, 8000}, {16000, 24000}, {48000, 24000}} {
-		pcm := mediatest.Speech(20*time.Millisecond, c.from)
-		b.Run(fmt.Sprintf("%d to %d", c.from, c.to), func(b *testing.B) {
-			r := media.NewResampler(c.from, c.to)
-			b.ReportAllocs()
-			for b.Loop() {
-				r.Resample(pcm)
-			}
-		})
-		b.Run(fmt.Sprintf("%d to %d libsoxr High", c.from, c.to), func(b *testing.B) {
-			r, err := resample.New(io.Discard, float64(c.from), float64(c.to), 1, resample.I16, resample.HighQ)
-			if err != nil {
-				b.Fatal(err)
-			}
-			raw := media.AppendBytes(nil, pcm)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := r.Write(raw); err != nil {
-					b.Fatal(err)
-				}
-			}
-			r.Close()
-		})
-	}
-}

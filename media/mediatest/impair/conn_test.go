@@ -1,7 +1,6 @@
 package impair
 
 import (
-	"errors"
 	"net"
 	"testing"
 	"time"
@@ -70,25 +69,4 @@ func TestConn(t *testing.T) {
 	}
 	c.Set(Profile{}, Profile{})
 	say(c, far, "next") // and not what was lost before it
-}
-
-func TestClosedConn(t *testing.T) {
-	c := NewConn(socket(t), 1)
-	read := make(chan error)
-	go func() {
-		_, _, err := c.ReadFrom(nil)
-		read <- err
-	}()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-read; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("read: %v", err)
-	}
-	if _, err := c.WriteTo(nil, c.LocalAddr()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("write: %v", err)
-	}
-	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("closed again: %v", err)
-	}
 }

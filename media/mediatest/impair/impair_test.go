@@ -59,25 +59,6 @@ func TestSameSeedSameFate(t *testing.T) {
 	}
 }
 
-func TestAChangeLeavesLaterFatesAsTheyWere(t *testing.T) {
-	profile := Profile{Loss: 0.2}
-	a := send(t, 1, profile, 1000, nil)
-	b := send(t, 1, profile, 1000, func(i int, p *Path) {
-		switch i {
-		case 100:
-			p.Set(Profile{Burst: Burst{Loss: 0.5, Length: 9}, Duplicate: 0.5})
-		case 200:
-			p.Set(profile)
-		}
-	})
-	late := func(all []arrival) []arrival {
-		return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool { return a.packet < 200 })
-	}
-	if !slices.Equal(late(a), late(b)) {
-		t.Error("what came after the change is not as without it")
-	}
-}
-
 // The shares and lengths that are put in are those that are found.
 func TestShares(t *testing.T) {
 	const n = 20_000
