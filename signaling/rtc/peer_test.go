@@ -10,12 +10,15 @@ import (
 
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
+	"go.uber.org/goleak"
 
 	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // conversation is a [Session] that keeps what it hears.
 type conversation struct {
