@@ -18,7 +18,8 @@
 //	/drop               ends the TCP connection without a word
 //
 // Keys are not checked, except that keys which begin with "invalid", "forbidden" or "exhausted" are refused as Google
-// refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token.
+// refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral
+// tokens one that begins with "auth_tokens/".
 //
 // By itself nothing goes wrong. What shall, and how long connections, sessions and handles last, is in a scenario.Scenario.
 package emulator
@@ -70,7 +71,7 @@ type Options struct {
 	Observe func(Event)
 }
 
-// Emulator serves the Live API and a little of the REST API on any prefix of any path. It is an http.Handler.
+// Emulator serves the Live API, and of the REST API the description of a model, on any prefix of any path. It is an http.Handler.
 type Emulator struct {
 	log      *slog.Logger
 	persona  Persona
@@ -78,7 +79,6 @@ type Emulator struct {
 	scenario scenario.Scenario
 	observe  func(Event)
 
-	rest   restAPI
 	memory memory
 
 	sessions sync.WaitGroup // Add under mu, while not closed
@@ -136,7 +136,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.serveLive(w, r, to)
 		return
 	}
-	e.rest.serve(w, r, path)
+	serveREST(w, r, path)
 }
 
 // upgrader accepts every origin: so does Google, and there is nothing here to protect.
@@ -156,7 +156,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 		return
 	}
 	defer e.leave(s)
-	token, refused := e.rest.admit(r, to)
+	refused := admit(r, to)
 	if refused == nil && e.scenario.BusyHTTP && e.busy() {
 		refused = refusal(http.StatusTooManyRequests)
 	}
@@ -173,7 +173,6 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 		refused.write(w)
 		return
 	}
-	s.token = token
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return // Upgrade has answered

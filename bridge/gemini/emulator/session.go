@@ -18,7 +18,6 @@ type session struct {
 	e        *Emulator
 	endpoint live.Endpoint
 	number   int // of the connection, from 1
-	token    *ephemeralToken
 	conn     *conn
 
 	voiced chan voiced // from the goroutines that speak
@@ -160,12 +159,6 @@ func (s *session) start(ctx context.Context) error {
 	}
 	resumption, _ := tree["sessionResumption"].(map[string]any)
 	handle, _ := resumption["handle"].(string)
-	if s.token != nil {
-		if !s.token.spend(handle != "") {
-			return live.NewClosing(live.ClosePolicy, "Token has been used too many times or has expired for new sessions.")
-		}
-		tree = s.token.lock(tree)
-	}
 	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
 		return err
 	}

@@ -51,7 +51,6 @@ ToolResponse functionResponses:[]FunctionResponse
 FunctionResponse id:string name:string response:map scheduling:Scheduling willContinue:bool parts:any
 ContextUpdate systemInstruction:Content tools:ToolsUpdate
 ToolsUpdate tools:[]Tool
-AuthToken uses:int expireTime:string newSessionExpireTime:string bidiGenerateContentSetup:Setup fieldMask:string
 Empty
 =Modality MODALITY_UNSPECIFIED TEXT IMAGE AUDIO VIDEO
 =ThinkingLevel THINKING_LEVEL_UNSPECIFIED MINIMAL LOW MEDIUM HIGH

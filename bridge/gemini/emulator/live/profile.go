@@ -73,15 +73,6 @@ var profiles = []profile{
 // shutDown are models that were live models once.
 var shutDown = []string{"gemini-live-2.5-flash-preview"}
 
-// Models returns the beginnings of the names of all models that are served, in either API.
-func Models() []string {
-	names := make([]string, len(profiles))
-	for i, p := range profiles {
-		names[i] = p.prefix
-	}
-	return names
-}
-
 // trimModel takes "models/" or the path of a Vertex model off a name.
 func trimModel(name string) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
