@@ -440,7 +440,7 @@ func TestServerThatRemembers(t *testing.T) {
 func TestOddMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := scenario.Scenario{
-			UnknownFields: true, Int64Strings: true, EmptyMessages: true, SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
+			OddMessages: true, SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
 		}
 		r, m := emulated(t, s, watchful)
 		c := r.meets(bridge.Open{})

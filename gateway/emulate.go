@@ -60,7 +60,6 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	file := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
 	age := f.Duration("connection-age", 0, "how long a connection lives; 0: for ever")
 	lead := f.Duration("goaway-lead", 0, "how long before its end goAway is sent; 0: none is")
-	sessions := f.Int("max-sessions", 0, "how many sessions may be connected at once; 0: any number")
 	var faults []scenario.Fault
 	f.Func("fault", "one more fault, as a JSON `object`; can be repeated", func(text string) error {
 		fault, err := scenario.ParseFault([]byte(text))
@@ -96,7 +95,6 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	for name, override := range map[string]func(){
 		"connection-age": func() { o.Scenario.ConnectionAge = *age },
 		"goaway-lead":    func() { o.Scenario.GoAwayLead = *lead },
-		"max-sessions":   func() { o.Scenario.MaxSessions = *sessions },
 	} {
 		if given(f, name) {
 			override()

@@ -27,14 +27,14 @@ func TestEmulateFlags(t *testing.T) {
 		want scenario.Scenario
 	}{
 		{"", scenario.Scenario{}},
-		{"--connection-age 2m --max-sessions 3", scenario.Scenario{ConnectionAge: 2 * time.Minute, MaxSessions: 3}},
+		{"--connection-age 2m", scenario.Scenario{ConnectionAge: 2 * time.Minute}},
 		{
 			"--goaway-lead 5s --scenario " + file,
 			scenario.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: 5 * time.Second, SlowPongs: 20 * time.Second, Faults: []scenario.Fault{first}},
 		},
 		{
-			`--scenario {"maxSessions":1,"faults":[{"on":"answer","drop":true}]} --fault {"on":"handshake","http":429,"times":1}`,
-			scenario.Scenario{MaxSessions: 1, Faults: []scenario.Fault{first, second}},
+			`--scenario {"handles":"withheld","faults":[{"on":"answer","drop":true}]} --fault {"on":"handshake","http":429,"times":1}`,
+			scenario.Scenario{Handles: "withheld", Faults: []scenario.Fault{first, second}},
 		},
 	} {
 		addr, o, err := parseEmulate(strings.Fields(c.args), io.Discard)
@@ -47,7 +47,7 @@ func TestEmulateFlags(t *testing.T) {
 func TestEmulateMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"--scenario /nowhere":              "scenario: open /nowhere",
-		`--scenario {"conectionAge":"1m"}`: `has no field "conectionAge"`,
+		`--scenario {"conectionAge":"1m"}`: `unknown field "conectionAge"`,
 		`--fault {"on":"lunch"}`:           `on "lunch" must be one of`,
 		"--goaway-lead 5s":                 "goAwayLead needs a connectionAge",
 		"--connection-age -5s":             "must not be negative",

@@ -118,13 +118,3 @@ func TestScheduling(t *testing.T) {
 		}
 	})
 }
-
-func TestUndeclaredTool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
-		p.text("/tool nothing {}")
-		if said := p.turn(); said.text != "No tool is named nothing, but these: slow, weather." {
-			t.Errorf("says %q", said.text)
-		}
-	})
-}

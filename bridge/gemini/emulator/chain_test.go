@@ -99,17 +99,15 @@ func TestChainStops(t *testing.T) {
 		{`{"name":"slow","args":{"a":"see $1.list.7"}}`, `{"list":[1]}`, "The chain stops: there is no $1.list.7."},
 		{`{"name":"slow","args":{"a":["$2"]}}`, `{"a":1}`, "The chain stops: there is no $2."},
 	} {
-		for _, scheduling := range []string{"", "SILENT"} {
-			synctest.Test(t, func(t *testing.T) {
-				p := join(t, newPeer(t, silent), toolConfig)
-				call := p.call(`/chain [{"name":"weather"},` + test.second + `]`)
-				p.turn()
-				p.respond(call.ID, test.result, scheduling)
-				if said := p.turn(); said.text != test.want || len(said.audio) == 0 {
-					t.Errorf("says %q, want %q", said.text, test.want)
-				}
-			})
-		}
+		synctest.Test(t, func(t *testing.T) {
+			p := join(t, newPeer(t, silent), toolConfig)
+			call := p.call(`/chain [{"name":"weather"},` + test.second + `]`)
+			p.turn()
+			p.respond(call.ID, test.result, "SILENT") // it is said all the same
+			if said := p.turn(); said.text != test.want || len(said.audio) == 0 {
+				t.Errorf("says %q, want %q", said.text, test.want)
+			}
+		})
 	}
 }
 
@@ -166,34 +164,17 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-func TestRogueCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
-		call := p.call(`/rogue format_disk {"disk":"c"}`)
-		if call.Name != "format_disk" || string(call.Args) != `{"disk":"c"}` {
-			t.Errorf("%+v", call)
-		}
-		p.turn()
-		p.respond(call.ID, `{"error":"there is no such tool"}`, "")
-		if said := p.turn(); !strings.Contains(said.text, "there is no such tool") {
-			t.Errorf("says %q", said.text)
-		}
-	})
-}
-
 func TestScriptsThatMakeNoSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), toolConfig)
 		for text, want := range map[string]string{
 			`/tools`:                                       "The calls must be a JSON array",
-			`/tools {}`:                                    "The calls must be a JSON array",
 			`/tools []`:                                    "The calls must be a JSON array",
 			`/tools [{"name":"nothing"}]`:                  "No tool is named nothing",
 			`/tools [{"name":"slow","args":[]}]`:           "The arguments must be a JSON object.",
-			`/chain [{"name":"nothing"}]`:                  "No tool is named nothing",
 			`/chain [{"name":"slow"},{"name":""}]`:         "No tool is named ,",
 			`/chain [{"name":"slow","args":{"a":"$1.b"}}]`: "The chain stops: there is no $1.b.",
-			`/rogue x 5`:                                   "The arguments must be a JSON object.",
+			`/tool nothing {}`:                             "No tool is named nothing, but these: slow, weather.",
 			`/tool slow [`:                                 "The arguments must be a JSON object.",
 		} {
 			p.text(text)

@@ -4,13 +4,11 @@
 // The parrot says back what it hears, speaks what is typed, and knows some commands as typed text:
 //
 //	/tool NAME {json}   calls a declared function with these arguments
-//	/rogue NAME {json}  calls a function whether or not it is declared
 //	/tools [CALL,…]     calls several functions at once, each CALL being {"name":"NAME","args":{…}}
 //	/chain [CALL,…]     calls them one after the other; in strings of the arguments "$1.photo" stands for the field photo of the
 //	                    first one's result; a result with "error" ends it, and so does the end of a call without a result
 //	/cancel             takes back all calls that were not answered
 //	/ground             answers with the metadata of a Google search
-//	/image              answers with an image part besides the voice
 //	/history            says what it remembers of the conversation
 //	/goaway 5s          announces that the connection ends in 5 s, and ends it then
 //	/stall 8s           sends nothing for 8 s, then all that has gathered
@@ -83,12 +81,11 @@ type Emulator struct {
 
 	sessions sync.WaitGroup // Add under mu, while not closed
 
-	mu       sync.Mutex
-	closed   bool
-	cancel   map[*session]context.CancelFunc // of those that run
-	count    int                             // of connections so far
-	struck   []int                           // how often each fault has
-	occupied map[*session]bool               // by sessions that are connected
+	mu     sync.Mutex
+	closed bool
+	cancel map[*session]context.CancelFunc // of those that run
+	count  int                             // of connections so far
+	struck []int                           // how often each fault has
 }
 
 // New returns an emulator. Close ends it. It panics if the scenario makes no sense: its Validate says so before.
@@ -98,10 +95,9 @@ func New(o Options) *Emulator {
 	}
 	e := &Emulator{
 		log: o.Logger, persona: o.Persona, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
-		memory:   memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
-		cancel:   make(map[*session]context.CancelFunc),
-		struck:   make([]int, len(o.Scenario.Faults)),
-		occupied: make(map[*session]bool),
+		memory: memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
+		cancel: make(map[*session]context.CancelFunc),
+		struck: make([]int, len(o.Scenario.Faults)),
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -157,9 +153,6 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	defer e.leave(s)
 	refused := admit(r, to)
-	if refused == nil && e.scenario.BusyHTTP && e.busy() {
-		refused = refusal(http.StatusTooManyRequests)
-	}
 	if refused == nil {
 		var dropped bool
 		if refused, dropped = s.handshake(ctx, r); dropped {
@@ -201,32 +194,4 @@ func (e *Emulator) leave(s *session) {
 	delete(e.cancel, s)
 	e.mu.Unlock()
 	e.sessions.Done()
-}
-
-// busy reports whether there are as many sessions as may be.
-func (e *Emulator) busy() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.full()
-}
-
-func (e *Emulator) full() bool {
-	return e.scenario.MaxSessions > 0 && len(e.occupied) >= e.scenario.MaxSessions
-}
-
-// occupy takes one of the places for sessions, if there is one left. vacate gives it back.
-func (e *Emulator) occupy(s *session) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.full() {
-		return false
-	}
-	e.occupied[s] = true
-	return true
-}
-
-func (e *Emulator) vacate(s *session) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.occupied, s)
 }

@@ -324,57 +324,6 @@ func TestDeaf(t *testing.T) {
 	})
 }
 
-func TestSlowPongs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, scenario.Scenario{SlowPongs: 20 * time.Second})
-		ws := newRaw(t, client, livePath, nil).ws
-		came := make(chan time.Time, 2)
-		ws.SetPongHandler(func(data string) error {
-			if data == "hello" {
-				came <- time.Now()
-			}
-			return nil
-		})
-		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live"}}`)); err != nil {
-			t.Fatal(err)
-		}
-		var reader sync.WaitGroup
-		reader.Go(func() {
-			for err := error(nil); err == nil; {
-				_, _, err = ws.ReadMessage()
-			}
-		})
-		start := time.Now()
-		if err := ws.WriteControl(websocket.PingMessage, []byte("hello"), start.Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		if late := (<-came).Sub(start); late != 20*time.Second {
-			t.Errorf("a pong after %v", late)
-		}
-		_ = ws.Close()
-		reader.Wait()
-	})
-}
-
-// TestDistortions has our client live with all of them at once, and looks at what is on the wire.
-func TestDistortions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, scenario.Scenario{UnknownFields: true, Int64Strings: true, EmptyMessages: true})
-		p := join(t, client, toolSetup)
-		p.text("hello")
-		s := p.turn()
-		if s.text != "You said: hello" || s.empty < 2 || !strings.Contains(string(s.usage), `"totalTokenCount":"`) {
-			t.Errorf("says %q, %d empty messages, usage %s", s.text, s.empty, s.usage)
-		}
-		if all := fmt.Sprint(s.fields); !strings.Contains(all, "fieldOfTheFuture") {
-			t.Errorf("nothing unknown in %s", all)
-		}
-		if call := p.call(`/tool f {"n": 7}`); string(call.Args) != `{"n":7}` {
-			t.Errorf("the arguments became %s", call.Args)
-		}
-	})
-}
-
 func TestTypedFaults(t *testing.T) {
 	for text, want := range map[string]struct {
 		code   int

@@ -10,7 +10,6 @@ import (
 
 // message acts on one message of the client.
 func (s *session) message(data []byte) error {
-	s.consumed++
 	m, foreign, err := live.Parse(data)
 	switch {
 	case err != nil:
@@ -125,16 +124,14 @@ func (s *session) media(in *live.RealtimeInput) error {
 	}
 	for _, chunk := range chunks {
 		if chunk.IsImage() {
-			s.sees()
-		} else if err := s.audio(chunk); err != nil {
+			continue
+		}
+		if err := s.audio(chunk); err != nil {
 			return err
 		}
 	}
-	if in.Video != nil {
-		if !in.Video.IsImage() {
-			return live.NewClosing(live.CloseInvalid, fmt.Sprintf("Unsupported MIME type %q of video.", in.Video.MIMEType))
-		}
-		s.sees()
+	if in.Video != nil && !in.Video.IsImage() {
+		return live.NewClosing(live.CloseInvalid, fmt.Sprintf("Unsupported MIME type %q of video.", in.Video.MIMEType))
 	}
 	return nil
 }
@@ -197,7 +194,7 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 
 // began is called when the user starts to speak.
 func (s *session) began() error {
-	if err := s.activity("ACTIVITY_START", "VAD_SIGNAL_TYPE_SOS"); err != nil {
+	if err := s.activity("ACTIVITY_START"); err != nil {
 		return err
 	}
 	if err := s.moment(scenario.OnSpeechStart); err != nil {
@@ -211,7 +208,7 @@ func (s *session) began() error {
 
 // ended is called when the user has spoken.
 func (s *session) ended(speech []int16, rate int) error {
-	if err := s.activity("ACTIVITY_END", "VAD_SIGNAL_TYPE_EOS"); err != nil {
+	if err := s.activity("ACTIVITY_END"); err != nil {
 		return err
 	}
 	if err := s.moment(scenario.OnSpeechEnd); err != nil {
@@ -234,12 +231,7 @@ func (s *session) ended(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// activity tells what the activity detection has found, on Vertex by a signal as well if that was asked for.
-func (s *session) activity(kind, signal string) error {
-	if s.setup.VADSignals {
-		if err := s.conn.send(live.Object{"voiceActivityDetectionSignal": live.Object{"vadSignalType": signal}}); err != nil {
-			return err
-		}
-	}
+// activity tells what the activity detection has found.
+func (s *session) activity(kind string) error {
 	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.Offset())}})
 }

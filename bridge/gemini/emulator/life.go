@@ -3,6 +3,7 @@ package emulator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,11 +15,6 @@ const (
 	// firstHandle is when the handle for resumption comes after setupComplete, measured on gemini-3.8-live.
 	firstHandle = 100 * time.Millisecond
 
-	// audioLimit and videoLimit are how long a session lasts that does not compress its context:
-	// https://ai.google.dev/gemini-api/docs/live-session.
-	audioLimit = 15 * time.Minute
-	videoLimit = 2 * time.Minute
-
 	// handleTTL is how long a handle is good: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
@@ -29,11 +25,8 @@ const (
 
 // resume continues the session of a handle.
 func (s *session) resume(ctx context.Context, handle string) error {
-	sc := &s.e.scenario
 	saved, ok := s.e.memory.find(handle)
 	switch {
-	case !ok && sc.BadHandleCode == live.CloseInvalid:
-		return live.NewClosing(live.CloseInvalid, "Invalid session handle")
 	case !ok:
 		return live.NewClosing(live.ClosePolicy, "BidiGenerateContent session not found")
 	case saved.model != s.setup.Model:
@@ -42,7 +35,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	late := time.NewTimer(onItsWay)
 	defer late.Stop()
 	for {
-		busy := s.e.memory.enter(saved.conversation, s, sc.ResumeWhileOpen)
+		busy := s.e.memory.enter(saved.conversation, s)
 		if busy == nil {
 			break
 		}
@@ -56,19 +49,14 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	}
 	s.conversation, s.history = saved.conversation, saved.history
 	s.asked = time.Now() // who resumes with an open call may not know yet that it waits
-	if !sc.ForgetCalls {
-		for id, c := range saved.calls {
-			s.calls[id] = c
-		}
-	}
+	maps.Copy(s.calls, saved.calls)
 	return nil
 }
 
-// live begins what lasts as long as the connection: its age, the limit of its session, and handles.
+// live begins what lasts as long as the connection: its age, and handles.
 func (s *session) live() {
 	sc := &s.e.scenario
-	used, spoken := s.e.memory.takeUp(s.conversation)
-	if spoken != nil {
+	if spoken := s.e.memory.takeUp(s.conversation); spoken != nil {
 		s.vad, s.manual, s.talking, s.rate = spoken.vad, spoken.manual, spoken.talking, spoken.rate
 	}
 	if age := sc.ConnectionAge; age > 0 && age != scenario.Forever {
@@ -77,12 +65,6 @@ func (s *session) live() {
 			s.agenda.add(age-lead, func() error { return s.goAway(lead) })
 		}
 		s.agenda.add(age, s.expire)
-	}
-	if limit := sc.SessionLimit; !s.setup.Compresses && limit != scenario.Forever {
-		if limit == 0 {
-			limit = audioLimit
-		}
-		s.agenda.add(max(0, limit-used), s.outlive)
 	}
 	// gemini-3.8-live gives the first handle whether it was asked for one or not.
 	if s.handles() == scenario.HandlesPrompt {
@@ -105,11 +87,7 @@ func (s *session) expire() error {
 	}
 	switch left, stalled := s.conn.stalled(); {
 	case !stalled:
-		code := s.e.scenario.CloseCode
-		if code == 0 {
-			code = live.ClosePolicy
-		}
-		return live.NewClosing(code, s.e.scenario.CloseReason)
+		return live.NewClosing(live.ClosePolicy, "")
 	case left == scenario.Forever:
 		return nil
 	default:
@@ -118,27 +96,12 @@ func (s *session) expire() error {
 	}
 }
 
-// outlive ends the session for good.
-func (s *session) outlive() error {
-	s.e.memory.finish(s.conversation)
-	return live.NewClosing(live.CloseInternal, "Deadline expired before operation could complete.")
-}
-
-// sees notes that the session has pictures, which shortens it.
-func (s *session) sees() {
-	if !s.video && !s.setup.Compresses && s.e.scenario.SessionLimit == 0 {
-		s.agenda.add(videoLimit, s.outlive)
-	}
-	s.video = true
-}
-
 // depart takes the session off the books, before its client can learn of its end: it may dial again at once.
 func (s *session) depart() {
 	if s.departed {
 		return
 	}
 	s.departed = true
-	s.e.vacate(s)
 	if s.conversation == nil {
 		return
 	}
@@ -153,7 +116,7 @@ func (s *session) depart() {
 			kept = &speech{s.vad, s.manual, s.talking, s.rate}
 		}
 	}
-	s.e.memory.leave(s.conversation, s, kept)
+	s.e.memory.leave(s.conversation, kept)
 }
 
 // seconds writes a duration as proto3 JSON does.

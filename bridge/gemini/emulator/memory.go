@@ -3,7 +3,6 @@ package emulator
 import (
 	"crypto/rand"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,8 +17,6 @@ type conversation struct {
 	conn  *session      // carries it, nil between connections
 	gone  chan struct{} // is closed when conn leaves
 	ended time.Time     // when the last connection did
-	used  time.Duration // by connections that have ended
-	over  bool          // at its limit
 
 	speech *speech // under way when the connection ended, if Scenario.RememberSpeech
 }
@@ -68,23 +65,22 @@ func (m *memory) save(s saved) string {
 	return handle
 }
 
-// find returns what a handle stands for, unless it is too old or its session has reached its limit.
+// find returns what a handle stands for, unless it is too old.
 func (m *memory) find(handle string) (saved, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.handles[handle]
-	if !ok || s.over || s.conn == nil && time.Since(s.ended) > m.ttl {
+	if !ok || s.conn == nil && time.Since(s.ended) > m.ttl {
 		return saved{}, false
 	}
 	return s, true
 }
 
-// enter makes s the connection of c. If there is another one and not force, it returns a channel that is closed when that
-// one leaves.
-func (m *memory) enter(c *conversation, s *session, force bool) (busy <-chan struct{}) {
+// enter makes s the connection of c. If there is another one, it returns a channel that is closed when that one leaves.
+func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c.conn != nil && !force {
+	if c.conn != nil {
 		return c.gone
 	}
 	c.conn, c.gone = s, make(chan struct{})
@@ -92,31 +88,20 @@ func (m *memory) enter(c *conversation, s *session, force bool) (busy <-chan str
 }
 
 // leave ends what enter has begun, and keeps the speech for the next connection.
-func (m *memory) leave(c *conversation, s *session, spoken *speech) {
+func (m *memory) leave(c *conversation, spoken *speech) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c.conn != s {
-		return // another one has taken over
-	}
 	c.conn, c.ended, c.speech = nil, time.Now(), spoken
-	c.used += time.Since(s.born)
 	close(c.gone)
 }
 
-// takeUp returns how long a conversation has lasted on earlier connections, and the speech that they have left.
-func (m *memory) takeUp(c *conversation) (time.Duration, *speech) {
+// takeUp returns the speech that the last connection of a conversation has left, nil if there is none.
+func (m *memory) takeUp(c *conversation) *speech {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spoken := c.speech
 	c.speech = nil
-	return c.used, spoken
-}
-
-// finish makes all handles of a conversation worthless.
-func (m *memory) finish(c *conversation) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.over = true
+	return spoken
 }
 
 // handles says when this session gets handles.
@@ -132,18 +117,15 @@ func (s *session) handles() string {
 
 // giveHandle sends a handle for the session as it is now.
 func (s *session) giveHandle() error {
-	fields := live.Object{"newHandle": s.e.memory.save(saved{
+	handle := s.e.memory.save(saved{
 		s.conversation, s.setup.Model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls),
-	}), "resumable": true}
-	if s.setup.Transparent {
-		fields["lastConsumedClientMessageIndex"] = strconv.Itoa(s.consumed) // proto3 JSON writes int64 so
-	}
-	return s.conn.send(live.Object{"sessionResumptionUpdate": fields})
+	})
+	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{"newHandle": handle, "resumable": true}})
 }
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.
 func (s *session) changed() error {
-	if !s.setup.Resumption || s.handles() == scenario.HandlesNever || s.handles() == scenario.HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+	if !s.setup.Resumption || s.handles() == scenario.HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
 	}
 	return s.giveHandle()

@@ -274,25 +274,11 @@ func TestOnePartPerEvent(t *testing.T) {
 
 func TestVertexWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := visit(t, vertexPath, gemini38, `,"explicitVadSignal":true,"sessionResumption":{"transparent":true}`)
-		speech := make([]byte, 0, 64000)
-		for _, s := range append(tone(16000, 440, time.Second), make([]int16, 16000)...) {
-			speech = append(speech, byte(s), byte(uint16(s)>>8))
-		}
-		r.write(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"` + base64.StdEncoding.EncodeToString(speech) + `"}}}`)
-		said := r.turn()
+		r := visit(t, vertexPath, gemini38, "")
 		r.write(`{"realtimeInput":{"text":"hello"}}`)
-		said += r.turn()
-		for _, want := range []string{
-			`"candidatesTokenCount"`, `"candidatesTokensDetails"`, `"vadSignalType": "VAD_SIGNAL_TYPE_SOS"`, `"vadSignalType": "VAD_SIGNAL_TYPE_EOS"`,
-			`"lastConsumedClientMessageIndex": "1"`,
-		} {
-			if !strings.Contains(said, want) {
-				t.Errorf("no %s", want)
-			}
-		}
-		if strings.Contains(said, "responseToken") {
-			t.Error("the usage is spelled as on the Gemini API")
+		said := r.turn()
+		if !strings.Contains(said, `"candidatesTokenCount"`) || !strings.Contains(said, `"candidatesTokensDetails"`) || strings.Contains(said, "responseToken") {
+			t.Errorf("the usage is spelled as on the Gemini API: %s", said)
 		}
 	})
 }

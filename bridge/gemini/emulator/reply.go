@@ -45,12 +45,8 @@ func (s *session) beeps(pcm []int16, rate int) error {
 func (s *session) command(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
-	case "/tool", "/rogue":
-		return s.askTool(rest, word == "/rogue")
-	case "/tools":
-		return s.askTools(rest)
-	case "/chain":
-		return s.askChain(rest)
+	case "/tool", "/tools", "/chain":
+		return s.askTools(word, rest)
 	case "/cancel":
 		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
 			return err
@@ -60,8 +56,6 @@ func (s *session) command(text string) error {
 		sc := s.speech(melody("ground"), "I have searched the web for you.")
 		sc.steps = append(sc.steps, step{at: sc.audio / ahead, content: live.Object{"groundingMetadata": grounding(rest)}})
 		return s.say(sc)
-	case "/image":
-		return s.say(s.speech(melody("image"), "Here is an image.", live.Object{"inlineData": live.Object{"mimeType": "image/png", "data": pixel}}))
 	case "/history":
 		var lines []string
 		for _, m := range s.history {
@@ -128,9 +122,6 @@ func grounding(query string) live.Object {
 		"groundingSupports": []live.Object{},
 	}
 }
-
-// pixel is a PNG of one pixel.
-const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 
 // voiced is a text that gets its voice, and then has it.
 type voiced struct {

@@ -26,21 +26,18 @@ type session struct {
 	timer  *time.Timer // the next step of a turn
 	agenda *agenda
 
-	born         time.Time // when it became a conversation's connection
 	setup        live.Setup
 	opened       bool // setupComplete was sent, or is held
 	departed     bool
 	conversation *conversation
 	history      []Turn
 	seeding      bool // the history is yet to come, in clientContent
-	consumed     int  // index of the last message of the client, the setup being 0
 	seen         map[scenario.Moment]int
 
 	vad     *speechDetector
 	manual  []int16 // what was said since activityStart
 	talking bool    // between activityStart and activityEnd
 	rate    int     // of manual
-	video   bool    // there were pictures
 
 	unended     []int16 // of the speech under way when the session departed
 	unendedRate int
@@ -162,18 +159,15 @@ func (s *session) start(ctx context.Context) error {
 	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
 		return err
 	}
-	s.vad, s.born = newSpeechDetector(s.setup.Detection, 16000, 0), time.Now()
+	s.vad = newSpeechDetector(s.setup.Detection, 16000, 0)
 	if handle != "" {
 		if err := s.resume(ctx, handle); err != nil {
 			return err
 		}
 	} else {
 		s.conversation = &conversation{}
-		s.e.memory.enter(s.conversation, s, true)
+		s.e.memory.enter(s.conversation, s)
 		s.seeding = s.setup.InitialHistory
-	}
-	if !s.e.occupy(s) {
-		return live.NewClosing(live.CloseInternal, "RESOURCE_EXHAUSTED: "+live.QuotaExceeded)
 	}
 	return s.open(handle != "")
 }

@@ -119,7 +119,7 @@ func (c *conn) send(message live.Object) error {
 		}
 		return nil
 	}
-	if _, first := message["setupComplete"]; c.scenario.EmptyMessages && !first {
+	if _, first := message["setupComplete"]; c.scenario.OddMessages && !first {
 		for _, empty := range []live.Object{{}, {"serverContent": live.Object{}}} {
 			if err := c.sendRaw(live.Encode(empty)); err != nil {
 				return err

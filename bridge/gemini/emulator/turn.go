@@ -46,11 +46,11 @@ var chunks = []time.Duration{
 	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond,
 }
 
-// speech makes a script of a voice at 24 kHz and its transcript. Extra parts go with the first piece.
-func (s *session) speech(pcm []int16, text string, extra ...live.Object) *script {
+// speech makes a script of a voice at 24 kHz and its transcript.
+func (s *session) speech(pcm []int16, text string) *script {
 	sc := &script{audio: time.Duration(len(pcm)) * time.Second / wire.OutputRate, text: text}
 	if s.setup.Text {
-		parts := append([]live.Object{{"text": text}}, extra...)
+		parts := []live.Object{{"text": text}}
 		sc.audio, sc.steps = 0, []step{{content: live.Object{"modelTurn": live.Object{"parts": parts}}, voice: 1}}
 		return sc
 	}
@@ -62,9 +62,6 @@ func (s *session) speech(pcm []int16, text string, extra ...live.Object) *script
 		parts := []live.Object{live.AudioPart(pcm[:n])}
 		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
-		}
-		if i == 0 {
-			parts = append(parts, extra...)
 		}
 		content := live.Object{"modelTurn": live.Object{"parts": parts}}
 		pcm = pcm[n:]

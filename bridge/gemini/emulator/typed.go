@@ -19,18 +19,14 @@ type typedCall struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// parseTypedCall reads "NAME {json}". The keys of declared are the functions there are; nil lets all through.
-func parseTypedCall(text string, declared map[string]bool) (typedCall, error) {
-	name, args, _ := strings.Cut(strings.TrimSpace(text), " ")
-	c := typedCall{name, json.RawMessage(strings.TrimSpace(args))}
-	err := c.check(declared)
-	return c, err
-}
-
-// parseTypedCalls reads a JSON array of calls, of which there is one at least. For declared see parseTypedCall.
-func parseTypedCalls(text string, declared map[string]bool) ([]typedCall, error) {
+// parseCalls reads what follows /tool, which is "NAME {json}", or /tools and /chain, which is a JSON array of calls. The keys of
+// declared are the functions there are.
+func parseCalls(command, text string, declared map[string]bool) ([]typedCall, error) {
 	var calls []typedCall
-	if json.Unmarshal([]byte(text), &calls) != nil || len(calls) == 0 {
+	if command == "/tool" {
+		name, args, _ := strings.Cut(strings.TrimSpace(text), " ")
+		calls = []typedCall{{name, json.RawMessage(strings.TrimSpace(args))}}
+	} else if json.Unmarshal([]byte(text), &calls) != nil || len(calls) == 0 {
 		return nil, errors.New(`the calls must be a JSON array: [{"name":"NAME","args":{}}]`)
 	}
 	for i := range calls {
@@ -43,7 +39,7 @@ func parseTypedCalls(text string, declared map[string]bool) ([]typedCall, error)
 
 // check says what is wrong with a call. No arguments become empty ones.
 func (c *typedCall) check(declared map[string]bool) error {
-	if _, known := declared[c.Name]; !known && declared != nil {
+	if _, known := declared[c.Name]; !known {
 		return fmt.Errorf("no tool is named %s, but these: %s", c.Name, strings.Join(slices.Sorted(maps.Keys(declared)), ", "))
 	}
 	if len(c.Args) == 0 {
@@ -82,35 +78,78 @@ type chain struct {
 	results []any
 }
 
-// newChain returns a chain of which no call was made.
-func newChain(calls []typedCall) *chain { return &chain{left: calls} }
+// askTools calls functions as it was typed: one, several at once, or a chain.
+func (s *session) askTools(command, text string) error {
+	typed, err := parseCalls(command, text, s.setup.Functions)
+	var calls []*call
+	switch {
+	case err != nil:
+	case command == "/chain":
+		var first *call
+		first, err = s.link(&chain{left: typed})
+		calls = []*call{first}
+	default:
+		for _, c := range typed {
+			calls = append(calls, s.newCall(c))
+		}
+	}
+	if err != nil {
+		wrong := sentence(err)
+		return s.speak(wrong, wrong, false)
+	}
+	return s.say(&script{calls: calls})
+}
 
-// done tells whether no call is left.
-func (c *chain) done() bool { return len(c.left) == 0 }
+// sentence makes one of an error.
+func sentence(err error) string {
+	text := err.Error()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
 
-// next returns the next call, with results in its arguments, and what is left after it. An error is why the chain stops.
-func (c *chain) next() (typedCall, *chain, error) {
+func (s *session) newCall(c typedCall) *call {
+	return &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name]}
+}
+
+// link returns the next call of a chain, with results in its arguments. An error is why the chain stops.
+func (s *session) link(c *chain) (*call, error) {
 	next := c.left[0]
 	args, err := live.Decode(next.Args)
 	if err == nil {
 		args, err = c.fill(args)
 	}
+	if err == nil {
+		next.Args, err = json.Marshal(args)
+	}
 	if err != nil {
-		return typedCall{}, nil, err
+		return nil, err
 	}
-	if next.Args, err = json.Marshal(args); err != nil {
-		return typedCall{}, nil, fmt.Errorf("the chain stops: %w", err)
-	}
-	return next, &chain{left: c.left[1:], results: c.results}, nil
+	linked := s.newCall(next)
+	linked.chain = &chain{left: c.left[1:], results: c.results}
+	return linked, nil
 }
 
-// after returns the chain with the result of the function that it has called last. An error is why the chain stops.
-func (c *chain) after(function string, result json.RawMessage) (*chain, error) {
+// after returns the call that follows the result of c, nil after the last. An error is why the chain stops.
+func (s *session) after(c *call, result json.RawMessage) (*call, error) {
 	value, _ := live.Decode(result)
 	if fields, ok := value.(map[string]any); ok && fields["error"] != nil {
-		return nil, fmt.Errorf("the chain stops: %s has failed: %s", function, plain(fields["error"]))
+		return nil, fmt.Errorf("the chain stops: %s has failed: %s", c.name, plain(fields["error"]))
 	}
-	return &chain{left: c.left, results: append(slices.Clip(c.results), value)}, nil
+	if len(c.chain.left) == 0 {
+		return nil, nil
+	}
+	return s.link(&chain{left: c.chain.left, results: append(slices.Clip(c.chain.results), value)})
+}
+
+// goOn makes the next call of a chain after one that was answered: in the turn that has waited for the answer, or in one of its
+// own.
+func (s *session) goOn(answered, next *call) error {
+	if !answered.blocking || s.turn == nil || s.blocked() {
+		return s.say(&script{calls: []*call{next}})
+	}
+	if err := s.sendCalls([]*call{next}); err != nil || s.blocked() {
+		return err
+	}
+	return s.endTurn()
 }
 
 // resultPath matches "$2.photo.id": the result of the second call and what of it is meant.

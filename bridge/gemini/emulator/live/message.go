@@ -186,7 +186,7 @@ func ParseSetup(data []byte) (map[string]any, error) {
 type Object = map[string]any
 
 // Encode writes a message as Google does: indented, with a line feed at the end.
-func Encode(message Object) []byte {
+func Encode(message any) []byte {
 	data, err := json.MarshalIndent(message, "", "  ")
 	if err != nil {
 		panic("live: encode " + err.Error()) // made of maps, strings and numbers

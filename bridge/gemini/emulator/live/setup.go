@@ -16,13 +16,10 @@ type Setup struct {
 	InputTranscript  bool
 	OutputTranscript bool
 	Resumption       bool
-	Transparent      bool // handles say what they cover
-	Compresses       bool // the context, so that there is no limit to the session
 	InitialHistory   bool // the first clientContent is history and gets no answer
 	Manual           bool // activities are told by the client
 	WholeInput       bool // they are all heard
 	NoInterruption   bool
-	VADSignals       bool
 	Detection        ActivityDetection
 	Functions        map[string]bool // declared, and whether calls of it block
 
@@ -61,7 +58,6 @@ type wireSetup struct {
 		TurnCoverage               string
 	}
 	SessionResumption                                 *struct{ Transparent bool }
-	ContextWindowCompression                          struct{ SlidingWindow *struct{} }
 	InputAudioTranscription, OutputAudioTranscription *struct{}
 	Proactivity                                       *struct{ ProactiveAudio *bool }
 	ExplicitVADSignal                                 bool `json:"explicitVadSignal"`
@@ -80,7 +76,6 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 	if err != nil {
 		return Setup{}, err
 	}
-	resumption := w.SessionResumption
 	s := Setup{
 		Model:            trimModel(w.Model),
 		Traits:           p.Traits,
@@ -90,15 +85,12 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 		Text:             slices.Contains(w.GenerationConfig.ResponseModalities, "TEXT"),
 		InputTranscript:  w.InputAudioTranscription != nil,
 		OutputTranscript: w.OutputAudioTranscription != nil,
-		Resumption:       resumption != nil,
-		Transparent:      resumption != nil && resumption.Transparent,
-		Compresses:       w.ContextWindowCompression.SlidingWindow != nil,
+		Resumption:       w.SessionResumption != nil,
 		InitialHistory:   w.HistoryConfig.InitialHistoryInClientContent,
 		Detection:        w.RealtimeInputConfig.AutomaticActivityDetection,
 		Manual:           w.RealtimeInputConfig.AutomaticActivityDetection.Disabled,
 		WholeInput:       !p.wholeInput || w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_ALL_INPUT",
 		NoInterruption:   w.RealtimeInputConfig.ActivityHandling == "NO_INTERRUPTION",
-		VADSignals:       w.ExplicitVADSignal,
 		affective:        w.GenerationConfig.EnableAffectiveDialog != nil && *w.GenerationConfig.EnableAffectiveDialog && p.proactive,
 	}
 	for _, problem := range []error{

@@ -3,6 +3,8 @@
 package scenario
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -19,11 +21,9 @@ const Forever time.Duration = math.MaxInt64
 const (
 	HandlesPrompt   = "prompt"
 	HandlesWithheld = "withheld"
-	HandlesNever    = "never"
 )
 
-// Scenario is how long things last and what goes wrong. The zero value is a server on a good day: connections never
-// end, and the limits that Google documents for sessions hold.
+// Scenario is how long things last and what goes wrong. The zero value is a server on a good day: connections never end.
 //
 // A scenario file is one JSON object with the fields below as their tags name them; durations are strings, as "10m",
 // "1.5s" or "forever":
@@ -31,7 +31,6 @@ const (
 //	{
 //	  "connectionAge": "10m",
 //	  "goAwayLead": "60s",
-//	  "maxSessions": 3,
 //	  "slowPongs": "20s",
 //	  "faults": [
 //	    {"on": "handshake", "connections": [2], "http": 429},
@@ -47,50 +46,24 @@ type Scenario struct {
 	// GoAwayLead is how long before that goAway is sent; 0 sends none, which Google is known to do as well.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
-	// CloseCode ends a connection of that age, 0 is 1008, and CloseReason is its text. See Fault.Close.
-	CloseCode   int    `json:"closeCode"`
-	CloseReason string `json:"closeReason"`
-
-	// SessionLimit is how long a session without contextWindowCompression.slidingWindow lasts, all its connections taken
-	// together. 0 is what Google documents: 15 minutes, or 2 from the first picture on.
-	SessionLimit time.Duration `json:"sessionLimit"`
-
-	// MaxSessions caps the sessions that are connected at once; 0 is no cap. One too many is closed with 1011, or refused
-	// with HTTP 429 before the upgrade if BusyHTTP is set.
-	MaxSessions int  `json:"maxSessions"`
-	BusyHTTP    bool `json:"busyHTTP"`
-
 	// HandleTTL is how long a handle is good after the last connection of its session has ended; 0 is Google's 2 hours.
 	HandleTTL time.Duration `json:"handleTTL"`
 
-	// BadHandleCode is how a handle that is not known (any more) is refused: 1008 "BidiGenerateContent session not found"
-	// if 0, or 1007 "Invalid session handle".
-	BadHandleCode int `json:"badHandleCode"`
-
 	// Handles says when handles are given: "prompt" soon after the setup and after each change, "withheld" after a turn
-	// and none while the model speaks or waits for a function, "never" not at all. "" is what the model does: those of
-	// 2.5 withhold, the others are prompt.
+	// and none while the model speaks or waits for a function. "" is what the model does: those of 2.5 withhold, the others
+	// are prompt.
 	Handles string `json:"handles"`
-
-	// ResumeWhileOpen accepts a handle while the last connection of its session is still open. Google closes with 1011.
-	ResumeWhileOpen bool `json:"resumeWhileOpen"`
 
 	// RememberSpeech keeps what was heard of a speech that had not ended when its connection did: a resumed session goes on
 	// with it. Else it is forgotten.
 	RememberSpeech bool `json:"rememberSpeech"`
 
-	// ForgetCalls makes a resumed session ignore the answers to calls of earlier connections. Else a handle that was
-	// given after a call knows it, and the session waits for its answer.
-	ForgetCalls bool `json:"forgetCalls"`
-
 	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
 
-	// UnknownFields puts fields of the future into every message, Int64Strings writes all whole numbers as proto3 JSON
-	// writes int64, and EmptyMessages sends {} and {"serverContent":{}} before every message.
-	UnknownFields bool `json:"unknownFields"`
-	Int64Strings  bool `json:"int64Strings"`
-	EmptyMessages bool `json:"emptyMessages"`
+	// OddMessages puts fields of the future into every message, writes all whole numbers as proto3 JSON writes int64, and
+	// sends {} and {"serverContent":{}} before every message.
+	OddMessages bool `json:"oddMessages"`
 
 	Faults []Fault `json:"faults"`
 }
@@ -169,7 +142,7 @@ var moments = []Moment{
 // Parse reads a scenario file. Its errors name the field.
 func Parse(data []byte) (Scenario, error) {
 	var s Scenario
-	err := readStrict(data, &s)
+	err := decode(data, &s)
 	if err == nil {
 		err = s.Validate()
 	}
@@ -182,7 +155,7 @@ func Parse(data []byte) (Scenario, error) {
 // ParseFault reads one fault as it stands in a scenario file.
 func ParseFault(data []byte) (Fault, error) {
 	var f Fault
-	err := readStrict(data, &f)
+	err := decode(data, &f)
 	if err == nil {
 		err = f.validate()
 	}
@@ -192,26 +165,69 @@ func ParseFault(data []byte) (Fault, error) {
 	return f, nil
 }
 
+// decode reads JSON with durations as strings. A name that it does not know is an error: a typing error in a scenario would
+// otherwise be a test that tests nothing.
+func decode(data []byte, into any) error {
+	tree, err := live.Decode(data)
+	if err == nil {
+		err = readDurations(tree)
+	}
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(live.Encode(tree)))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
+
+// durations are the names of the fields that are written as "1.5s" or "forever".
+var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "stall"}
+
+// readDurations makes nanoseconds of the durations in a JSON tree.
+func readDurations(tree any) error {
+	switch v := tree.(type) {
+	case []any:
+		for _, element := range v {
+			if err := readDurations(element); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for name, value := range v {
+			if !slices.Contains(durations, name) {
+				if err := readDurations(value); err != nil {
+					return err
+				}
+				continue
+			}
+			text, _ := value.(string)
+			d, err := time.ParseDuration(text)
+			if text == "forever" {
+				d, err = Forever, nil
+			}
+			if err != nil {
+				return fmt.Errorf(`%s must be a duration as "1.5s" or "forever"`, name)
+			}
+			v[name] = d
+		}
+	}
+	return nil
+}
+
 // Validate reports what of a scenario makes no sense.
 func (s *Scenario) Validate() error {
 	switch {
-	case min(s.ConnectionAge, s.GoAwayLead, s.SessionLimit, s.HandleTTL, s.SlowPongs) < 0:
+	case min(s.ConnectionAge, s.GoAwayLead, s.HandleTTL, s.SlowPongs) < 0:
 		return errors.New("durations must not be negative")
 	case s.GoAwayLead > 0 && s.ConnectionAge == 0:
 		return errors.New("goAwayLead needs a connectionAge")
 	case s.GoAwayLead > s.ConnectionAge:
 		return errors.New("goAwayLead must not be more than connectionAge")
-	case s.CloseCode != 0 && !live.ValidCode(s.CloseCode):
-		return fmt.Errorf("closeCode %d cannot be sent", s.CloseCode)
-	case s.BadHandleCode != 0 && s.BadHandleCode != live.ClosePolicy && s.BadHandleCode != live.CloseInvalid:
-		return errors.New("badHandleCode must be 1007 or 1008")
-	case !slices.Contains([]string{"", HandlesPrompt, HandlesWithheld, HandlesNever}, s.Handles):
-		return fmt.Errorf("handles %q must be prompt, withheld or never", s.Handles)
-	case s.MaxSessions < 0:
-		return errors.New("maxSessions must not be negative")
+	case !slices.Contains([]string{"", HandlesPrompt, HandlesWithheld}, s.Handles):
+		return fmt.Errorf("handles %q must be prompt or withheld", s.Handles)
 	}
-	for i := range s.Faults {
-		if err := s.Faults[i].validate(); err != nil {
+	for i, f := range s.Faults {
+		if err := f.validate(); err != nil {
 			return fmt.Errorf("faults[%d]: %w", i, err)
 		}
 	}
@@ -252,4 +268,37 @@ func (f *Fault) validate() error {
 // Due reports whether a fault means this time of its moment on this connection, both counted from 1.
 func (f *Fault) Due(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
+}
+
+// Distort makes a message odd, if it is to be.
+func (s *Scenario) Distort(message live.Object) live.Object {
+	if !s.OddMessages {
+		return message
+	}
+	tree, err := live.Decode(live.Encode(message))
+	if err != nil {
+		panic("scenario: distort " + err.Error()) // it was encoded just now
+	}
+	return distort(tree).(live.Object)
+}
+
+func distort(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, field := range v {
+			if name != "args" { // they are the application's
+				v[name] = distort(field)
+			}
+		}
+		v["fieldOfTheFuture"] = live.Object{"list": []any{1, nil, "x"}, "empty": live.Object{}}
+	case []any:
+		for i, element := range v {
+			v[i] = distort(element)
+		}
+	case json.Number:
+		if _, err := v.Int64(); err == nil {
+			return v.String()
+		}
+	}
+	return value
 }

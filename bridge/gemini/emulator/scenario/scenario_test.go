@@ -1,7 +1,6 @@
 package scenario_test
 
 import (
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,21 +10,25 @@ import (
 )
 
 func TestScenarioFile(t *testing.T) {
-	data, err := os.ReadFile("testdata/scenario.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := scenario.Parse(data)
+	got, err := scenario.Parse([]byte(`{
+		"connectionAge": "10m", "goAwayLead": "60s", "handleTTL": "2h", "handles": "withheld",
+		"rememberSpeech": true, "slowPongs": "20s", "oddMessages": true,
+		"faults": [
+			{"on": "handshake", "connections": [2], "http": 429},
+			{"on": "handshake", "connections": [3], "after": "1s", "drop": true},
+			{"on": "setup", "connections": [4], "stall": "forever"},
+			{"on": "audio", "after": "2s", "connections": [5, 6], "dropMidFrame": true},
+			{"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "The service is currently unavailable."},
+			{"on": "toolCall", "stall": "8s", "deaf": true},
+			{"on": "turnComplete", "nth": 3, "send": "{\"error\":{\"code\":500}}"}
+		]
+	}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := scenario.Scenario{
-		ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, CloseCode: 1011,
-		CloseReason:  "Deadline expired before operation could complete.",
-		SessionLimit: scenario.Forever, MaxSessions: 3, BusyHTTP: true,
-		HandleTTL: 2 * time.Hour, BadHandleCode: 1007, Handles: "withheld",
-		ResumeWhileOpen: true, RememberSpeech: true, ForgetCalls: true,
-		SlowPongs: 20 * time.Second, UnknownFields: true, Int64Strings: true, EmptyMessages: true,
+		ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, HandleTTL: 2 * time.Hour, Handles: "withheld",
+		RememberSpeech: true, SlowPongs: 20 * time.Second, OddMessages: true,
 		Faults: []scenario.Fault{
 			{On: scenario.OnHandshake, Connections: []int{2}, HTTP: 429},
 			{On: scenario.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},
@@ -44,35 +47,26 @@ func TestScenarioFile(t *testing.T) {
 // TestScenarioErrors wants each mistake named.
 func TestScenarioErrors(t *testing.T) {
 	for in, want := range map[string]string{
-		``:                            "EOF",
-		`[]`:                          "the whole must be an object",
-		`{} {}`:                       "there is more",
-		`{"conectionAge":"1m"}`:       `the whole has no field "conectionAge"; there are badHandleCode,`,
-		`{"connectionAge":10}`:        "connectionAge must be a duration",
-		`{"connectionAge":"10"}`:      "connectionAge must be a duration",
-		`{"connectionAge":"-1s"}`:     "connectionAge must be a duration",
-		`{"goAwayLead":"1m"}`:         "goAwayLead needs a connectionAge",
-		`{"closeCode":1015}`:          "closeCode 1015 cannot be sent",
-		`{"closeCode":7}`:             "closeCode 7 cannot be sent",
-		`{"maxSessions":1.5}`:         "maxSessions must be a whole number",
-		`{"maxSessions":-1}`:          "maxSessions must not be negative",
-		`{"busyHTTP":"yes"}`:          "busyHTTP must be true or false",
-		`{"badHandleCode":1000}`:      "badHandleCode must be",
-		`{"handles":"sometimes"}`:     `handles "sometimes"`,
-		`{"faults":{}}`:               "faults must be a list",
-		`{"faults":[{"on":1}]}`:       "faults[0].on must be a string",
-		`{"faults":[{},{"do":1}]}`:    `faults[1] has no field "do"`,
-		`{"faults":[{"drop":true}]}`:  `faults[0]: on "" must be one of`,
-		`{"faults":[{"on":"setup"}]}`: "faults[0]: must have exactly one of",
-		`{"faults":[{"on":"setup","drop":true,"close":1011}]}`:            "faults[0]: must have exactly one of",
-		`{"faults":[{"on":"setup","http":429}]}`:                          "http is for the handshake",
-		`{"faults":[{"on":"handshake","http":418}]}`:                      "http 418 must be",
-		`{"faults":[{"on":"handshake","close":1011}]}`:                    "a handshake can meet",
-		`{"faults":[{"on":"setup","drop":true,"reason":"x"}]}`:            "reason needs close",
-		`{"faults":[{"on":"setup","drop":true,"deaf":true}]}`:             "deaf needs stall",
-		`{"faults":[{"on":"setup","close":99}]}`:                          "close 99 cannot be sent",
-		`{"faults":[{"on":"setup","drop":true,"nth":-1}]}`:                "must not be negative",
-		`{"faults":[{"on":"setup","drop":true,"connections":["first"]}]}`: "faults[0].connections[0] must be a whole number",
+		``:                        "EOF",
+		`[]`:                      "cannot unmarshal array",
+		`{} {}`:                   "there is more",
+		`{"conectionAge":"1m"}`:   `unknown field "conectionAge"`,
+		`{"connectionAge":10}`:    "connectionAge must be a duration",
+		`{"connectionAge":"-1s"}`: "durations must not be negative",
+		`{"goAwayLead":"1m"}`:     "goAwayLead needs a connectionAge",
+		`{"handles":"sometimes"}`: `handles "sometimes"`,
+		`{"faults":[{"on":1}]}`:   "faults.on",
+		`{"faults":[{"do":1}]}`:   `unknown field "do"`,
+		`{"faults":[{},{"on":"setup","after":"soon"}]}`:        "after must be a duration",
+		`{"faults":[{"drop":true}]}`:                           `faults[0]: on "" must be one of`,
+		`{"faults":[{"on":"setup","drop":true,"close":1011}]}`: "faults[0]: must have exactly one of",
+		`{"faults":[{"on":"setup","http":429}]}`:               "http is for the handshake",
+		`{"faults":[{"on":"handshake","http":418}]}`:           "http 418 must be",
+		`{"faults":[{"on":"handshake","close":1011}]}`:         "a handshake can meet",
+		`{"faults":[{"on":"setup","drop":true,"reason":"x"}]}`: "reason needs close",
+		`{"faults":[{"on":"setup","drop":true,"deaf":true}]}`:  "deaf needs stall",
+		`{"faults":[{"on":"setup","close":1015}]}`:             "close 1015 cannot be sent",
+		`{"faults":[{"on":"setup","drop":true,"nth":-1}]}`:     "must not be negative",
 	} {
 		if _, err := scenario.Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", in, err, want)
