@@ -66,7 +66,7 @@ var owners = map[string][]string{
 	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
 	"golang.org/x/image":                       {"media/picture"},
 	"github.com/zaf/resample":                  {"media"},
-	"google.golang.org/genai":                  {"bridge/gemini/api", "bridge/gemini/setup"},
+	"google.golang.org/genai":                  {"bridge/gemini/setup"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},

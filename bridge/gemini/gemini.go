@@ -3,8 +3,8 @@
 // are for it, package api. What a connection is set up with is decided elsewhere (package setup), and so is what is said on
 // it (package bridge).
 //
-// Google's Go SDK serves for REST alone. Its Live client does not do: it ignores contexts, sets no deadlines, drops
-// fields it does not know, and spends 38 allocations on 20 ms of audio.
+// Google's Go SDK is not used to connect: its Live client ignores contexts, sets no deadlines, drops fields it does not know, and
+// spends 38 allocations on 20 ms of audio.
 package gemini
 
 import "time"

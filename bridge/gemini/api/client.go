@@ -3,13 +3,19 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
 )
 
 // DefaultModel is the model of those who name none.
@@ -173,3 +179,70 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	c.Vertex.drop(secret)
 	return true
 }
+
+// checkTimeout bounds Check: Google answers within a second, and an operator waits at the start.
+const checkTimeout = 10 * time.Second
+
+// Check asks whether the credentials are accepted and know the model, by one REST call, on Vertex AI with a token of its
+// own: an operator is told at start and not by the first caller. A refusal is a *wire.HandshakeError. The empty model is
+// DefaultModel. An ephemeral token is not for REST, so nothing is asked with it.
+func (c *Client) Check(ctx context.Context, model string) error {
+	if err := c.ready(); err != nil {
+		return err
+	}
+	if c.hasToken() {
+		return nil
+	}
+	u, err := c.endpoint("http", "https")
+	if err != nil {
+		return err
+	}
+	model = strings.TrimPrefix(cmp.Or(model, DefaultModel), "models/")
+	if c.Vertex != nil {
+		u.Path += "/" + vertexVersion + "/publishers/google/models/" + model
+	} else {
+		u.Path += "/" + stableVersion + "/models/" + model
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := c.get(ctx, u.String()); err != nil {
+		return fmt.Errorf("gemini: check model %q: %w", model, err)
+	}
+	return nil
+}
+
+// get asks for a URL of the REST API, of which the answer does not matter.
+func (c *Client) get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	var secret Secret
+	if req.Header, secret, err = c.Credentials(ctx); err != nil {
+		return err
+	}
+	// A redirect would carry the key to another host.
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if c.NetDial != nil {
+		client.Transport = &http.Transport{DialContext: c.NetDial, DisableKeepAlives: true}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode == http.StatusOK {
+		return err
+	}
+	c.Refused(secret, resp.StatusCode)
+	said := string(body)
+	var told struct{ Error struct{ Message string } }
+	if json.Unmarshal(body, &told) == nil {
+		said = cmp.Or(told.Error.Message, said)
+	}
+	return &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(said), wire.MaxReason)}
+}
+
+// maxAnswer is far above the kilobyte in which Google describes a model.
+const maxAnswer = 64 << 10

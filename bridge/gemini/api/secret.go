@@ -21,20 +21,14 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format implements fmt.Formatter: a verb that does not fit, as %d, would print the value past String.
+// Format implements fmt.Formatter: %#v, and a verb that does not fit, as %d, would print the value past String.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
-// GoString implements fmt.GoStringer.
-func (s Secret) GoString() string { return `api.Secret("` + s.String() + `")` }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler, which encoding/json asks as well.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// MarshalJSON implements json.Marshaler.
-func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }
 
 // Hide takes the secret out of a text that came from the peer, which may have echoed it, and cut it in its middle.
 func (s Secret) Hide(text string) string {

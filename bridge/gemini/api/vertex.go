@@ -32,9 +32,8 @@ type Vertex struct {
 
 	fetches singleflight.Group
 
-	mu     sync.Mutex         // guards what follows
-	source oauth2.TokenSource // nil: nothing is kept
-	last   *oauth2.Token      // the newest; nil: there is none
+	mu   sync.Mutex
+	last *oauth2.Token // the newest; nil: there is none. Guarded by mu
 }
 
 const (
@@ -104,51 +103,44 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+	if token := v.lasting(renewal); token != "" {
+		return token, nil
+	}
 	late := time.NewTimer(fetchTimeout)
 	defer late.Stop()
 	var err error
 	select {
-	case got := <-v.fetches.DoChan("", v.reuse): // a source knows no context
+	case got := <-v.fetches.DoChan("", v.renew):
 		if err = got.Err; err == nil {
-			return Secret(got.Val.(*oauth2.Token).AccessToken), nil
+			return got.Val.(Secret), nil
 		}
 	case <-late.C: // the search for credentials does not look at its context everywhere
-		v.fetches.Forget("")
-		v.forget() // who comes now begins anew
+		v.fetches.Forget("") // who comes now begins anew
 		err = errNoToken
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.last != nil && time.Until(v.last.Expiry) > tokenSpare {
-		return Secret(v.last.AccessToken), nil
+	if token := v.lasting(tokenSpare); token != "" {
+		return token, nil
 	}
 	return "", err
 }
 
-func (v *Vertex) forget() {
+// lasting returns the newest token if it is good for longer than d, or "". One that names no end has none.
+func (v *Vertex) lasting(d time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.source = nil
-}
-
-// reuse returns the token in use, or a new one.
-func (v *Vertex) reuse() (any, error) {
-	v.mu.Lock()
-	if v.source == nil {
-		v.source = oauth2.ReuseTokenSourceWithExpiry(nil, freshTokens{v}, renewal)
+	if v.last == nil || !v.last.Expiry.IsZero() && time.Until(v.last.Expiry) <= d {
+		return ""
 	}
-	source := v.source
-	v.mu.Unlock()
-	return source.Token()
+	return Secret(v.last.AccessToken)
 }
 
-// freshTokens is the source of new tokens.
-type freshTokens struct{ *Vertex }
-
-// Token implements oauth2.TokenSource.
-func (v freshTokens) Token() (*oauth2.Token, error) {
+// renew fetches a token, unless another caller has done so just now.
+func (v *Vertex) renew() (any, error) {
+	if token := v.lasting(renewal); token != "" {
+		return token, nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	token, err := v.fetch(ctx)
@@ -158,7 +150,7 @@ func (v freshTokens) Token() (*oauth2.Token, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.last = token
-	return token, nil
+	return Secret(token.AccessToken), nil
 }
 
 // fetch gets a token.
@@ -178,14 +170,11 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 	}
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		// Its text has the whole answer in it, in which anything may stand.
-		status, said := 0, refused.ErrorCode+" "+refused.ErrorDescription
-		if refused.Response != nil {
-			status = refused.Response.StatusCode
+		said := wire.OneLine(refused.ErrorCode+" "+refused.ErrorDescription, wire.MaxReason)
+		if r := refused.Response; r != nil && r.StatusCode >= http.StatusInternalServerError {
+			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", r.StatusCode, said)
 		}
-		if status >= http.StatusInternalServerError {
-			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", status, wire.OneLine(said, wire.MaxReason))
-		}
-		return nil, fmt.Errorf("%w: the token server answered with HTTP %d: %s", ErrCredentials, status, wire.OneLine(said, wire.MaxReason))
+		return nil, fmt.Errorf("%w: the token server refuses them: %s", ErrCredentials, said)
 	}
 	if _, network := errors.AsType[*url.Error](err); network || errors.Is(err, ErrCredentials) {
 		return nil, err
@@ -208,16 +197,6 @@ func (v *Vertex) drop(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.last != nil && Secret(v.last.AccessToken) == token {
-		v.source, v.last = nil, nil
+		v.last = nil
 	}
-}
-
-// cached returns the newest token, or "".
-func (v *Vertex) cached() Secret {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.last == nil {
-		return ""
-	}
-	return Secret(v.last.AccessToken)
 }
