@@ -22,8 +22,8 @@ By itself nothing goes wrong. A scenario is a JSON object, for example
     {"on": "handshake", "connections": [2], "http": 429},
     {"on": "answer", "after": "300ms", "times": 1, "close": 1011, "reason": "Internal error encountered."}]}
 
-A fault strikes "on" handshake, setup, resume, ready, audio, speechStart, speechEnd, text, answer, turnComplete, toolCall,
-toolResponse, contextUpdate, goAway or age; "after" so long, the "nth" time, on these "connections", so many "times".
+A fault strikes "on" handshake, setup, ready, speechStart, speechEnd, text, answer, turnComplete, toolCall or toolResponse;
+"after" so long, the "nth" time, on these "connections", so many "times".
 It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, dropMidFrame, stall (a duration or "forever",
 with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator/scenario Scenario.
 
@@ -56,7 +56,6 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
-	persona := f.String("persona", "parrot", "who answers: parrot (says back what it hears) or beep (answers the first loud 20 ms at once)")
 	file := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
 	age := f.Duration("connection-age", 0, "how long a connection lives; 0: for ever")
 	lead := f.Duration("goaway-lead", 0, "how long before its end goAway is sent; 0: none is")
@@ -76,13 +75,6 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	}
 	if f.NArg() > 0 {
 		return "", o, fmt.Errorf("unexpected argument %q; a scenario is given by --scenario", f.Arg(0))
-	}
-	switch *persona {
-	case "parrot":
-	case "beep":
-		o.Persona = emulator.Beep
-	default:
-		return "", o, fmt.Errorf("persona: %q is neither parrot nor beep", *persona)
 	}
 	if host, _, err := net.SplitHostPort(addr); err != nil || !isLoopback(host) {
 		return "", o, fmt.Errorf("addr: %q is not a loopback address and port", addr)

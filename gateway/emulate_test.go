@@ -51,7 +51,6 @@ func TestEmulateMistakes(t *testing.T) {
 		`--fault {"on":"lunch"}`:           `on "lunch" must be one of`,
 		"--goaway-lead 5s":                 "goAwayLead needs a connectionAge",
 		"--connection-age -5s":             "must not be negative",
-		"--persona owl":                    "neither parrot nor beep",
 		"--addr 0.0.0.0:1":                 "not a loopback address",
 	} {
 		if _, _, err := parseEmulate(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {

@@ -38,25 +38,12 @@ import (
 	"voxgate/bridge/gemini/emulator/scenario"
 )
 
-// Persona is how the model behaves.
-type Persona int
-
-const (
-	// Parrot says back what it hears, with the events of a real turn around it.
-	Parrot Persona = iota
-
-	// Beep answers the first loud 20 ms after silence with a short tone, at once and in one message. It measures the
-	// latency of everything else.
-	Beep
-)
-
 // NoVoice as Options.Espeak makes the parrot whistle what it would speak.
 const NoVoice = "none"
 
 // Options are the settings of New. The zero value is fine.
 type Options struct {
-	Logger  *slog.Logger // nil discards
-	Persona Persona
+	Logger *slog.Logger // nil discards
 
 	// Espeak is the program that speaks typed text. "" looks for espeak-ng, NoVoice has none.
 	Espeak string
@@ -72,7 +59,6 @@ type Options struct {
 // Emulator serves the Live API, and of the REST API the description of a model, on any prefix of any path. It is an http.Handler.
 type Emulator struct {
 	log      *slog.Logger
-	persona  Persona
 	espeak   string // path, "" without
 	scenario scenario.Scenario
 	observe  func(Event)
@@ -94,7 +80,7 @@ func New(o Options) *Emulator {
 		panic("emulator: scenario: " + err.Error())
 	}
 	e := &Emulator{
-		log: o.Logger, persona: o.Persona, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
+		log: o.Logger, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
 		memory: memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
 		cancel: make(map[*session]context.CancelFunc),
 		struck: make([]int, len(o.Scenario.Faults)),

@@ -70,11 +70,11 @@ func (s *session) moment(on scenario.Moment) error {
 	return nil
 }
 
-// passage is a moment whose faults come after an amount of audio, which has gone from one duration to another. Nth is
-// counted by the caller.
-func (s *session) passage(on scenario.Moment, from, to time.Duration) error {
+// answered is OnAnswer, whose faults come after an amount of voice: what was sent of it in the turn has gone from one duration to
+// another.
+func (s *session) answered(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
-		if f.On != on || f.After < from || f.After >= to || !f.Due(s.number, s.seen[on]) {
+		if f.On != scenario.OnAnswer || f.After < from || f.After >= to || !f.Due(s.number, s.seen[scenario.OnAnswer]) {
 			continue
 		}
 		if err := s.strike(i); err != nil {

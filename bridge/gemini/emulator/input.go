@@ -36,9 +36,6 @@ func (s *session) message(data []byte) error {
 
 // update changes the system instruction or the tools from the next answer on.
 func (s *session) update(u *live.ContextUpdate) error {
-	if err := s.moment(scenario.OnContextUpdate); err != nil {
-		return err
-	}
 	if err := s.setup.Update(u); err != nil {
 		return err
 	}
@@ -153,17 +150,7 @@ func (s *session) audio(b live.Blob) error {
 		}
 		return nil
 	}
-	before := s.input
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	if before == 0 {
-		s.seen[scenario.OnAudio] = 1
-	}
-	if err := s.passage(scenario.OnAudio, before, s.input); err != nil {
-		return err
-	}
-	if s.e.persona == Beep {
-		return s.beeps(pcm, rate)
-	}
 	if s.setup.Manual {
 		if s.talking && s.setup.WholeInput && len(s.manual) < rate*int(longestSpeech/time.Second) {
 			s.rate = rate

@@ -74,17 +74,11 @@ func (s *session) live() {
 
 // goAway announces the end of the connection. Google's durations have fractions.
 func (s *session) goAway(left time.Duration) error {
-	if err := s.conn.send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}}); err != nil {
-		return err
-	}
-	return s.moment(scenario.OnGoAway)
+	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}})
 }
 
 // expire ends the connection because of its age. A server that hangs does not do that either.
 func (s *session) expire() error {
-	if err := s.moment(scenario.OnAge); err != nil {
-		return err
-	}
 	switch left, stalled := s.conn.stalled(); {
 	case !stalled:
 		return live.NewClosing(live.ClosePolicy, "")

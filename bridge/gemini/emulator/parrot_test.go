@@ -282,32 +282,6 @@ func TestManualActivityNeedsItsCoverage(t *testing.T) {
 	})
 }
 
-func TestBeep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, emulator.Options{Persona: emulator.Beep}), `{}`)
-		time.Sleep(time.Second)
-		for len(p.in) > 0 {
-			<-p.in // the handle
-		}
-		for range 3 {
-			p.audio(make([]int16, 3200+160)) // the sound begins inside a frame
-			start := time.Now()
-			p.audio(tone(16000, 440, 60*time.Millisecond))
-			m := p.next()
-			if len(m.audio) != 3600 || mediatest.ToneLevel(m.audio, 24000, 1000) < 0.9 || m.at != start {
-				t.Fatalf("%d samples after %v", len(m.audio), m.at.Sub(start))
-			}
-			if s := p.turn(); len(s.audio) != 0 {
-				t.Error("more than one message")
-			}
-			time.Sleep(time.Second)
-			for len(p.in) > 0 {
-				<-p.in
-			}
-		}
-	})
-}
-
 func TestVoice(t *testing.T) {
 	const text = "-v xx; $(touch /tmp/x) \"quoted\""
 	p := join(t, newPeer(t, emulator.Options{}), `{}`) // espeak-ng, if there is one

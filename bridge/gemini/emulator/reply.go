@@ -25,22 +25,6 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 	return s.say(sc)
 }
 
-const (
-	beepHz     = 1000
-	beepLength = 150 * time.Millisecond
-)
-
-// beeps answers a sound: the tone is the very next message, and the turn's end follows when it was played.
-func (s *session) beeps(pcm []int16, rate int) error {
-	if !s.onset.Hear(pcm, rate) {
-		return nil
-	}
-	s.turn = nil
-	return s.say(&script{audio: beepLength, steps: []step{{
-		content: live.Object{"modelTurn": live.Object{"parts": []live.Object{live.AudioPart(tone(beepHz, beepLength))}}},
-	}}})
-}
-
 // command answers what was typed.
 func (s *session) command(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")

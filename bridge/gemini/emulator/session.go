@@ -50,7 +50,6 @@ type session struct {
 	calls   map[string]*call
 	asked   time.Time     // when the newest call was sent
 	input   time.Duration // audio heard, for the usage
-	onset   onsetDetector
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {
@@ -176,11 +175,6 @@ func (s *session) start(ctx context.Context) error {
 func (s *session) open(resumed bool) error {
 	if err := s.moment(scenario.OnSetup); err != nil {
 		return err
-	}
-	if resumed {
-		if err := s.moment(scenario.OnResume); err != nil {
-			return err
-		}
 	}
 	s.tell(Event{
 		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),

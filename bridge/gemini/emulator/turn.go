@@ -132,7 +132,7 @@ func (s *session) proceed() error {
 		}
 		before := t.voice
 		t.voice += t.steps[t.next].voice
-		if err := s.passage(scenario.OnAnswer, before, t.voice); err != nil {
+		if err := s.answered(before, t.voice); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ const (
 //	    {"on": "handshake", "connections": [2], "http": 429},
 //	    {"on": "setup", "connections": [3], "stall": "forever"},
 //	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Deadline expired before operation could complete."},
-//	    {"on": "audio", "after": "2s", "connections": [5], "dropMidFrame": true}
+//	    {"on": "speechStart", "after": "2s", "connections": [5], "dropMidFrame": true}
 //	  ]
 //	}
 type Scenario struct {
@@ -72,8 +72,8 @@ type Scenario struct {
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After is how much later than its moment the fault strikes: as time, but for OnAudio as audio that was heard on the
-	// connection, and for OnAnswer as voice that was sent in the turn, which is faster than time.
+	// After is how much later than its moment the fault strikes: as time, but for OnAnswer as voice that was sent in the turn,
+	// which is faster than time.
 	After time.Duration `json:"after"`
 
 	// Nth is which time of its moment on a connection is meant; 0 is each.
@@ -117,26 +117,20 @@ type Moment string
 
 // The moments. A fault strikes as soon as its moment has come, before what follows from it.
 const (
-	OnHandshake     Moment = "handshake"     // the upgrade is asked for
-	OnSetup         Moment = "setup"         // a good setup has come; setupComplete has not been sent
-	OnResume        Moment = "resume"        // the same, with a good handle
-	OnReady         Moment = "ready"         // setupComplete was sent
-	OnAudio         Moment = "audio"         // the first audio was heard
-	OnSpeechStart   Moment = "speechStart"   // the person has begun to speak
-	OnSpeechEnd     Moment = "speechEnd"     // the person has spoken
-	OnText          Moment = "text"          // typed text has come that asks for an answer
-	OnAnswer        Moment = "answer"        // the first voice of a turn was sent
-	OnTurnComplete  Moment = "turnComplete"  // turnComplete was sent
-	OnToolCall      Moment = "toolCall"      // toolCall was sent
-	OnToolResponse  Moment = "toolResponse"  // toolResponse has come
-	OnContextUpdate Moment = "contextUpdate" // contextUpdate has come
-	OnGoAway        Moment = "goAway"        // goAway was sent
-	OnAge           Moment = "age"           // the connection is as old as ConnectionAge; a fault may end it in another way
+	OnHandshake    Moment = "handshake"    // the upgrade is asked for
+	OnSetup        Moment = "setup"        // a good setup has come; setupComplete has not been sent
+	OnReady        Moment = "ready"        // setupComplete was sent
+	OnSpeechStart  Moment = "speechStart"  // the person has begun to speak
+	OnSpeechEnd    Moment = "speechEnd"    // the person has spoken
+	OnText         Moment = "text"         // typed text has come that asks for an answer
+	OnAnswer       Moment = "answer"       // the first voice of a turn was sent
+	OnTurnComplete Moment = "turnComplete" // turnComplete was sent
+	OnToolCall     Moment = "toolCall"     // toolCall was sent
+	OnToolResponse Moment = "toolResponse" // toolResponse has come
 )
 
 var moments = []Moment{
-	OnHandshake, OnSetup, OnResume, OnReady, OnAudio, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete,
-	OnToolCall, OnToolResponse, OnContextUpdate, OnGoAway, OnAge,
+	OnHandshake, OnSetup, OnReady, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete, OnToolCall, OnToolResponse,
 }
 
 // Parse reads a scenario file. Its errors name the field.
