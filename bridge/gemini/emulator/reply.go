@@ -1,7 +1,6 @@
 package emulator
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -107,59 +106,16 @@ func grounding(query string) live.Object {
 	}
 }
 
-// voiced is a text that gets its voice, and then has it.
-type voiced struct {
-	serial           int
-	text, transcript string
-	polite           bool
-	pcm              []int16
-}
-
-// speak says a text and transcribes it as another one. The voice takes a while, which the loop does not wait for: an
-// answer that is no longer wanted then is not given. A polite one waits for the user to be quiet.
+// speak says a text and transcribes it as another one. A polite one waits for the user to be quiet. The voice takes espeak-ng some
+// 50 ms, for which the session waits.
 func (s *session) speak(text, transcript string, polite bool) error {
-	v := voiced{text: text, transcript: transcript, polite: polite}
+	var pcm []int16
 	if s.e.espeak == "" || s.setup.Text {
-		v.pcm = melody(text)
-		return s.sayVoiced(v)
+		pcm = melody(text)
+	} else {
+		pcm = espeak(s.ctx, s.e.espeak, text)
 	}
-	s.serial++
-	v.serial = s.serial
-	s.wanted[v.serial] = true
-	s.toVoice = append(s.toVoice, v)
-	return nil
-}
-
-func (s *session) sayVoiced(v voiced) error {
-	sc := s.speech(v.pcm, v.transcript)
-	sc.polite = v.polite
+	sc := s.speech(pcm, transcript)
+	sc.polite = polite
 	return s.say(sc)
-}
-
-// voice starts to give texts their voice, in order. The goroutine hands them to the loop, or ends with ctx.
-func (s *session) voice(ctx context.Context) {
-	if len(s.toVoice) == 0 {
-		return
-	}
-	texts := s.toVoice
-	s.toVoice = nil
-	s.work.Go(func() {
-		for _, v := range texts {
-			v.pcm = espeak(ctx, s.e.espeak, v.text)
-			select {
-			case s.voiced <- v:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-}
-
-// answerVoiced says what was voiced, if it was not interrupted before it began.
-func (s *session) answerVoiced(v voiced) error {
-	if !s.wanted[v.serial] {
-		return nil
-	}
-	delete(s.wanted, v.serial)
-	return s.sayVoiced(v)
 }

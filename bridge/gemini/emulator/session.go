@@ -3,7 +3,6 @@ package emulator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -20,10 +19,8 @@ type session struct {
 	number   int // of the connection, from 1
 	conn     *conn
 
-	voiced chan voiced // from the goroutines that speak
-	work   sync.WaitGroup
-
-	timer  *time.Timer // the next step of a turn
+	ctx    context.Context // of the connection
+	timer  *time.Timer     // the next step of a turn
 	agenda *agenda
 
 	setup        live.Setup
@@ -42,22 +39,17 @@ type session struct {
 	unended     []int16 // of the speech under way when the session departed
 	unendedRate int
 
-	turn    *turn
-	queue   []*script
-	toVoice []voiced     // texts for the next goroutine that speaks
-	wanted  map[int]bool // serials of texts that are being voiced
-	serial  int
-	calls   map[string]*call
-	asked   time.Time     // when the newest call was sent
-	input   time.Duration // audio heard, for the usage
+	turn  *turn
+	queue []*script
+	calls map[string]*call
+	asked time.Time     // when the newest call was sent
+	input time.Duration // audio heard, for the usage
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {
 	s := &session{
 		e: e, endpoint: to,
-		voiced: make(chan voiced),
 		calls:  make(map[string]*call),
-		wanted: make(map[int]bool),
 		seen:   make(map[scenario.Moment]int),
 		agenda: newAgenda(),
 		timer:  time.NewTimer(scenario.Forever),
@@ -70,13 +62,12 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.conn = newConn(ctx, ws, &s.e.scenario)
+	s.ctx, s.conn = ctx, newConn(ctx, ws, &s.e.scenario)
 	err := s.loop(ctx)
 	s.depart()
 	end, told := errors.AsType[*live.Closing](err)
 	readErr := s.conn.close(end)
 	cancel()
-	s.work.Wait()
 	s.timer.Stop()
 	s.agenda.timer.Stop()
 	if _, goodbye := errors.AsType[*websocket.CloseError](readErr); err == nil || !told && goodbye {
@@ -119,8 +110,6 @@ func (s *session) loop(ctx context.Context) error {
 				s.conn.pong(data)
 				return nil
 			})
-		case v := <-s.voiced:
-			err = s.answerVoiced(v)
 		case <-s.timer.C:
 			err = s.proceed()
 		case <-s.agenda.timer.C:
@@ -129,7 +118,6 @@ func (s *session) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.voice(ctx)
 	}
 }
 

@@ -1,7 +1,6 @@
 package emulator
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -48,37 +47,18 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	return pcm
 }
 
-var errWAV = errors.New("not a WAV file of mono 16-bit PCM")
-
-// readWAV returns the samples of a WAV file. Written to a pipe, its lengths are not to be trusted: what is there counts.
-func readWAV(data []byte) ([]int16, int, error) {
-	if len(data) < 12 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WAVE" {
-		return nil, 0, errWAV
+// readWAV returns the samples of a WAV file of mono 16-bit PCM, as espeak-ng writes it: a header of 44 bytes, of which written to a
+// pipe the lengths are not to be trusted.
+func readWAV(data []byte) (pcm []int16, rate int, err error) {
+	const header = 44
+	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {
+		return nil, 0, errors.New("not a WAV file")
 	}
-	rate := 0
-	for data = data[12:]; len(data) >= 8; {
-		kind, size := string(data[:4]), int64(binary.LittleEndian.Uint32(data[4:8]))
-		data = data[8:]
-		body := data[:min(size, int64(len(data)))]
-		switch kind {
-		case "fmt ":
-			if len(body) < 16 || binary.LittleEndian.Uint16(body[2:]) != 1 || binary.LittleEndian.Uint16(body[14:]) != 16 {
-				return nil, 0, errWAV
-			}
-			rate = int(binary.LittleEndian.Uint32(body[4:]))
-		case "data":
-			if rate < 8000 || rate > 96000 {
-				return nil, 0, errWAV
-			}
-			pcm := make([]int16, len(body)/2)
-			if err := binary.Read(bytes.NewReader(body), binary.LittleEndian, pcm); err != nil {
-				return nil, 0, errWAV
-			}
-			return pcm, rate, nil
-		}
-		data = data[min(size+size%2, int64(len(data))):]
+	data, rate = data[header:], int(binary.LittleEndian.Uint32(data[24:]))
+	for ; len(data) > 1; data = data[2:] {
+		pcm = append(pcm, int16(binary.LittleEndian.Uint16(data)))
 	}
-	return nil, 0, errWAV
+	return pcm, rate, nil
 }
 
 // melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.

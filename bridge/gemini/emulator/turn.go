@@ -206,7 +206,6 @@ func (s *session) turnComplete(spoken time.Duration) error {
 
 // interrupt ends the present turn because the user has come in. What waits for its end is still said later.
 func (s *session) interrupt() error {
-	clear(s.wanted)
 	// What the model waits for is given up. Other calls go on while people talk.
 	if err := s.cancelCalls(func(c *call) bool { return c.blocking }); err != nil {
 		return err
