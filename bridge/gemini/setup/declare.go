@@ -31,13 +31,6 @@ func (p *parser) readTools(fields map[string]any) error {
 			continue
 		}
 		tool = camelKeys(tool)
-		if old, given := tool["googleSearchRetrieval"]; given && old != nil { // its name before 2.0
-			delete(tool, "googleSearchRetrieval")
-			if tool[searchTool] == nil {
-				tool[searchTool] = map[string]any{}
-			}
-			p.warnf("%s.tools[%d].googleSearchRetrieval was sent as googleSearch.", p.path, i)
-		}
 		if functions, ok := tool["functionDeclarations"].([]any); ok {
 			var kept []any
 			for j, f := range functions {
@@ -246,12 +239,12 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	if err != nil {
 		return err
 	}
-	own := object{path: at, fields: f, warn: &p.warnings}
-	if function.Timeout, err = own.duration("timeout"); err != nil {
-		return err
+	own := object{reader: &reader{warnings: &p.warnings}, path: at, fields: f}
+	if function.Timeout = own.duration("timeout"); function.Timeout > tools.MaxTimeout {
+		own.wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
 	}
-	if function.Timeout > tools.MaxTimeout {
-		return own.wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+	if own.err != nil {
+		return own.err
 	}
 	function.Title, _ = own.take("title").(string)
 	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
@@ -317,7 +310,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	if p.cannot != "" {
 		return nil, fmt.Errorf("%s is required and may be an object of any kind", p.cannot)
 	}
-	whole, err := fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name, &p.warnings)
+	whole, err := p.fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name)
 	if err != nil {
 		return nil, err
 	}

@@ -19,20 +19,11 @@ import (
 //
 // The tree is sent on instead of the SDK's value: that would lose zeros (temperature 0 stays, candidateCount 0 goes) and
 // round durations.
-func fit(value any, t reflect.Type, path string, warn *warnings) (any, error) {
-	return fitter{warn}.value(value, t, path)
-}
-
-type fitter struct{ *warnings }
-
-// fitted is a part of a tree that was made to fit before the whole.
-type fitted map[string]any
-
-func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
+func (w *warnings) fit(value any, t reflect.Type, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	switch t.Kind() {
 	case reflect.Pointer:
-		return f.value(value, t.Elem(), path)
+		return w.fit(value, t.Elem(), path)
 	case reflect.Interface:
 		return value, nil
 	case reflect.Struct:
@@ -43,7 +34,7 @@ func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 		if !ok {
 			return nil, wrong("an object")
 		}
-		return f.fitStruct(fields, t, path)
+		return w.fitStruct(fields, t, path)
 	case reflect.Map:
 		fields, ok := value.(map[string]any)
 		if !ok {
@@ -54,7 +45,7 @@ func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 			if fields[name] == nil {
 				continue
 			}
-			fitted, err := f.value(fields[name], t.Elem(), path+"."+name)
+			fitted, err := w.fit(fields[name], t.Elem(), path+"."+name)
 			if err != nil {
 				return nil, err
 			}
@@ -69,7 +60,7 @@ func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 			}
 			return text, nil
 		}
-		return f.fitSlice(value, t, path)
+		return w.fitSlice(value, t, path)
 	case reflect.String:
 		text, ok := value.(string)
 		if !ok {
@@ -110,6 +101,9 @@ func (f fitter) value(value any, t reflect.Type, path string) (any, error) {
 	}
 }
 
+// fitted is a part of a tree that was made to fit before the whole.
+type fitted map[string]any
+
 // enums are the words of the SDK's enumerations: Google closes the session for another one. Modality and Behavior are
 // read elsewhere.
 var enums = map[reflect.Type][]string{
@@ -141,21 +135,20 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
+func (w *warnings) fitStruct(fields map[string]any, t reflect.Type, path string) (any, error) {
 	fields = camelKeys(fields)
 	out := make(map[string]any, len(fields))
-	var most [16]string // of the fields that an object has: sorted without an allocation
-	for _, name := range sortedKeys(fields, most[:0]) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if fields[name] == nil {
 			continue
 		}
 		at := path + "." + name
 		field, known := jsonFields(t)[name]
 		if !known {
-			f.warnf("%s was dropped: the Live API does not have it.", at)
+			w.warnf("%s was dropped: the Live API does not have it.", at)
 			continue
 		}
-		fitted, err := f.value(fields[name], field, at)
+		fitted, err := w.fit(fields[name], field, at)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +159,7 @@ func (f fitter) fitStruct(fields map[string]any, t reflect.Type, path string) (a
 	return out, nil
 }
 
-func (f fitter) fitSlice(value any, t reflect.Type, path string) (any, error) {
+func (w *warnings) fitSlice(value any, t reflect.Type, path string) (any, error) {
 	list, ok := value.([]any)
 	if !ok {
 		return nil, &FieldError{Field: path, Problem: "must be an array"}
@@ -177,7 +170,7 @@ func (f fitter) fitSlice(value any, t reflect.Type, path string) (any, error) {
 		if v == nil {
 			return nil, &FieldError{Field: at, Problem: "must not be null"}
 		}
-		fitted, err := f.value(v, t.Elem(), at)
+		fitted, err := w.fit(v, t.Elem(), at)
 		if err != nil {
 			return nil, err
 		}

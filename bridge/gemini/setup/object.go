@@ -8,20 +8,25 @@ import (
 	"time"
 )
 
-// object reads an object of our own strictly: what was not asked for by the end is unknown.
-type object struct {
-	path   string
-	fields map[string]any // in camelCase; what is asked for is taken out
-	warn   *warnings
+// reader reads objects of our own. It keeps the first error, a *FieldError; what is wrong reads as if it were absent.
+type reader struct {
+	*warnings
+	err error
 }
 
-// newObject reads an object with this path. Its error is, as those of all methods, a *FieldError.
-func newObject(value any, path string, warn *warnings) (*object, error) {
+// object reads an object strictly: what was not asked for by the end is unknown.
+func (r *reader) object(value any, path string) *object {
 	fields, ok := value.(map[string]any)
-	if !ok {
-		return nil, &FieldError{Field: path, Problem: "must be an object"}
+	if !ok && r.err == nil {
+		r.err = &FieldError{Field: path, Problem: "must be an object"}
 	}
-	return &object{path: path, fields: camelKeys(fields), warn: warn}, nil
+	return &object{reader: r, path: path, fields: camelKeys(fields)}
+}
+
+type object struct {
+	*reader
+	path   string
+	fields map[string]any // in camelCase; what is asked for is taken out
 }
 
 // take returns a field and forgets it.
@@ -31,64 +36,60 @@ func (o *object) take(name string) any {
 	return value
 }
 
-// wrong is the error of a field.
-func (o *object) wrong(name, problem string) error {
-	return &FieldError{Field: o.path + "." + name, Problem: problem}
-}
-
-// object reads a field that is one, nil if it is absent.
-func (o *object) object(name string) (*object, error) {
-	value := o.take(name)
-	if value == nil {
-		return nil, nil
+// wrong says what is wrong with a field.
+func (o *object) wrong(name, problem string) {
+	if o.err == nil {
+		o.err = &FieldError{Field: o.path + "." + name, Problem: problem}
 	}
-	return newObject(value, o.path+"."+name, o.warn)
 }
 
 // boolean reads a field, nil if it is absent.
-func (o *object) boolean(name string) (*bool, error) {
+func (o *object) boolean(name string) *bool {
 	switch value := o.take(name).(type) {
 	case nil:
-		return nil, nil
 	case bool:
-		return &value, nil
+		return &value
+	default:
+		o.wrong(name, "must be true or false")
 	}
-	return nil, o.wrong(name, "must be true or false")
+	return nil
 }
 
 // number reads a field from low to high, nil if it is absent.
-func (o *object) number(name string, low, high float64) (*float64, error) {
+func (o *object) number(name string, low, high float64) *float64 {
 	value := o.take(name)
 	if value == nil {
-		return nil, nil
+		return nil
 	}
 	if number, ok := value.(json.Number); ok {
 		if f, err := number.Float64(); err == nil && f >= low && f <= high {
-			return &f, nil
+			return &f
 		}
 	}
-	return nil, o.wrong(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+	o.wrong(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+	return nil
 }
 
 // duration reads a field as "30m", 0 if it is absent.
-func (o *object) duration(name string) (time.Duration, error) {
+func (o *object) duration(name string) time.Duration {
 	value := o.take(name)
 	if value == nil {
-		return 0, nil
+		return 0
 	}
 	if text, ok := value.(string); ok {
 		if d, err := time.ParseDuration(text); err == nil && d > 0 {
-			return d, nil
+			return d
 		}
 	}
-	return 0, o.wrong(name, `must be a duration, as "30m" or "2h"`)
+	o.wrong(name, `must be a duration, as "30m" or "2h"`)
+	return 0
 }
 
 // rest warns of the fields that nobody asked for.
 func (o *object) rest() {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if o.fields[name] != nil {
-			o.warn.warnf("%s.%s was dropped: there is no such option.", o.path, name)
+			o.warnf("%s.%s was dropped: there is no such option.", o.path, name)
 		}
 	}
 }

@@ -64,145 +64,124 @@ func (p *parser) options(fields map[string]any) error {
 	if own == nil {
 		return nil
 	}
-	o, err := newObject(own, p.path+".voxgate", &p.warnings)
-	if err != nil {
-		return err
-	}
-	resumption, err := o.boolean("enableResumption")
-	if err != nil {
-		return err
-	}
-	p.Options.Resumption = resumption == nil || *resumption
-	compression, err := o.boolean("contextCompression")
-	if err != nil {
-		return err
-	}
-	p.compression = compression == nil || *compression
-	if p.Options.MaxDuration, err = o.duration("maxDuration"); err != nil {
-		return err
-	}
-	for name, option := range map[string]*bool{"ducking": &p.Options.Ducking, "record": &p.Options.Record, "canvas": &p.Options.Canvas} {
-		given, err := o.boolean(name)
-		if err != nil {
-			return err
-		}
-		*option = given != nil && *given
-	}
-	if p.Options.History, err = o.history("history"); err != nil {
-		return err
-	}
-	if err := p.vad(o, fields); err != nil {
-		return err
-	}
-	if err := p.interrupts(o, fields); err != nil {
-		return err
-	}
+	r := &reader{warnings: &p.warnings}
+	o := r.object(own, p.path+".voxgate")
+	p.Options.Resumption = !isFalse(o.boolean("enableResumption"))
+	p.compression = !isFalse(o.boolean("contextCompression"))
+	p.Options.MaxDuration = o.duration("maxDuration")
+	p.Options.Ducking = isTrue(o.boolean("ducking"))
+	p.Options.Record = isTrue(o.boolean("record"))
+	p.Options.Canvas = isTrue(o.boolean("canvas"))
+	p.Options.History = o.history("history")
+	p.vad(o, fields)
+	p.interrupts(o, fields)
 	o.rest()
-	return nil
+	return r.err
 }
 
+func isTrue(b *bool) bool  { return b != nil && *b }
+func isFalse(b *bool) bool { return b != nil && !*b }
+
 // history reads a field that is an array of {role, content}; "model" is another word for "assistant".
-func (o *object) history(name string) ([]Said, error) {
+func (o *object) history(name string) (said []Said) {
 	value := o.take(name)
-	if value == nil {
-		return nil, nil
-	}
 	list, ok := value.([]any)
-	if !ok {
-		return nil, o.wrong(name, "must be an array")
+	switch {
+	case value == nil:
+		return nil
+	case !ok:
+		o.wrong(name, "must be an array")
+		return nil
+	case len(list) > maxHistory:
+		o.wrong(name, fmt.Sprintf("must have at most %d entries", maxHistory))
+		return nil
 	}
-	if len(list) > maxHistory {
-		return nil, o.wrong(name, fmt.Sprintf("must have at most %d entries", maxHistory))
-	}
-	var said []Said
 	characters := 0
 	for i, v := range list {
-		entry, err := newObject(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i), o.warn)
-		if err != nil {
-			return nil, err
-		}
+		entry := o.reader.object(v, fmt.Sprintf("%s.%s[%d]", o.path, name, i))
 		role, _ := entry.take("role").(string)
 		if role == "model" {
 			role = "assistant"
 		}
 		if role != "user" && role != "assistant" {
-			return nil, entry.wrong("role", `must be "user", "assistant" or "model"`)
+			entry.wrong("role", `must be "user", "assistant" or "model"`)
 		}
 		content, _ := entry.take("content").(string)
 		if strings.TrimSpace(content) == "" {
-			return nil, entry.wrong("content", "must be a text")
+			entry.wrong("content", "must be a text")
 		}
 		if characters += utf8.RuneCountInString(content); characters > maxHistoryText {
-			return nil, o.wrong(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
+			o.wrong(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
 		}
 		entry.rest()
 		said = append(said, Said{role, content})
 	}
-	return said, nil
+	return said
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
-func (p *parser) vad(o *object, fields map[string]any) error {
-	v, err := o.object("vad")
-	if err != nil || v == nil {
-		return err
+func (p *parser) vad(o *object, fields map[string]any) {
+	given := o.take("vad")
+	if given == nil {
+		return
 	}
-	enabled, err := v.boolean("enabled")
-	if err != nil {
-		return err
+	v := o.reader.object(given, o.path+".vad")
+	set := func(name string, value any, from string) {
+		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, name, value, v.path+"."+from)
 	}
-	sensitivity, err := v.number("sensitivity", 0, 1)
-	if err != nil {
-		return err
+	if enabled := v.boolean("enabled"); enabled != nil {
+		set("disabled", !*enabled, "enabled")
 	}
-	silence, err := v.number("silenceDurationMs", 0, maxPause)
-	if err != nil {
-		return err
-	}
-	padding, err := v.number("prefixPaddingMs", 0, maxPause)
-	if err != nil {
-		return err
-	}
-	v.rest()
-	google := overlay{p, fields, []string{"realtimeInputConfig", "automaticActivityDetection"}}
-	if enabled != nil {
-		google.set("disabled", !*enabled, v.path+".enabled")
-	}
-	if sensitivity != nil {
+	if sensitivity := v.number("sensitivity", 0, 1); sensitivity != nil {
 		level := "LOW"
 		if *sensitivity >= 0.5 { // Google has two levels
 			level = "HIGH"
 		}
-		google.set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, v.path+".sensitivity")
-		google.set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, v.path+".sensitivity")
+		set("startOfSpeechSensitivity", "START_SENSITIVITY_"+level, "sensitivity")
+		set("endOfSpeechSensitivity", "END_SENSITIVITY_"+level, "sensitivity")
 	}
-	if silence != nil {
-		google.set("silenceDurationMs", json.Number(fmt.Sprint(int(*silence))), v.path+".silenceDurationMs")
+	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
+		if ms := v.number(name, 0, maxPause); ms != nil {
+			set(name, json.Number(fmt.Sprint(int(*ms))), name)
+		}
 	}
-	if padding != nil {
-		google.set("prefixPaddingMs", json.Number(fmt.Sprint(int(*padding))), v.path+".prefixPaddingMs")
-	}
-	return nil
+	v.rest()
 }
 
 // interrupts reads interrupts {enabled, allowUserInterruption}.
-func (p *parser) interrupts(o *object, fields map[string]any) error {
-	i, err := o.object("interrupts")
-	if err != nil || i == nil {
-		return err
+func (p *parser) interrupts(o *object, fields map[string]any) {
+	given := o.take("interrupts")
+	if given == nil {
+		return
 	}
-	google := overlay{p, fields, []string{"realtimeInputConfig"}}
+	i := o.reader.object(given, o.path+".interrupts")
 	for _, name := range []string{"enabled", "allowUserInterruption"} {
-		may, err := i.boolean(name)
-		if err != nil {
-			return err
-		}
-		if may != nil && !*may {
-			google.set("activityHandling", "NO_INTERRUPTION", i.path+"."+name)
+		if isFalse(i.boolean(name)) {
+			p.overlay(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)
 		}
 	}
 	i.rest()
-	return nil
+}
+
+// overlay sets a field in an object of Google's, at a path from the config, unless the client said something else there.
+func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
+	path := p.path
+	for _, n := range names {
+		path += "." + n
+		object, ok := fields[n].(map[string]any)
+		if !ok && fields[n] != nil {
+			return // fit complains
+		}
+		object = camelKeys(object)
+		fields[n] = object
+		fields = object
+	}
+	switch given := fields[name]; {
+	case given == nil:
+		fields[name] = value
+	case fmt.Sprint(given) != fmt.Sprint(value):
+		p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
+	}
 }
 
 // activity notes who marks speech in a setup.
@@ -239,33 +218,4 @@ func milliseconds(value any) (*time.Duration, bool) {
 	n, err := number.Int64()
 	d := time.Duration(n) * time.Millisecond
 	return &d, err == nil && n >= 0 && n <= maxPause
-}
-
-// overlay sets fields of an object of Google's that the client may have filled itself. The object is made when it is
-// needed.
-type overlay struct {
-	p      *parser
-	fields map[string]any // of the whole config
-	names  []string       // the way from there
-}
-
-// set sets a field, unless the client said something else there.
-func (o overlay) set(name string, value any, from string) {
-	fields, path := o.fields, o.p.path
-	for _, n := range o.names {
-		path += "." + n
-		object, ok := fields[n].(map[string]any)
-		if !ok && fields[n] != nil {
-			return // fit complains
-		}
-		object = camelKeys(object)
-		fields[n] = object
-		fields = object
-	}
-	switch given := fields[name]; {
-	case given == nil:
-		fields[name] = value
-	case fmt.Sprint(given) != fmt.Sprint(value):
-		o.p.warnf("%s was dropped: %s.%s says otherwise.", from, path, name)
-	}
 }

@@ -42,7 +42,7 @@ func (p *parser) config(fields map[string]any) error {
 		return err
 	}
 	// The SDK's type is the list of all fields of a setup with their types.
-	fitted, err := fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path, &p.warnings)
+	fitted, err := p.fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (p *parser) schema(in map[string]any, at string) map[string]any {
 	}
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
-		for _, name := range sortedKeys(properties, nil) {
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
 			property, ok := properties[name].(map[string]any)
 			if !ok && properties[name] != true { // false: there is no such property
 				continue

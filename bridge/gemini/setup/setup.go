@@ -85,7 +85,7 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	if err := p.config(fields); err != nil {
 		return Config{}, err
 	}
-	p.Config.Warnings = p.warnings.list()
+	p.Config.Warnings = p.warnings
 	return p.Config, nil
 }
 

@@ -22,26 +22,13 @@ func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 const maxWarnings = 32
 
 // warnings are sentences for the client: what was dropped or changed, and why.
-type warnings struct {
-	first []string // maxWarnings of them
-	more  int
-}
+type warnings []string
 
-// warnf adds one.
+// warnf adds one, if there are not too many.
 func (w *warnings) warnf(format string, args ...any) {
-	if len(w.first) == maxWarnings {
-		w.more++
-		return
+	if len(*w) < maxWarnings {
+		*w = append(*w, fmt.Sprintf(format, args...))
 	}
-	w.first = append(w.first, fmt.Sprintf(format, args...))
-}
-
-// list returns them for the client.
-func (w *warnings) list() []string {
-	if w.more == 0 {
-		return w.first
-	}
-	return append(slices.Clone(w.first), fmt.Sprintf("There are %d more warnings.", w.more))
 }
 
 // camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both. It is the same object if there are
@@ -59,15 +46,6 @@ func camelKeys(fields map[string]any) map[string]any {
 		out[camel(name)] = fields[name]
 	}
 	return out
-}
-
-// sortedKeys appends the names of the fields to names, which is empty, in order: what is said of them comes in the same order always.
-func sortedKeys(fields map[string]any, names []string) []string {
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func camel(name string) string {
