@@ -85,7 +85,7 @@ func (s *Session) onLinked(e keeper.Linked) {
 	if !e.Fresh {
 		return
 	}
-	s.spent.meter.NewSession()
+	s.spent.meter.EndTurn()
 	switch {
 	case e.First:
 	case e.NewModel:

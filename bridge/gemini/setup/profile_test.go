@@ -11,58 +11,23 @@ import (
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 )
 
-func TestProfiles(t *testing.T) {
+// TestProactive: some models are, some are when they are asked to be.
+func TestProactive(t *testing.T) {
 	for _, c := range []struct {
-		model  string
-		vertex bool
-		want   setup.Profile
+		model         string
+		always, asked bool
 	}{
-		{"gemini-2.5-flash-native-audio-latest", false, setup.Profile{Name: "2.5-native-audio", Seeds: true, Appends: true}},
-		{"gemini-live-2.5-flash-native-audio", true, setup.Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true}},
-		{"gemini-3.1-flash-live-preview", false, setup.Profile{Name: "3.1-flash-live", Seeds: true}},
-		{"gemini-3.8-live", false, setup.Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true}},
-		{"gemini-3.8-live", true, setup.Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true}},
-		{"gemini-3.8-live-extended-thinking", false, setup.Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true}},
-		{"gemini-9", false, setup.Profile{Name: "unknown", Seeds: true, Appends: true}},
+		{"gemini-2.5-flash-native-audio-latest", false, true},
+		{"gemini-3.1-flash-live-preview", false, false},
+		{"gemini-3.8-live", true, true},
 	} {
-		config := parse(t, door(c.vertex), named(c.model, `{}`))
-		if config.Profile != c.want {
-			t.Errorf("%s: %+v, want %+v", c.model, config.Profile, c.want)
-		}
-		asked := parse(t, door(c.vertex), named(c.model, `{"proactivity":{"proactiveAudio":true}}`))
-		if want := c.want.Proactive || strings.HasPrefix(c.want.Name, "2.5") || c.want.Name == "unknown"; asked.Profile.Proactive != want {
-			t.Errorf("%s: Proactive is %v when asked for", c.model, asked.Profile.Proactive)
-		}
-	}
-}
-
-func TestBlocks(t *testing.T) {
-	const functions = `{"tools":[{"functionDeclarations":[{"name":"waits","behavior":"BLOCKING"},{"name":"runs","behavior":"NON_BLOCKING"},{"name":"plain"}]}]}`
-	for _, c := range []struct {
-		model  string
-		vertex bool
-		want   []string
-	}{
-		{"gemini-2.5-flash-native-audio-latest", false, []string{"waits", "plain"}},
-		{"gemini-live-2.5-flash-native-audio", true, []string{"waits", "runs", "plain"}},
-		{"gemini-3.1-flash-live-preview", false, []string{"waits", "runs", "plain"}},
-		{"gemini-3.8-live", false, []string{"waits"}},
-		{"gemini-3.8-live-extended-thinking", false, nil},
-		{"gemini-9", false, []string{"waits"}},
-	} {
-		config := parse(t, door(c.vertex), named(c.model, functions))
-		var got []string
-		for _, f := range config.Functions {
-			if f.Blocking {
-				got = append(got, f.Name)
-			}
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s waits for %q, want %q", c.model, got, c.want)
+		plain := parse(t, door(false), named(c.model, `{}`)).Profile.Proactive
+		asked := parse(t, door(false), named(c.model, `{"proactivity":{"proactiveAudio":true}}`)).Profile.Proactive
+		if plain != c.always || asked != c.asked {
+			t.Errorf("%s: %v, when asked for %v", c.model, plain, asked)
 		}
 	}
 }

@@ -104,9 +104,6 @@ func TestRows(t *testing.T) {
 	thinking := func(row, in, want, warns string) rule {
 		return rule{row, `{"generationConfig":{"thinkingConfig":` + in + `}}`, "generationConfig.thinkingConfig", want, warns}
 	}
-	behavior := func(row, in, want, warns string) rule {
-		return rule{row, `{"tools":[{"functionDeclarations":[{"name":"f","behavior":"` + in + `"}]}]}`, "tools", `[{"functionDeclarations":[{` + want + `"name":"f"}]}]`, warns}
-	}
 	moody := func(row, field, in, want, warns string) rule {
 		if field == "proactivity" {
 			return rule{row, `{"proactivity":{"proactiveAudio":` + in + `}}`, field, want, warns}
@@ -142,18 +139,6 @@ func TestRows(t *testing.T) {
 		thinking("3.8-live-extended-thinking", `{"thinkingBudget":-1}`, `{"thinkingLevel":"LOW"}`, "thinkingBudget was dropped"),
 		thinking("unknown", `{"thinkingBudget":5}`, `{"thinkingBudget":5}`, ""),
 		thinking("unknown", `{"thinkingBudget":5,"thinkingLevel":"LOW"}`, `{"thinkingLevel":"LOW"}`, "thinkingBudget was dropped"),
-
-		behavior("2.5-native-audio", "BLOCKING", `"behavior":"BLOCKING",`, ""),
-		behavior("2.5-native-audio", "NON_BLOCKING", `"behavior":"NON_BLOCKING",`, ""),
-		behavior("2.5-native-audio-vertex", "BLOCKING", "", ""),
-		behavior("2.5-native-audio-vertex", "NON_BLOCKING", "", "behavior was dropped"),
-		behavior("2.5-flash-vertex", "NON_BLOCKING", "", "behavior was dropped"),
-		behavior("3.1-flash-live", "NON_BLOCKING", "", "behavior was dropped"),
-		behavior("3.8-live", "BLOCKING", `"behavior":"BLOCKING",`, ""),
-		behavior("3.8-live-vertex", "NON_BLOCKING", `"behavior":"NON_BLOCKING",`, ""),
-		behavior("3.8-live-extended-thinking", "BLOCKING", "", "behavior was dropped"),
-		behavior("3.8-live-extended-thinking", "NON_BLOCKING", "", ""),
-		behavior("unknown", "BLOCKING", `"behavior":"BLOCKING",`, ""),
 
 		moody("2.5-native-audio", "proactivity", "true", `{"proactiveAudio":true}`, ""),
 		moody("2.5-native-audio", "proactivity", "false", blank, ""),

@@ -26,11 +26,17 @@ func TestRules(t *testing.T) {
 		{"gemini-2.5-flash-native-audio-latest", "non_blocking", false, false, true, true, `{"behavior":"NON_BLOCKING","name":"f"}`},
 		{"gemini-3.1-flash-live-preview", "NON_BLOCKING", false, true, false, false, `{"name":"f"}`},
 		{"gemini-3.8-live-extended-thinking", "BLOCKING", false, false, false, true, `{"name":"f"}`},
+		{"gemini-live-2.5-flash-native-audio", "NON_BLOCKING", true, true, false, false, `{"name":"f"}`},
+		{"gemini-9", "", false, false, true, true, `{"name":"f"}`},
 	} {
 		config := parse(t, door(c.vertex), named(c.model, strings.Replace(function, "BEHAVIOR", c.behavior, 1)))
 		f, ok := config.Functions.Find("f")
 		if !ok || f.Blocking != c.blocking || f.Schedules != c.schedules || f.Continues != c.continues {
 			t.Errorf("%s %q: %+v", c.model, c.behavior, f)
+		}
+		said, unsaid := strings.Contains(strings.Join(config.Warnings, " "), "behavior was dropped"), !strings.Contains(c.sent, "behavior")
+		if said != (c.behavior != "" && unsaid) {
+			t.Errorf("%s %q: warnings %q", c.model, c.behavior, config.Warnings)
 		}
 		if f.Title != "Doing it…" || f.Timeout != 20*time.Second || (f.Scheduling == tools.Silent) != c.schedules || f.Where != setup.InClient {
 			t.Errorf("%s %q: %+v", c.model, c.behavior, f)

@@ -138,12 +138,9 @@ func (m *TokenMeter) Add(u Tokens) {
 // Turn returns what this turn has taken so far.
 func (m *TokenMeter) Turn() Tokens { return m.begun.plus(m.last) }
 
-// EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first.
+// EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first. It also
+// ends a turn that another connection goes on with: what the old one had begun to count will not be counted on.
 func (m *TokenMeter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
-
-// NewSession is told when the conversation goes on over another connection: what the old one had begun to count will not
-// be counted on.
-func (m *TokenMeter) NewSession() { m.EndTurn() }
 
 // Total returns what the conversation has taken, this turn included.
 func (m *TokenMeter) Total() Tokens { return m.ended.plus(m.Turn()) }

@@ -68,7 +68,7 @@ func TestMeter(t *testing.T) {
 	want("after a tool call", m.Turn(), count(220, 13))
 	m.Add(count(120, 6))
 	want("after it, growing", m.Turn(), count(220, 15))
-	m.NewSession()
+	m.EndTurn()
 	m.Add(count(10, 1))
 	want("another connection", m.Turn(), count(10, 1))
 	want("both", m.Total(), count(230, 16))
