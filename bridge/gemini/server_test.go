@@ -1,9 +1,7 @@
 package gemini_test
 
 import (
-	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -11,53 +9,19 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 )
 
-// pipes is a network of net.Pipe: a listener whose dial never leaves the process, so it works in a synctest bubble.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // pipeClient returns a client of a server that runs h on pipes.
-func pipeClient(t testing.TB, h http.Handler) *api.Client {
+func pipeClient(t *testing.T, h http.Handler) *api.Client {
 	t.Helper()
-	p := newPipes()
+	p := bridgetest.NewPipes()
 	var handlers sync.WaitGroup
-	server := &http.Server{Handler: counted(&handlers, h)}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(p) }()
-	t.Cleanup(func() { _ = server.Close(); <-served; handlers.Wait() })
-	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.dial}
+	t.Cleanup(handlers.Wait)
+	p.Serve(t, counted(&handlers, h), func() {})
+	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.Dial}
 }
 
 // counted lets a test wait for handlers of hijacked connections, which servers forget.

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/gorilla/websocket"
-
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -47,7 +44,7 @@ func (w *witness) of(what emulator.What) []emulator.Event {
 }
 
 // newScene starts an emulator with a scenario and a witness.
-func newScene(t testing.TB, sc scenario.Scenario) (*api.Client, *witness) {
+func newScene(t *testing.T, sc scenario.Scenario) (*api.Client, *witness) {
 	t.Helper()
 	w := new(witness)
 	return newPeer(t, emulator.Options{Espeak: emulator.NoVoice, Scenario: sc, Observe: w.observe}), w
@@ -200,62 +197,6 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestDeafForAWhile hears late what was said meanwhile.
-func TestDeafForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, with(scenario.Fault{On: scenario.OnText, Nth: 1, Stall: 3 * time.Second, Deaf: true}))
-		p := join(t, client, `{}`)
-		start := time.Now()
-		p.text("one")
-		p.text("two")
-		if s := p.turn(); s.complete.Sub(start) < 3*time.Second {
-			t.Errorf("says %q after %v", s.text, s.complete.Sub(start))
-		}
-		if s := p.turn(); s.text != "You said: two" || len(w.of(emulator.Typed)) != 2 {
-			t.Errorf("says %q", s.text)
-		}
-	})
-}
-
-// TestStallForever leaves a socket that is open, answers pings, and says nothing.
-func TestStallForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sc := with(scenario.Fault{On: scenario.OnText, Stall: scenario.Forever})
-		sc.ConnectionAge = time.Minute
-		client, w := newScene(t, sc)
-		ws := newRaw(t, client, livePath, nil).ws
-		pongs := 0
-		ws.SetPongHandler(func(string) error { pongs++; return nil })
-		for _, text := range []string{`{"setup":{"model":"models/gemini-3.8-live"}}`, `{"realtimeInput":{"text":"x"}}`} {
-			if err := ws.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var reader sync.WaitGroup
-		messages := 0
-		reader.Go(func() {
-			for {
-				if _, _, err := ws.ReadMessage(); err != nil {
-					return
-				}
-				messages++
-			}
-		})
-		for range 10 {
-			time.Sleep(time.Minute)
-			if err := ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if pongs != 10 || messages != 1 || len(w.of(emulator.Closed)) != 0 {
-			t.Errorf("%d pongs, %d messages, %+v", pongs, messages, w.of(emulator.Closed))
-		}
-		_ = ws.Close()
-		reader.Wait()
-	})
-}
-
 // TestDeaf does not read, and the session does not count as open.
 func TestDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -324,36 +265,22 @@ func TestCloseEndsEverything(t *testing.T) {
 		{On: scenario.OnReady, After: time.Hour, Drop: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-			e := emulator.New(emulator.Options{Scenario: with(fault)})
-			server := &http.Server{Handler: e}
-			var running sync.WaitGroup
-			running.Go(func() { _ = server.Serve(p) })
-			client := &api.Client{BaseURL: "http://gemini.test", NetDial: p.dial}
+			p, e := bridgetest.NewPipes(), emulator.New(emulator.Options{Scenario: with(fault)})
+			p.Serve(t, e, e.Close)
 			ctx, cancel := context.WithCancel(t.Context())
-			running.Go(func() {
+			defer cancel()
+			go func() {
+				client := &api.Client{BaseURL: "http://gemini.test", NetDial: p.Dial}
 				if conn, err := gemini.Dial(ctx, client, gemini.Setup{}); err == nil {
 					_ = conn.Close()
 				}
-			})
+			}()
 			synctest.Wait()
 			start := time.Now()
 			e.Close()
 			if took := time.Since(start); took > 2*time.Second {
 				t.Errorf("Close took %v", took)
 			}
-			cancel()
-			_ = server.Close()
-			running.Wait()
 		})
 	}
-}
-
-func TestSenselessScenarioPanics(t *testing.T) {
-	defer func() {
-		if said := recover(); said == nil || !strings.Contains(said.(string), "faults[0]") {
-			t.Errorf("New says %v", said)
-		}
-	}()
-	emulator.New(emulator.Options{Scenario: scenario.Scenario{Faults: []scenario.Fault{{On: "answer"}}}})
 }

@@ -63,23 +63,6 @@ func TestConnectionAge(t *testing.T) {
 	}
 }
 
-// TestSilentAfterGoAway is the server that announces its end and then hangs.
-func TestSilentAfterGoAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sc := with(scenario.Fault{On: scenario.OnReady, After: 51 * time.Second, Stall: scenario.Forever})
-		sc.ConnectionAge, sc.GoAwayLead = time.Minute, 10*time.Second
-		client, w := newScene(t, sc)
-		p := join(t, client, `{}`)
-		p.handle()
-		time.Sleep(50 * time.Second)
-		p.until(func(m *message) bool { return m.GoAway != nil })
-		time.Sleep(time.Hour)
-		if len(w.of(emulator.Closed)) != 0 || len(p.in) != 0 {
-			t.Error("not silent")
-		}
-	})
-}
-
 func TestHandleTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 2 * time.Hour

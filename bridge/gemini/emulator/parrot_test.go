@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
@@ -173,14 +172,6 @@ func TestManualActivity(t *testing.T) {
 	})
 }
 
-func TestManualActivityNeedsItsSetting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-		p.closes(1007, "Explicit activity control is not supported")
-	})
-}
-
 func TestAudioStreamEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := join(t, newPeer(t, silent), `{}`)
@@ -203,21 +194,6 @@ func content(text string, complete bool) wire.ClientMessage {
 	}}
 }
 
-func TestClientContent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
-		p.send(content("the sky is green", false))
-		p.send(content("hello", true))
-		if s := p.turn(); s.text != "You said: hello" || len(s.audio) == 0 {
-			t.Errorf("says %q", s.text)
-		}
-		p.text("/history")
-		if s := p.turn(); !strings.Contains(s.text, "user: the sky is green | user: hello | model: You said: hello") {
-			t.Errorf("says %q", s.text)
-		}
-	})
-}
-
 func TestHistoryGetsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRaw(t, newPeer(t, silent), livePath, nil)
@@ -230,31 +206,6 @@ func TestHistoryGetsNoAnswer(t *testing.T) {
 		}
 		r.write(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"now"}]}],"turnComplete":true}}`) // which this model does not take
 		r.closes(1007, "invalid argument")
-	})
-}
-
-func TestResumption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := newPeer(t, silent)
-		p := join(t, client, `{}`)
-		start := time.Now()
-		early := p.until(func(m *message) bool { return m.Resumption != nil })
-		if !early.Resumption.Resumable || early.at.Sub(start) > 200*time.Millisecond {
-			t.Errorf("%+v after %v", early.Resumption, early.at.Sub(start))
-		}
-		p.text("my name is Ada")
-		p.turn()
-		late := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
-		_ = p.conn.Close()
-		q := resume(t, client, `{}`, late)
-		q.text("/history")
-		if s := q.turn(); !strings.Contains(s.text, "my name is Ada") {
-			t.Errorf("says %q", s.text)
-		}
-		_, err := gemini.Dial(t.Context(), client, gemini.Setup{Handle: "of nobody"})
-		if err == nil || !strings.Contains(err.Error(), "1008: BidiGenerateContent session not found") {
-			t.Errorf("%v", err)
-		}
 	})
 }
 

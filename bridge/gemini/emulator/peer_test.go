@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -23,45 +22,12 @@ import (
 // silent is an emulator without espeak-ng, so that a test does not depend on what is installed.
 var silent = emulator.Options{Espeak: emulator.NoVoice}
 
-// pipes is a network of net.Pipe, which works in a synctest bubble.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // newPeer starts an emulator on pipes and returns a client of it.
-func newPeer(t testing.TB, o emulator.Options) *api.Client {
+func newPeer(t *testing.T, o emulator.Options) *api.Client {
 	t.Helper()
-	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	e := emulator.New(o)
-	server := &http.Server{Handler: e}
-	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(p) }()
-	t.Cleanup(func() { e.Close(); _ = server.Close(); <-served })
-	return &api.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.dial}
+	p, e := bridgetest.NewPipes(), emulator.New(o)
+	p.Serve(t, e, e.Close)
+	return &api.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.Dial}
 }
 
 // message is a server message with its own audio, and when it came.

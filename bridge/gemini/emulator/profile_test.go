@@ -180,6 +180,7 @@ func TestMidSession(t *testing.T) {
 		{livePath, gemini31, "", fmt.Sprintf(turn, "user"), 1007, "invalid argument"},
 		{livePath, gemini25, "", fmt.Sprintf(turn, ""), 0, ""},
 		{livePath, gemini38, "", fmt.Sprintf(turn, ""), 1007, "valid role"},
+		{livePath, gemini38, "", `{"realtimeInput":{"activityStart":{}}}`, 1007, "Explicit activity control is not supported"},
 		{livePath, gemini38, "", fmt.Sprintf(turn, "system"), 1007, "valid role"},
 		{vertexPath, gemini38, "", `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]},{"role":"user","parts":[{"text":"x"}]}],"turnComplete":true}}`, 0, ""},
 		{livePath, gemini38, "", update, 0, ""},

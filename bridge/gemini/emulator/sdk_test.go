@@ -99,11 +99,7 @@ func TestSDKLive(t *testing.T) {
 	defer session.Close()
 
 	for piece := range slices.Chunk(slices.Concat(tone(16000, 440, time.Second), make([]int16, 16000)), 320) {
-		raw := make([]byte, 0, 640)
-		for _, s := range piece {
-			raw = append(raw, byte(s), byte(uint16(s)>>8))
-		}
-		if err := session.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{Data: raw, MIMEType: "audio/pcm;rate=16000"}}); err != nil {
+		if err := session.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{Data: littleEndian(piece), MIMEType: "audio/pcm;rate=16000"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,7 @@ package emulator_test
 
 import (
 	"encoding/base64"
-	"encoding/json"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/media/mediatest"
 )
 
 const livePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
@@ -123,7 +123,6 @@ func TestKeys(t *testing.T) {
 
 // TestStrict sends raw messages and wants the close that Google would send.
 func TestStrict(t *testing.T) {
-	base := serve(t, silent)
 	const setup = `{"setup":{"model":"models/gemini-3.8-live"}}`
 	for _, c := range []struct {
 		send   []string
@@ -153,93 +152,42 @@ func TestStrict(t *testing.T) {
 		{[]string{setup, `{"realtimeInput":{"audio":{"data":"????","mimeType":"audio/pcm"}}}`}, 1007, `Invalid value at 'realtime_input.audio.data'`},
 		{[]string{setup, `{"realtimeInput":{"audio":{"data":"AAAA","mimeType":"audio/opus"}}}`}, 1007, `Unsupported MIME type`},
 	} {
-		ws, err := connect(t, base+livePath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range c.send {
-			_ = ws.WriteMessage(websocket.TextMessage, []byte(m))
-		}
-		for err == nil {
-			_, _, err = ws.ReadMessage()
-		}
-		closed, ok := err.(*websocket.CloseError)
-		if !ok || closed.Code != c.code || !strings.Contains(closed.Text, c.reason) {
-			t.Errorf("%s: %v, want %d %s", c.send[len(c.send)-1], err, c.code, c.reason)
-		}
-		_ = ws.Close()
+		synctest.Test(t, func(t *testing.T) {
+			r := newRaw(t, newPeer(t, silent), livePath, nil)
+			for _, m := range c.send {
+				_ = r.ws.WriteMessage(websocket.TextMessage, []byte(m))
+			}
+			r.closes(c.code, c.reason)
+		})
 	}
 }
 
 // TestSnakeCaseInBinary is Mastra's dialect: snake_case, mediaChunks without a rate; in binary frames on top.
 func TestSnakeCaseInBinary(t *testing.T) {
-	ws, err := connect(t, serve(t, silent)+strings.Replace(livePath, "v1beta", "v1alpha", 1), http.Header{"X-Goog-Api-Key": {"k"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(text string) {
-		t.Helper()
-		if err := ws.WriteMessage(websocket.BinaryMessage, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(`{"setup":{"model":"models/gemini-3.8-live","system_instruction":{"parts":[{"text":"x"}]},"generation_config":{"response_modalities":["AUDIO"]}}}`)
-	speech := slices.Concat(tone(16000, 440, time.Second), make([]int16, 16000))
-	for piece := range slices.Chunk(speech, 1600) {
-		raw := make([]byte, 0, 3200)
-		for _, s := range piece {
-			raw = append(raw, byte(s), byte(uint16(s)>>8))
-		}
-		write(`{"realtime_input":{"media_chunks":[{"mime_type":"audio/pcm","data":"` + base64.StdEncoding.EncodeToString(raw) + `"}]}}`)
-	}
-	var pcm []int16
-	for {
-		_, data, err := ws.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m struct {
-			ServerContent struct {
-				TurnComplete bool
-				ModelTurn    struct {
-					Parts []struct{ InlineData struct{ Data []byte } }
-				}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRaw(t, newPeer(t, silent), alphaPath, nil)
+		speech := base64.StdEncoding.EncodeToString(littleEndian(slices.Concat(tone(16000, 440, time.Second), make([]int16, 16000))))
+		for _, text := range []string{
+			`{"setup":{"model":"models/gemini-3.8-live","output_audio_transcription":{},"generation_config":{"response_modalities":["AUDIO"]}}}`,
+			`{"realtime_input":{"media_chunks":[{"mime_type":"audio/pcm","data":"` + speech + `"}]}}`,
+		} {
+			if err := r.ws.WriteMessage(websocket.BinaryMessage, []byte(text)); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if err := json.Unmarshal(data, &m); err != nil {
-			t.Fatal(err)
+		if said := r.turn(); !strings.HasPrefix(said, "You said: 1.") {
+			t.Errorf("%.200s", said)
 		}
-		for _, p := range m.ServerContent.ModelTurn.Parts {
-			for i := 0; i < len(p.InlineData.Data); i += 2 {
-				pcm = append(pcm, int16(uint16(p.InlineData.Data[i])|uint16(p.InlineData.Data[i+1])<<8))
-			}
-		}
-		if m.ServerContent.TurnComplete {
-			break
-		}
-	}
-	if mediatest.ToneLevel(pcm, 24000, 440) < 0.5 {
-		t.Error("not the tone that was sent")
-	}
+	})
 }
 
-func TestCloseEndsSessions(t *testing.T) {
-	e := emulator.New(silent)
-	server := httptest.NewServer(e)
-	defer server.Close()
-	ws, err := connect(t, server.URL+livePath, nil)
-	if err != nil {
-		t.Fatal(err)
+// littleEndian is audio as it is on the wire.
+func littleEndian(pcm []int16) []byte {
+	raw := make([]byte, 0, 2*len(pcm))
+	for _, s := range pcm {
+		raw = binary.LittleEndian.AppendUint16(raw, uint16(s))
 	}
-	closed := make(chan struct{})
-	go func() { defer close(closed); e.Close() }()
-	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
-		t.Errorf("%v", err)
-	}
-	<-closed
-	if _, err := connect(t, server.URL+livePath, nil); err == nil || !strings.Contains(err.Error(), "503") {
-		t.Errorf("%v", err)
-	}
+	return raw
 }
 
 func TestREST(t *testing.T) {
