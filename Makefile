@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium nodejs npm espeak-ng iproute2 ca-certificates
 
-.PHONY: run build test lint go-test web-test vuln fuzz bench bench-floor bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test vuln fuzz bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -34,13 +34,8 @@ web-test: build test-deps web-deps
 vuln: build-deps ## known vulnerabilities; needs the internet for its database
 	$(GO) tool govulncheck ./...
 
-bench: build-deps ## the figures of the README
+bench: build-deps ## the figures of the README, beside an echo server that decodes and encodes
 	$(GO) run ./gateway/bench
-
-bench-floor: build-deps ## the same, beside an echo server that decodes and encodes, and a profile of where the time goes
-	@mkdir -p bin
-	$(GO) run ./gateway/bench -floor -profile bin/gateway.prof
-	$(GO) tool pprof -top -cum -nodecount=60 bin/gateway.prof
 
 bench-capacity: build-deps ## 100 and 200 calls at once
 	$(GO) run ./gateway/bench -capacity

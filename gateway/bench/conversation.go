@@ -231,11 +231,7 @@ func (c *conversation) comeBack(ctx context.Context) error {
 		return errors.New("no token to come back with")
 	}
 	c.quiet()
-	if c.hangs {
-		defer c.peer.close()
-	} else {
-		c.peer.drop()
-	}
+	c.peer.drop()
 	if err := sleep(ctx, c.away); err != nil {
 		return err
 	}
@@ -296,10 +292,8 @@ func (c *conversation) messagesSince(kind string, since time.Time) (found []told
 // messages are those of a type since the first answer.
 func (c *conversation) messages(kind string) []told { return c.messagesSince(kind, c.answers[0].over) }
 
-// farewells are those to the person. One that came back takes the place of an old connection, which is told so.
-func (c *conversation) farewells() []told {
-	return slices.DeleteFunc(c.messages("GEMINI_DISCONNECTED"), func(m told) bool { return m.Reason == "replaced" })
-}
+// farewells are those to the person.
+func (c *conversation) farewells() []told { return c.messages("GEMINI_DISCONNECTED") }
 
 // outcome sums up the conversation, in which the model knows of so many turns at the end.
 func (c *conversation) outcome(turns int) (o outcome) {

@@ -18,22 +18,15 @@ import (
 	"voxgate/media/opus"
 )
 
-// The arguments by which this program is its own child.
-const (
-	echoCommand    = "echo"
-	codecsArgument = "codecs"
-)
+// echoCommand is the argument by which this program is its own child.
+const echoCommand = "echo"
 
-// echo is the least that a WebRTC server in Go can cost: it sends every RTP packet back as it came. Like the gateway it has one
-// UDP port for all calls, reports, answers to NACK, and takes a data channel. With codecs it decodes what comes and encodes as
-// much of a voice, as the gateway does.
-type echo struct {
-	api    *webrtc.API
-	codecs bool
-}
+// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends as much of a voice
+// back. Like the gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
+type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.
-func serveEcho(ctx context.Context, codecs bool) error {
+func serveEcho(ctx context.Context) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -46,12 +39,10 @@ func serveEcho(ctx context.Context, codecs bool) error {
 	if err != nil {
 		return err
 	}
-	if codecs {
-		if _, err := speech(); err != nil { // now, and not in the first call
-			return err
-		}
+	if _, err := speech(); err != nil { // now, and not in the first call
+		return err
 	}
-	server := &http.Server{Handler: &echo{api, codecs}}
+	server := &http.Server{Handler: &echo{api}}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	slog.New(slog.NewTextHandler(os.Stderr, nil)).Info("echo listening", "url", "http://"+listener.Addr().String())
@@ -105,11 +96,9 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 		return "", err
 	}
 	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-		send := back.Write
-		if e.codecs {
-			if send, err = throughCodecs(back); err != nil {
-				return // the caller gets nothing back, and fails
-			}
+		send, err := throughCodecs(back)
+		if err != nil {
+			return // the caller gets nothing back, and fails
 		}
 		for buf := make([]byte, 1500); ; {
 			n, _, err := track.Read(buf)
@@ -140,7 +129,7 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 }
 
 // throughCodecs does to each packet what the gateway does: decodes it to the model's rate, and encodes as much of a voice.
-func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte) (int, error), err error) {
+func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte) error, err error) {
 	decoder, err := opus.NewDecoder(modelRate, "")
 	if err != nil {
 		return nil, err
@@ -156,20 +145,20 @@ func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte) (int
 	var packet rtp.Packet
 	pcm, buf := make([]int16, media.Samples(media.MaxPacketDuration, modelRate)), make([]byte, 1500)
 	count := 0
-	return func(raw []byte) (int, error) {
+	return func(raw []byte) error {
 		if err := packet.Unmarshal(raw); err != nil {
-			return 0, err
+			return err
 		}
 		if _, err := decoder.Decode(packet.Payload, pcm); err != nil {
-			return 0, err
+			return err
 		}
 		at := count % s.frames()
 		count++
 		n, err := encoder.Encode(s.voiced(at, at+1), buf)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		packet.Payload = buf[:n]
-		return n, back.WriteRTP(&packet)
+		return back.WriteRTP(&packet)
 	}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,16 +44,9 @@ func newTable(columns ...string) *table {
 func (t *table) row(cells ...string) { t.rows.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
 // write prints the table under what was measured where, and notes below it.
-func (t *table) write(w io.Writer, o options, began time.Time, notes ...string) error {
-	cpu := ""
-	info, _ := os.ReadFile("/proc/cpuinfo") // there is none but on Linux
-	for line := range strings.Lines(string(info)) {
-		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
-			cpu = " (" + strings.TrimSpace(value) + ")"
-		}
-	}
-	_, err := fmt.Fprintf(w, "`%s` on %s, %v: %d cores%s, %s.\n\n%s\n%s\n", o.command, began.Format(time.DateOnly),
-		time.Since(began).Round(time.Second), runtime.NumCPU(), cpu, runtime.Version(), t.rows.String(), strings.Join(notes, "\n"))
+func (t *table) write(w io.Writer, began time.Time, notes ...string) error {
+	_, err := fmt.Fprintf(w, "%s, %v: %d cores, %s.\n\n%s\n%s\n", began.Format(time.DateOnly),
+		time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.Version(), t.rows.String(), strings.Join(notes, "\n"))
 	return err
 }
 

@@ -25,21 +25,10 @@ const (
 	connecting = 8
 )
 
-// The servers that calls load.
-type server int
-
-const (
-	gatewayServer server = iota
-	echoServer           // sends each packet back as it came
-	codecServer          // the same, but decodes and encodes
-)
-
-func (s server) String() string { return [...]string{"gateway", "echo", "echo with codecs"}[s] }
-
 // load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
 type load struct {
 	*process
-	model    *model // of a gateway; may be nil
+	model    *model // of a gateway; nil: it is an echo server
 	room     [][]byte
 	peers    []*peer
 	arrivals []arrivals
@@ -51,22 +40,17 @@ type load struct {
 type observed struct {
 	cpu      time.Duration // per minute of a call
 	memory   int64         // all that was resident, at its most
-	share    float64       // the least share of its 50 packets a second that a caller got
 	lateness time.Duration // by which a packet came later after the one before than their timestamps say: 95th percentile
 	cores    float64       // that the server used
 	idle     float64       // share of the machine
 }
 
-func startLoad(ctx context.Context, o options, which server) (*load, error) {
-	l := &load{quiet: func() {}}
-	var err error
-	switch which {
-	case gatewayServer:
+func startLoad(ctx context.Context, o options, echo bool) (l *load, err error) {
+	l = &load{quiet: func() {}}
+	if echo {
+		l.process, err = startEcho(ctx)
+	} else {
 		l.model, l.process, err = o.startModel(ctx, nil)
-	case echoServer:
-		l.process, err = startSelf(ctx, echoCommand)
-	case codecServer:
-		l.process, err = startSelf(ctx, echoCommand, codecsArgument)
 	}
 	if err != nil {
 		return nil, err
@@ -104,12 +88,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	l.peers, l.arrivals = make([]*peer, n), make([]arrivals, n)
 	errs := make([]error, n)
 	atOnce(connecting, n, func(i int) {
-		c := callOptions{offers: withNACK, hear: l.arrivals[i].hear, open: named(fmt.Sprint(n, i))}
-		if o.browser {
-			c.offers = chromium
-		}
-		c.offers.red = c.offers.red && l.model != nil // the echo servers know no copies
-		l.peers[i], errs[i] = call(ctx, l.url, c)
+		l.peers[i], errs[i] = call(ctx, l.url, callOptions{offers: withNACK, hear: l.arrivals[i].hear, open: named(fmt.Sprint(n, i))})
 	})
 	for i, err := range errs {
 		if err != nil {
@@ -131,7 +110,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 
 // observe watches the load for a while.
 func (l *load) observe(ctx context.Context, window time.Duration) (observed, error) {
-	w := observed{share: 1}
+	var w observed
 	for i := range l.arrivals {
 		l.arrivals[i].take()
 	}
@@ -165,13 +144,12 @@ func (l *load) observe(ctx context.Context, window time.Duration) (observed, err
 			return w, fmt.Errorf("call %d failed: %w\n%s", i, p.err(), l.log())
 		}
 		came := l.arrivals[i].take()
-		w.share = min(w.share, float64(len(came))*float64(frame)/float64(took))
+		if share := float64(len(came)) * float64(frame) / float64(took); share < leastShare {
+			return w, fmt.Errorf("a caller got only %s of its packets", percent(share))
+		}
 		late = append(late, came...)
 	}
 	w.lateness = quantile(late, 0.95)
-	if w.share < leastShare {
-		return w, fmt.Errorf("a caller got only %s of its packets", percent(w.share))
-	}
 	return w, nil
 }
 
@@ -226,8 +204,8 @@ func roomNoise() (packets [][]byte, err error) {
 }
 
 // measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.
-func measureLoad(ctx context.Context, o options, which server, n int, profile string) (w observed, err error) {
-	l, err := startLoad(ctx, o, which)
+func measureLoad(ctx context.Context, o options, echo bool, n int) (w observed, err error) {
+	l, err := startLoad(ctx, o, echo)
 	if err != nil {
 		return w, err
 	}
@@ -247,16 +225,7 @@ func measureLoad(ctx context.Context, o options, which server, n int, profile st
 	if err := l.call(ctx, o, n); err != nil {
 		return w, err
 	}
-	if profile != "" {
-		if err := l.beginProfile(); err != nil {
-			return w, err
-		}
-	}
-	w, err = l.observe(ctx, o.window)
-	if err == nil && profile != "" {
-		err = l.endProfile(ctx, profile)
-	}
-	if err != nil {
+	if w, err = l.observe(ctx, o.window); err != nil {
 		return observed{}, err
 	}
 	w.memory = (w.memory - idle) / int64(n)

@@ -84,7 +84,7 @@ func measureNetworks(ctx context.Context, o options, stdout io.Writer) error {
 		t.row(name, percent(up.share), delays(up), percent(down.share), delays(down))
 	}
 	note := fmt.Sprintf("Seed %d. %v after the end at most %s of the delay stays.", o.seed, backTime, milliseconds(stays))
-	return errors.Join(t.write(stdout, o, began, note), failed)
+	return errors.Join(t.write(stdout, began, note), failed)
 }
 
 // callAll makes the calls of all conditions, a few at a time. Those that failed are nil.

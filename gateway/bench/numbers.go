@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,7 +13,7 @@ const (
 	targetP50  = 18 * time.Millisecond
 	targetP95  = 27 * time.Millisecond
 	targetCut  = 25 * time.Millisecond // 95th percentile
-	targetCPU  = 1.15                  // times that of the echo server that decodes and encodes
+	targetCPU  = 1.15                  // times that of the echo server
 	targetLoad = "5.0 ms; 25 % with 100 calls; 1.1 with 200"
 	// targetMemory is of a call in bytes, with most calls: 1.1 MB.
 	targetMemory = 1126 << 10
@@ -25,7 +23,7 @@ const (
 func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	began := time.Now()
 	t := newTable("what", "measured", "target")
-	notes := []string{fmt.Sprintf("CPU time, memory and lateness are of %v.", o.window)}
+	notes := []string{fmt.Sprintf("CPU time, memory and lateness are of %v, in brackets those of an echo server that decodes and encodes.", o.window)}
 	if !o.capacity {
 		note, err := t.latencies(ctx, o)
 		if err != nil {
@@ -33,41 +31,28 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 		}
 		notes = append(notes, note)
 	}
-	servers := []server{gatewayServer}
-	if !o.capacity {
-		servers = append(servers, echoServer)
-	}
-	if o.floor {
-		servers = append(servers, codecServer)
-	}
-	least := 1.0
 	var failed error // one load, on a machine that others use as well: the rest is still worth something
-	for _, n := range o.sessions {
-		var seen []observed
-		for _, which := range servers {
-			progress("%v with %d calls: %v", which, n, o.window)
-			profile := ""
-			if which == gatewayServer && n == slices.Max(o.sessions) {
-				profile = o.profile
-			}
-			w, err := measureLoad(ctx, o, which, n, profile)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil {
-				err = fmt.Errorf("%v with %d calls: %w", which, n, err)
-				progress("%v", err)
-				failed = errors.Join(failed, err)
-			}
-			if w.cpu > 0 {
-				least = min(least, w.share)
-			}
-			seen = append(seen, w)
+	measure := func(who string, echo bool, n int) observed {
+		progress("%s with %d calls: %v", who, n, o.window)
+		w, err := measureLoad(ctx, o, echo, n)
+		if err != nil {
+			err = fmt.Errorf("%s with %d calls: %w", who, n, err)
+			progress("%v", err)
+			failed = errors.Join(failed, err)
 		}
-		t.load(n, servers, seen)
+		return w
 	}
-	notes = append(notes, fmt.Sprintf("Each caller got at least %s of its packets.", percent(least)))
-	return errors.Join(t.write(stdout, o, began, notes...), failed)
+	for _, n := range o.sessions {
+		gateway, echo := measure("gateway", false, n), observed{}
+		if !o.capacity {
+			echo = measure("echo", true, n)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		t.load(n, gateway, echo)
+	}
+	return errors.Join(t.write(stdout, began, notes...), failed)
 }
 
 // latencies adds the rows of latency and interruption.
@@ -87,36 +72,21 @@ func (t *table) latencies(ctx context.Context, o options) (note string, err erro
 		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
 }
 
-// load adds the rows of n calls: what the gateway needs, and in brackets the echo servers that were measured.
-func (t *table) load(n int, servers []server, seen []observed) {
-	row := func(what string, text func(observed) string, target string) {
-		var all, others []string
-		for i, w := range seen {
-			if w.cpu > 0 {
-				all = append(all, text(w))
-			} else {
-				all = append(all, "not measured")
-			}
-			if i > 0 {
-				others = append(others, servers[i].String())
-			}
-		}
-		what, measured := fmt.Sprintf("%s, %d calls", what, n), all[0]
-		if len(others) > 0 {
-			what += " (" + strings.Join(others, "; ") + ")"
-			measured += " (" + strings.Join(all[1:], "; ") + ")"
-		}
-		t.row(what, measured, target)
+// load adds the rows of n calls. What was not measured is zero.
+func (t *table) load(n int, gateway, echo observed) {
+	calls := fmt.Sprintf(", %d calls", n)
+	if gateway.cpu == 0 {
+		t.row("all"+calls, "not measured", "–")
+		return
 	}
-	target := "–"
-	if i := slices.Index(servers, codecServer); i >= 0 && seen[i].cpu > 0 {
-		target = fmt.Sprintf("%s (%.2f × echo with codecs)", seconds(time.Duration(targetCPU*float64(seen[i].cpu))), targetCPU)
+	cpu, memory, target := seconds(gateway.cpu), megabytes(gateway.memory), "–"
+	if echo.cpu > 0 {
+		cpu += " (" + seconds(echo.cpu) + ")"
+		memory += " (" + megabytes(echo.memory) + ")"
+		target = fmt.Sprintf("%s (%.2f × echo)", seconds(time.Duration(targetCPU*float64(echo.cpu))), targetCPU)
 	}
-	row("CPU per minute of a call", func(w observed) string { return seconds(w.cpu) }, target)
-	row("memory per call", func(w observed) string { return megabytes(w.memory) }, megabytes(targetMemory))
-	w, late := seen[0], "not measured"
-	if w.cpu > 0 {
-		late = fmt.Sprintf("%s; %s; %.2f", milliseconds(w.lateness), percent(w.idle), w.cores)
-	}
-	t.row(fmt.Sprintf("packets late, p95; machine idle; cores of the gateway, %d calls", n), late, targetLoad)
+	t.row("CPU per minute of a call"+calls, cpu, target)
+	t.row("memory per call"+calls, memory, megabytes(targetMemory))
+	t.row("packets late, p95; machine idle; cores of the gateway"+calls,
+		fmt.Sprintf("%s; %s; %.2f", milliseconds(gateway.lateness), percent(gateway.idle), gateway.cores), targetLoad)
 }

@@ -35,13 +35,12 @@ type features struct {
 	nack   bool // packets may be asked for again
 	resend bool // and are sent again
 	red    bool // Opus with a copy of the packet before (RFC 2198)
-	cc     bool // transport-cc
 }
 
 var (
 	plain    = features{}
 	withNACK = features{nack: true}
-	chromium = features{nack: true, resend: true, red: true, cc: true}
+	chromium = features{nack: true, resend: true, red: true}
 )
 
 // Payload types, as Chromium numbers them.
@@ -75,9 +74,6 @@ func newAPI(mux ice.UDPMux, f features) (*webrtc.API, error) {
 		if f.nack {
 			format.RTCPFeedback = append(format.RTCPFeedback, webrtc.RTCPFeedback{Type: "nack"})
 		}
-		if f.cc {
-			format.RTCPFeedback = append(format.RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBTransportCC})
-		}
 		errs = append(errs, codecs.RegisterCodec(format, webrtc.RTPCodecTypeAudio))
 	}
 	if f.resend {
@@ -87,9 +83,6 @@ func newAPI(mux ice.UDPMux, f features) (*webrtc.API, error) {
 		registry.Add(responder)
 	}
 	errs = append(errs, webrtc.ConfigureRTCPReports(registry))
-	if f.cc {
-		errs = append(errs, webrtc.ConfigureTWCCHeaderExtensionSender(codecs, registry), webrtc.ConfigureTWCCSender(codecs, registry))
-	}
 	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry)), errors.Join(errs...)
 }
 

@@ -32,11 +32,7 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 		return nil, err
 	}
 	o.gateway = filepath.Join(dir, "gateway")
-	tags := "nolibopusfile"
-	if o.profile != "" {
-		tags += ",cpuprofile"
-	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags="+tags, "-o", o.gateway, "voxgate/gateway").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags=nolibopusfile", "-o", o.gateway, "voxgate/gateway").CombinedOutput()
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
@@ -138,7 +134,7 @@ func (p *process) stop() {
 
 // startGateway starts the gateway that is measured; it reaches Gemini at model, a URL.
 func (o options) startGateway(ctx context.Context, model string, flags ...string) (*process, error) {
-	env := []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model, "CPU_PROFILE=" + o.profile}
+	env := []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model}
 	return start(ctx, env, o.gateway, append([]string{"serve"}, flags...)...)
 }
 
@@ -148,26 +144,13 @@ func (o options) startEmulator(ctx context.Context, scenario string) (*process, 
 	return start(ctx, []string{"PATH="}, o.gateway, "emulate", "-addr", "127.0.0.1:0", "-scenario", cmp.Or(scenario, "{}"))
 }
 
-// startSelf starts this program with a command of its own.
-func startSelf(ctx context.Context, args ...string) (*process, error) {
+// startEcho starts this program as an echo server.
+func startEcho(ctx context.Context) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, nil, self, args...)
-}
-
-// beginProfile and endProfile profile a gateway that was built for it (gateway/profile.go).
-func (p *process) beginProfile() error { return p.cmd.Process.Signal(syscall.SIGUSR1) }
-
-func (p *process) endProfile(ctx context.Context, file string) error {
-	if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
-		return err
-	}
-	return until(ctx, stopTimeout, func() bool {
-		written, err := os.Stat(file)
-		return err == nil && written.Size() > 0
-	})
+	return start(ctx, nil, self, echoCommand)
 }
 
 // usage is the CPU time that was used until a moment.
