@@ -27,51 +27,24 @@ func pid(t *testing.T, s *mcp.Server) int {
 // large is more than a pipe holds (64 KiB).
 var large = `{"x":"` + strings.Repeat("x", 200_000) + `"}`
 
-// TestHungServer: a child that does not read holds up no call for longer than its time, and is started again.
+// TestHungServer: a child that does not read holds up no call for longer than its time, and is started again when enough of them were
+// not answered.
 func TestHungServer(t *testing.T) {
-	t.Parallel() // it is noticed after a second
-	for _, kind := range []string{"newest", "legacy"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			o := ourselves(kind)
-			var l *logged
-			l, o.Logger = newLogged()
-			s := connect(t, o)
-			first := pid(t, s)
-			if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			cancelled, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(tools.ErrCancelled) }) // the pipe is full by then
-			if _, err := run(t, cancelled, s, "text", large); !errors.Is(err, tools.ErrCancelled) {
-				t.Errorf("%v", err)
-			}
-			ctx, cancelTimeout := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, tools.ErrTimeout)
-			defer cancelTimeout()
-			if _, err := run(t, ctx, s, "text", `{}`); !errors.Is(err, tools.ErrTimeout) {
-				t.Errorf("%v", err)
-			}
-			// The next one finds the server hanging, or begins on it and is made again.
-			if second := pid(t, s); second == first {
-				t.Error("it is the same process")
-			}
-			l.wait(t, "it does not read its input")
-		})
-	}
-}
-
-// TestSlowServer: a child that reads slowly is not killed, though a call runs out of its time before it is delivered.
-func TestSlowServer(t *testing.T) {
-	t.Parallel() // it takes seconds
-	s := connect(t, ourselves("slow"))
+	t.Parallel() // a child has seconds to end by itself
+	s := connect(t, ourselves("newest"))
 	first := pid(t, s)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, tools.ErrTimeout)
-	defer cancel()
-	if _, err := run(t, ctx, s, "text", large); !errors.Is(err, tools.ErrTimeout) {
-		t.Errorf("%v", err)
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
-	if second := pid(t, s); second != first {
-		t.Error("it is another process")
+	for range 16 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, tools.ErrTimeout)
+		if _, err := run(t, ctx, s, "text", large); !errors.Is(err, tools.ErrTimeout) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	if second := pid(t, s); second == first {
+		t.Error("it is the same process")
 	}
 }
 

@@ -11,10 +11,8 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"voxgate/tools"
@@ -29,11 +27,8 @@ const (
 	// for "a reasonable time"; a gateway that restarts should not wait for longer than its callers do.
 	grace = 2 * time.Second
 
-	// stall is how long a child may take to read a message before a call whose time is over means that it hangs. The pipe to it
-	// holds 64 KiB, so it is only a child that reads nothing or a very long message that is not taken at once.
-	stall = 5 * time.Second
-
-	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or ran out of time.
+	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or ran out of time: one that
+	// does not even read is given up by this as well.
 	maxUnanswered = 16
 
 	// relistPause is between one reading of a changed list and the next: some servers announce a change whenever they are read.
@@ -42,12 +37,11 @@ const (
 
 var (
 	errEnded      = errors.New("it has ended")
-	errHung       = errors.New("it does not read its input")
 	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
 	errWhose      = errors.New("it asks questions that do not say whose they are, and a call was cancelled")
 
-	// errUndelivered is the end of a call that did not reach the server, because its link has ended: it can be made on another.
-	errUndelivered = errors.New("the link has ended before the call")
+	// errOver is the end of a call that did not begin, because its link has ended: it can be made on another.
+	errOver = errors.New("the link has ended before the call")
 )
 
 // link is one session with the server, and the child process where there is one.
@@ -74,11 +68,6 @@ type link struct {
 type call struct {
 	ask      func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	progress func(*mcp.ProgressNotificationParams)
-	sent     atomic.Bool // the request has been written, over a pipe
-
-	// Over HTTP, what the server has said to the request: that it takes it (2xx), from when on it may have been run, or that it does
-	// not know the session (404).
-	accepted, forgotten atomic.Bool
 }
 
 type callKey struct{}
@@ -111,7 +100,7 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	cmd.Stderr = l.stderr
 	cmd.WaitDelay = grace // a descendant may hold stderr open
 	ownGroup(cmd)
-	return l, l.connect(ctx, &watched{Transport: &mcp.CommandTransport{Command: cmd, TerminateDuration: grace}}, legacy)
+	return l, l.connect(ctx, &mcp.CommandTransport{Command: cmd, TerminateDuration: grace}, legacy)
 }
 
 func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
@@ -298,26 +287,11 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 		r.err = context.Cause(ctx)
 	}
 	cancel(nil)
-	l.leave(ctx, token, c)
-	return r.result, l.fate(ctx, c, r.err)
-}
-
-// fate says of the failure of a call whether the call can be made again: errUndelivered, or mcp.ErrSessionMissing where the server
-// has refused it because it has forgotten the session. The SDK says the latter where it was forgotten during the call as well.
-func (l *link) fate(ctx context.Context, c *call, err error) error {
-	ended := errors.Is(err, errEnded) || errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return err
-	case l.process != nil && !c.sent.Load() && (ended || !l.alive()):
-		l.giveUp(errEnded) // it will be gone in a moment
-		return errUndelivered
-	case ended && c.accepted.Load():
-		return errEnded
-	case ended && c.forgotten.Load():
-		return mcp.ErrSessionMissing
+	l.leave(ctx, token)
+	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has forgotten the session, as when it was restarted
+		l.giveUp(r.err)
 	}
-	return err
+	return r.result, r.err
 }
 
 // newCall makes a call that asks and tells the person of ctx, as long as ctx lasts.
@@ -342,7 +316,7 @@ func (l *link) enter(ctx context.Context, token string, c *call) error {
 		l.mu.Lock()
 		if l.why != nil {
 			l.mu.Unlock()
-			return errUndelivered
+			return errOver
 		}
 		if !l.server.asks.Load() || len(l.calls) == 0 {
 			l.calls[token] = c
@@ -363,7 +337,7 @@ func (l *link) enter(ctx context.Context, token string, c *call) error {
 
 // leave notes that a call has ended or that nobody waits for it any more, because ctx is done. A server that does not answer is
 // given up when nobody waits for it.
-func (l *link) leave(ctx context.Context, token string, c *call) {
+func (l *link) leave(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
 	close(l.freed)
@@ -379,24 +353,6 @@ func (l *link) leave(ctx context.Context, token string, c *call) {
 		l.giveUp(errUnanswered)
 	case idle && unclear:
 		l.giveUp(errWhose)
-	case l.process != nil && !c.sent.Load() && errors.Is(context.Cause(ctx), tools.ErrTimeout):
-		l.work.Go(func() { l.follow(c) })
-	}
-}
-
-// follow waits until a call whose time is over is written. A child that does not even take that hangs.
-func (l *link) follow(c *call) {
-	for began := time.Now(); !c.sent.Load(); {
-		if time.Since(began) >= stall {
-			kill(l.process) // it would not see the end of its input either
-			l.giveUp(errHung)
-			return
-		}
-		select {
-		case <-l.over:
-			return
-		case <-time.After(stall / 50):
-		}
 	}
 }
 
@@ -422,27 +378,6 @@ func (l *link) ask(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult,
 		}
 	}
 	return c.ask(ctx, p)
-}
-
-// watched is a transport that sees which requests have been written.
-type watched struct{ mcp.Transport }
-
-func (t *watched) Connect(ctx context.Context) (mcp.Connection, error) {
-	connection, err := t.Transport.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &watchedConnection{connection}, nil
-}
-
-type watchedConnection struct{ mcp.Connection }
-
-func (w *watchedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
-	err := w.Connection.Write(ctx, m)
-	if c, ok := ctx.Value(callKey{}).(*call); ok && err == nil {
-		c.sent.Store(true)
-	}
-	return err
 }
 
 // plain takes the URL, which may hold a token, out of an error.

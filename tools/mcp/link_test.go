@@ -60,7 +60,7 @@ func newPeer(t *testing.T) *peer {
 	server := &Server{o: Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))}}
 	server.lifetime, server.stop = context.WithCancel(context.Background())
 	p.link = newLink(server)
-	if err := p.link.connect(t.Context(), &watched{here}, false); err != nil {
+	if err := p.link.connect(t.Context(), here, false); err != nil {
 		t.Fatal(err)
 	}
 	go p.link.run()
@@ -157,7 +157,7 @@ func TestTurns(t *testing.T) {
 			t.Error(err)
 		}
 		p.abandoned(t)
-		if err := p.quick(t); !errors.Is(err, errUndelivered) || !errors.Is(p.link.why, errWhose) {
+		if err := p.quick(t); !errors.Is(err, errOver) || !errors.Is(p.link.why, errWhose) {
 			t.Errorf("%v, %v", err, p.link.why)
 		}
 	})
@@ -192,7 +192,7 @@ func TestManyAbandoned(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if err := p.quick(t); !errors.Is(err, errUndelivered) || !errors.Is(p.link.why, errUnanswered) {
+		if err := p.quick(t); !errors.Is(err, errOver) || !errors.Is(p.link.why, errUnanswered) {
 			t.Errorf("%v, %v", err, p.link.why)
 		}
 	})

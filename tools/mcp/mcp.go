@@ -62,9 +62,8 @@ type Options struct {
 
 // Server is a connection to an MCP server, which all conversations share.
 //
-// Its tools return when their context is done, whatever the server does. A server that has ended, that does not take a call from its
-// input in the call's time, or that leaves maxUnanswered calls in a row unanswered, is ended with all that runs in it and started again
-// at the next call; a call that has not reached it is made then.
+// Its tools return when their context is done, whatever the server does. A server that has ended, or that leaves maxUnanswered calls
+// in a row unanswered, is ended with all that runs in it and started again at the next call. No call is made twice.
 type Server struct {
 	o        Options
 	lifetime context.Context
@@ -253,9 +252,6 @@ func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
 			if err != nil {
 				return err
 			}
-			for base, n := tool.Name, 2; slices.ContainsFunc(all, func(t tools.Tool) bool { return t.Name == tool.Name }); n++ {
-				tool.Name = fmt.Sprintf("%.124s_%d", base, n) // "a b" and "a.b"
-			}
 			all = append(all, tool)
 		}
 	}
@@ -300,10 +296,9 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 	}, nil
 }
 
-// call runs one of the server's tools. A server that refuses it because it has forgotten the session is asked once more; and a call
-// that its link did not take to the server is made on the next link. It returns when ctx is done.
+// call runs one of the server's tools. A call that its link did not begin is made on the next link. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
-	for forgotten := false; ; {
+	for {
 		l, err := s.linked(ctx)
 		if err != nil {
 			return nil, err
@@ -312,11 +307,7 @@ func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (j
 		switch {
 		case err == nil:
 			return outcome(result)
-		case errors.Is(err, errUndelivered):
-		case errors.Is(err, mcp.ErrSessionMissing) && !forgotten:
-			forgotten = true
-			l.giveUp(err)
-		default:
+		case !errors.Is(err, errOver):
 			return nil, s.failure(ctx, err)
 		}
 	}
@@ -330,7 +321,7 @@ func (s *Server) failure(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, tools.ErrNobody):
 		return tools.ErrNobody
-	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, io.EOF) && s.o.URL == "":
+	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, mcp.ErrSessionMissing), errors.Is(err, io.EOF) && s.o.URL == "":
 		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
 	case errors.As(err, &refused) && refused.Code != undelivered:
 		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))

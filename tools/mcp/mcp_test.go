@@ -1,18 +1,14 @@
 package mcp_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -301,7 +297,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestForgotten: a server over HTTP that has lost its memory has not run the call, which is made again in a new session.
+// TestForgotten: a server over HTTP that has lost its memory fails the call that finds out, and gets the next one in a new session.
 func TestForgotten(t *testing.T) {
 	var servers []*sdk.Server
 	var current http.Handler
@@ -321,79 +317,11 @@ func TestForgotten(t *testing.T) {
 	restart()
 	s := connect(t, mcp.Options{Name: "test", URL: web.URL})
 	restart()
-	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
+	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); err == nil || err.Error() != `the MCP server "test" ended during the call` {
 		t.Errorf("%s, %v", got, err)
 	}
-}
-
-// TestForgottenWhileAtWork: a server whose streams can be resumed takes a call, begins it, and is restarted: it answers 404 to the wish
-// to hear the rest. The call has been begun, so it is not made again.
-func TestForgottenWhileAtWork(t *testing.T) {
-	var mu sync.Mutex
-	runs, sessions := 0, 0
-	current := ""
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Method == http.MethodDelete {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		if r.Method == http.MethodGet {
-			if r.Header.Get("Last-Event-ID") == "" {
-				w.WriteHeader(http.StatusMethodNotAllowed)
-				return
-			}
-			w.WriteHeader(http.StatusNotFound) // restarted meanwhile
-			return
-		}
-		var m struct {
-			ID     json.RawMessage
-			Method string
-		}
-		_ = json.NewDecoder(r.Body).Decode(&m)
-		answer := func(result string) {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
-		}
-		if m.Method != "initialize" && m.Method != "server/discover" && r.Header.Get("Mcp-Session-Id") != current {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		switch m.Method {
-		case "initialize":
-			sessions++
-			current = fmt.Sprint("s", sessions)
-			w.Header().Set("Mcp-Session-Id", current)
-			answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
-		case "tools/list":
-			answer(`{"tools":[{"name":"pay","description":"pays","inputSchema":{"type":"object"}}]}`)
-		case "tools/call":
-			runs++
-			if runs > 1 {
-				answer(`{"content":[{"type":"text","text":"paid again"}]}`)
-				return
-			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprint(w, "id: 1\nretry: 10\ndata:\n\n")
-			w.(http.Flusher).Flush()
-			current = "" // it is restarted, in the midst of the call
-		default:
-			if len(m.ID) == 0 {
-				w.WriteHeader(http.StatusAccepted)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, m.ID)
-		}
-	}))
-	t.Cleanup(web.Close)
-	s := connect(t, mcp.Options{Name: "test", URL: web.URL})
-	got, err := run(t, t.Context(), s, "pay", `{}`)
-	mu.Lock()
-	defer mu.Unlock()
-	if runs != 1 || err == nil || err.Error() != `the MCP server "test" ended during the call` {
-		t.Errorf("the call was begun %d times: %s, %v", runs, got, err)
+	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 
@@ -496,71 +424,6 @@ func TestProcess(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestEverything runs the example server of the SDK, built from its module, over both transports.
-func TestEverything(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "everything")
-	build := exec.Command("go", "build", "-o", program, "github.com/modelcontextprotocol/go-sdk/examples/server/everything")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // the example cannot be asked which port it took
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
-	web := exec.Command(program, "-http", addr)
-	stderr, err := web.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := web.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = web.Process.Kill()
-		_ = web.Wait()
-	}()
-	if line, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || !strings.Contains(line, "listening") {
-		t.Fatalf("%s, %v", line, err)
-	}
-	for name, o := range map[string]mcp.Options{
-		"stdio": {Command: []string{program}},
-		"http":  {URL: "http://" + addr},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o.Name = "everything"
-			if name == "http" {
-				waitFor(t, addr)
-			}
-			s := connect(t, o)
-			if got, err := run(t, t.Context(), s, "greet", `{"name":"Ada"}`); got != `{"output":"Hi Ada"}` || err != nil {
-				t.Errorf("greet: %s, %v", got, err)
-			}
-			if got, err := run(t, t.Context(), s, "greet__structured_", `{"name":"Ada"}`); got != `{"message":"Hi Ada"}` || err != nil {
-				t.Errorf("greet__structured_: %s, %v", got, err)
-			}
-			if _, err := run(t, t.Context(), s, "greet", `{"name":7}`); err == nil || !strings.Contains(err.Error(), "name") {
-				t.Errorf("greet with a wrong argument: %v", err)
-			}
-			if got := len(s.Tools()); got != 10 {
-				t.Errorf("%d tools: %s", got, names(s))
-			}
-		})
-	}
-}
-
-// waitFor returns when addr takes connections: the example says that it listens before it does.
-func waitFor(t *testing.T, addr string) {
-	t.Helper()
-	for ctx := t.Context(); ctx.Err() == nil; {
-		if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr); err == nil {
-			c.Close()
-			return
-		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -34,7 +33,6 @@ func TestMain(m *testing.M) {
 func serve(kind string) {
 	fmt.Fprintln(os.Stderr, "the server", kind, "starts")
 	var versions []string
-	var transport sdk.Transport = &sdk.StdioTransport{}
 	switch kind {
 	case "broken":
 		os.Exit(3)
@@ -43,23 +41,14 @@ func serve(kind string) {
 	case "stubborn": // neither the end of its input nor a signal ends it, and it has a child
 		signal.Ignore(syscall.SIGTERM)
 		_ = exec.Command("sh", "-c", `exec sleep 1000 > "$TEST_MCP_FIFO"`).Start()
-	case "slow": // reads 64 KiB a second
-		transport = &sdk.IOTransport{Reader: slowly{os.Stdin}, Writer: os.Stdout}
 	case "abrupt": // ends when the first message is not "initialize", as servers made with older SDKs do
 		abrupt()
 		return
 	}
-	_ = newServer(versions, nil).Run(context.Background(), transport)
+	_ = newServer(versions, nil).Run(context.Background(), &sdk.StdioTransport{})
 	if kind == "stubborn" {
 		select {}
 	}
-}
-
-type slowly struct{ *os.File }
-
-func (r slowly) Read(b []byte) (int, error) {
-	time.Sleep(time.Second / 16)
-	return r.File.Read(b[:min(len(b), 4096)])
 }
 
 func abrupt() {
