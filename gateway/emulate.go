@@ -51,20 +51,12 @@ func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Log
 	}
 }
 
-// parseEmulate reads the flags of emulate. Those that stand in a scenario as well prevail over it.
+// parseEmulate reads the flags of emulate.
 func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Options, err error) {
 	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
 	file := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
-	age := f.Duration("connection-age", 0, "how long a connection lives; 0: for ever")
-	lead := f.Duration("goaway-lead", 0, "how long before its end goAway is sent; 0: none is")
-	var faults []scenario.Fault
-	f.Func("fault", "one more fault, as a JSON `object`; can be repeated", func(text string) error {
-		fault, err := scenario.ParseFault([]byte(text))
-		faults = append(faults, fault)
-		return err
-	})
 	f.Usage = func() {
 		fmt.Fprintln(stderr, "Usage of gateway emulate:")
 		f.PrintDefaults()
@@ -84,22 +76,7 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 			return "", o, err
 		}
 	}
-	for name, override := range map[string]func(){
-		"connection-age": func() { o.Scenario.ConnectionAge = *age },
-		"goaway-lead":    func() { o.Scenario.GoAwayLead = *lead },
-	} {
-		if given(f, name) {
-			override()
-		}
-	}
-	o.Scenario.Faults = append(o.Scenario.Faults, faults...)
-	return addr, o, o.Scenario.Validate()
-}
-
-// given reports whether a flag stands on the command line.
-func given(f *flag.FlagSet, name string) (is bool) {
-	f.Visit(func(set *flag.Flag) { is = is || set.Name == name })
-	return is
+	return addr, o, nil
 }
 
 func readScenario(from string) (scenario.Scenario, error) {
