@@ -35,17 +35,18 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	if !IsCanvas(name) {
 		return nil, false, fmt.Errorf("%s is no canvas tool", name)
 	}
-	var f fields
-	if err := json.Unmarshal(args, &f); err != nil {
+	var given struct {
+		Schema *json.RawMessage `json:"schema"`
+	}
+	if err := json.Unmarshal(args, &given); err != nil {
 		return nil, false, errors.New("the arguments must be an object")
 	}
-	schema, ok := f.given("schema")
-	if !ok {
+	if given.Schema == nil {
 		return nil, false, errors.New("schema is missing")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := reader{b.known}.read(schema)
+	s, err := readSheet(*given.Schema, b.known)
 	if err != nil {
 		return nil, false, err
 	}
@@ -70,7 +71,7 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 func (b *Board) Question(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := reader{b.known}.read(canvas)
+	s, err := readSheet(canvas, b.known)
 	if err != nil {
 		return nil, err
 	}

@@ -81,11 +81,21 @@ var (
 	dataURL   = regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp)|(?:audio|video)/[a-z0-9.+-]{1,64});base64,`)
 )
 
-// reader reads canvases. Known tells whether a tool has returned a reference.
-type reader struct{ known func(reference string) bool }
+// reader reads a canvas. It remembers the first thing that is wrong with it.
+type reader struct {
+	known func(reference string) bool // tells whether a tool has returned a reference
+	err   error
+}
 
-// read returns the canvas that schema describes: JSON of a canvas, an element, an array of elements, or a string of such.
-func (r reader) read(schema json.RawMessage) (*sheet, error) {
+// fail notes what is wrong at a place of the schema.
+func (r *reader) fail(at, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(at+format, args...)
+	}
+}
+
+// readSheet returns the canvas that schema describes: JSON of a canvas, an element, an array of elements, or a string of such.
+func readSheet(schema json.RawMessage, known func(reference string) bool) (*sheet, error) {
 	const at = "schema"
 	if len(schema) > maxInput {
 		return nil, fmt.Errorf("%s has %d bytes, and a canvas has %d at most", at, len(schema), MaxBytes)
@@ -98,22 +108,33 @@ func (r reader) read(schema json.RawMessage) (*sheet, error) {
 		}
 		schema = bytes.TrimSpace([]byte(text))
 	}
-	var list []json.RawMessage
+	r := &reader{known: known}
+	s := &sheet{Type: "canvas"}
 	if len(schema) > 0 && schema[0] == '[' {
+		var list []json.RawMessage
 		if err := json.Unmarshal(schema, &list); err != nil {
 			return nil, notJSON(err)
 		}
-		elements, err := r.elements(list, at, false)
-		return &sheet{Type: "canvas", Elements: elements}, err
+		s.Elements = r.elements(list, at, false)
+		return s, r.err
 	}
-	var f fields
-	if err := json.Unmarshal(schema, &f); err != nil {
+	f := fields{reader: r, at: at}
+	if err := json.Unmarshal(schema, &f.raw); err != nil || f.raw == nil {
 		return nil, notJSON(err)
 	}
-	if f == nil {
-		return nil, fmt.Errorf("%s must be a canvas: {\"type\":\"canvas\",\"elements\":[…]}", at)
+	kind := f.text("type")
+	if v, ok := f.given("v"); ok {
+		if string(v) != "1" {
+			r.fail(at, ".v must be 1, which is the only version there is")
+		}
+		s.V = 1
 	}
-	return r.sheet(f, at)
+	if _, has := f.given("elements"); kind == "canvas" || kind == "" && has {
+		s.Elements = f.list(false)
+	} else {
+		s.Elements = []element{f.element(false)}
+	}
+	return s, r.err
 }
 
 func notJSON(err error) error {
@@ -123,117 +144,145 @@ func notJSON(err error) error {
 	return errors.New(`schema must be a canvas: {"type":"canvas","elements":[…]}`)
 }
 
-func (r reader) sheet(f fields, at string) (*sheet, error) {
-	kind, err := f.text(at, "type")
-	if err != nil {
-		return nil, err
-	}
-	s := &sheet{Type: "canvas"}
-	if v, ok := f.given("v"); ok {
-		if string(v) != "1" {
-			return nil, fmt.Errorf("%s.v must be 1, which is the only version there is", at)
-		}
-		s.V = 1
-	}
-	if _, has := f.given("elements"); kind == "canvas" || kind == "" && has {
-		s.Elements, err = r.list(f, at, false)
-		return s, err
-	}
-	e, err := r.element(f, at, false)
-	s.Elements = []element{e}
-	return s, err
-}
-
-// list reads the elements of a canvas or a form.
-func (r reader) list(f fields, at string, form bool) ([]element, error) {
-	at += ".elements"
-	var list []json.RawMessage
-	if raw, _ := f.given("elements"); json.Unmarshal(raw, &list) != nil {
-		return nil, fmt.Errorf("%s must be an array of elements", at)
-	}
-	return r.elements(list, at, form)
-}
-
-func (r reader) elements(list []json.RawMessage, at string, form bool) ([]element, error) {
+func (r *reader) elements(list []json.RawMessage, at string, form bool) []element {
 	if len(list) > MaxElements {
-		return nil, fmt.Errorf("%s has %d elements, and a canvas has %d at most", at, len(list), MaxElements)
+		r.fail(at, " has %d elements, and a canvas has %d at most", len(list), MaxElements)
+		return nil
 	}
 	all := make([]element, 0, len(list))
 	for i, raw := range list {
-		at := fmt.Sprintf("%s[%d]", at, i)
-		var f fields
-		if json.Unmarshal(raw, &f) != nil || f == nil {
-			return nil, fmt.Errorf("%s must be an element: an object with a type", at)
+		f := fields{reader: r, at: fmt.Sprintf("%s[%d]", at, i)}
+		if json.Unmarshal(raw, &f.raw) != nil || f.raw == nil {
+			r.fail(f.at, " must be an element: an object with a type")
+			return nil
 		}
-		if string(f["type"]) == dismissButton {
-			continue
+		if string(f.raw["type"]) != dismissButton {
+			all = append(all, f.element(form))
 		}
-		e, err := r.element(f, at, form)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
 	}
-	return all, nil
+	return all
 }
 
-// element reads one element. Fields that its type does not have are left out.
-func (r reader) element(f fields, at string, form bool) (element, error) {
-	e := element{at: at}
-	var err error
-	if e.Type, err = f.text(at, "type"); err != nil {
-		return e, err
+// fields are what an element or a canvas has, by name.
+type fields struct {
+	*reader
+	at  string // its place
+	raw map[string]json.RawMessage
+}
+
+// given returns a field. One that is null was not given.
+func (f fields) given(name string) (json.RawMessage, bool) {
+	raw, ok := f.raw[name]
+	if !ok || string(raw) == "null" {
+		return nil, false
 	}
+	return raw, true
+}
+
+// text reads a string; "" if there is none.
+func (f fields) text(name string) (text string) {
+	if raw, ok := f.given(name); ok && json.Unmarshal(raw, &text) != nil {
+		f.fail(f.at, ".%s must be a string", name)
+	}
+	return text
+}
+
+// plain reads a string that is shown as it stands.
+func (f fields) plain(name string) string {
+	text := f.text(name)
+	if utf8.RuneCountInString(text) > maxText {
+		text = string([]rune(text)[:maxText])
+	}
+	return text
+}
+
+func (f fields) flag(name string) (flag bool) {
+	if raw, ok := f.given(name); ok && json.Unmarshal(raw, &flag) != nil {
+		f.fail(f.at, ".%s must be true or false", name)
+	}
+	return flag
+}
+
+// list reads the elements of a canvas or a form.
+func (f fields) list(form bool) []element {
+	at := f.at + ".elements"
+	var list []json.RawMessage
+	if raw, _ := f.given("elements"); json.Unmarshal(raw, &list) != nil {
+		f.fail(at, " must be an array of elements")
+	}
+	return f.elements(list, at, form)
+}
+
+// element reads an element. Fields that its type does not have are left out.
+func (f fields) element(form bool) element {
+	e := element{at: f.at, Type: f.text("type")}
 	if form && !slices.Contains(inForm, e.Type) {
-		return e, fmt.Errorf("%s.type must be one of %s, in a form", at, strings.Join(inForm, ", "))
+		f.fail(f.at, ".type must be one of %s, in a form", strings.Join(inForm, ", "))
+		return e
 	}
-	if e.ID, err = f.id(at, e.Type == "input"); err != nil {
-		return e, err
-	}
+	e.ID = f.id(e.Type == "input")
 	switch e.Type {
 	case "text":
-		err = f.html(at, &e)
+		f.html(&e)
 	case "image", "audio", "video":
-		err = r.media(f, at, &e)
+		f.media(&e)
 	case "input":
-		err = f.input(at, &e)
+		f.input(&e)
 	case "button":
-		err = f.button(at, &e)
+		f.button(&e)
 	case "list":
-		err = f.items(at, &e)
+		f.items(&e)
 	case "form":
-		if e.Label, err = f.plain(at, "label"); err == nil {
-			e.Elements, err = r.list(f, at, true)
-		}
+		e.Label, e.Elements = f.plain("label"), f.list(true)
 	default:
-		err = fmt.Errorf("%s.type must be one of text, image, input, button, list, form, audio, video", at)
+		f.fail(f.at, ".type must be one of text, image, input, button, list, form, audio, video")
 	}
-	return e, err
+	return e
+}
+
+func (f fields) id(needed bool) string {
+	id := f.text("id")
+	if _, ok := f.given("id"); !ok && !needed {
+		return ""
+	}
+	if id == "" || utf8.RuneCountInString(id) > maxID || strings.ContainsFunc(id, unicode.IsControl) {
+		f.fail(f.at, ".id must be 1 to %d characters", maxID)
+	}
+	if needed && slices.Contains(answerKeys, id) {
+		f.fail(f.at, ".id must not be %s, which the answer has already", id)
+	}
+	return id
+}
+
+func (f fields) html(e *element) {
+	if _, ok := f.given("value"); !ok {
+		f.fail(f.at, ".value is missing")
+	}
+	clean, err := cleanHTML(f.text("value"))
+	if err != nil {
+		f.fail(f.at, ".value %w", err)
+	}
+	e.Value = &clean
 }
 
 // media reads an image, a sound or a film.
-func (r reader) media(f fields, at string, e *element) error {
-	var err error
-	if e.Src, err = f.text(at, "src"); err != nil {
-		return err
-	}
+func (f fields) media(e *element) {
+	e.Src = f.text("src")
 	if e.Type == "image" {
-		if e.Alt, err = f.plain(at, "alt"); err != nil {
-			return err
-		}
+		e.Alt = f.plain("alt")
 	}
-	if r.source(e.Type, e.Src) {
-		return nil
+	switch {
+	case f.source(e.Type, e.Src):
+	case reference.MatchString(e.Src):
+		f.fail(f.at, ".src must be an %s that a tool has returned, and none has returned %s", e.Type, e.Src)
+	default:
+		formats := map[string]string{"image": "image/(png, jpeg, gif or webp)", "audio": "audio/…", "video": "video/…"}
+		f.fail(f.at, ".src must be an https URL, data:%s;base64,… or a reference that a tool has returned", formats[e.Type])
 	}
-	if reference.MatchString(e.Src) {
-		return fmt.Errorf("%s.src must be an %s that a tool has returned, and none has returned %s", at, e.Type, e.Src)
-	}
-	formats := map[string]string{"image": "image/(png, jpeg, gif or webp)", "audio": "audio/…", "video": "video/…"}
-	return fmt.Errorf("%s.src must be an https URL, data:%s;base64,… or a reference that a tool has returned", at, formats[e.Type])
 }
 
 // source tells whether src may be that of an element of type kind.
-func (r reader) source(kind, src string) bool {
+func (r *reader) source(kind, src string) bool {
 	if reference.MatchString(src) {
 		of, _, _ := strings.Cut(src, ":")
 		return (of == kind || of == "photo" && kind == "image") && r.known(src)
@@ -252,152 +301,53 @@ func isRemote(src string) bool {
 		strings.IndexFunc(src, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) < 0
 }
 
-// fields are what an element has, by name.
-type fields map[string]json.RawMessage
-
-// given returns a field. One that is null was not given.
-func (f fields) given(name string) (json.RawMessage, bool) {
-	raw, ok := f[name]
-	if !ok || string(raw) == "null" {
-		return nil, false
-	}
-	return raw, true
-}
-
-// text reads a string; "" if there is none.
-func (f fields) text(at, name string) (string, error) {
-	raw, ok := f.given(name)
-	if !ok {
-		return "", nil
-	}
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		return "", fmt.Errorf("%s.%s must be a string", at, name)
-	}
-	return text, nil
-}
-
-// plain reads a string that is shown as it stands.
-func (f fields) plain(at, name string) (string, error) {
-	text, err := f.text(at, name)
-	if utf8.RuneCountInString(text) > maxText {
-		text = string([]rune(text)[:maxText])
-	}
-	return text, err
-}
-
-func (f fields) flag(at, name string) (bool, error) {
-	raw, ok := f.given(name)
-	if !ok {
-		return false, nil
-	}
-	var flag bool
-	if json.Unmarshal(raw, &flag) != nil {
-		return false, fmt.Errorf("%s.%s must be true or false", at, name)
-	}
-	return flag, nil
-}
-
-func (f fields) id(at string, needed bool) (string, error) {
-	id, err := f.text(at, "id")
-	if err != nil {
-		return "", err
-	}
-	if _, ok := f.given("id"); !ok && !needed {
-		return "", nil
-	}
-	if id == "" || utf8.RuneCountInString(id) > maxID || strings.ContainsFunc(id, unicode.IsControl) {
-		return "", fmt.Errorf("%s.id must be 1 to %d characters", at, maxID)
-	}
-	if needed && slices.Contains(answerKeys, id) {
-		return "", fmt.Errorf("%s.id must not be %s, which the answer has already", at, id)
-	}
-	return id, nil
-}
-
-func (f fields) html(at string, e *element) error {
-	if _, ok := f.given("value"); !ok {
-		return fmt.Errorf("%s.value is missing", at)
-	}
-	text, err := f.text(at, "value")
-	if err != nil {
-		return err
-	}
-	clean, err := cleanHTML(text)
-	if err != nil {
-		return fmt.Errorf("%s.value %w", at, err)
-	}
-	e.Value = &clean
-	return nil
-}
-
-func (f fields) input(at string, e *element) error {
-	var err error
-	if e.Label, err = f.plain(at, "label"); err != nil {
-		return err
-	}
-	if e.Hint, err = f.plain(at, "hint"); err != nil {
-		return err
-	}
-	if e.Kind, err = f.text(at, "kind"); err != nil {
-		return err
-	}
+func (f fields) input(e *element) {
+	e.Label, e.Hint, e.Kind, e.Required = f.plain("label"), f.plain("hint"), f.text("kind"), f.flag("required")
 	if e.Kind != "" && !slices.Contains(kinds, e.Kind) {
-		return fmt.Errorf("%s.kind must be one of %s", at, strings.Join(kinds, ", "))
-	}
-	if e.Required, err = f.flag(at, "required"); err != nil {
-		return err
+		f.fail(f.at, ".kind must be one of %s", strings.Join(kinds, ", "))
 	}
 	raw, ok := f.given("value")
 	if !ok {
-		return nil
+		return
 	}
 	// A number stays in the digits it came in: JavaScript would round it.
 	var number json.Number
+	value := ""
 	if raw[0] != '"' && json.Unmarshal(raw, &number) == nil {
-		value := number.String()
-		e.Value = &value
-		return nil
+		value = number.String()
+	} else {
+		value = f.text("value")
 	}
-	value, err := f.text(at, "value")
 	e.Value = &value
-	return err
 }
 
-func (f fields) button(at string, e *element) error {
-	var err error
-	if e.Label, err = f.plain(at, "label"); err != nil {
-		return err
-	}
+func (f fields) button(e *element) {
+	e.Label, e.Action = f.plain("label"), f.text("action")
 	if e.Label == "" {
-		return fmt.Errorf("%s.label is missing", at)
-	}
-	if e.Action, err = f.text(at, "action"); err != nil {
-		return err
+		f.fail(f.at, ".label is missing")
 	}
 	if !plainName.MatchString(e.Action) {
-		return fmt.Errorf("%s.action must be submit, dismiss or a plain name", at)
+		f.fail(f.at, ".action must be submit, dismiss or a plain name")
 	}
-	return nil
 }
 
-func (f fields) items(at string, e *element) error {
+func (f fields) items(e *element) {
 	var items []*string
 	if raw, _ := f.given("items"); json.Unmarshal(raw, &items) != nil || slices.Contains(items, nil) {
-		return fmt.Errorf("%s.items must be an array of strings", at)
+		f.fail(f.at, ".items must be an array of strings")
+		return
 	}
 	if len(items) > MaxElements {
-		return fmt.Errorf("%s.items has %d entries, and a list has %d at most", at, len(items), MaxElements)
+		f.fail(f.at, ".items has %d entries, and a list has %d at most", len(items), MaxElements)
+		return
 	}
 	e.Items = make([]string, 0, len(items))
 	for i, item := range items {
 		clean, err := cleanHTML(*item)
 		if err != nil {
-			return fmt.Errorf("%s.items[%d] %w", at, i, err)
+			f.fail(f.at, ".items[%d] %w", i, err)
 		}
 		e.Items = append(e.Items, clean)
 	}
-	var err error
-	e.Ordered, err = f.flag(at, "ordered")
-	return err
+	e.Ordered = f.flag("ordered")
 }
