@@ -46,8 +46,8 @@ bench-impair: build-deps ## what bad networks leave of the speech
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
 
-bench-faults: build-deps ## what a person notices of each fault
-	$(GO) run ./gateway/bench -faults
+bench-faults: build-deps ## what a person notices of each fault, in simulated time
+	$(GO) test ./bridge -run '^TestFaults$$' -count=1 -v
 
 FUZZTIME ?= 1m
 fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME)

@@ -102,29 +102,6 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
-// Each kind of fault is met and gone through, and what is noticed of it is told.
-func TestFaults(t *testing.T) {
-	t.Parallel()
-	want := map[string]string{
-		"TCP lost while the person speaks":             `nothing|answer comes`,
-		"TCP lost in mid-frame while the model speaks": `the answer breaks off after .* \| .* \(the next one\)`,
-		"Gemini refuses a message (1007)":              `the conversation ends: “Gemini refused the conversation: Request contains an invalid argument.” \| told after \d+ ms`,
-		"Gemini out of reach for 3 s":                  `a soft tone .*“Reconnecting to Gemini…” on the page \| [2-9]\.\d+ s`,
-	}
-	o := built
-	o.trials = 1
-	chosen := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return want[f.name] == "" })
-	var out bytes.Buffer
-	if err := measureFaults(t.Context(), o, chosen, &out); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range want {
-		if !regexp.MustCompile(`\| ` + regexp.QuoteMeta(name) + ` \| .*` + text).MatchString(out.String()) {
-			t.Errorf("no %s: %s in\n%s", name, text, out.String())
-		}
-	}
-}
-
 // What the callers of a load send is neither speech nor silence: the gateway takes less for silence, which is cheaper.
 func TestRoomNoise(t *testing.T) {
 	room, err := roomNoise()
@@ -299,67 +276,5 @@ func TestMatch(t *testing.T) {
 	l, err := match(slices.Delete(trials, 1, 2), sent, replies)
 	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) || !slices.Equal(l.inside, []time.Duration{12 * time.Millisecond, 7 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
-	}
-}
-
-// What the microphone says goes through the codec and is recognized, sentence by sentence.
-func TestSentencesAreRecognized(t *testing.T) {
-	encoder, err := newMicrophone()
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoder, err := newListener(voiceRate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	var heard []sound
-	const frames = int(sentenceLength/frame) + 1
-	pcm := make([]int16, micRate/50)
-	for i := range sentences * frames {
-		speakFrame(pcm, i/frames, time.Duration(i%frames)*frame)
-		packet, err := encoder.encode(pcm)
-		if err != nil {
-			t.Fatal(err)
-		}
-		heard = append(heard, sound{start.Add(time.Duration(i) * frame), recognize(decoder.decode(packet))})
-	}
-	for sentence := range sentences {
-		a := find(heard, sentence)
-		if d := a.began.Sub(start) - time.Duration(sentence*frames)*frame; d.Abs() > 3*frame {
-			t.Errorf("sentence %d is %v off", sentence, d)
-		}
-		if !a.last || a.twice || a.frames < 4*12 || a.silence > 160*time.Millisecond {
-			t.Errorf("sentence %d: %+v", sentence, a)
-		}
-	}
-}
-
-func TestFind(t *testing.T) {
-	start := time.Now()
-	burst := func(n, length int) []int { return slices.Repeat([]int{n}, length) }
-	for name, test := range map[string]struct {
-		heard []int // a frame each; quiet ones do come
-		want  answer
-	}{
-		"nothing":          {burst(quiet, 9), answer{}},
-		"another sentence": {burst(0, 15), answer{}},
-		"a single frame":   {slices.Concat(burst(4, 2), burst(words, 3)), answer{}},
-		"with its lead": {
-			slices.Concat(burst(softTone, 5), burst(quiet, 4), burst(4, 10), burst(quiet, 5), burst(5, 10)),
-			answer{began: start.Add(5 * frame), over: start.Add(33 * frame), frames: 20, silence: 6 * frame},
-		},
-		"twice": {
-			slices.Concat(burst(4, 10), burst(5, 10), burst(4, 10), burst(7, 5)),
-			answer{began: start, over: start.Add(34 * frame), frames: 35, silence: frame, twice: true, last: true},
-		},
-	} {
-		var sounds []sound
-		for i, what := range test.heard {
-			sounds = append(sounds, sound{start.Add(time.Duration(i) * frame), what})
-		}
-		if got := find(sounds, 1); got != test.want {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
-		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -93,19 +92,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-var errTooLate = errors.New("too late")
-
-// until waits for a condition, at most so long. It looks every 5 ms: what is measured carries its own time.
-func until(ctx context.Context, limit time.Duration, condition func() bool) error {
-	for end := time.Now().Add(limit); !condition(); {
-		if time.Now().After(end) {
-			return errTooLate
-		}
-		if err := sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
 }

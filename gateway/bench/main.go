@@ -1,14 +1,13 @@
 // Command bench measures a gateway from outside, on the machine it runs on: Pion peers call it, and it talks to a model that
-// this program plays itself (for faults: to the emulator). Each measurement prints a table of the README, in Markdown:
+// this program plays itself. Each measurement prints a table of the README, in Markdown:
 //
 //	go run ./gateway/bench            "Numbers": latency, interruption, CPU time and memory of a call, beside an echo server
 //	go run ./gateway/bench -capacity  the same for the gateway alone, with 100 and 200 calls
 //	go run ./gateway/bench -impair    "Bad networks": what they leave of the speech between a person and the model
-//	go run ./gateway/bench -faults    "Faults": what a person notices of them
 //
 // -gateway PATH measures another binary than that of this source tree, such as an older one.
 //
-// The gateway, the emulator and the echo server run as child processes, whose CPU time and memory are read from /proc (Linux).
+// The gateway and the echo server run as child processes, whose CPU time and memory are read from /proc (Linux).
 //
 //	go run ./gateway/bench link       a bad network between two namespaces, for web/test/network.test.mjs; it needs root
 package main
@@ -33,7 +32,7 @@ const frame = media.FrameDuration
 type options struct {
 	gateway  string // the binary
 	capacity bool   // the gateway alone, without latency
-	trials   int    // beeps, or conversations with each fault
+	trials   int    // beeps
 	sessions []int  // how many calls at once
 	window   time.Duration
 	settle   time.Duration // from the last connection to the window
@@ -62,7 +61,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	withFaults := f.Bool("faults", false, "measure what a person notices of faults between gateway and Gemini")
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls, and neither latency nor echo server")
 	gateway := f.String("gateway", "", "`binary` to measure; none: the source tree's is built")
@@ -81,9 +79,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		defer remove()
 	}
 	switch {
-	case *withFaults:
-		o.trials = 3
-		return measureFaults(ctx, o, faults, stdout)
 	case *impaired:
 		return measureNetworks(ctx, o, stdout)
 	case *capacity:

@@ -103,7 +103,6 @@ type callOptions struct {
 	offers features
 	open   string                            // the payload of CONNECT_GEMINI; "": the gateway's defaults
 	hear   func(at time.Time, p *rtp.Packet) // takes every packet; may be nil
-	told   func(at time.Time, m message)     // takes every message; nil: an error of the gateway fails the call
 	socket net.PacketConn                    // in place of one of its own; the peer closes it
 	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's, over a network with linkDelay
 }
@@ -211,10 +210,7 @@ func (p *peer) take(raw []byte) {
 	if err := json.Unmarshal(raw, &m); err != nil {
 		p.fail(fmt.Errorf("not JSON: %s", raw))
 	}
-	switch {
-	case p.told != nil:
-		p.told(time.Now(), m)
-	case m.Type == "GEMINI_ERROR", m.Type == "GEMINI_DISCONNECTED":
+	if m.Type == "GEMINI_ERROR" || m.Type == "GEMINI_DISCONNECTED" {
 		p.fail(fmt.Errorf("the gateway says: %s", raw))
 	}
 	select {
@@ -262,17 +258,6 @@ func packRED(before, packet []byte) []byte {
 		payload = binary.BigEndian.AppendUint32(nil, 1<<31|opusType<<24|960<<10|uint32(len(before)))
 	}
 	return slices.Concat(payload, []byte{opusType}, before, packet)
-}
-
-// ask types a text, by the data channel.
-func (p *peer) ask(text string) error {
-	return p.channel.SendText(fmt.Sprintf(`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":%q}]}}`, text))
-}
-
-// drop ends the call without a goodbye, as when a page is closed.
-func (p *peer) drop() {
-	p.ws.Close()
-	p.close()
 }
 
 func (p *peer) close() {

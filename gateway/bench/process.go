@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +46,8 @@ type process struct {
 	end   context.CancelFunc
 	ended chan struct{}
 
-	mu     sync.Mutex
-	lines  []string  // the last that it has logged
-	struck time.Time // when an emulator has logged its first fault
+	mu    sync.Mutex
+	lines []string // the last that it has logged
 }
 
 // start starts a program and waits until it has logged its URL. Its environment is ours without what would set up a gateway,
@@ -94,9 +92,6 @@ func (p *process) follow(log io.Reader, urls chan<- string) {
 			urls <- url
 		}
 		p.mu.Lock()
-		if p.struck.IsZero() && strings.Contains(lines.Text(), " msg=fault ") {
-			p.struck = time.Now()
-		}
 		p.lines = append(p.lines, lines.Text())
 		p.lines = p.lines[max(0, len(p.lines)-keptLines):]
 		p.mu.Unlock()
@@ -119,13 +114,6 @@ func (p *process) log() string {
 	return strings.Join(p.lines, "\n")
 }
 
-// faulted is when an emulator's first fault has struck.
-func (p *process) faulted() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.struck
-}
-
 // stop ends the process and waits for it.
 func (p *process) stop() {
 	p.end()
@@ -136,12 +124,6 @@ func (p *process) stop() {
 func (o options) startGateway(ctx context.Context, model string, flags ...string) (*process, error) {
 	env := []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model}
 	return start(ctx, env, o.gateway, append([]string{"serve"}, flags...)...)
-}
-
-// startEmulator starts an emulator of Gemini. It hums instead of speaking: without a PATH it finds no espeak-ng, which would
-// take CPU time from the gateway and is not the same everywhere.
-func (o options) startEmulator(ctx context.Context, scenario string) (*process, error) {
-	return start(ctx, []string{"PATH="}, o.gateway, "emulate", "-addr", "127.0.0.1:0", "-scenario", cmp.Or(scenario, "{}"))
 }
 
 // startEcho starts this program as an echo server.

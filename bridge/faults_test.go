@@ -1,0 +1,113 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator/scenario"
+)
+
+// TestFaults holds conversations of three sentences; something goes wrong at the second one. What the person notices of it, and by how
+// much later the answer comes, is the README's table of faults.
+func TestFaults(t *testing.T) {
+	fault := func(on scenario.Moment, f scenario.Fault) scenario.Scenario {
+		f.On, f.Nth, f.Connections = on, 2, []int{1}
+		if on != scenario.OnSpeechEnd {
+			f.After = 600 * time.Millisecond
+		}
+		return scenario.Scenario{Faults: []scenario.Fault{f}}
+	}
+	lost := fault(scenario.OnSpeechStart, scenario.Fault{Drop: true})
+	forgotten := lost
+	forgotten.HandleTTL = time.Nanosecond
+	refused := lost
+	refused.Faults = append([]scenario.Fault{{On: scenario.OnHandshake, Connections: []int{2}, HTTP: 429}}, lost.Faults...)
+	const reconnecting, waiting = "Reconnecting to Gemini…", "Waiting for Gemini's answer…"
+	for _, test := range []struct {
+		name     string
+		scenario scenario.Scenario
+		down     time.Duration // for so long there is no other connection
+		later    time.Duration // the answer, or the next one if this one breaks off
+		within   time.Duration // the pauses between attempts are drawn; 0: 60 ms
+		breaks   bool          // the answer breaks off
+		sound    time.Duration // soft tones of 200 ms and a sentence of 1.56 s, before the answer
+		told     string
+		tried    string
+	}{
+		{name: "goAway in a pause", scenario: scenario.Scenario{ConnectionAge: 8 * time.Second, GoAwayLead: 3 * time.Second}},
+		{name: "goAway while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Send: `{"goAway":{"timeLeft":"20s"}}`})},
+		{name: "lost in a pause", scenario: scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnTurnComplete, Nth: 1, After: time.Second, Connections: []int{1}, Drop: true}}}},
+		{name: "lost while the person speaks", scenario: lost},
+		{name: "1011 while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Close: 1011})},
+		{name: "1008 while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Close: 1008})},
+		{name: "1011 right after the question", scenario: fault(scenario.OnSpeechEnd, scenario.Fault{Close: 1011}), later: 1120 * time.Millisecond},
+		{name: "lost while the model speaks", scenario: fault(scenario.OnAnswer, scenario.Fault{DropMidFrame: true}), breaks: true},
+		{name: "lost, and Gemini has forgotten the session", scenario: forgotten},
+		{name: "swallowed for 4 s", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Stall: 4 * time.Second, Deaf: true}), later: 2060 * time.Millisecond},
+		{name: "out of reach for 3 s", scenario: lost, down: 3 * time.Second, later: 3900 * time.Millisecond, within: 1300 * time.Millisecond, sound: 400 * time.Millisecond, told: reconnecting},
+		{name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond, sound: 2160 * time.Millisecond, told: reconnecting},
+		{name: "lost, and 429", scenario: refused, later: 5340 * time.Millisecond, sound: 1960 * time.Millisecond, told: reconnecting},
+		{name: "no answer", scenario: fault(scenario.OnSpeechEnd, scenario.Fault{Stall: scenario.Forever}), later: 10120 * time.Millisecond, told: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume"},
+		{name: "Gemini reads no more", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Stall: scenario.Forever, Deaf: true}), later: 2060 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				const sentence = 1500 * time.Millisecond
+				var up time.Time // from when on there is a way
+				r, _ := emulated(t, test.scenario, watchful, func(o *bridge.Options) {
+					direct := o.Client.NetDial
+					o.Client.NetDial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						if time.Now().Before(up) {
+							return nil, errors.New("no route")
+						}
+						return direct(ctx, network, addr)
+					}
+				})
+				c := r.meets(bridge.Open{})
+				ask := func(rest time.Duration) (wait, sound time.Duration, messages []string) {
+					var notes []string
+					c.forget()
+					end := r.since() + sentence
+					c.says(sentence, rest)
+					for _, e := range c.entries() {
+						switch event := e.event.(type) {
+						case bridge.Speaking:
+							_, messages = c.waiting()
+							return e.at - end, sound, append(messages, notes...)
+						case bridge.Failure:
+							notes = append(notes, event.Err.Message)
+						case nil:
+							sound += 20 * time.Millisecond
+						}
+					}
+					t.Fatalf("no answer: %s", c.story())
+					return 0, 0, nil
+				}
+				usual, _, _ := ask(4 * time.Second)
+				if test.down > 0 {
+					up = time.Now().Add(660*time.Millisecond + test.down)
+				}
+				wait, sound, messages := ask(20 * time.Second)
+				cut, _ := find[bridge.Interrupted](c)
+				tried := c.tried()
+				next, _, _ := ask(4 * time.Second)
+				if test.breaks {
+					wait = next
+				}
+				t.Logf("%v later, %v of tones, told %q, tried %s", wait-usual, sound, messages, tried)
+				if (wait-usual-test.later).Abs() > max(60*time.Millisecond, test.within) || (next-usual).Abs() > 60*time.Millisecond {
+					t.Errorf("the answer comes %v later, want %v; the next one %v", wait-usual, test.later, next-usual)
+				}
+				if (sound-test.sound).Abs() > 500*time.Millisecond || strings.Join(messages, " ") != test.told || tried != test.tried || (len(cut) > 0) != test.breaks {
+					t.Errorf("%v of tones, told %q, tried %q, interrupted %v", sound, messages, tried, cut)
+				}
+			})
+		})
+	}
+}
