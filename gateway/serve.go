@@ -128,11 +128,7 @@ func operatorsTools(ctx context.Context, file string, log *slog.Logger) (list fu
 	if err != nil {
 		return nil, nil, fmt.Errorf("tools: %w", err)
 	}
-	return c.Tools, func() {
-		if err := c.Close(); err != nil {
-			log.Warn("tools did not stop as they should", "err", err)
-		}
-	}, nil
+	return c.Tools, c.Close, nil
 }
 
 // startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with

@@ -55,7 +55,7 @@ func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error
 	}
 	c := &Catalogue{log: log, pool: webhook.NewPool(nil)}
 	if err := c.build(ctx, f); err != nil {
-		_ = c.Close()
+		c.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
@@ -140,15 +140,13 @@ func (c *Catalogue) tools() (all []tools.Tool, twice error) {
 }
 
 // Close ends the MCP servers, with what runs in them, and the idle connections of the webhooks.
-func (c *Catalogue) Close() error {
+func (c *Catalogue) Close() {
 	var ending sync.WaitGroup
-	failures := make([]error, len(c.servers))
-	for i, s := range c.servers {
+	for _, s := range c.servers {
 		if s.Server != nil {
-			ending.Go(func() { failures[i] = s.Close() })
+			ending.Go(s.Close)
 		}
 	}
 	ending.Wait()
 	c.pool.Close()
-	return errors.Join(failures...)
 }

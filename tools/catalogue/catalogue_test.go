@@ -52,11 +52,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer c.Close()
 	all := c.Tools()
 	var names []string
 	for _, tool := range all {
@@ -120,7 +116,7 @@ func TestMistakes(t *testing.T) {
 		path := write(t, text)
 		c, err := catalogue.Load(t.Context(), path, quiet)
 		if err == nil {
-			_ = c.Close()
+			c.Close()
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -169,7 +169,7 @@ func TestWhoIsAsked(t *testing.T) {
 			_, err := run(t, t.Context(), s, "release", `{}`)
 			waiting <- err
 		}()
-		_ = s.Close()
+		s.Close()
 		if err := <-done; err == nil {
 			t.Error("the call outlived its server")
 		}

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -84,7 +86,7 @@ func newLink(s *Server) *link {
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
 	if s.o.URL != "" {
-		client := httpClient(s.o.URL, s.o.Headers)
+		client := httpClient(s.o.Headers)
 		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: client}, legacy)
 		if err != nil {
 			client.CloseIdleConnections()
@@ -387,4 +389,37 @@ func plain(err error) error {
 		return wrapped.Err
 	}
 	return err
+}
+
+// ownGroup makes a process the first of a group, and kill ends all of the group.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+func kill(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+
+// httpClient returns a client that sends headers along, and does not leave the host that is asked.
+func httpClient(headers map[string]string) *http.Client {
+	return &http.Client{
+		Transport: &headerTransport{http.DefaultTransport.(*http.Transport).Clone(), headers},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host {
+				return fmt.Errorf("it redirects to another host, %s", r.URL.Host)
+			}
+			if len(via) > 3 {
+				return errors.New("it redirects more than 3 times")
+			}
+			return nil
+		},
+	}
+}
+
+type headerTransport struct {
+	*http.Transport
+	headers map[string]string
+}
+
+func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range t.headers {
+		r.Header.Set(name, value)
+	}
+	return t.Transport.RoundTrip(r)
 }

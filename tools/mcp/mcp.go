@@ -108,19 +108,18 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 		err = s.missing()
 	}
 	if err != nil {
-		_ = s.Close()
+		s.Close()
 		return nil, fmt.Errorf("MCP server %q: %w", o.Name, err)
 	}
 	return s, nil
 }
 
 // Close ends the server and what runs in it, and waits until nothing of it is left.
-func (s *Server) Close() error {
+func (s *Server) Close() {
 	s.mu.Lock() // nothing begins any more
 	s.stop()
 	s.mu.Unlock()
 	s.work.Wait()
-	return nil
 }
 
 // start makes a link and reads the list of tools.

@@ -36,11 +36,7 @@ func connect(t *testing.T, o mcp.Options) *mcp.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(server.Close)
 	return server
 }
 
@@ -204,7 +200,7 @@ func TestCloseEndsCalls(t *testing.T) {
 			done <- err
 		}()
 		<-runs
-		_ = s.Close()
+		s.Close()
 		if err := <-done; err == nil || err.Error() != `the MCP server "test" ended during the call` {
 			t.Errorf("%v", err)
 		}
@@ -412,9 +408,7 @@ func TestProcess(t *testing.T) {
 				}
 				defer held.Close()
 			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			s.Close()
 			if err := syscall.Kill(process.PID, 0); !errors.Is(err, syscall.ESRCH) {
 				t.Errorf("the process is still there: %v", err)
 			}

@@ -13,7 +13,12 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +30,7 @@ import (
 	"time"
 
 	"voxgate/tools"
+	"voxgate/tools/guard"
 )
 
 const (
@@ -32,6 +38,14 @@ const (
 	maxRounds    = 8       // questions to the person within a call: an endpoint that asks for ever is broken
 	maxRedirects = 3
 	maxErrorText = 400 // bytes of an endpoint's own error text that the model is told
+
+	// A conversation rarely calls more than a few tools at once; more connections than these wait, and a slow endpoint cannot
+	// use up the gateway's sockets.
+	connsPerHost     = 64
+	idleConnsPerHost = 8
+
+	// longest is no limit in practice: the call's own time is.
+	longest = 24 * time.Hour
 )
 
 // Options says what the tool is and where it lives.
@@ -41,7 +55,7 @@ type Options struct {
 	Secret       string            // "whsec_" and base64, or the key itself
 	Headers      map[string]string // sent along, to the host of URL only
 	AllowPrivate bool              // redirects may lead to private addresses
-	Pool         *Pool             // nil: one of its own
+	Pool         *Pool
 }
 
 // New returns the tool. A call makes one request and never repeats it by itself, as the tool may be one that sends a message.
@@ -62,12 +76,44 @@ func New(o Options) (tools.Tool, error) {
 			return tools.Tool{}, fmt.Errorf("headers: %s is set by the gateway", name)
 		}
 	}
-	if o.Pool == nil {
-		o.Pool = NewPool(nil)
-	}
 	w := &webhook{name: o.Name, url: to, key: key, headers: o.Headers, allowPrivate: o.AllowPrivate, pool: o.Pool}
 	return tools.Tool{Declaration: o.Declaration, Run: w.run}, nil
 }
+
+// ownHeaders are those that no option may set.
+var ownHeaders = []string{"Content-Type", "Content-Length", "Host", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}
+
+// Pool keeps the connections of the webhooks that share it.
+type Pool struct {
+	own     *http.Client // to the addresses the operator wrote
+	public  *http.Client // to where they redirect
+	private *http.Client // the same, where private addresses are allowed
+}
+
+// NewPool returns a pool that trusts the certificate authorities in roots; nil: those of the system.
+func NewPool(roots *x509.CertPool) *Pool {
+	own := http.DefaultTransport.(*http.Transport).Clone()
+	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
+	own.TLSClientConfig = &tls.Config{RootCAs: roots}
+	p := &Pool{
+		own:     &http.Client{Transport: own},
+		public:  guard.Client(guard.Options{Timeout: longest, RootCAs: roots}),
+		private: guard.Client(guard.Options{Timeout: longest, RootCAs: roots, AllowPrivate: true}),
+	}
+	for _, c := range p.all() {
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // post follows them
+	}
+	return p
+}
+
+// Close ends the connections that are idle. Calls that run end with their contexts.
+func (p *Pool) Close() {
+	for _, c := range p.all() {
+		c.CloseIdleConnections()
+	}
+}
+
+func (p *Pool) all() []*http.Client { return []*http.Client{p.own, p.public, p.private} }
 
 type webhook struct {
 	name         string
@@ -199,4 +245,28 @@ func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, he
 		return nil, context.Cause(ctx)
 	}
 	return nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
+}
+
+// signingKey returns the bytes that a secret stands for. Standard Webhooks serializes them as base64 after "whsec_".
+func signingKey(secret string) ([]byte, error) {
+	key := []byte(secret)
+	if text, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		var err error
+		if key, err = base64.StdEncoding.DecodeString(text); err != nil {
+			return nil, errors.New(`secret: what follows "whsec_" is not base64`)
+		}
+	}
+	if len(key) == 0 {
+		return nil, errors.New("secret: must not be empty")
+	}
+	return key, nil
+}
+
+// sign returns the header webhook-signature of Standard Webhooks: version 1 is HMAC-SHA256 of id, timestamp (seconds since 1970)
+// and body, with full stops between them.
+func sign(key []byte, id, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(id + "." + timestamp + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
