@@ -41,8 +41,6 @@ type Frame struct {
 // Output takes the frames of a playout, one goroutine at a time. WriteFrame is called with the playout locked: it must not
 // block, must not call the playout, and must not keep f.PCM.
 type Output interface {
-	// Rate is the number of samples per second, that of the playout.
-	Rate() int
 	// Lead is how far ahead of their PTS frames may be handed over. 0 means one frame every 20 ms, as RTP wants it, and
 	// silence after each talkspurt. An output with a lead (a socket whose client has its own queue, and is told to
 	// empty it when the voice is cut) gets frames early, no trailing silence and no fades.

@@ -3,7 +3,6 @@ package signaling
 import (
 	"time"
 
-	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling/protocol"
 )
@@ -51,8 +50,6 @@ type chunkOutput struct {
 	out *ways
 	buf []byte
 }
-
-func (o *chunkOutput) Rate() int { return bridge.VoiceRate }
 
 func (o *chunkOutput) Lead() time.Duration { return chunkLead }
 

@@ -112,10 +112,7 @@ func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 }
 
 // Encoder encodes a voice with one setting of libopus. It is used by one goroutine at a time.
-type Encoder struct {
-	e    *libopus.Encoder
-	loss int // percent, as the encoder knows it
-}
+type Encoder struct{ e *libopus.Encoder }
 
 // complexity is libopus's measure, 0 to 10, of what may be spent on a frame.
 const complexity = 5
@@ -153,17 +150,11 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 	if err != nil {
 		return nil, fmt.Errorf("new libopus encoder at %d Hz: %w", rate, err)
 	}
-	return &Encoder{e: e}, nil
+	return &Encoder{e}, nil
 }
 
 // Expect says how many percent of the packets are likely to be lost, 0 to 100.
-func (o *Encoder) Expect(loss int) error {
-	if loss == o.loss {
-		return nil
-	}
-	o.loss = loss
-	return o.e.SetPacketLossPerc(loss)
-}
+func (o *Encoder) Expect(loss int) error { return o.e.SetPacketLossPerc(loss) }
 
 // Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.
 func (o *Encoder) Encode(pcm []int16, buf []byte) (int, error) {

@@ -54,13 +54,12 @@ type Stats struct {
 
 // Viewer turns the RTP packets of a VP8 track into pictures. It is used by one goroutine at a time.
 type Viewer struct {
-	turn    sync.Locker
-	show    func(jpeg []byte, changed bool)
-	frame   frame
-	next    time.Time // when the next picture is due
-	sent    glance    // of the newest picture that was worth sending
-	missing []uint16
-	stats   Stats
+	turn  sync.Locker
+	show  func(jpeg []byte, changed bool)
+	frame frame
+	next  time.Time // when the next picture is due
+	sent  glance    // of the newest picture that was worth sending
+	stats Stats
 }
 
 // NewViewer returns a viewer that calls show, from Packet, with each picture, which show may keep. changed is false if it
@@ -74,21 +73,19 @@ func NewViewer(turn sync.Locker, show func(jpeg []byte, changed bool)) *Viewer {
 // Stats returns the counters.
 func (v *Viewer) Stats() Stats { return v.stats }
 
-// Missing returns the sequence numbers of packets that a key frame lacks, to be asked for again, each a few times. It is
-// empty unless the last packet has told of some. Without an answer the frame is lost, which at 5 % loss is every other one.
-func (v *Viewer) Missing() []uint16 { return v.missing }
-
-// Packet takes a packet that came at the given time. It does not keep p.
-func (v *Viewer) Packet(p *rtp.Packet, now time.Time) {
+// Packet takes a packet that came at the given time. It does not keep p. It returns the sequence numbers of packets that a key
+// frame lacks, as far as p tells of them, to be asked for again: each a few times. Without an answer the frame is lost, which
+// at 5 % loss is every other one.
+func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 	due := !now.Add(slack).Before(v.next)
 	lost := v.frame.add(p, due)
-	v.missing = v.frame.missing(p)
+	missing = v.frame.missing(p)
 	if lost {
 		v.stats.Incomplete++
 	}
 	data := v.frame.whole()
 	if data == nil {
-		return
+		return missing
 	}
 	v.frame.drop()
 	if v.next.Before(now) {
@@ -98,7 +95,7 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) {
 	picture, g, err := v.picture(data)
 	if err != nil {
 		v.stats.Broken++
-		return
+		return missing
 	}
 	changed := g.differs(v.sent)
 	if changed {
@@ -107,6 +104,7 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) {
 	}
 	v.stats.Shown++
 	v.show(picture, changed)
+	return missing
 }
 
 // picture makes a picture of a key frame.

@@ -41,7 +41,6 @@ type heard struct {
 	pcm     []int16
 }
 
-func (s *speaker) Rate() int           { return outRate }
 func (s *speaker) Lead() time.Duration { return s.lead }
 
 func (s *speaker) WriteFrame(f media.Frame) error {

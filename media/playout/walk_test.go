@@ -21,7 +21,6 @@ type checker struct {
 	flushed  *bool // a fade-out may still come
 }
 
-func (o *checker) Rate() int           { return outRate }
 func (o *checker) Lead() time.Duration { return o.lead }
 
 func (o *checker) WriteFrame(f media.Frame) error {

@@ -210,7 +210,7 @@ func (r *Recording) take(p *piece) {
 		case person:
 			r.line.person(p.pcm, p.rate, at)
 		case model:
-			r.line.model(p.pcm, at)
+			r.line.right.put(p.pcm, at, r.line.start)
 		case cut:
 			r.line.cut(at)
 		}

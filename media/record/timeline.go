@@ -13,9 +13,6 @@ const (
 	loose      = rate / 10
 	loosePause = rate / 20
 
-	// snap is how far a frame of the model may be from the end of the one before and still follow it without a gap.
-	snap = rate / 100
-
 	// early bounds what is kept of sound whose time is yet to come: of a client that sends speech faster than it is
 	// spoken, and of wrong clocks.
 	early = 10 * rate
@@ -58,14 +55,6 @@ func (c *channel) put(pcm []int16, at, start int64) {
 		c.pcm = append(c.pcm, 0)
 	}
 	copy(c.pcm[from:to], pcm)
-}
-
-// model puts a frame of the model where it is heard.
-func (t *timeline) model(pcm []int16, at int64) {
-	if off := at - t.right.end; off > -snap && off < snap {
-		at = t.right.end
-	}
-	t.right.put(pcm, at, t.start)
 }
 
 // cut silences the model from a place on.

@@ -1,7 +1,6 @@
 package rtpaudio
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -17,8 +16,6 @@ type Writer interface {
 	WriteRTP(p *rtp.Packet) error
 }
 
-var errFrameSize = errors.New("frame is not 20 ms long")
-
 const (
 	// senderRate is the rate of Gemini's voice. Opus takes it as it is; G.711 resamples.
 	senderRate = 24000
@@ -33,7 +30,8 @@ const (
 	leastReported = 50
 )
 
-// Sender is a [media.Output] that sends a voice over RTP, with copies of earlier packets (RFC 2198) where the peer takes them. Its frames are written by one goroutine at a time; Negotiated and Report may be called by others.
+// Sender is a [media.Output] at 24 kHz that sends a voice over RTP, with copies of earlier packets (RFC 2198) where the peer takes
+// them. Its frames are written by one goroutine at a time; Negotiated and Report may be called by others.
 type Sender struct {
 	w      Writer
 	base   uint32 // RTP timestamp of PTS 0, random: RFC 3550, section 5.1
@@ -96,9 +94,6 @@ func (s *Sender) Report(lost, of int) {
 	}
 }
 
-// Rate returns 24000.
-func (s *Sender) Rate() int { return senderRate }
-
 // Lead returns 0: a browser's jitter buffer wants a packet every 20 ms.
 func (s *Sender) Lead() time.Duration { return 0 }
 
@@ -106,7 +101,7 @@ func (s *Sender) Lead() time.Duration { return 0 }
 // sent, and the marker says that such a pause ends (RFC 3551, section 4.1; RFC 7587, section 4.2).
 func (s *Sender) WriteFrame(f media.Frame) error {
 	if len(f.PCM) != media.Samples(media.FrameDuration, senderRate) {
-		return fmt.Errorf("encode %d samples: %w", len(f.PCM), errFrameSize)
+		return fmt.Errorf("a frame of %d samples is not 20 ms long", len(f.PCM))
 	}
 	if losses := s.losses.Load(); losses != s.expected {
 		s.expected = losses

@@ -29,8 +29,6 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Problem }
 
-func (e *RefusedError) Unwrap() error { return e.Err }
-
 // Offer is what must be known of an SDP offer before pion sees it.
 type Offer struct {
 	// Unseen are the codecs of a video section that cannot be looked at, in words; "": there is none.

@@ -113,8 +113,7 @@ func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *pic
 			continue
 		}
 		now := time.Now()
-		viewer.Packet(&packet, now)
-		if missing := viewer.Missing(); again && len(missing) > 0 {
+		if missing := viewer.Packet(&packet, now); again && len(missing) > 0 {
 			p.requestAgain(uint32(track.SSRC()), missing)
 		}
 		if now.Sub(asked) < keyInterval {
