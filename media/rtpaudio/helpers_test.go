@@ -1,9 +1,6 @@
 package rtpaudio_test
 
 import (
-	"context"
-	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,25 +92,17 @@ func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.
 func receiveBy(t *testing.T, arrivals []arrival, total time.Duration, rate int, o rtpaudio.ReceiverOptions) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
 	sink := &recorder{rate: rate, start: time.Now()}
-	rx := rtpaudio.NewReceiver(sink, o)
-	near, far := net.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- rx.Run(context.Background(), near) }()
-	slices.SortStableFunc(arrivals, func(a, b arrival) int { return int(a.at - b.at) })
+	src := newNetwork(path{func(time.Duration) []time.Duration { return []time.Duration{0} }}, total)
 	for _, a := range arrivals {
-		time.Sleep(time.Until(sink.start.Add(a.at)))
 		raw := a.raw
 		if raw == nil {
 			var err error
 			raw, err = a.pkt.Marshal()
 			must(t, err)
 		}
-		_, err := far.Write(raw)
-		must(t, err)
+		src.send(raw, sink.start.Add(a.at))
 	}
-	time.Sleep(time.Until(sink.start.Add(total)))
-	far.Close()
-	must(t, <-done)
-	near.Close()
+	rx := rtpaudio.NewReceiver(sink, o)
+	must(t, rx.Run(t.Context(), src))
 	return sink, rx.Stats()
 }

@@ -99,14 +99,18 @@ func (f *inFlight) Pop() any {
 // network is a source of packets that have come over a path, in a bubble: reading takes as long as it takes them to come.
 type network struct {
 	inFlight
-	sender   sender
 	path     path
 	start    time.Time
 	end      time.Time
-	sent     map[uint16][]byte
-	requests int
+	sent     map[uint16][]byte // what can be sent again
+	sends    int
 	deadline time.Time
 	stall    int // everything stands still for 300 ms while so many packets have been read
+}
+
+func newNetwork(p path, length time.Duration) *network {
+	now := time.Now()
+	return &network{path: p, start: now, end: now.Add(length), sent: map[uint16][]byte{}}
 }
 
 func (n *network) SetReadDeadline(t time.Time) error { n.deadline = t; return nil }
@@ -134,7 +138,8 @@ func (n *network) Read(b []byte) (int, error) {
 // send puts a packet on its way at a time.
 func (n *network) send(raw []byte, at time.Time) {
 	for _, d := range n.path.send(at.Sub(n.start)) {
-		heap.Push(&n.inFlight, datagram{at: at.Add(d), raw: raw, n: len(n.sent) + n.requests})
+		n.sends++
+		heap.Push(&n.inFlight, datagram{at: at.Add(d), raw: raw, n: n.sends})
 	}
 }
 
@@ -144,7 +149,6 @@ func (n *network) again(_ uint32, missing []uint16) {
 		return // the request is lost
 	}
 	for _, seq := range missing {
-		n.requests++
 		if raw := n.sent[seq]; raw != nil {
 			n.send(raw, time.Now().Add(oneWay))
 		}
@@ -166,17 +170,11 @@ func redPayload(packets [][]byte, i, copies int) []byte {
 }
 
 // transmit sends packets, one every 20 ms, and returns what came out at the other end.
-func transmit(t *testing.T, packets [][]byte, s sender, p path) (*recorder, rtpaudio.ReceiverStats, *network) {
+func transmit(t *testing.T, packets [][]byte, s sender, p path) (sink *recorder, stats rtpaudio.ReceiverStats) {
 	t.Helper()
-	var (
-		sink  *recorder
-		stats rtpaudio.ReceiverStats
-		net   *network
-	)
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
-		net = &network{sender: s, path: p, start: now, sent: map[uint16][]byte{}}
-		net.end = now.Add(time.Duration(len(packets))*20*ms + 500*ms)
+		net := newNetwork(p, time.Duration(len(packets))*20*ms+500*ms)
 		sink = &recorder{rate: 16000, start: now}
 		for i, payload := range packets {
 			h := rtp.Header{Version: 2, PayloadType: typeOpus, SequenceNumber: 65000 + uint16(i), Timestamp: 1<<32 - 48000 + uint32(i)*960, SSRC: 7}
@@ -200,7 +198,7 @@ func transmit(t *testing.T, packets [][]byte, s sender, p path) (*recorder, rtpa
 		}
 		stats = rx.Stats()
 	})
-	return sink, stats, net
+	return sink, stats
 }
 
 // block is what became of 20 ms of sound.

@@ -43,7 +43,7 @@ func TestReceiverImpaired(t *testing.T) {
 		{"5 % twice", impair.Profile{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
 	} {
 		for i, s := range repairs {
-			sink, stats, _ := transmit(t, packets, s, impaired(c.path))
+			sink, stats := transmit(t, packets, s, impaired(c.path))
 			blocks := judge(want, sink)
 			var delays []time.Duration
 			for _, b := range blocks {
@@ -74,7 +74,7 @@ func TestReceiverBlackout(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		for _, s := range repairs {
 			t.Run(fmt.Sprintf("lost %v %s", lost, s.name), func(t *testing.T) {
-				sink, stats, _ := transmit(t, packets, s, dark(lost))
+				sink, stats := transmit(t, packets, s, dark(lost))
 				back := time.Duration(0)
 				for _, b := range judge(want, sink) {
 					in := b.sent >= blackoutBegin && b.sent < blackoutEnd
@@ -265,7 +265,7 @@ func TestReceiverAsks(t *testing.T) {
 					},
 					RTT: func() time.Duration { return c.rtt },
 				})
-				net := &network{path: path{func(at time.Duration) []time.Duration {
+				net := newNetwork(path{func(at time.Duration) []time.Duration {
 					switch i := int(at / (20 * ms)); {
 					case slices.Contains(c.lost, i):
 						return nil
@@ -273,7 +273,7 @@ func TestReceiverAsks(t *testing.T) {
 						return []time.Duration{50 * ms}
 					}
 					return []time.Duration{0}
-				}}, start: begin, end: begin.Add(2 * time.Second)}
+				}}, 2*time.Second)
 				for i, payload := range packets {
 					raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, PayloadType: typeOpus, SequenceNumber: uint16(i), Timestamp: uint32(i) * 960, SSRC: 7}, Payload: payload}).Marshal()
 					if err != nil {
@@ -313,16 +313,17 @@ func TestReceiverSlack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			arrivals := stream(packets[:c.length/(20*ms)], 0, 0)
 			p, shake := impaired(impair.Profile{}), impaired(impair.Profile{Jitter: 200 * ms})
+			last := time.Duration(0) // when the last of them comes
 			for i := range arrivals {
 				path := p
 				if at := arrivals[i].at; at >= 4*time.Second && at < 8*time.Second-20*ms {
 					path = shake
 				}
 				arrivals[i].at += path.send(arrivals[i].at)[0]
+				last = max(last, arrivals[i].at)
 			}
 			synctest.Test(t, func(t *testing.T) {
 				sink, stats := receive(t, arrivals, 15*time.Second, "")
-				last := arrivals[len(arrivals)-1].at
 				waited := time.Duration(0)
 				for _, w := range sink.writes {
 					if w.at > last {

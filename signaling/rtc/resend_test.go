@@ -2,7 +2,6 @@ package rtc
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,13 +137,4 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("%d packets are sent a second later", len(got))
 		}
 	})
-}
-
-// What is no RTCP passes: it is somebody else's to complain.
-func TestBadRTCPPasses(t *testing.T) {
-	l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
-	l.wire.rtcp = []byte(strings.Repeat("x", 30))
-	if n, _, err := l.from.Read(make([]byte, 1500), nil); n != 30 || err != nil {
-		t.Error(n, err)
-	}
 }
