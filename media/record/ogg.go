@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 )
 
@@ -25,8 +24,6 @@ const (
 	first = 2 // header flags
 	last  = 4
 )
-
-func newPages(w io.Writer) *pages { return &pages{w: w, serial: rand.Uint32()} }
 
 // headers writes what comes before the sound, each on a page of its own.
 func (p *pages) headers(began time.Time) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,7 +61,7 @@ type Recording struct {
 	began    time.Time
 	line     timeline
 	encoder  *opus.Encoder
-	pages    *pages
+	pages    pages
 	out      io.WriteCloser
 	samples  int64 // that went into packets; the encoder is preSkip behind
 	mixed    [2 * frameSamples]int16
@@ -92,24 +93,18 @@ const (
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
 		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), began: began, out: w,
+		pages: pages{w: w, serial: rand.Uint32()},
 	}
-	if err := r.open(w); err != nil {
+	var err error
+	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err == nil {
+		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.pages.headers(began))
+	}
+	if err != nil {
 		w.Close()
-		return nil, err
+		return nil, fmt.Errorf("recording: %w", err)
 	}
 	go r.run()
 	return r, nil
-}
-
-func (r *Recording) open(w io.Writer) (err error) {
-	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err != nil {
-		return fmt.Errorf("recording: new encoder: %w", err)
-	}
-	if err := errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity)); err != nil {
-		return fmt.Errorf("recording: encoder: %w", err)
-	}
-	r.pages = newPages(w)
-	return r.pages.headers(r.began)
 }
 
 // name is what a recording may be called: no way to another folder.
