@@ -94,7 +94,6 @@ type Receiver struct {
 
 // NewReceiver returns a receiver that decodes to sink, whose rate must be one that the codec decodes to.
 func NewReceiver(sink media.Sink, o ReceiverOptions) *Receiver {
-	o.Types, o.RED, o.Events = slices.Clone(o.Types), slices.Clone(o.RED), slices.Clone(o.Events)
 	return &Receiver{sink: sink, options: o}
 }
 
