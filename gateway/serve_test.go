@@ -262,7 +262,7 @@ func TestTheKeyIsToldToNobody(t *testing.T) {
 }
 
 func TestBadCommands(t *testing.T) {
-	for _, args := range [][]string{{"sing"}, {"emulate", "-voice", "poet"}, {"emulate", "-addr", "0.0.0.0:0"}, {"serve", "-addr", "0.0.0.0:0"}} {
+	for _, args := range [][]string{{"sing"}, {"emulate", "-scenario", "{}}"}, {"emulate", "-addr", "0.0.0.0:0"}, {"serve", "-addr", "0.0.0.0:0"}} {
 		if err := run(t.Context(), args, env(), &bytes.Buffer{}); err == nil {
 			t.Errorf("%v ran", args)
 		}

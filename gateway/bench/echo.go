@@ -14,7 +14,6 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
-	"voxgate/media"
 	"voxgate/media/opus"
 )
 
@@ -39,9 +38,7 @@ func serveEcho(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := speech(); err != nil { // now, and not in the first call
-		return err
-	}
+	speech() // now, and not in the first call
 	server := &http.Server{Handler: &echo{api}}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -96,16 +93,13 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 		return "", err
 	}
 	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
-		send, err := throughCodecs(back)
-		if err != nil {
-			return // the caller gets nothing back, and fails
-		}
+		send := throughCodecs(back)
 		for buf := make([]byte, 1500); ; {
 			n, _, err := track.Read(buf)
 			if err != nil {
 				return
 			}
-			send(buf[:n]) // its loss would show in the count of packets
+			send(buf[:n])
 		}
 	})
 	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer.SDP}); err != nil {
@@ -129,36 +123,19 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 }
 
 // throughCodecs does to each packet what the gateway does: decodes it to the model's rate, and encodes as much of a voice.
-func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte) error, err error) {
-	decoder, err := opus.NewDecoder(modelRate, "")
-	if err != nil {
-		return nil, err
-	}
-	encoder, err := opus.NewEncoder(voiceRate)
-	if err != nil {
-		return nil, err
-	}
-	s, err := speech()
-	if err != nil {
-		return nil, err
-	}
+func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
+	decoder, encoder, s := newListener(modelRate), must(opus.NewEncoder(voiceRate)), speech()
 	var packet rtp.Packet
-	pcm, buf := make([]int16, media.Samples(media.MaxPacketDuration, modelRate)), make([]byte, 1500)
+	buf := make([]byte, 1500)
 	count := 0
-	return func(raw []byte) error {
-		if err := packet.Unmarshal(raw); err != nil {
-			return err
+	return func(raw []byte) {
+		if packet.Unmarshal(raw) != nil {
+			return
 		}
-		if _, err := decoder.Decode(packet.Payload, pcm); err != nil {
-			return err
-		}
+		decoder.decode(packet.Payload)
 		at := count % s.frames()
 		count++
-		n, err := encoder.Encode(s.voiced(at, at+1), buf)
-		if err != nil {
-			return err
-		}
-		packet.Payload = buf[:n]
-		return back.WriteRTP(&packet)
-	}, nil
+		packet.Payload = buf[:must(encoder.Encode(s.voiced(at, at+1), buf))]
+		back.WriteRTP(&packet) // its loss would show in the count of packets
+	}
 }

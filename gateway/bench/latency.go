@@ -57,15 +57,8 @@ func offset(trial int) time.Duration {
 }
 
 // beeps are the packets of n trials.
-func beeps(n int) (trials []trial, packets [][]byte, err error) {
-	encoder, err := newMicrophone()
-	if err != nil {
-		return nil, nil, err
-	}
-	decoder, err := newListener(micRate)
-	if err != nil {
-		return nil, nil, err
-	}
+func beeps(n int) (trials []trial, packets [][]byte) {
+	encoder, decoder := newMicrophone(), newListener(micRate)
 	pcm := make([]int16, media.Samples(frame, micRate))
 	for i := range n {
 		t := trial{spoken: time.Duration(i)*trialLength + quietFrames*frame + offset(i)}
@@ -77,10 +70,7 @@ func beeps(n int) (trials []trial, packets [][]byte, err error) {
 					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/micRate))
 				}
 			}
-			packet, err := encoder.encode(pcm)
-			if err != nil {
-				return nil, nil, err
-			}
+			packet := encoder.encode(pcm)
 			packets = append(packets, slices.Clone(packet))
 			if heard := decoder.decode(packet); t.packet == 0 && loud(heard) {
 				t.packet = j
@@ -88,7 +78,7 @@ func beeps(n int) (trials []trial, packets [][]byte, err error) {
 		}
 		trials = append(trials, t)
 	}
-	return trials, packets, nil
+	return trials, packets
 }
 
 // measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts
@@ -109,20 +99,14 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 	}
 	defer m.server.Close()
 	defer gateway.stop()
-	hears, err := newLoudness()
-	if err != nil {
-		return latency{}, err
-	}
+	hears := &loudness{listener: newListener(voiceRate)}
 	const name = "latency"
 	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear, open: named(name)})
 	if err != nil {
 		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}
 	defer p.close()
-	trials, packets, err := beeps(o.trials + warmUp)
-	if err != nil {
-		return latency{}, err
-	}
+	trials, packets := beeps(o.trials + warmUp)
 	var sent []time.Time
 	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
@@ -192,11 +176,6 @@ type loudness struct {
 	mu     sync.Mutex
 	begun  []time.Time // after a gap
 	newest time.Time
-}
-
-func newLoudness() (*loudness, error) {
-	l, err := newListener(voiceRate)
-	return &loudness{listener: l}, err
 }
 
 func (l *loudness) hear(at time.Time, p *rtp.Packet) {

@@ -46,20 +46,13 @@ type observed struct {
 }
 
 func startLoad(ctx context.Context, o options, echo bool) (l *load, err error) {
-	l = &load{quiet: func() {}}
+	l = &load{quiet: func() {}, room: roomNoise()}
 	if echo {
 		l.process, err = startEcho(ctx)
 	} else {
 		l.model, l.process, err = o.startModel(ctx, nil)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if l.room, err = roomNoise(); err != nil {
-		l.close()
-		return nil, err
-	}
-	return l, nil
+	return l, err
 }
 
 // close hangs up and stops the server before the model that it talks to.
@@ -183,24 +176,17 @@ func (a *arrivals) take() []time.Duration {
 }
 
 // roomNoise encodes what the callers send, once for all.
-func roomNoise() (packets [][]byte, err error) {
-	encoder, err := newMicrophone()
-	if err != nil {
-		return nil, err
-	}
+func roomNoise() (packets [][]byte) {
+	encoder := newMicrophone()
 	random := rand.New(rand.NewPCG(1, 2))
 	pcm := make([]int16, media.Samples(frame, micRate))
 	for range roomFrames {
 		for i := range pcm {
 			pcm[i] = int16(random.IntN(2*roomLevel+1) - roomLevel)
 		}
-		packet, err := encoder.encode(pcm)
-		if err != nil {
-			return nil, err
-		}
-		packets = append(packets, slices.Clone(packet))
+		packets = append(packets, slices.Clone(encoder.encode(pcm)))
 	}
-	return packets, nil
+	return packets
 }
 
 // measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.

@@ -104,9 +104,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if json.Unmarshal(raw, &input) != nil || len(input.RealtimeInput.Audio.Data) == 0 {
 			continue
 		}
-		pcm := make([]int16, len(input.RealtimeInput.Audio.Data)/2)
-		binary.Decode(input.RealtimeInput.Audio.Data, binary.LittleEndian, pcm)
-		m.hear(s, pcm)
+		m.hear(s, media.AppendSamples(nil, input.RealtimeInput.Audio.Data))
 	}
 }
 
@@ -160,19 +158,15 @@ const chatterLength = 1800 * time.Millisecond
 
 // chatterTurn is a turn as it is sent: pieces of the voice with words, in lengths that are seen from Google, four times as fast as
 // they are spoken, as the emulator does. Made once, it costs the callers' machine little.
-var chatterTurn = sync.OnceValues(func() (messages []timed, err error) {
-	s, err := speech()
-	if err != nil {
-		return nil, err
-	}
+var chatterTurn = sync.OnceValue(func() (messages []timed) {
 	lengths := []int{2, 6, 12, 4, 10} // frames: 40 to 240 ms
 	const frames = int(chatterLength / frame)
 	for i, from := 0, 0; from < frames; i++ {
 		to := min(frames, from+lengths[i%len(lengths)])
-		messages = append(messages, timed{time.Duration(from) * frame / 4, saying(s.voiced(from, to), "telecommunication ")})
+		messages = append(messages, timed{time.Duration(from) * frame / 4, saying(speech().voiced(from, to), "telecommunication ")})
 		from = to
 	}
-	return append(messages, timed{chatterLength / 4, generated}, timed{chatterLength - voicePiece, turnOver}), nil
+	return append(messages, timed{chatterLength / 4, generated}, timed{chatterLength - voicePiece, turnOver})
 })
 
 // timed is a message that is sent so long after the begin of its turn.
@@ -184,14 +178,16 @@ type timed struct {
 // chatter talks without a pause until ctx is done, after a while: each turn begins when the one before it has been played but
 // for a piece.
 func (s *session) chatter(ctx context.Context, after time.Duration) error {
-	turn, err := chatterTurn()
-	for begin, ahead := time.Now().Add(after), voicePiece; err == nil && ctx.Err() == nil; ahead = 0 {
-		for _, m := range turn {
-			if sleep(ctx, time.Until(begin.Add(m.at))) == nil && err == nil {
-				err = s.send(m.text)
+	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
+		for _, m := range chatterTurn() {
+			if sleep(ctx, time.Until(begin.Add(m.at))) != nil {
+				return nil
+			}
+			if err := s.send(m.text); err != nil {
+				return err
 			}
 		}
 		begin = begin.Add(chatterLength - ahead)
 	}
-	return err
+	return nil
 }

@@ -125,9 +125,7 @@ type impaired struct {
 
 // run makes the call and lets the condition happen to it.
 func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uint64) (err error) {
-	if c.speech, err = speech(); err != nil {
-		return err
-	}
+	c.speech = speech()
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -148,15 +146,15 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 	talking, quiet := context.WithTimeout(ctx, c.whole())
 	defer quiet()
 	var talkers sync.WaitGroup
-	var talkErr, tellErr error
-	talkers.Go(func() { talkErr = c.talk(talking) })
+	var tellErr error
+	talkers.Go(func() { c.talk(talking) })
 	talkers.Go(func() { tellErr = c.tell(talking) })
 	if err = c.happen(ctx); err != nil {
 		quiet()
 	}
 	talkers.Wait()
 	sleep(ctx, latest) // for what is on the way
-	return errors.Join(err, talkErr, tellErr, c.peer.err())
+	return errors.Join(err, tellErr, c.peer.err())
 }
 
 // set has both directions do something besides taking their time.
@@ -166,23 +164,15 @@ func (c *impaired) set(p impair.Profile) {
 }
 
 // talk is the person's microphone.
-func (c *impaired) talk(ctx context.Context) error {
-	encoder, err := newTalker()
-	if err != nil {
-		return err
-	}
+func (c *impaired) talk(ctx context.Context) {
+	encoder := newTalker()
 	begun, period := time.Now(), frame+c.drift*frame/time.Second
 	c.late = pace(ctx, period, 1, int(c.whole()/frame), func(_, i int) {
 		if frames := c.speech.frames(); i%frames == 0 {
 			c.said = append(c.said, utterance{begun.Add(time.Duration(i) * period), 0, frames})
 		}
-		packet, err := encoder.encode(c.speech.micFrame(i))
-		if err != nil {
-			c.peer.fail(err)
-		}
-		c.peer.send(packet)
+		c.peer.send(encoder.encode(c.speech.micFrame(i)))
 	})
-	return nil
 }
 
 // tell is the model's voice: a clip a turn.

@@ -2,8 +2,6 @@ package main
 
 import (
 	_ "embed"
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -33,30 +31,29 @@ type reference struct {
 	clips []int   // at which frame each clip begins; and the end
 }
 
-// speech makes it, once for all.
-var speech = sync.OnceValues(func() (*reference, error) {
-	const header = 44
-	clip := make([]int16, (len(wav)-header)/2)
-	if _, err := binary.Decode(wav[header:], binary.LittleEndian, clip); err != nil {
-		return nil, fmt.Errorf("speech.wav: %w", err)
+// must is for what fails only where this program is wrong: codecs and filters of constant rates.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
 	}
+	return value
+}
+
+// speech makes it, once for all.
+var speech = sync.OnceValue(func() *reference {
+	const header = 44
+	clip := media.AppendSamples(nil, wav[header:])
 	s, whole := &reference{}, media.Samples(frame, modelRate)
 	for _, rate := range []int{16000, 14500, 17500, 15200} { // two semitones either way
 		s.clips = append(s.clips, s.frames())
-		voice, err := media.Resample(clip, rate, modelRate)
-		if err != nil {
-			return nil, err
-		}
+		voice := must(media.Resample(clip, rate, modelRate))
 		const pause = 5 // frames, and what is left of the clip's last one
 		s.pcm = slices.Concat(s.pcm, voice, make([]int16, (pause+1)*whole-len(voice)%whole))
 	}
 	s.clips = append(s.clips, s.frames())
-	var err error
-	if s.mic, err = media.Resample(s.pcm, modelRate, micRate); err != nil {
-		return nil, err
-	}
-	s.voice, err = media.Resample(s.pcm, modelRate, voiceRate)
-	return s, err
+	s.mic = must(media.Resample(s.pcm, modelRate, micRate))
+	s.voice = must(media.Resample(s.pcm, modelRate, voiceRate))
+	return s
 })
 
 // frames returns the length in frames of 20 ms.
@@ -88,25 +85,16 @@ type talker struct {
 }
 
 // newMicrophone returns the encoder with the least delay, whose look-ahead is 2.5 ms.
-func newMicrophone() (*talker, error) {
-	e, err := opus.NewEncoder(micRate)
-	return &talker{e, make([]byte, 1500)}, err
-}
+func newMicrophone() *talker { return &talker{must(opus.NewEncoder(micRate)), make([]byte, 1500)} }
 
 // newTalker returns the encoder of a caller that talks as a browser does: VOIP at 32 kb/s, with FEC.
-func newTalker() (*talker, error) {
-	e, err := opus.NewRobustEncoder(micRate)
-	if err == nil {
-		err = e.Expect(10) // percent of loss: enough for FEC in every packet
-	}
-	return &talker{e, make([]byte, 1500)}, err
+func newTalker() *talker {
+	e := must(opus.NewRobustEncoder(micRate))
+	return must(&talker{e, make([]byte, 1500)}, e.Expect(10)) // percent of loss: enough for FEC in every packet
 }
 
 // encode returns the packet of 20 ms at micRate, until the next call.
-func (t *talker) encode(pcm []int16) ([]byte, error) {
-	n, err := t.Encode(pcm, t.buf)
-	return t.buf[:n], err
-}
+func (t *talker) encode(pcm []int16) []byte { return t.buf[:must(t.Encode(pcm, t.buf))] }
 
 // listener decodes what somebody hears.
 type listener struct {
@@ -114,9 +102,8 @@ type listener struct {
 	pcm []int16
 }
 
-func newListener(rate int) (*listener, error) {
-	d, err := opus.NewDecoder(rate, "")
-	return &listener{d, make([]int16, media.Samples(media.MaxPacketDuration, rate))}, err
+func newListener(rate int) *listener {
+	return &listener{must(opus.NewDecoder(rate, "")), make([]int16, media.Samples(media.MaxPacketDuration, rate))}
 }
 
 // decode returns the sound of a packet, until the next call: none if it is empty, as in a pause, or broken.
