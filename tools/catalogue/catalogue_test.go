@@ -97,7 +97,7 @@ func TestMistakes(t *testing.T) {
 		`{"webhooks":[{` + hook + `,"headers":{"K":7}}]}`:                                                     `webhooks[0].headers: number stands where a string is wanted`,
 		`{"webhooks":[{` + hook + `,"allowPrivate":"yes"}]}`:                                                  `webhooks[0].allowPrivate: string stands where true or false is wanted`,
 		`{"webhooks":[{` + hook + `,"timeout":"-1s"}]}`:                                                       `webhooks[0].timeout: "-1s" is no duration like 20s`,
-		`{"webhooks":[{` + hook + `,"defaultBehavior":"ASYNC"}]}`:                                             `webhooks[0].behavior: "ASYNC" is neither`,
+		`{"webhooks":[{` + hook + `,"behavior":"ASYNC"}]}`:                                                    `webhooks[0].behavior: "ASYNC" is neither`,
 		`{"webhooks":[{` + hook + `,"scheduling":"NOW"}]}`:                                                    `webhooks[0].scheduling: "NOW" is none of`,
 		`{"webhooks":[{` + hook + `,"parameters":{"type":"objekt"}}]}`:                                        `webhooks[0].parameters: `,
 		`{"webhooks":[{` + hook + `},{` + hook + `}]}`:                                                        `webhooks[0] and webhooks[1] both have a tool "a"`,

@@ -69,12 +69,9 @@ type rules struct {
 	behavior, scheduling string
 }
 
-// with adds the rules' fields; behavior and scheduling have two names, as they have in a client's configuration.
+// with adds the rules' fields.
 func (r *rules) with(f fields) fields {
-	maps.Copy(f, fields{
-		"timeout": &r.timeout, "behavior": &r.behavior, "defaultBehavior": &r.behavior,
-		"scheduling": &r.scheduling, "defaultScheduling": &r.scheduling,
-	})
+	maps.Copy(f, fields{"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling})
 	return f
 }
 
@@ -121,7 +118,11 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 		return o, fmt.Errorf("%s.name: %q is the canvas's", place, o.Name)
 	}
 	if o.Parameters != nil {
-		if err := checkSchema(o.Parameters); err != nil {
+		schema, err := tools.Decode(o.Parameters)
+		if err == nil {
+			_, err = tools.ParseSchema(schema, nil)
+		}
+		if err != nil {
 			return o, fmt.Errorf("%s.parameters: %w", place, err)
 		}
 	}
@@ -129,15 +130,6 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 		return o, fmt.Errorf("%s.secret: %w", place, err)
 	}
 	return o, expandAll(o.Headers, place+".headers")
-}
-
-func checkSchema(text json.RawMessage) error {
-	schema, err := tools.Decode(text)
-	if err != nil {
-		return err
-	}
-	_, err = tools.ParseSchema(schema, nil)
-	return err
 }
 
 func parseServer(text []byte, place string) (o mcp.Options, err error) {

@@ -153,13 +153,9 @@ func (l *link) run() {
 	defer close(l.closed)
 	gone := make(chan error, 1)
 	go func() { gone <- l.session.Wait() }()
-	var due <-chan time.Time // the list has changed, and is read then
-	var listed time.Time
+	changed := l.changed
+	var later <-chan time.Time // when the next change is looked at
 	for l.alive() {
-		changed := l.changed
-		if due != nil {
-			changed = nil // it is known
-		}
 		select {
 		case <-l.over:
 		case <-l.server.lifetime.Done():
@@ -168,11 +164,10 @@ func (l *link) run() {
 			gone <- err
 			l.giveUp(cmp.Or(err, errEnded))
 		case <-changed:
-			due = time.After(time.Until(listed.Add(relistPause)))
-		case <-due:
-			due = nil
 			l.relist()
-			listed = time.Now()
+			changed, later = nil, time.After(relistPause)
+		case <-later:
+			changed = l.changed
 		}
 	}
 	// The SDK waits for what is being written, and with a child that does not read for ever.
