@@ -31,8 +31,8 @@ func (c *clock) stop() {
 	c.cancel(nil)
 }
 
-// Pause stops the clock of the call that ctx belongs to, until resume is called.
-func Pause(ctx context.Context) (resume func()) {
+// pause stops the clock of the call that ctx belongs to, until resume is called.
+func pause(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(clockKey{}).(*clock)
 	if !ok {
 		return func() {}

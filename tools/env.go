@@ -63,7 +63,7 @@ func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	if env.AskPerson == nil {
 		return nil, ErrNobody
 	}
-	defer Pause(ctx)()
+	defer pause(ctx)()
 	return env.AskPerson(ctx, canvas)
 }
 

@@ -101,7 +101,7 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 	defer gateway.stop()
 	hears := &loudness{listener: newListener(voiceRate)}
 	const name = "latency"
-	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear, open: named(name)})
+	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear, name: name})
 	if err != nil {
 		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}

@@ -81,7 +81,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	l.peers, l.arrivals = make([]*peer, n), make([]arrivals, n)
 	errs := make([]error, n)
 	atOnce(connecting, n, func(i int) {
-		l.peers[i], errs[i] = call(ctx, l.url, callOptions{offers: withNACK, hear: l.arrivals[i].hear, open: named(fmt.Sprint(n, i))})
+		l.peers[i], errs[i] = call(ctx, l.url, callOptions{offers: withNACK, hear: l.arrivals[i].hear, name: fmt.Sprint(n, i)})
 	})
 	for i, err := range errs {
 		if err != nil {

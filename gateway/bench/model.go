@@ -33,8 +33,7 @@ type session struct {
 	conn      *websocket.Conn
 }
 
-// startModel starts a model and a gateway before it. The gateway's watch for silent models never bites: this one does not
-// answer, it talks.
+// startModel starts a model and a gateway before it.
 func (o options) startModel(ctx context.Context, hear func(*session, []int16)) (*model, *process, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,17 +42,12 @@ func (o options) startModel(ctx context.Context, hear func(*session, []int16)) (
 	m := &model{hear: hear, sessions: map[string]chan *session{}}
 	m.server = &http.Server{Handler: m}
 	go m.server.Serve(listener) // until it is closed
-	gateway, err := o.startGateway(ctx, "http://"+listener.Addr().String(), "-stall", "1h")
+	gateway, err := o.startGateway(ctx, "http://"+listener.Addr().String())
 	if err != nil {
 		m.server.Close()
 		return nil, nil, err
 	}
 	return m, gateway, nil
-}
-
-// named is the payload of CONNECT_GEMINI for a call whose session has a name.
-func named(name string) string {
-	return fmt.Sprintf(`{"initialConfig":{"systemInstruction":%q}}`, name)
 }
 
 // session returns where the sessions of a name come out, once the gateway has opened them.

@@ -134,7 +134,7 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 	defer c.network.Close()
 	c.set(impair.Profile{})
 	name := fmt.Sprint(c.name, seed)
-	o := callOptions{open: named(name), socket: c.network, offers: chromium, sink: &c.hears}
+	o := callOptions{name: name, socket: c.network, offers: chromium, sink: &c.hears}
 	if c.plain {
 		o.offers = plain
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -98,11 +97,11 @@ func discardRTCP(from interface {
 	}
 }
 
-// callOptions say how a caller behaves. The zero value offers plain Opus and hears nothing.
+// callOptions say how a caller behaves, who hears by hear or by sink.
 type callOptions struct {
 	offers features
-	open   string                            // the payload of CONNECT_GEMINI; "": the gateway's defaults
-	hear   func(at time.Time, p *rtp.Packet) // takes every packet; may be nil
+	name   string                            // of its session with the model
+	hear   func(at time.Time, p *rtp.Packet) // takes every packet
 	socket net.PacketConn                    // in place of one of its own; the peer closes it
 	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's, over a network with linkDelay
 }
@@ -198,7 +197,7 @@ func (p *peer) listen(track *webrtc.TrackRemote) {
 		if err != nil {
 			return
 		}
-		if at := time.Now(); p.hear != nil && packet.Unmarshal(buf[:n]) == nil {
+		if at := time.Now(); packet.Unmarshal(buf[:n]) == nil {
 			p.hear(at, &packet)
 		}
 	}
@@ -319,7 +318,7 @@ func (p *peer) connect(ctx context.Context, url string) (err error) {
 			p.take(raw)
 		}
 	})
-	raw, err := p.request(ctx, "CONNECT_GEMINI", cmp.Or(p.open, `{"initialConfig":{}}`), "SETUP_COMPLETE")
+	raw, err := p.request(ctx, "CONNECT_GEMINI", fmt.Sprintf(`{"initialConfig":{"systemInstruction":%q}}`, p.name), "SETUP_COMPLETE")
 	if err != nil {
 		return err
 	}

@@ -120,10 +120,11 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// startGateway starts the gateway that is measured; it reaches Gemini at model, a URL.
-func (o options) startGateway(ctx context.Context, model string, flags ...string) (*process, error) {
+// startGateway starts the gateway that is measured; it reaches Gemini at model, a URL. Its watch for silent models is put off: ours
+// does not answer, it talks.
+func (o options) startGateway(ctx context.Context, model string) (*process, error) {
 	env := []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model}
-	return start(ctx, env, o.gateway, append([]string{"serve"}, flags...)...)
+	return start(ctx, env, o.gateway, "serve", "-stall", "1h")
 }
 
 // startEcho starts this program as an echo server.
