@@ -327,13 +327,13 @@ func TestSilentModel(t *testing.T) {
 		links  int
 	}{
 		// The first link sends nothing after the speech; the next one is well.
-		"one link": {[]scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: scenario.Forever}}, "nudge resume", 13 * time.Second, 2},
+		"one link": {[]scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true}}, "nudge resume", 13 * time.Second, 2},
 		// It does not even notice that somebody speaks.
-		"deaf": {[]scenario.Fault{{On: scenario.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: scenario.Forever, Deaf: true}}, "", 12 * time.Second, 2},
+		"deaf": {[]scenario.Fault{{On: scenario.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: true, Deaf: true}}, "", 12 * time.Second, 2},
 		// The session is broken, whichever link it has.
 		"one session": {[]scenario.Fault{
-			{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: scenario.Forever},
-			{On: scenario.OnReady, Connections: []int{2}, Stall: scenario.Forever},
+			{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
+			{On: scenario.OnReady, Connections: []int{2}, Stall: true},
 		}, "nudge resume fresh", 22 * time.Second, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -384,7 +384,7 @@ func (c *caller) tried() string {
 // The model stops in the middle of its answer.
 func TestAnswerThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: scenario.Forever}
+		f := scenario.Fault{On: scenario.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: true}
 		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)

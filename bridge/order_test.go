@@ -320,7 +320,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 // Marks that the new configuration does not take are not sent to it.
 func TestMarksAfterChangeOfMode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: scenario.Forever}}}, watchful)
+		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: true}}}, watchful)
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.utter(time.Second)

@@ -112,7 +112,7 @@ func walkAtRandom(t *testing.T, seed int64, steps int, skip ...string) {
 	}
 	model := []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
 	if pick(4) == 0 && model == "gemini-3.8-live" { // the others would call, not say so, and close for what is said then
-		s.Faults = append(s.Faults, scenario.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: scenario.Forever, Connections: []int{1, 2}})
+		s.Faults = append(s.Faults, scenario.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: true, Connections: []int{1, 2}})
 	}
 	r, m := emulated(t, s, watchful, distant(time.Duration(pick(400))*time.Millisecond))
 	w := &walk{t: t, r: r, m: m}

@@ -11,7 +11,6 @@
 //	/ground             answers with the metadata of a Google search
 //	/history            says what it remembers of the conversation
 //	/goaway 5s          announces that the connection ends in 5 s, and ends it then
-//	/stall 8s           sends nothing for 8 s, then all that has gathered
 //	/close 1011 reason  closes the connection with this code; without a reason with the one that Google gives
 //	/drop               ends the TCP connection without a word
 //

@@ -26,11 +26,9 @@ func (e *Emulator) spend(i int) bool {
 // handshake lets faults act on the upgrade. It returns what it is refused with, and whether the connection is to be
 // dropped instead.
 func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
-	wait := func(d time.Duration) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
+	wait := func(end <-chan time.Time) {
 		select {
-		case <-timer.C:
+		case <-end:
 		case <-ctx.Done():
 			refused = refusal(http.StatusServiceUnavailable)
 		case <-r.Context().Done():
@@ -43,10 +41,13 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 			continue
 		}
 		s.tell(Event{What: Faulted, Text: string(f.On)})
-		if wait(f.After); refused != nil || drop {
+		if wait(time.After(f.After)); refused != nil || drop {
 			break
 		}
-		if wait(f.Stall); f.HTTP != 0 {
+		if f.Stall {
+			wait(nil)
+		}
+		if f.HTTP != 0 {
 			refused = refusal(f.HTTP)
 		}
 		drop = drop || f.Drop || f.Close == websocket.CloseAbnormalClosure
@@ -99,22 +100,15 @@ func (s *session) strike(i int) error {
 	case f.DropMidFrame:
 		s.conn.sendHalf()
 		return live.NewClosing(websocket.CloseAbnormalClosure, "")
-	case f.Stall > 0:
-		s.stall(f.Stall, f.Deaf)
+	case f.Stall:
+		s.conn.silent = true
+		if f.Deaf {
+			s.conn.deaf.Store(true)
+			s.depart()
+		}
 		return nil
 	default:
 		return s.conn.sendRaw([]byte(f.Send))
-	}
-}
-
-// stall has nothing sent for d, and with deaf nothing read.
-func (s *session) stall(d time.Duration, deaf bool) {
-	s.conn.stall(d, deaf)
-	if deaf {
-		s.depart()
-	}
-	if d != scenario.Forever {
-		s.agenda.add(d, s.conn.recover)
 	}
 }
 

@@ -119,9 +119,9 @@ func TestFaultsBeforeTheSession(t *testing.T) {
 		{"429", scenario.Fault{On: scenario.OnHandshake, HTTP: 429}, "RESOURCE_EXHAUSTED", 0},
 		{"503 late", scenario.Fault{On: scenario.OnHandshake, HTTP: 503, After: 2 * time.Second}, "HTTP 503", 2 * time.Second},
 		{"dropped", scenario.Fault{On: scenario.OnHandshake, Drop: true}, "EOF", 0},
-		{"no upgrade", scenario.Fault{On: scenario.OnHandshake, Stall: scenario.Forever}, "deadline exceeded", 10 * time.Second},
-		{"no setupComplete", scenario.Fault{On: scenario.OnSetup, Stall: scenario.Forever}, "deadline exceeded", 10 * time.Second},
-		{"deaf", scenario.Fault{On: scenario.OnSetup, Stall: scenario.Forever, Deaf: true}, "deadline exceeded", 10 * time.Second},
+		{"no upgrade", scenario.Fault{On: scenario.OnHandshake, Stall: true}, "deadline exceeded", 10 * time.Second},
+		{"no setupComplete", scenario.Fault{On: scenario.OnSetup, Stall: true}, "deadline exceeded", 10 * time.Second},
+		{"deaf", scenario.Fault{On: scenario.OnSetup, Stall: true, Deaf: true}, "deadline exceeded", 10 * time.Second},
 		{"close", scenario.Fault{On: scenario.OnSetup, Close: 1011}, "1011: Internal error", 0},
 		{"drop", scenario.Fault{On: scenario.OnSetup, DropMidFrame: true}, "1006", 0},
 	} {
@@ -176,31 +176,10 @@ func TestWhichConnection(t *testing.T) {
 	})
 }
 
-func TestStall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, with(scenario.Fault{On: scenario.OnAnswer, After: 300 * time.Millisecond, Times: 1, Stall: 8 * time.Second}))
-		p := join(t, client, `{}`)
-		p.text("a text that is long enough to be spoken for a second and more")
-		s := p.turn()
-		if s.complete.Sub(s.first) < 8*time.Second || duration(len(s.audio), 24000) < time.Second || !s.generated {
-			t.Errorf("%v of voice after %v", duration(len(s.audio), 24000), s.complete.Sub(s.first))
-		}
-		p.text("/stall 3s")
-		if s := p.turn(); s.text != "As you wish." {
-			t.Errorf("says %q", s.text)
-		}
-		start := time.Now()
-		p.text("hello")
-		if s := p.turn(); s.text != "You said: hello" || s.first.Sub(start) < 3*time.Second {
-			t.Errorf("says %q after %v", s.text, s.first.Sub(start))
-		}
-	})
-}
-
 // TestDeaf does not read, and the session does not count as open.
 func TestDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, with(scenario.Fault{On: scenario.OnSpeechStart, Connections: []int{1}, Stall: scenario.Forever, Deaf: true}))
+		client, _ := newScene(t, with(scenario.Fault{On: scenario.OnSpeechStart, Connections: []int{1}, Stall: true, Deaf: true}))
 		p := join(t, client, `{}`)
 		handle := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
 		p.audio(tone(16000, 440, 60*time.Millisecond)) // which is enough
@@ -258,10 +237,10 @@ func TestTypedFaults(t *testing.T) {
 // TestCloseEndsEverything leaves no goroutine behind, wherever a session is: TestMain looks.
 func TestCloseEndsEverything(t *testing.T) {
 	for _, fault := range []scenario.Fault{
-		{On: scenario.OnHandshake, Stall: scenario.Forever},
+		{On: scenario.OnHandshake, Stall: true},
 		{On: scenario.OnHandshake, After: time.Hour, HTTP: 401},
-		{On: scenario.OnSetup, Stall: scenario.Forever, Deaf: true},
-		{On: scenario.OnReady, Stall: time.Hour},
+		{On: scenario.OnSetup, Stall: true, Deaf: true},
+		{On: scenario.OnReady, Stall: true},
 		{On: scenario.OnReady, After: time.Hour, Drop: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (s *session) live() {
 	if spoken := s.e.memory.takeUp(s.conversation); spoken != nil {
 		s.vad, s.manual, s.talking, s.rate = spoken.vad, spoken.manual, spoken.talking, spoken.rate
 	}
-	if age := sc.ConnectionAge; age > 0 && age != scenario.Forever {
+	if age := sc.ConnectionAge; age > 0 {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
 			s.agenda.add(age-lead, func() error { return s.goAway(lead) })
@@ -79,15 +79,10 @@ func (s *session) goAway(left time.Duration) error {
 
 // expire ends the connection because of its age. A server that hangs does not do that either.
 func (s *session) expire() error {
-	switch left, stalled := s.conn.stalled(); {
-	case !stalled:
-		return live.NewClosing(live.ClosePolicy, "")
-	case left == scenario.Forever:
-		return nil
-	default:
-		s.agenda.add(left, s.expire)
+	if s.conn.silent {
 		return nil
 	}
+	return live.NewClosing(live.ClosePolicy, "")
 }
 
 // depart takes the session off the books, before its client can learn of its end: it may dial again at once.

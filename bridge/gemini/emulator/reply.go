@@ -46,7 +46,7 @@ func (s *session) command(text string) error {
 		}
 		said := fmt.Sprintf("I remember %d turns. ", len(lines))
 		return s.speak(said, said+strings.Join(lines, " | "), false)
-	case "/goaway", "/stall", "/close", "/drop":
+	case "/goaway", "/close", "/drop":
 		return s.byHand(word, rest)
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
@@ -84,10 +84,6 @@ func (s *session) byHand(command, rest string) error {
 	d, err := time.ParseDuration(word)
 	if err != nil || d <= 0 {
 		d = 5 * time.Second // long enough to look at
-	}
-	if command == "/stall" {
-		s.stall(d, false)
-		return nil
 	}
 	s.agenda.add(d, s.expire)
 	return s.goAway(d)

@@ -24,7 +24,7 @@ type session struct {
 	agenda *agenda
 
 	setup        live.Setup
-	opened       bool // setupComplete was sent, or is held
+	opened       bool // setupComplete was sent
 	departed     bool
 	conversation *conversation
 	history      []Turn
@@ -52,7 +52,7 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 		calls:  make(map[string]*call),
 		seen:   make(map[scenario.Moment]int),
 		agenda: newAgenda(),
-		timer:  time.NewTimer(scenario.Forever),
+		timer:  time.NewTimer(time.Hour),
 	}
 	s.timer.Stop()
 	return s

@@ -20,9 +20,6 @@ const (
 
 	// farewell is how long the answer to a close frame is waited for.
 	farewell = time.Second
-
-	// mostHeld bounds what waits for the end of a stall: some minutes of voice. What is more is lost.
-	mostHeld = 4096
 )
 
 // conn is one WebSocket. One goroutine calls its methods and receives from its channels.
@@ -30,15 +27,13 @@ type conn struct {
 	ws       *websocket.Conn
 	scenario *scenario.Scenario
 
-	cancel   context.CancelFunc            // of the reader
-	incoming chan []byte                   // from the reader, which closes it at its end
-	pinged   chan string                   // from the reader, if pongs are slow
-	readErr  error                         // of the reader; to be read when incoming is closed
-	deaf     atomic.Pointer[chan struct{}] // not nil: the reader reads nothing before it is closed
+	cancel   context.CancelFunc // of the reader
+	incoming chan []byte        // from the reader, which closes it at its end
+	pinged   chan string        // from the reader, if pongs are slow
+	readErr  error              // of the reader; to be read when incoming is closed
 
-	stallFor time.Duration // 0: not
-	stallEnd time.Time
-	held     []live.Object // what will be sent after it
+	silent bool        // nothing more is sent
+	deaf   atomic.Bool // nothing more is read
 }
 
 // newConn returns a connection that reads until ctx ends or Close is called, which it must be.
@@ -70,12 +65,9 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *scenario.Scenario) *co
 // read hands over the client's messages.
 func (c *conn) read(ctx context.Context) error {
 	for {
-		if listen := c.deaf.Load(); listen != nil {
-			select {
-			case <-*listen:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if c.deaf.Load() {
+			<-ctx.Done()
+			return ctx.Err()
 		}
 		_, data, err := c.ws.ReadMessage() // text or binary
 		if err != nil {
@@ -91,7 +83,7 @@ func (c *conn) read(ctx context.Context) error {
 
 // messages gives the client's messages, and is closed when no more can come. While the connection is deaf it is nil.
 func (c *conn) messages() <-chan []byte {
-	if c.deaf.Load() != nil {
+	if c.deaf.Load() {
 		return nil
 	}
 	return c.incoming
@@ -106,17 +98,9 @@ func (c *conn) pong(data string) {
 	_ = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience))
 }
 
-// send sends one message, as a binary frame, which is what Google sends. During a stall it waits, or is lost if there is
-// no end to it.
+// send sends one message, as a binary frame, which is what Google sends.
 func (c *conn) send(message live.Object) error {
-	switch c.stallFor {
-	case 0:
-	case scenario.Forever:
-		return nil
-	default:
-		if len(c.held) < mostHeld {
-			c.held = append(c.held, message)
-		}
+	if c.silent {
 		return nil
 	}
 	if _, first := message["setupComplete"]; c.scenario.OddMessages && !first {
@@ -129,7 +113,7 @@ func (c *conn) send(message live.Object) error {
 	return c.sendRaw(live.Encode(c.scenario.Distort(message)))
 }
 
-// sendRaw sends data as one message, stalled or not.
+// sendRaw sends data as one message, silent or not.
 func (c *conn) sendRaw(data []byte) error {
 	if err := c.ws.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
@@ -148,48 +132,6 @@ func (c *conn) sendHalf() {
 	raw := c.ws.NetConn()
 	_ = raw.SetWriteDeadline(time.Now().Add(patience))
 	_, _ = raw.Write(frame[:len(frame)/2])
-}
-
-// stall has nothing sent for d, and with deaf nothing read. Unless d is forever, Recover is to be called when it has passed.
-func (c *conn) stall(d time.Duration, deaf bool) {
-	c.stallFor, c.stallEnd = d, time.Now().Add(min(d, year))
-	if deaf && c.deaf.Load() == nil {
-		listen := make(chan struct{})
-		c.deaf.Store(&listen)
-	}
-}
-
-// year stands for Forever where a time must be calculated.
-const year = 365 * 24 * time.Hour
-
-// stalled tells whether there is a stall, and how long it will last, which may be Forever.
-func (c *conn) stalled() (left time.Duration, stalled bool) {
-	switch c.stallFor {
-	case 0:
-		return 0, false
-	case scenario.Forever:
-		return scenario.Forever, true
-	}
-	return time.Until(c.stallEnd), true
-}
-
-// recover ends a stall that is over: what waited is sent.
-func (c *conn) recover() error {
-	if c.stallFor == 0 || time.Now().Before(c.stallEnd) {
-		return nil // another stall has begun meanwhile
-	}
-	c.stallFor = 0
-	if listen := c.deaf.Swap(nil); listen != nil {
-		close(*listen)
-	}
-	held := c.held
-	c.held = nil
-	for _, message := range held {
-		if err := c.send(message); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns why no more could be

@@ -7,15 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
 )
-
-// Forever is a duration that does not end; "forever" in a file.
-const Forever time.Duration = math.MaxInt64
 
 // Values of Scenario.Handles.
 const (
@@ -25,8 +21,8 @@ const (
 
 // Scenario is how long things last and what goes wrong. The zero value is a server on a good day: connections never end.
 //
-// A scenario file is one JSON object with the fields below as their tags name them; durations are strings, as "10m",
-// "1.5s" or "forever":
+// A scenario file is one JSON object with the fields below as their tags name them; durations are strings, as "10m" or
+// "1.5s":
 //
 //	{
 //	  "connectionAge": "10m",
@@ -34,7 +30,7 @@ const (
 //	  "slowPongs": "20s",
 //	  "faults": [
 //	    {"on": "handshake", "connections": [2], "http": 429},
-//	    {"on": "setup", "connections": [3], "stall": "forever"},
+//	    {"on": "setup", "connections": [3], "stall": true},
 //	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Deadline expired before operation could complete."},
 //	    {"on": "speechStart", "after": "2s", "connections": [5], "dropMidFrame": true}
 //	  ]
@@ -102,11 +98,10 @@ type Fault struct {
 	Drop         bool `json:"drop"`
 	DropMidFrame bool `json:"dropMidFrame"`
 
-	// Stall sends nothing more for so long. Forever leaves the socket open and silent; else what would have been sent
-	// comes after it. The client is still read and pings are answered, unless Deaf is set. A session whose connection
-	// went deaf counts as closed, since nobody would notice its end.
-	Stall time.Duration `json:"stall"`
-	Deaf  bool          `json:"deaf"`
+	// Stall sends nothing more and leaves the socket open. The client is still read and pings are answered, unless Deaf is
+	// set. A session whose connection went deaf counts as closed, since nobody would notice its end.
+	Stall bool `json:"stall"`
+	Deaf  bool `json:"deaf"`
 
 	// Send sends this text as a message, JSON or not.
 	Send string `json:"send"`
@@ -174,8 +169,8 @@ func decode(data []byte, into any) error {
 	return decoder.Decode(into)
 }
 
-// durations are the names of the fields that are written as "1.5s" or "forever".
-var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "stall"}
+// durations are the names of the fields that are written as "1.5s".
+var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after"}
 
 // readDurations makes nanoseconds of the durations in a JSON tree.
 func readDurations(tree any) error {
@@ -196,11 +191,8 @@ func readDurations(tree any) error {
 			}
 			text, _ := value.(string)
 			d, err := time.ParseDuration(text)
-			if text == "forever" {
-				d, err = Forever, nil
-			}
 			if err != nil {
-				return fmt.Errorf(`%s must be a duration as "1.5s" or "forever"`, name)
+				return fmt.Errorf(`%s must be a duration as "1.5s"`, name)
 			}
 			v[name] = d
 		}
@@ -230,7 +222,7 @@ func (s *Scenario) Validate() error {
 
 func (f *Fault) validate() error {
 	actions := 0
-	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.DropMidFrame, f.Stall != 0, f.Send != ""} {
+	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.DropMidFrame, f.Stall, f.Send != ""} {
 		if set {
 			actions++
 		}
@@ -251,10 +243,10 @@ func (f *Fault) validate() error {
 		return fmt.Errorf("close %d cannot be sent", f.Close)
 	case f.Reason != "" && f.Close == 0:
 		return errors.New("reason needs close")
-	case f.Deaf && f.Stall == 0:
+	case f.Deaf && !f.Stall:
 		return errors.New("deaf needs stall")
-	case f.After < 0 || f.Stall < 0 || f.Nth < 0 || f.Times < 0:
-		return errors.New("after, stall, nth and times must not be negative")
+	case f.After < 0 || f.Nth < 0 || f.Times < 0:
+		return errors.New("after, nth and times must not be negative")
 	}
 	return nil
 }

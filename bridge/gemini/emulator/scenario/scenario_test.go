@@ -16,10 +16,10 @@ func TestScenarioFile(t *testing.T) {
 		"faults": [
 			{"on": "handshake", "connections": [2], "http": 429},
 			{"on": "handshake", "connections": [3], "after": "1s", "drop": true},
-			{"on": "setup", "connections": [4], "stall": "forever"},
+			{"on": "setup", "connections": [4], "stall": true},
 			{"on": "speechEnd", "after": "2s", "connections": [5, 6], "dropMidFrame": true},
 			{"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "The service is currently unavailable."},
-			{"on": "toolCall", "stall": "8s", "deaf": true},
+			{"on": "toolCall", "stall": true, "deaf": true},
 			{"on": "turnComplete", "nth": 3, "send": "{\"error\":{\"code\":500}}"}
 		]
 	}`))
@@ -32,10 +32,10 @@ func TestScenarioFile(t *testing.T) {
 		Faults: []scenario.Fault{
 			{On: scenario.OnHandshake, Connections: []int{2}, HTTP: 429},
 			{On: scenario.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},
-			{On: scenario.OnSetup, Connections: []int{4}, Stall: scenario.Forever},
+			{On: scenario.OnSetup, Connections: []int{4}, Stall: true},
 			{On: scenario.OnSpeechEnd, After: 2 * time.Second, Connections: []int{5, 6}, DropMidFrame: true},
 			{On: scenario.OnAnswer, After: 300 * time.Millisecond, Nth: 2, Times: 1, Close: 1011, Reason: "The service is currently unavailable."},
-			{On: scenario.OnToolCall, Stall: 8 * time.Second, Deaf: true},
+			{On: scenario.OnToolCall, Stall: true, Deaf: true},
 			{On: scenario.OnTurnComplete, Nth: 3, Send: `{"error":{"code":500}}`},
 		},
 	}
