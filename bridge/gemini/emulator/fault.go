@@ -63,7 +63,7 @@ func (s *session) moment(on scenario.Moment) error {
 			continue
 		}
 		if f.After > 0 {
-			s.agenda.add(f.After, func() error { return s.strike(i) })
+			s.later(f.After, func() error { return s.strike(i) })
 		} else if err := s.strike(i); err != nil {
 			return err
 		}

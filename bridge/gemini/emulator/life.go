@@ -62,13 +62,13 @@ func (s *session) live() {
 	if age := sc.ConnectionAge; age > 0 {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
-			s.agenda.add(age-lead, func() error { return s.goAway(lead) })
+			s.later(age-lead, func() error { return s.goAway(lead) })
 		}
-		s.agenda.add(age, s.expire)
+		s.later(age, s.expire)
 	}
 	// gemini-3.8-live gives the first handle whether it was asked for one or not.
 	if s.handles() == scenario.HandlesPrompt {
-		s.agenda.add(firstHandle, s.giveHandle)
+		s.later(firstHandle, s.giveHandle)
 	}
 }
 

@@ -78,14 +78,14 @@ func (s *session) byHand(command, rest string) error {
 		return err
 	}
 	if command == "/drop" || command == "/close" {
-		s.agenda.add(obeyed, func() error { return end })
+		s.later(obeyed, func() error { return end })
 		return nil
 	}
 	d, err := time.ParseDuration(word)
 	if err != nil || d <= 0 {
 		d = 5 * time.Second // long enough to look at
 	}
-	s.agenda.add(d, s.expire)
+	s.later(d, s.expire)
 	return s.goAway(d)
 }
 

@@ -19,9 +19,9 @@ type session struct {
 	number   int // of the connection, from 1
 	conn     *conn
 
-	ctx    context.Context // of the connection
-	timer  *time.Timer     // the next step of a turn
-	agenda *agenda
+	ctx   context.Context // of the connection
+	timer *time.Timer     // the next step of a turn
+	due   chan func() error
 
 	setup        live.Setup
 	opened       bool // setupComplete was sent
@@ -49,10 +49,10 @@ type session struct {
 func newSession(e *Emulator, to live.Endpoint) *session {
 	s := &session{
 		e: e, endpoint: to,
-		calls:  make(map[string]*call),
-		seen:   make(map[scenario.Moment]int),
-		agenda: newAgenda(),
-		timer:  time.NewTimer(time.Hour),
+		calls: make(map[string]*call),
+		seen:  make(map[scenario.Moment]int),
+		due:   make(chan func() error),
+		timer: time.NewTimer(time.Hour),
 	}
 	s.timer.Stop()
 	return s
@@ -69,7 +69,6 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	readErr := s.conn.close(end)
 	cancel()
 	s.timer.Stop()
-	s.agenda.timer.Stop()
 	if _, goodbye := errors.AsType[*websocket.CloseError](readErr); err == nil || !told && goodbye {
 		err = readErr // a write may have failed because the client has left
 	}
@@ -105,20 +104,25 @@ func (s *session) loop(ctx context.Context) error {
 				return nil
 			}
 			err = s.message(data)
-		case data := <-s.conn.pings():
-			s.agenda.add(s.e.scenario.SlowPongs, func() error {
-				s.conn.pong(data)
-				return nil
-			})
 		case <-s.timer.C:
 			err = s.proceed()
-		case <-s.agenda.timer.C:
-			err = s.agenda.run()
+		case do := <-s.due:
+			err = do()
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// later has the loop call do in d. Its error ends the session.
+func (s *session) later(d time.Duration, do func() error) {
+	time.AfterFunc(d, func() {
+		select {
+		case s.due <- do:
+		case <-s.ctx.Done():
+		}
+	})
 }
 
 // goingAway ends a session because the emulator ends.

@@ -29,7 +29,6 @@ type conn struct {
 
 	cancel   context.CancelFunc // of the reader
 	incoming chan []byte        // from the reader, which closes it at its end
-	pinged   chan string        // from the reader, if pongs are slow
 	readErr  error              // of the reader; to be read when incoming is closed
 
 	silent bool        // nothing more is sent
@@ -43,15 +42,13 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *scenario.Scenario) *co
 		ws: ws, scenario: sc, cancel: cancel,
 		// Enough for 5 s of audio in 20 ms; a client that is further ahead waits.
 		incoming: make(chan []byte, 256),
-		pinged:   make(chan string, 16), // of which nobody sends more than one in some seconds
 	}
 	ws.SetReadLimit(messageLimit)
 	if sc.SlowPongs > 0 {
 		ws.SetPingHandler(func(data string) error {
-			select {
-			case c.pinged <- data:
-			default:
-			}
+			time.AfterFunc(sc.SlowPongs, func() {
+				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience)) // an error is the reader's to notice
+			})
 			return nil
 		})
 	}
@@ -87,15 +84,6 @@ func (c *conn) messages() <-chan []byte {
 		return nil
 	}
 	return c.incoming
-}
-
-// pings gives the pings that wait for their Pong, if the scenario has them wait. Others are answered already.
-func (c *conn) pings() <-chan string { return c.pinged }
-
-// pong answers a ping. It is no message: a model that hangs sits behind a server that answers. An error is the reader's
-// to notice.
-func (c *conn) pong(data string) {
-	_ = c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience))
 }
 
 // send sends one message, as a binary frame, which is what Google sends.
