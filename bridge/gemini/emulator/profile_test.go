@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gorilla/websocket"
 )
 
 const (
@@ -48,8 +50,8 @@ func (c profileCase) run(t *testing.T) {
 			r := visit(t, c.path, c.model, c.rest)
 			if c.code != 0 {
 				r.closes(c.code, c.reason)
-			} else if _, data, err := r.ws.ReadMessage(); err != nil || !strings.Contains(string(data), "setupComplete") {
-				t.Errorf("%s %v", data, err)
+			} else if kind, data, err := r.ws.ReadMessage(); err != nil || kind != websocket.BinaryMessage || string(data) != "{\n  \"setupComplete\": {}\n}\n" {
+				t.Errorf("%d %s %v", kind, data, err)
 			}
 		})
 	})

@@ -3,8 +3,6 @@ package emulator_test
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 )
 
@@ -30,94 +27,57 @@ func serve(t testing.TB, o emulator.Options) string {
 	return server.URL
 }
 
-// connect opens a bare WebSocket.
-func connect(t *testing.T, url string, header http.Header) (*websocket.Conn, error) {
-	t.Helper()
-	ws, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http"), header)
-	if err != nil {
-		if resp != nil {
-			body, _ := io.ReadAll(resp.Body)
-			return nil, fmt.Errorf("%d %s", resp.StatusCode, body)
-		}
-		return nil, err
-	}
-	t.Cleanup(func() { _ = ws.Close() })
-	_ = ws.SetReadDeadline(time.Now().Add(10 * time.Second))
-	return ws, nil
-}
-
 func TestPaths(t *testing.T) {
-	base := serve(t, silent)
-	for _, c := range []struct {
-		path string
-		ok   bool
-	}{
-		{livePath, true},
-		{"/" + livePath, true}, // JavaScript and Python
-		{"/some/prefix" + livePath, true},
-		{"/some/prefix/" + livePath, true},
-		{strings.Replace(livePath, "v1beta", "v1", 1), true},
-		{strings.Replace(livePath, "v1beta", "v1alpha", 1), true},
-		{"/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGenerateContent", true},
-		{strings.Replace(livePath, "v1beta", "v2", 1), false},
-		{livePath + "Constrained", false}, // without a token
-		{"/ws/else", false},
+	for path, ok := range map[string]bool{
+		livePath:                   true,
+		"/" + livePath:             true, // JavaScript and Python
+		"/some/prefix/" + livePath: true,
+		strings.Replace(livePath, "v1beta", "v1", 1): true,
+		alphaPath:  true,
+		vertexPath: true,
+		strings.Replace(livePath, "v1beta", "v2", 1): false,
+		livePath + "Constrained":                     false, // without a token
+		"/ws/else":                                   false,
 	} {
-		var header http.Header
-		model := "models/gemini-3.8-live"
-		if strings.Contains(c.path, "aiplatform") {
-			header = http.Header{"Authorization": {"Bearer token"}}
-			model = "projects/p/locations/l/publishers/google/" + model
-		}
-		ws, err := connect(t, base+c.path, header)
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.path, err)
-		}
-		if err != nil {
-			continue
-		}
-		if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"`+model+`"}}`)); err != nil {
-			t.Error(err)
-		}
-		kind, data, err := ws.ReadMessage()
-		if err != nil || kind != websocket.BinaryMessage || string(data) != "{\n  \"setupComplete\": {}\n}\n" {
-			t.Errorf("%s: %d %q %v", c.path, kind, data, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			client := newPeer(t, silent)
+			dialer := websocket.Dialer{NetDialContext: client.NetDial}
+			ws, _, err := dialer.DialContext(t.Context(), "ws://gemini.test"+path, http.Header{"Authorization": {"Bearer token"}})
+			if (err == nil) != ok {
+				t.Errorf("%s: %v", path, err)
+			}
+			if err == nil {
+				_ = ws.Close()
+			}
+		})
 	}
 }
 
 func TestKeys(t *testing.T) {
-	base := serve(t, silent)
+	e := emulator.New(silent)
+	defer e.Close()
+	const accepted = "Bad Request" // by the upgrader, of what is no WebSocket
 	for _, c := range []struct {
 		query, header, value, want string
 	}{
-		{"", "X-Goog-Api-Key", "any", ""},
-		{"", "Authorization", "Bearer invalid", "401 "},
+		{"", "X-Goog-Api-Key", "any", accepted},
+		{"", "Authorization", "Bearer invalid", "401"},
 		{"", "Authorization", "Bearer expired-1", "UNAUTHENTICATED"},
-		{"?key=any", "", "", ""},
-		{"", "", "", ""},
-		{"", "Authorization", "Bearer any", ""},
-		{"", "X-Goog-Api-Key", "invalid", "400 "},
+		{"?key=any", "", "", accepted},
+		{"", "", "", accepted},
+		{"", "Authorization", "Bearer any", accepted},
+		{"", "X-Goog-Api-Key", "invalid", "400"},
 		{"?key=invalid-2", "", "", "API key not valid"},
-		{"", "X-Goog-Api-Key", "forbidden", "403 "},
+		{"", "X-Goog-Api-Key", "forbidden", "403"},
 		{"", "Authorization", "Bearer exhausted", "RESOURCE_EXHAUSTED"},
 	} {
-		header := http.Header{}
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, livePath+c.query, nil)
 		if c.header != "" {
-			header.Set(c.header, c.value)
+			r.Header.Set(c.header, c.value)
 		}
-		_, err := connect(t, base+livePath+c.query, header)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c, err)
+		if e.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%+v: HTTP %d %s", c, w.Code, w.Body)
 		}
-	}
-	client := &api.Client{BaseURL: base, APIKey: "invalid"}
-	if err := client.Check(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "API key not valid") {
-		t.Errorf("check: %v", err)
-	}
-	client.APIKey = "good"
-	if err := client.Check(t.Context(), ""); err != nil {
-		t.Error(err)
 	}
 }
 
