@@ -82,10 +82,7 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 			return err
 		}
 		c := s.calls[r.ID]
-		s.tell(Event{
-			What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil,
-			Scheduling: r.Scheduling, WillContinue: r.WillContinue,
-		})
+		s.tell(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
 		if c == nil {
 			continue
 		}

@@ -8,17 +8,15 @@ type Event struct {
 	Connection int // its number, counted from 1 by the handshakes
 	At         time.Time
 
-	Resumed      bool    // Opened: it continues a session
-	History      []Turn  // Opened: what it begins with. Appended: what was added
-	PCM          []int16 // Heard, Closed: the person's speech at Rate Hz. It may be kept
-	Rate         int
-	ID           string   // Called, Answered: of the function call
-	Name         string   // Called, Answered: of the function
-	Ignored      bool     // Answered: nobody waits for this answer
-	Scheduling   string   // Answered: when it may be spoken of, "" if that was not said
-	WillContinue bool     // Answered: it is not the last one
-	Tools        []string // Opened, Updated: the declared functions
-	Code         int      // Refused, Closed: HTTP status or close code, 1006 without a frame
+	Resumed bool    // Opened: it continues a session
+	History []Turn  // Opened: what it begins with. Appended: what was added
+	PCM     []int16 // Heard, Closed: the person's speech at Rate Hz. It may be kept
+	Rate    int
+	ID      string   // Called, Answered: of the function call
+	Name    string   // Called, Answered: of the function
+	Ignored bool     // Answered: nobody waits for this answer
+	Tools   []string // Opened, Updated: the declared functions
+	Code    int      // Refused, Closed: HTTP status or close code, 1006 without a frame
 
 	// Text is the arguments (Called), the result (Answered), the typed words (Typed), the system instruction (Opened,
 	// Updated), what was said (Said) or why (Refused, Closed).

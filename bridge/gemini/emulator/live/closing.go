@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -26,24 +27,16 @@ type Closing struct {
 	Reason string
 }
 
-// NewClosing is a close with a reason, or with what Google's server usually says with the code if it is "".
-func NewClosing(code int, reason string) *Closing {
-	if reason == "" {
-		reason = usualReason(code)
-	}
-	return &Closing{code, reason}
+// usualReasons are what Google's server says with a code when it says nothing more exact.
+var usualReasons = map[int]string{
+	CloseInvalid:  "Request contains an invalid argument.",
+	ClosePolicy:   "The operation was aborted",
+	CloseInternal: "Internal error encountered.",
 }
 
-func usualReason(code int) string {
-	switch code {
-	case CloseInvalid:
-		return "Request contains an invalid argument."
-	case ClosePolicy:
-		return "The operation was aborted"
-	case CloseInternal:
-		return "Internal error encountered."
-	}
-	return ""
+// NewClosing is a close with a reason, or with the usual one if it is "".
+func NewClosing(code int, reason string) *Closing {
+	return &Closing{code, cmp.Or(reason, usualReasons[code])}
 }
 
 func invalid(format string, args ...any) error {

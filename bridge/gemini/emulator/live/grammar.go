@@ -64,12 +64,13 @@ Empty
 =TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
 `
 
-// types is the grammar, read: type, field, type of the field.
-var types = func() map[string]map[string]string {
-	all := make(map[string]map[string]string)
+// types and enums are the grammar, read: type, field, type of the field; and the values of each enumeration.
+var types, enums = func() (map[string]map[string]string, map[string][]string) {
+	types, enums := make(map[string]map[string]string), make(map[string][]string)
 	for line := range strings.Lines(strings.TrimSpace(grammar)) {
 		words := strings.Fields(line)
-		if strings.HasPrefix(line, "=") {
+		if name, isEnum := strings.CutPrefix(words[0], "="); isEnum {
+			enums[name] = words[1:]
 			continue
 		}
 		fields := make(map[string]string, len(words)-1)
@@ -77,29 +78,17 @@ var types = func() map[string]map[string]string {
 			name, kind, _ := strings.Cut(word, ":")
 			fields[name] = kind
 		}
-		all[words[0]] = fields
+		types[words[0]] = fields
 	}
-	return all
+	return types, enums
 }()
 
-// enums is the rest of the grammar: the values of each enumeration.
-var enums = func() map[string][]string {
-	all := make(map[string][]string)
-	for line := range strings.Lines(grammar) {
-		if list, ok := strings.CutPrefix(line, "="); ok {
-			words := strings.Fields(list)
-			all[words[0]] = words[1:]
-		}
-	}
-	return all
-}()
-
-// check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or an error in Google's words.
+// check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's words.
 func check(data []byte, kind, path string) (map[string]any, error) {
 	tree, _ := Decode(data)
 	fields, ok := tree.(map[string]any)
 	if !ok {
-		return nil, refuse("Invalid JSON payload received. %s", firstWord(data))
+		return nil, invalid("Invalid JSON payload received. %s", firstWord(data))
 	}
 	return fitObject(fields, kind, path)
 }
@@ -118,13 +107,6 @@ func Decode(data []byte) (any, error) {
 	return value, nil
 }
 
-// refusal is an error in Google's words.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
-
 func firstWord(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
@@ -138,7 +120,7 @@ func fit(value any, kind, path string) (any, error) {
 	}
 	wrong := func() (any, error) {
 		text := fmt.Sprint(value)
-		return nil, refuse("Invalid value at '%s' (%s), %.40q", path, strings.ToUpper(kind), text)
+		return nil, invalid("Invalid value at '%s' (%s), %.40q", path, strings.ToUpper(kind), text)
 	}
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
@@ -207,7 +189,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 				if path != "" {
 					at = fmt.Sprintf(" at '%s'", path)
 				}
-				return nil, refuse("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
+				return nil, invalid("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
 			}
 		}
 		at := snake(key)

@@ -140,7 +140,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	}
 	tree, err := check(data, "Message", "")
 	if err != nil {
-		return nil, nil, invalid("%v", err)
+		return nil, nil, err
 	}
 	if _, ok := tree["setup"]; ok {
 		return nil, nil, invalid("Setup message must be the first and only the first message.")
@@ -173,7 +173,7 @@ func foreignNames(data []byte) []string {
 func ParseSetup(data []byte) (map[string]any, error) {
 	tree, err := check(data, "Message", "")
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, err
 	}
 	fields, ok := tree["setup"].(map[string]any)
 	if !ok || len(tree) != 1 {
