@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -157,34 +158,39 @@ func TestErrorsHideTheKey(t *testing.T) {
 	}
 }
 
-func TestStalledPeerHitsTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
-		defer close(release)
-		start := time.Now()
-		err := conn.SendAudio(t.Context(), make([]int16, 320), 16000)
-		if stalled, ok := errors.AsType[net.Error](err); !ok || !stalled.Timeout() || time.Since(start) != 2*time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-	})
-}
-
-func TestContextDeadlineBoundsSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
-		defer close(release)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		if err := conn.SendAudio(ctx, make([]int16, 320), 16000); err == nil || time.Since(start) != 300*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		if err := conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "x"}}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v with a context that is over", err)
-		}
-	})
+// TestPeerThatDoesNotRead holds up nobody for longer than is said.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(t *testing.T, conn *gemini.Conn) error
+		took time.Duration
+	}{
+		"Send": {func(t *testing.T, conn *gemini.Conn) error {
+			return conn.SendAudio(t.Context(), make([]int16, 320), 16000)
+		}, 2 * time.Second},
+		"Send with a deadline": {func(t *testing.T, conn *gemini.Conn) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			err := conn.SendAudio(ctx, make([]int16, 320), 16000)
+			if again := conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "x"}}); !errors.Is(again, context.DeadlineExceeded) {
+				t.Errorf("%v with a context that is over", again)
+			}
+			return err
+		}, 300 * time.Millisecond},
+		"Close": {func(_ *testing.T, conn *gemini.Conn) error { _ = conn.Close(); return os.ErrDeadlineExceeded }, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
+				defer close(release)
+				start := time.Now()
+				err := c.do(t, conn)
+				if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() || time.Since(start) != c.took {
+					t.Errorf("%v after %v", err, time.Since(start))
+				}
+			})
+		})
+	}
 }
 
 func TestCloseUnblocks(t *testing.T) {
@@ -219,31 +225,6 @@ func TestCloseUnblocks(t *testing.T) {
 			t.Errorf("Recv: %v", err)
 		}
 	})
-}
-
-func TestCloseDoesNotWaitForADeafPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		conn := dial(t, pipeClient(t, live(func(testing.TB, *websocket.Conn) { <-release }).handler(t)))
-		defer close(release)
-		start := time.Now()
-		_ = conn.Close()
-		if took := time.Since(start); took > 500*time.Millisecond {
-			t.Errorf("took %v", took)
-		}
-	})
-}
-
-func TestRecvEndsWithItsContext(t *testing.T) {
-	conn := dial(t, tcpClient(t, live(untilGone).handler(t)))
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := conn.Recv(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	if _, err := conn.Recv(t.Context()); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want the same error again", err)
-	}
 }
 
 func TestPingsAreAnswered(t *testing.T) {

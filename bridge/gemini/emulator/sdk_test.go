@@ -1,7 +1,7 @@
 package emulator_test
 
 import (
-	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -9,34 +9,19 @@ import (
 
 	"google.golang.org/genai"
 
+	"voxgate/bridge/gemini/emulator"
 	"voxgate/media/mediatest"
 )
 
-// sdk returns Google's client for an emulator. Live wants ws and REST http in its base URL.
-func sdk(t *testing.T, base, key, version string) *genai.Client {
-	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true}
-	client, err := genai.NewClient(t.Context(), &genai.ClientConfig{
-		Backend: genai.BackendGeminiAPI, APIKey: key, HTTPClient: &http.Client{Transport: transport},
-		HTTPOptions: genai.HTTPOptions{BaseURL: base, APIVersion: version},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-func live(base string) string { return "ws" + strings.TrimPrefix(base, "http") }
-
 type sdkTurn struct {
-	pcm          []int16
-	text, heard  string
-	calls        []*genai.FunctionCall
-	usage        *genai.UsageMetadata
-	interruption bool
+	pcm         []int16
+	text, heard string
+	calls       []*genai.FunctionCall
+	usage       *genai.UsageMetadata
 }
 
-func receive(t *testing.T, session *genai.Session, until func(*genai.LiveServerMessage) bool) sdkTurn {
+// receive collects until a turn is complete.
+func receive(t *testing.T, session *genai.Session) sdkTurn {
 	t.Helper()
 	var turn sdkTurn
 	for {
@@ -60,7 +45,6 @@ func receive(t *testing.T, session *genai.Session, until func(*genai.LiveServerM
 			if c.OutputTranscription != nil {
 				turn.text += c.OutputTranscription.Text
 			}
-			turn.interruption = turn.interruption || c.Interrupted
 		}
 		if m.UsageMetadata != nil {
 			turn.usage = m.UsageMetadata
@@ -68,18 +52,23 @@ func receive(t *testing.T, session *genai.Session, until func(*genai.LiveServerM
 		if m.ToolCall != nil {
 			turn.calls = m.ToolCall.FunctionCalls
 		}
-		if until(m) {
+		if m.ServerContent != nil && m.ServerContent.TurnComplete {
 			return turn
 		}
 	}
 }
 
-func complete(m *genai.LiveServerMessage) bool {
-	return m.ServerContent != nil && m.ServerContent.TurnComplete
-}
-
 func TestSDKLive(t *testing.T) {
-	client := sdk(t, live(serve(t, silent)), "key", "v1beta")
+	e := emulator.New(silent)
+	server := httptest.NewServer(e)
+	t.Cleanup(func() { e.Close(); server.Close() })
+	client, err := genai.NewClient(t.Context(), &genai.ClientConfig{
+		Backend: genai.BackendGeminiAPI, APIKey: "key",
+		HTTPOptions: genai.HTTPOptions{BaseURL: strings.Replace(server.URL, "http", "ws", 1), APIVersion: "v1beta"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	session, err := client.Live.Connect(t.Context(), "gemini-3.8-live", &genai.LiveConnectConfig{
 		ResponseModalities:       []genai.Modality{genai.ModalityAudio},
 		InputAudioTranscription:  &genai.AudioTranscriptionConfig{},
@@ -103,7 +92,7 @@ func TestSDKLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	turn := receive(t, session, complete)
+	turn := receive(t, session)
 	if mediatest.ToneLevel(turn.pcm, 24000, 440) < 0.5 || turn.usage == nil || !strings.Contains(turn.heard, "of speech") || !strings.HasPrefix(turn.text, "You said") {
 		t.Errorf("heard %q, says %q, usage %v", turn.heard, turn.text, turn.usage)
 	}
@@ -113,7 +102,7 @@ func TestSDKLive(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	turn = receive(t, session, complete)
+	turn = receive(t, session)
 	if len(turn.calls) != 1 || turn.calls[0].Args["my_city"] != "Rome" {
 		t.Fatalf("calls %+v", turn.calls)
 	}
@@ -122,7 +111,7 @@ func TestSDKLive(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if turn = receive(t, session, complete); !strings.Contains(turn.text, `{"output":"sunny"}`) {
+	if turn = receive(t, session); !strings.Contains(turn.text, `{"output":"sunny"}`) {
 		t.Errorf("says %q", turn.text)
 	}
 }

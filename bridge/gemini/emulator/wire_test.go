@@ -18,15 +18,6 @@ import (
 
 const livePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 
-// serve starts an emulator on a TCP port.
-func serve(t testing.TB, o emulator.Options) string {
-	t.Helper()
-	e := emulator.New(o)
-	server := httptest.NewServer(e)
-	t.Cleanup(func() { e.Close(); server.Close() })
-	return server.URL
-}
-
 func TestPaths(t *testing.T) {
 	for path, ok := range map[string]bool{
 		livePath:                   true,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"voxgate/bridge/gemini/setup"
@@ -29,23 +28,6 @@ func BenchmarkParse(b *testing.B) {
 			b.Fatal(len(c.Functions), err)
 		}
 	}
-}
-
-// BenchmarkParseLarge is a set-up of 400 KB: the declarations of many MCP servers, as large as a client may send them.
-func BenchmarkParseLarge(b *testing.B) {
-	config := largeConfig(300)
-	b.ReportAllocs()
-	var before, after syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
-	for b.Loop() {
-		if c, err := setup.Parse(config, "c", setup.Scope{Screen: true}); err != nil || len(c.Functions) < 200 {
-			b.Fatal(len(c.Functions), err)
-		}
-	}
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
-	used := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
-	b.ReportMetric(float64(used)/float64(b.N)/1e6, "cpu-ms/op")
-	b.ReportMetric(float64(len(config))/1e3, "KB")
 }
 
 // largeConfig declares n functions of 1.3 KB.
