@@ -18,7 +18,7 @@
 // refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral
 // tokens one that begins with "auth_tokens/".
 //
-// By itself nothing goes wrong. What shall, and how long connections, sessions and handles last, is in a scenario.Scenario.
+// By itself nothing goes wrong. What shall, and how long connections and handles last, is in a scenario.Scenario.
 package emulator
 
 import (

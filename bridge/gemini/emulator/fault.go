@@ -50,7 +50,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 		if f.HTTP != 0 {
 			refused = refusal(f.HTTP)
 		}
-		drop = drop || f.Drop || f.Close == websocket.CloseAbnormalClosure
+		drop = drop || f.Drop
 	}
 	return refused, drop
 }
