@@ -200,14 +200,6 @@ func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error))
 	}
 }
 
-// ask types something and waits until the answer has been played.
-func (p *probe) ask(text string) {
-	p.t.Helper()
-	at := len(p.c.all())
-	p.c.send("SEND_MESSAGE", `{"parts":[{"text":"`+text+`"}]}`)
-	p.c.wait(at, "TURN_COMPLETE", func(m message) bool { return m.Type == "TURN_COMPLETE" })
-}
-
 func (p *probe) packets() []arrived[rtp.Packet] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +220,7 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 // repeated has another answer played and returns those packets that came once more until then.
 func (p *probe) repeated(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
 	p.t.Helper()
-	p.ask("and")
+	p.c.ask("and")
 	for _, a := range p.packets()[len(before):] {
 		if slices.ContainsFunc(before, func(b arrived[rtp.Packet]) bool { return b.what.SequenceNumber == a.what.SequenceNumber }) {
 			packets = append(packets, a.what)
@@ -275,7 +267,7 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 			p := newProbe(t, probeOptions{channel: channel})
 			for _, ssrc := range []uint32{p.micID, p.micID + 1, p.micID} {
 				at := len(p.c.all())
-				p.say(ssrc, sentence(440, 3*time.Second, 48000), media.FrameDuration)
+				p.say(ssrc, sentence(440, time.Second, 48000), media.FrameDuration)
 				p.c.wait(at, "USER_SPEAKING", func(m message) bool {
 					return m.Type == "USER_SPEAKING" && strings.Contains(string(m.Payload), "true")
 				})
@@ -294,7 +286,7 @@ func TestTooManySSRCs(t *testing.T) {
 		}
 	}
 	use(1000, 20)
-	p.ask("and")
+	p.c.ask("and")
 	if n := p.c.count("GEMINI_ERROR"); n > 0 {
 		t.Fatalf("errors: %v", p.c.all())
 	}
@@ -303,27 +295,35 @@ func TestTooManySSRCs(t *testing.T) {
 	stillWorks(t, p.c)
 }
 
-// What the peer asks for again it gets again, as it was and nothing else, if it has said that it would ask.
+// What the peer asks for again it gets again, as it was and nothing else, if it has said that it would ask. RED, where the offer
+// has it in whatever place, stands first in the answer: a browser sends that. And the packets are numbered for transport-cc if
+// that was negotiated.
 func TestTheVoiceIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ red, nack bool }{
-		"Opus": {false, true}, "RED": {true, true}, "not negotiated": {true, false},
+	for name, c := range map[string]struct{ red, nack, numbers bool }{
+		"Opus": {nack: true, numbers: true}, "RED": {red: true, nack: true, numbers: true}, "nothing negotiated": {red: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := probeOptions{red: c.red, numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}}
+			o := probeOptions{red: c.red, numbers: c.numbers}
+			if c.numbers {
+				o.feedback = append(o.feedback, webrtc.RTCPFeedback{Type: "transport-cc"})
+			}
 			if c.nack {
 				o.feedback = append(o.feedback, webrtc.RTCPFeedback{Type: "nack"})
 			}
 			p := newProbe(t, o)
-			carrier := uint8(111)
+			carrier, offered, answered := uint8(111), " 111 9 0", " 111"
 			if c.red {
-				carrier = 63
+				carrier, offered, answered = 63, " 111 63 9 0", " 63 111"
+			}
+			if formats(p.offer) != offered || formats(p.answer) != answered {
+				t.Errorf("of%s the answer has%s, want%s", formats(p.offer), formats(p.answer), answered)
 			}
 			if got := strings.Contains(p.answer, fmt.Sprintf("a=rtcp-fb:%d nack\r\n", carrier)); got != c.nack {
 				t.Errorf("NACK in the answer: %v\n%s", got, p.answer)
 			}
-			p.ask("again")
+			p.c.ask("again")
 			before := p.rests()
 			if len(before) < 20 {
 				t.Fatalf("%d packets", len(before))
@@ -332,6 +332,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 			if first.PayloadType != carrier {
 				t.Fatalf("the voice has type %d", first.PayloadType)
 			}
+			p.checkNumbers(before, c.numbers)
 			p.write(&rtcp.TransportLayerNack{
 				MediaSSRC: first.SSRC, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{first.SequenceNumber, second.SequenceNumber}),
 			})
@@ -355,6 +356,33 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 	}
 }
 
+// checkNumbers checks that packets are numbered for transport-cc, one after another, or not at all.
+func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
+	p.t.Helper()
+	if got := p.number != 0; got != negotiated {
+		p.t.Fatalf("transport-cc in the answer: %v\n%s", got, p.answer)
+	}
+	var first uint16
+	for i, a := range packets {
+		if !negotiated {
+			if len(a.what.Extensions) > 0 {
+				p.t.Fatalf("packet %d has an extension", i)
+			}
+			continue
+		}
+		var number rtp.TransportCCExtension
+		if err := number.Unmarshal(a.what.GetExtension(p.number)); err != nil {
+			p.t.Fatalf("packet %d has no number: %v", i, err)
+		}
+		if i == 0 {
+			first = number.TransportSequence
+		}
+		if want := a.what.SequenceNumber - packets[0].what.SequenceNumber; number.TransportSequence-first != want {
+			p.t.Fatalf("%d packets after the first the number is %d, and was %d", want, number.TransportSequence, first)
+		}
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -371,7 +399,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) {
 	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
 	var off, offAfter time.Duration
 	for range 3 { // a busy machine may hold one packet up
-		p.ask("and")
+		p.c.ask("and")
 		voice := p.rests()
 		before := len(voice)
 		var report arrived[rtcp.SenderReport]
@@ -383,7 +411,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) {
 			}
 			return report.at.After(voice[before-1].at)
 		})
-		p.ask("and")
+		p.c.ask("and")
 		all := p.rests()
 		if len(all) <= before {
 			t.Fatal("no voice after the pause")
@@ -420,98 +448,68 @@ func wallClock(ntp uint64) time.Time {
 // From the receiver reports a client learns how its microphone arrives, and the round trip, once it has sent a report itself.
 func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 	t.Parallel()
-	t.Run("with a block on the voice", func(t *testing.T) {
-		t.Parallel()
-		reportsAnswer(t, true)
-	})
-	t.Run("without", func(t *testing.T) {
-		t.Parallel()
-		reportsAnswer(t, false)
-	})
-}
-
-func reportsAnswer(t *testing.T, block bool) {
-	p := newProbe(t, probeOptions{})
-	p.ask("and") // so that there is a voice for our report to be about
-	voice := p.rests()[0].what.SSRC
-	done, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for i := uint16(1); ; i++ {
-			select {
-			case <-tick.C:
-			case <-done:
-				return
-			}
-			if i%10 != 0 { // is lost
-				p.mic.WriteRTP(&rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: 100 + i, Timestamp: uint32(i) * 960}, Payload: []byte{0xf8, 0xff, 0xfe}})
-			}
-		}
-	}()
-	defer func() { close(done); <-stopped }()
-	blocks := func() []arrived[rtcp.ReceptionReport] {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return slices.Clone(p.blocks)
-	}
-	eventually(t, "receiver report on 30 packets", func() bool {
-		b := blocks()
-		return len(b) > 0 && b[len(b)-1].what.LastSequenceNumber >= 130
-	})
-	first := blocks()[0].what
-	if first.LastSenderReport != 0 || first.Delay != 0 {
-		t.Errorf("the client has sent no report, and this one is answered: %+v", first)
-	}
-	sent := time.Now()
-	stamp := uint64(sent.Unix()+2_208_988_800)<<32 | uint64(sent.Nanosecond())<<32/1e9
-	ours := &rtcp.SenderReport{SSRC: p.micID, NTPTime: stamp, RTPTime: 48000}
-	if block {
-		ours.Reports = []rtcp.ReceptionReport{{SSRC: voice}}
-	}
-	p.write(ours)
-	from := len(blocks())
-	var got []arrived[rtcp.ReceptionReport]
-	eventually(t, "answer to our report", func() bool {
-		got = slices.DeleteFunc(blocks()[from:], func(b arrived[rtcp.ReceptionReport]) bool { return b.what.LastSenderReport == 0 })
-		return len(got) > 0 || len(blocks()) > from+2
-	})
-	if len(got) == 0 {
-		t.Fatalf("three reports do not answer ours: %+v", blocks()[from:])
-	}
-	b := got[0]
-	if want := uint32(stamp >> 16); b.what.LastSenderReport != want {
-		t.Errorf("LSR %x, want %x", b.what.LastSenderReport, want)
-	}
-	delay := time.Duration(b.what.Delay) * time.Second / 65536
-	if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second {
-		t.Errorf("answered after %v, of which it says it lay there %v", b.at.Sub(sent), delay)
-	}
-	if lost, of := b.what.TotalLost, b.what.LastSequenceNumber-100; of < 20 || lost < of/10-1 || lost > of/10+1 {
-		t.Errorf("%d of %d packets are said to be lost, a tenth is", lost, of)
-	}
-}
-
-// A browser sends what stands first in the answer: RED, where the offer has it at all, in whatever place.
-func TestREDStandsFirst(t *testing.T) {
-	t.Parallel()
-	for _, red := range []bool{true, false} {
-		t.Run(fmt.Sprintf("offered %v", red), func(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with a block on the voice: %v", block), func(t *testing.T) {
 			t.Parallel()
-			p := newProbe(t, probeOptions{red: red})
-			offered, want := " 111 9 0", " 111"
-			if red {
-				offered, want = " 111 63 9 0", " 63 111"
+			p := newProbe(t, probeOptions{})
+			p.c.ask("and") // so that there is a voice for our report to be about
+			voice := p.rests()[0].what.SSRC
+			done, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				for i := uint16(1); ; i++ {
+					select {
+					case <-tick.C:
+					case <-done:
+						return
+					}
+					if i%10 != 0 { // is lost
+						p.mic.WriteRTP(&rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: 100 + i, Timestamp: uint32(i) * 960}, Payload: []byte{0xf8, 0xff, 0xfe}})
+					}
+				}
+			}()
+			defer func() { close(done); <-stopped }()
+			blocks := func() []arrived[rtcp.ReceptionReport] {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return slices.Clone(p.blocks)
 			}
-			if got := formats(p.offer); got != offered {
-				t.Fatalf("the offer has%s: this proves nothing", got)
+			eventually(t, "receiver report on 30 packets", func() bool {
+				b := blocks()
+				return len(b) > 0 && b[len(b)-1].what.LastSequenceNumber >= 130
+			})
+			first := blocks()[0].what
+			if first.LastSenderReport != 0 || first.Delay != 0 {
+				t.Errorf("the client has sent no report, and this one is answered: %+v", first)
 			}
-			if got := formats(p.answer); got != want {
-				t.Errorf("the answer has%s, want%s", got, want)
+			sent := time.Now()
+			stamp := uint64(sent.Unix()+2_208_988_800)<<32 | uint64(sent.Nanosecond())<<32/1e9
+			ours := &rtcp.SenderReport{SSRC: p.micID, NTPTime: stamp, RTPTime: 48000}
+			if block {
+				ours.Reports = []rtcp.ReceptionReport{{SSRC: voice}}
 			}
-			if got := strings.Contains(p.answer, "red/48000"); got != red {
-				t.Errorf("RED in the answer: %v", got)
+			p.write(ours)
+			from := len(blocks())
+			var got []arrived[rtcp.ReceptionReport]
+			eventually(t, "answer to our report", func() bool {
+				got = slices.DeleteFunc(blocks()[from:], func(b arrived[rtcp.ReceptionReport]) bool { return b.what.LastSenderReport == 0 })
+				return len(got) > 0 || len(blocks()) > from+2
+			})
+			if len(got) == 0 {
+				t.Fatalf("three reports do not answer ours: %+v", blocks()[from:])
+			}
+			b := got[0]
+			if want := uint32(stamp >> 16); b.what.LastSenderReport != want {
+				t.Errorf("LSR %x, want %x", b.what.LastSenderReport, want)
+			}
+			delay := time.Duration(b.what.Delay) * time.Second / 65536
+			if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second {
+				t.Errorf("answered after %v, of which it says it lay there %v", b.at.Sub(sent), delay)
+			}
+			if lost, of := b.what.TotalLost, b.what.LastSequenceNumber-100; of < 20 || lost < of/10-1 || lost > of/10+1 {
+				t.Errorf("%d of %d packets are said to be lost, a tenth is", lost, of)
 			}
 		})
 	}
@@ -534,7 +532,7 @@ func TestTransportCCReportsAreHeeded(t *testing.T) {
 	p := newProbe(t, probeOptions{numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}})
 	robust := func() bool { // SILK or hybrid: RFC 6716, section 3.1
 		t.Helper()
-		p.ask("again")
+		p.c.ask("again")
 		all := p.rests()
 		return all[len(all)-1].what.Payload[0]>>3 < 16
 	}
@@ -573,45 +571,4 @@ func TestTransportCCReportsAreHeeded(t *testing.T) {
 		report(0)
 	}
 	eventually(t, "the voice as before", func() bool { return !robust() })
-}
-
-// The packets are numbered for transport-cc, one after another, if that was negotiated.
-func TestPacketsAreNumbered(t *testing.T) {
-	t.Parallel()
-	for _, numbers := range []bool{true, false} {
-		t.Run(fmt.Sprintf("negotiated %v", numbers), func(t *testing.T) {
-			t.Parallel()
-			o := probeOptions{numbers: numbers}
-			if numbers {
-				o.feedback = []webrtc.RTCPFeedback{{Type: "transport-cc"}}
-			}
-			p := newProbe(t, o)
-			p.ask("again")
-			all := p.rests()
-			if got := p.number != 0; got != numbers {
-				t.Fatalf("transport-cc in the answer: %v\n%s", got, p.answer)
-			}
-			if len(all) < 20 {
-				t.Fatalf("%d packets", len(all))
-			}
-			for i, a := range all {
-				if !numbers {
-					if len(a.what.Extensions) > 0 {
-						t.Fatalf("packet %d has an extension", i)
-					}
-					continue
-				}
-				var now, first rtp.TransportCCExtension
-				if err := now.Unmarshal(a.what.GetExtension(p.number)); err != nil {
-					t.Fatalf("packet %d has no number: %v", i, err)
-				}
-				if err := first.Unmarshal(all[0].what.GetExtension(p.number)); err != nil {
-					t.Fatal(err)
-				}
-				if want := a.what.SequenceNumber - all[0].what.SequenceNumber; now.TransportSequence-first.TransportSequence != want {
-					t.Fatalf("%d packets after the first the number is %d, and was %d", want, now.TransportSequence, first.TransportSequence)
-				}
-			}
-		})
-	}
 }

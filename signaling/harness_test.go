@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Conversations take their time and little else: more of them at once than there are processors. -parallel overrides it.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
@@ -184,6 +189,17 @@ func (i *inbox) count(kind string) int {
 	return n
 }
 
+// warned tells how many warnings with a text have come.
+func (i *inbox) warned(text string) int {
+	n := 0
+	for _, m := range i.all() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) && strings.Contains(string(m.Payload), text) {
+			n++
+		}
+	}
+	return n
+}
+
 // all returns every message so far.
 func (i *inbox) all() []message {
 	i.mu.Lock()
@@ -302,6 +318,14 @@ func (c *client) expect(kind string) message {
 	var m message
 	m, c.at = c.wait(c.at, kind, func(m message) bool { return m.Type == kind })
 	return m
+}
+
+// ask types something and waits until the answer has been played.
+func (c *client) ask(text string) {
+	c.t.Helper()
+	c.at = len(c.all())
+	c.send("SEND_MESSAGE", typed(text))
+	c.expect("TURN_COMPLETE")
 }
 
 // expectError waits for a GEMINI_ERROR that names code and field.

@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ import (
 // stillWorks proves that a conversation goes on: a typed turn is answered by voice.
 func stillWorks(t *testing.T, c *client) {
 	t.Helper()
-	c.send("SEND_MESSAGE", `{"parts":[{"text":"still there?"}],"turnComplete":true}`)
+	c.send("SEND_MESSAGE", typed("hi"))
 	c.expect("ASSISTANT_SPEAKING")
 	c.expect("AUDIO_CHUNK")
 	c.expect("TURN_COMPLETE")
@@ -35,73 +36,49 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 	odd := base64.StdEncoding.EncodeToString([]byte{1, 2, 3})
 	cases := []struct{ name, raw, code, field string }{
 		{"no JSON", `{"type":`, "bad_message", ""},
-		{"array", `[1,2]`, "bad_message", ""},
-		{"no type", `{"payload":{}}`, "bad_message", "type"},
 		{"type is a number", `{"type":7}`, "bad_message", "type"},
 		{"unknown type", `{"type":"SING"}`, "bad_message", "type"},
 		{"server type", `{"type":"TURN_COMPLETE"}`, "bad_message", "type"},
 		{"second connect", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "invalid_state", "type"},
-		{"message without payload", `{"type":"SEND_MESSAGE"}`, "bad_message", "payload"},
-		{"message without parts", `{"type":"SEND_MESSAGE","payload":{}}`, "bad_message", "payload.parts"},
 		{"parts no array", `{"type":"SEND_MESSAGE","payload":{"parts":"hi"}}`, "bad_message", "payload.parts"},
-		{"part no object", `{"type":"SEND_MESSAGE","payload":{"parts":["hi"]}}`, "bad_message", "payload.parts[0]"},
 		{"no parts and no end of the turn", `{"type":"SEND_MESSAGE","payload":{"parts":[],"turnComplete":false}}`, "bad_message", "payload.parts"},
-		{"empty part", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"},{}]}}`, "bad_message", "payload.parts[1]"},
-		{"text a number", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":1}]}}`, "bad_message", "payload.parts[0].text"},
 		{"part of another kind", `{"type":"SEND_MESSAGE","payload":{"parts":[{"functionCall":{"name":"f"}}]}}`, "bad_message", "payload.parts[0]"},
-		{"inlineData a string", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":"x"}]}}`, "bad_message", "payload.parts[0].inlineData"},
 		{"mimeType a number", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inline_data":{"mime_type":7}}]}}`, "bad_message", "payload.parts[0].inlineData.mime_type"},
 		{"image without data", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
 		{"image that is none", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
 		{"image of another kind", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/webp","data":"AAAA"}}]}}`, "bad_message", "payload.parts[0].inlineData.mimeType"},
 		{"typed audio at 24 kHz", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAA="}}]}}`, "bad_message", "payload.parts[0].inlineData.mimeType"},
-		{"image not base64", `{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}}`, "bad_message", "payload.parts[0].inlineData.data"},
 		{"turnComplete no bool", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"a"}],"turnComplete":"yes"}}`, "bad_message", "payload.turnComplete"},
 		{"empty input", `{"type":"SEND_REALTIME_INPUT","payload":{}}`, "bad_message", "payload"},
-		{"input without payload", `{"type":"SEND_REALTIME_INPUT"}`, "bad_message", "payload"},
-		{"audio a string", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":"x"}}`, "bad_message", "payload.audio"},
 		{"audio without type", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"data":"AAAA"}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"audio without data", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm"}}}`, "invalid_audio_format", "payload.audio.data"},
-		{"audio not base64", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"*"}}}`, "invalid_audio_format", "payload.audio.data"},
 		{"half a sample", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"` + odd + `"}}}`, "invalid_audio_format", "payload.audio.data"},
 		{"audio in MP3", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/mpeg","data":"AAAA"}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"a rate too high", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=96000","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
-		{"a rate in words", `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=fast","data":"AAAAAA=="}}}`, "invalid_audio_format", "payload.audio.mimeType"},
 		{"video in GIF", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/gif","data":"AAAA"}}}`, "bad_message", "payload.video.mimeType"},
-		{"video that is none", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/jpeg","data":"/9j/4AAQ"}}}`, "bad_message", "payload.video.data"},
 		{"mark of words", `{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":"now"}}`, "bad_message", "payload.activityStart"},
-		{"text a number in input", `{"type":"SEND_REALTIME_INPUT","payload":{"text":5}}`, "bad_message", "payload.text"},
 		{"empty chunks", `{"type":"SEND_REALTIME_INPUT","payload":{"chunks":[]}}`, "bad_message", "payload.chunks"},
 		{"chunk of text", `{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"text/plain","data":"AAAA"}]}}`, "bad_message", "payload.mediaChunks[0].mimeType"},
 		{"no tool response", `{"type":"SEND_TOOL_RESPONSE","payload":{}}`, "bad_message", "payload.toolResponse"},
-		{"no responses", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{}}}`, "bad_message", "payload.toolResponse.functionResponses"},
 		{"response without id", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].id"},
 		{"response not JSON", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"a":b}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response"},
 		{"odd scheduling", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"scheduling":"LATER"}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].scheduling"},
-		{"odd parts", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":{}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts"},
 		{"parts without pictures", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"text":"x"}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData"},
-		{"picture of another kind", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/svg+xml","data":"AA=="}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.mimeType"},
 		{"nothing in a Content", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"response":{}}}]}}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].response.parts[0].functionResponse.id"},
 		{"picture that is none", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
-		{"picture not base64", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"%"}}]}]}}}`, "bad_message", "payload.toolResponse.functionResponses[0].parts[0].inlineData.data"},
 		{"answer to nothing", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}}`, "invalid_state", ""},
 		{"update without payload", `{"type":"UPDATE_CONFIG"}`, "bad_message", "payload"},
 		{"offer without sdp", `{"type":"WEBRTC_OFFER","payload":{}}`, "bad_offer", "payload.sdp"},
-		{"offer of noise", `{"type":"WEBRTC_OFFER","payload":{"sdp":"hello"}}`, "bad_offer", "payload.sdp"},
-		{"sdp an object", `{"type":"WEBRTC_OFFER","payload":{"sdp":{}}}`, "bad_message", "payload.sdp"},
 		{"long offer", `{"type":"WEBRTC_OFFER","payload":{"sdp":"` + strings.Repeat("v", 40<<10) + `"}}`, "bad_offer", "payload.sdp"},
-		{"candidate without payload", `{"type":"WEBRTC_ICE_CANDIDATE"}`, "bad_message", "payload"},
 		{"candidate a number", `{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":1}}`, "bad_message", "payload.candidate"},
 		{"piece without id", `{"type":"PIECE","payload":{"index":0,"count":2,"data":"x"}}`, "bad_message", "payload.id"},
 		{"piece out of order", `{"type":"PIECE","payload":{"id":"a","index":1,"count":2,"data":"x"}}`, "bad_message", "payload.index"},
 		{"piece of nothing", `{"type":"PIECE","payload":{"id":"a","index":0,"count":0,"data":"x"}}`, "bad_message", "payload.count"},
 		{"id a number", `{"type":"GET_CONTEXT","id":7}`, "bad_message", "id"},
-		{"id an object", `{"type":"SEND_MESSAGE","id":{},"payload":{"parts":[{"text":"a"}]}}`, "bad_message", "id"},
 		{"empty id", `{"type":"SEND_MESSAGE","id":"","payload":{"parts":[{"text":"a"}]}}`, "bad_message", "id"},
 		{"long id", `{"type":"GET_CONTEXT","id":"` + strings.Repeat("x", 129) + `"}`, "bad_message", "id"},
 		{"control message too long", `{"type":"UPDATE_CONFIG","payload":"` + strings.Repeat("x", 1<<20) + `"}`, "bad_message", "payload"},
 		{"text too long", `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"` + strings.Repeat("x", 1<<20) + `"}]}}`, "bad_message", "payload"},
-		{"real-time text too long", `{"type":"SEND_REALTIME_INPUT","payload":{"text":"` + strings.Repeat("x", 1<<20) + `"}}`, "bad_message", "payload"},
 		{"tool response too long", `{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":"` + strings.Repeat("x", 1<<20) + `"}]}}}`, "bad_message", "payload"},
 		{"video too long", `{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + strings.Repeat("A", 12<<20) + `"}}}`, "bad_message", "payload"},
 	}
@@ -136,18 +113,16 @@ func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
 		{"text and data in one part", `{"text":"six","inlineData":{"mimeType":"image/png","data":"` + picture + `"}}`, "", "six (image/png)"},
 		{"audio", `{"text":"seven"},{"inlineData":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`, "", "seven (audio/pcm;rate=16000)"},
 	} {
-		from := len(c.all())
+		all, dropped := c.warned(""), c.warned(test.dropped)
 		c.send("SEND_MESSAGE", `{"parts":[`+test.parts+`]}`)
 		c.expectTranscript("You said: " + test.answer)
 		c.expect("TURN_COMPLETE")
-		var warnings []string
-		for _, m := range c.all()[from:] {
-			if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) {
-				warnings = append(warnings, string(m.Payload))
-			}
+		want := 1
+		if test.dropped == "" {
+			want = 0
 		}
-		if test.dropped == "" && len(warnings) > 0 || test.dropped != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], test.dropped)) {
-			t.Errorf("%s: warned of %q", test.name, warnings)
+		if c.warned("") != all+want || c.warned(test.dropped) != dropped+want {
+			t.Errorf("%s: warned %d times, %d times of %s", test.name, c.warned("")-all, c.warned(test.dropped)-dropped, test.dropped)
 		}
 	}
 	if n := c.count("GEMINI_ERROR"); n != 0 {
@@ -311,14 +286,8 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 		"generationConfig": {"responseModalities": ["text"], "stopSequences": ["END"]},
 		"tools": [{"functionDeclarations": [{"name": "get_weather", "description": "w", "parameters": {"type": "object", "properties": {"location": {"type": "string"}}}}]}, {"googleSearch": {}}]
 	}`)
-	warned := 0
-	for _, m := range c.all() {
-		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) {
-			warned++
-		}
-	}
-	if warned < 2 {
-		t.Errorf("%d warnings, want one for the model and one for stopSequences", warned)
+	if n := c.warned(""); n < 2 {
+		t.Errorf("%d warnings, want one for the model and one for stopSequences", n)
 	}
 	c.send("SEND_MESSAGE", `{"parts":[{"text":"Hello, what is the weather today?"}],"turnComplete":true}`)
 	var text strings.Builder
@@ -348,11 +317,26 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 	}
 }
 
-func TestTranscriptsAndUsage(t *testing.T) {
+func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 	t.Parallel()
 	c := connect(t, newGateway(t), `{}`)
-	c.say(sentence(500, time.Second, 16000), 16000)
+	c.say(sentence(440, time.Second, 44100), 44100)
+	for _, want := range []string{`{"speaking":true}`, `{"speaking":false}`} {
+		if m := c.expect("USER_SPEAKING"); string(m.Payload) != want || m.Seq == 0 {
+			t.Errorf("%v, want %s", m, want)
+		}
+	}
 	c.expect("TURN_COMPLETE")
+	voice := loud(c.heard(0))
+	if got := time.Duration(len(voice)) * time.Second / wire.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {
+		t.Errorf("heard %v of voice, want about 1s", got)
+	}
+	if level := toneShare(voice, 440); level < 0.5 {
+		t.Errorf("share of 440 Hz is %.2f", level)
+	}
+	if n := c.count("ASSISTANT_SPEAKING"); n != 1 {
+		t.Errorf("%d times ASSISTANT_SPEAKING", n)
+	}
 	var in, out, usage, complete bool
 	for _, m := range c.all() {
 		if m.Type != "CONTENT_MESSAGE" {
@@ -424,6 +408,7 @@ func (c *client) expectTranscript(text string) {
 
 func TestToolCall(t *testing.T) {
 	t.Parallel()
+	g := newGateway(t)
 	for name, form := range map[string]string{
 		"flat":         `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}]}}`,
 		"old nested":   `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
@@ -432,47 +417,35 @@ func TestToolCall(t *testing.T) {
 		"in a Content": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"role":"user","parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}]}}`,
 		"all nested":   `{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"id":%q,"response":{"temperature":"15C"}}}]}}]}}`,
 		"without name": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"temperature":"15C"}}]}}`,
+		"without id":   `{"toolResponse":{"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
+		"nothing":      `{"toolResponse":{"functionResponses":[{"id":%q}]}}`,
+		"null":         `{"toolResponse":{"functionResponses":[{"id":%q,"response":null}]}}`,
+		"empty":        `{"toolResponse":{"functionResponses":[{"id":%q,"response":{}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, newGateway(t), weatherTool)
+			c := connect(t, g, weatherTool)
 			c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London","n":9007199254740993}`))
 			id, args := c.expectCall("get_weather")
 			if !strings.Contains(args, "London") || !strings.Contains(args, "9007199254740993") {
 				t.Errorf("args are %s", args)
 			}
-			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id))
-			c.expectTranscript("15C")
+			answer := strings.Replace(form, "%q", strconv.Quote(id), 1)
+			c.send("SEND_TOOL_RESPONSE", answer)
+			if strings.Contains(form, "15C") {
+				c.expectTranscript("15C")
+			} else {
+				c.expectTranscript(`{"output":"done"}`)
+			}
 			c.expect("TURN_COMPLETE")
 			for _, m := range c.all() {
 				if strings.Contains(string(m.Payload), "functionResponse") {
 					t.Errorf("the model got the form, too: %v", m)
 				}
 			}
-			c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(form, id)) // a second answer is one too many
+			c.send("SEND_TOOL_RESPONSE", answer) // a second answer is one too many
 			c.expectError("invalid_state", "")
-			stillWorks(t, c)
 		})
-	}
-}
-
-func TestOldAnswerWithoutIDFindsItsCallByName(t *testing.T) {
-	t.Parallel()
-	c := connect(t, newGateway(t), weatherTool)
-	c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
-	c.expectCall("get_weather")
-	c.send("SEND_TOOL_RESPONSE", `{"toolResponse":{"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}`)
-	c.expectTranscript("15C")
-}
-
-func TestAnswerOfNothingIsDone(t *testing.T) {
-	t.Parallel()
-	for _, rest := range []string{``, `,"response":null`, `,"response":{}`} {
-		c := connect(t, newGateway(t), weatherTool)
-		c.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
-		id, _ := c.expectCall("get_weather")
-		c.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q%s}]}}`, id, rest))
-		c.expectTranscript(`{"output":"done"}`)
 	}
 }
 
@@ -514,22 +487,17 @@ func TestGroundingComesTwice(t *testing.T) {
 
 func TestDeprecatedChunks(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{`{"chunks":[%s,{"mimeType":"audio/pcm","data":"AAAA"}]}`, `{"chunks":%s}`, `{"mediaChunks":[%s]}`, `{"mediaChunks":%s}`} {
-		c := connect(t, newGateway(t), `{}`)
+	g := newGateway(t)
+	for _, form := range []string{`{"chunks":[%s,{"mimeType":"audio/pcm","data":"AAAA"}]}`, `{"mediaChunks":%s}`} {
+		c := connect(t, g, `{}`)
 		pcm := sentence(440, time.Second, 16000)
 		for n := 1600; len(pcm) > 0; pcm = pcm[min(n, len(pcm)):] {
 			blob := fmt.Sprintf(`{"mimeType":"audio/pcm;rate=16000","data":%q}`, base64PCM(pcm[:min(n, len(pcm))]))
 			c.send("SEND_REALTIME_INPUT", fmt.Sprintf(form, blob))
 		}
 		c.expect("TURN_COMPLETE")
-		warned := 0
-		for _, m := range c.all() {
-			if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "deprecated") {
-				warned++
-			}
-		}
-		if warned != 1 {
-			t.Errorf("%s: warned %d times", form, warned)
+		if n := c.warned("deprecated"); n != 1 {
+			t.Errorf("%s: warned %d times", form, n)
 		}
 		if len(loud(c.heard(0))) < 20000 {
 			t.Errorf("%s: no answer", form)
@@ -593,17 +561,39 @@ func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 	}
 }
 
+// Typed text interrupts, and a client without WebRTC is told which chunks are void.
 func TestTypedTextInterrupts(t *testing.T) {
 	t.Parallel()
 	c := connect(t, newGateway(t), `{}`)
-	c.say(sentence(440, 4*time.Second, 16000), 16000)
-	c.expect("ASSISTANT_SPEAKING")
-	c.send("SEND_MESSAGE", typed("stop"))
-	c.expect("INTERRUPTED")
-	c.expect("ASSISTANT_SPEAKING")
-	c.expect("TURN_COMPLETE")
-	if n := c.count("INTERRUPTED"); n != 1 {
-		t.Errorf("%d times INTERRUPTED", n)
+	c.send("SEND_MESSAGE", typed("Once upon a time there was a parrot that never stopped talking to its friends."))
+	c.expect("AUDIO_CHUNK")
+	c.ask("stop")
+	type payload struct {
+		Generation uint32
+		Heard      *string
+		PlayedMs   *int64
+	}
+	var before, cut payload
+	interrupted := false
+	for _, m := range c.all() {
+		var p payload
+		if m.Type != "AUDIO_CHUNK" && m.Type != "INTERRUPTED" {
+			continue
+		}
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case m.Type == "INTERRUPTED":
+			interrupted, cut = true, p
+		case !interrupted:
+			before = p
+		case p.Generation < cut.Generation:
+			t.Fatalf("a chunk of generation %d after INTERRUPTED said %d", p.Generation, cut.Generation)
+		}
+	}
+	if !interrupted || cut.Generation <= before.Generation || cut.Heard == nil || cut.PlayedMs == nil {
+		t.Errorf("chunks of generation %d, then INTERRUPTED %+v", before.Generation, cut)
 	}
 }
 
@@ -624,37 +614,33 @@ func TestUpdateConfig(t *testing.T) {
 	stillWorks(t, c)
 }
 
-func TestGoodbye(t *testing.T) {
+func TestTheEndIsTold(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	c.send("DISCONNECT_GEMINI", "")
-	c.expect("GEMINI_DISCONNECTED")
-	if code := c.closeCode(); code != websocket.CloseNormalClosure {
-		t.Errorf("closed with %d", code)
-	}
-}
-
-func TestALimitIsNoFailure(t *testing.T) {
-	t.Parallel()
-	c := connect(t, newGateway(t), `{"voxgate":{"maxDuration":"1s"}}`)
-	if m := c.expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
-		t.Errorf("told %v", m)
-	}
-	if code, n := c.closeCode(), c.count("GEMINI_ERROR"); code != websocket.CloseNormalClosure || n != 0 {
-		t.Errorf("closed with %d after %d errors", code, n)
-	}
-}
-
-func TestShutdownSaysGoodbye(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	c := connect(t, g, `{}`)
-	if err := g.host.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	c.expect("GEMINI_DISCONNECTED")
-	if code := c.closeCode(); code != websocket.CloseGoingAway {
-		t.Errorf("closed with %d", code)
+	for name, test := range map[string]struct {
+		config, reason string
+		end            func(*testing.T, *gateway, *client)
+		code           int
+	}{
+		"goodbye": {`{}`, "goodbye", func(_ *testing.T, _ *gateway, c *client) { c.send("DISCONNECT_GEMINI", "") }, websocket.CloseNormalClosure},
+		"a limit": {`{"voxgate":{"maxDuration":"1s"}}`, "time limit", func(*testing.T, *gateway, *client) {}, websocket.CloseNormalClosure},
+		"shutdown": {`{}`, "shutting down", func(t *testing.T, g *gateway, _ *client) {
+			if err := g.host.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, websocket.CloseGoingAway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t)
+			c := connect(t, g, test.config)
+			test.end(t, g, c)
+			if m := c.expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), test.reason) {
+				t.Errorf("told %v", m)
+			}
+			if code, n := c.closeCode(), c.count("GEMINI_ERROR"); code != test.code || n != 0 {
+				t.Errorf("closed with %d after %d errors", code, n)
+			}
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pion/webrtc/v4"
 
@@ -36,10 +35,8 @@ func TestTheAnswer(t *testing.T) {
 			t.Errorf("the answer lacks %s:\n%s", want, answer)
 		}
 	}
-	for _, mustNot := range []string{"127.0.0.1"} {
-		if strings.Contains(answer, mustNot) {
-			t.Errorf("the answer has %s:\n%s", mustNot, answer)
-		}
+	if strings.Contains(answer, "127.0.0.1") {
+		t.Errorf("the answer has our own address:\n%s", answer)
 	}
 }
 
@@ -53,43 +50,4 @@ func TestWebRTCOverTCP(t *testing.T) {
 	p.offer(false)
 	p.connected()
 	p.talks(440)
-}
-
-func TestBadPortsAreNamed(t *testing.T) {
-	t.Parallel()
-	for name, o := range map[string]rtc.Options{
-		"UDP": {UDPAddr: "nonsense"}, "TCP": {TCPAddr: "127.0.0.1:99999"},
-	} {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-		api, err := rtc.New(o)
-		if err == nil {
-			api.Close()
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
-// TestManyComeAndGo opens and ends conversations with peers, some politely and some not; what is left of them is found
-// by TestMain.
-func TestManyComeAndGo(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	for i := range 10 {
-		c := connect(t, g, `{}`)
-		p := newPhone(t, c, phoneOptions{channel: true})
-		p.offer(false)
-		p.connected()
-		p.talk <- silence(20*time.Millisecond, 48000)
-		switch i % 3 {
-		case 0:
-			p.send("DISCONNECT_GEMINI", "")
-			c.expect("GEMINI_DISCONNECTED")
-		case 1:
-			c.conn.Close()
-			p.hangUp()
-		case 2:
-			p.hangUp()
-			c.conn.Close()
-		}
-	}
 }

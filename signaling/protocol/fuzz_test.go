@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 )
 
@@ -57,27 +56,5 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 		if string(joined) != string(text) {
 			t.Errorf("size %d: %q", size, joined)
 		}
-	}
-}
-
-// An answer that nobody waits for costs what it takes to find its id.
-func BenchmarkLongToolResponse(b *testing.B) {
-	for name, response := range map[string]string{
-		"text":   `"` + strings.Repeat("x", 700_000) + `"`,
-		"values": `[` + strings.Repeat(`{"id":12,"name":"an item","price":12.5,"tags":["a","b"]},`, 12_000) + `0]`,
-	} {
-		raw := []byte(`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"a":` + response + `}}]}}}`)
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(raw)))
-			for b.Loop() {
-				m, err := Parse(raw)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if answers, err := m.ToolResponses(); err != nil || answers[0].ID != "1" {
-					b.Fatal(answers, err)
-				}
-			}
-		})
 	}
 }
