@@ -106,9 +106,8 @@ func (c *webClient) onRealtimeInput(m protocol.ClientMessage) error {
 	if err != nil {
 		return err
 	}
-	if in.Deprecated && !c.warnedOld {
-		c.warnedOld = true
-		c.warn("chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")
+	if in.Deprecated {
+		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")
 	}
 	pcm, rate, err := in.PCM()
 	if err != nil {
@@ -147,10 +146,7 @@ func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.connected {
 		switch quiet, ok := p.Microphone(); {
 		case ok && quiet < deadMicrophone:
-			if !c.warnedTwo {
-				c.warnedTwo = true
-				c.warn("Audio by socket is dropped while a WebRTC microphone is live.")
-			}
+			c.warnOnce("microphones", "Audio by socket is dropped while a WebRTC microphone is live.")
 			return nil
 		case ok:
 			c.losePeer(p, "")

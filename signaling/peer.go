@@ -1,6 +1,7 @@
 package signaling
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -53,10 +54,16 @@ func (c *webClient) newPeer() (*peer, error) {
 	p.Peer, err = c.door.RTC.NewPeer(rtc.PeerOptions{
 		Session: PeerSession{c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
 		Connected: func() { c.post(func() { c.onConnected(p) }) },
-		Lost:      func(failed bool) { c.post(func() { c.onPeerLost(p, failed) }) },
+		Lost: func(failed bool) {
+			message := "" // the client has closed it
+			if failed {
+				message = "The WebRTC connection failed"
+			}
+			c.post(func() { c.losePeer(p, message) })
+		},
 		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
-		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onChannelClosed(p, closed) }) },
+		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
 			if !isText {
 				c.post(func() { c.reply(channel, errNotText) })
@@ -122,9 +129,8 @@ func (c *webClient) onOffer(w way, sdp string) error {
 		return refused("payload.sdp", err)
 	}
 	c.out.put(w, protocol.Answer(answer))
-	if o.Unseen != "" && !c.warnedSeen {
-		c.warnedSeen = true
-		c.warn("Video is looked at only as VP8, and the offer has " + o.Unseen + ": its video section is refused. Sound goes on.")
+	if o.Unseen != "" {
+		c.warnOnce("video", "Video is looked at only as VP8, and the offer has "+o.Unseen+": its video section is refused. Sound goes on.")
 	}
 	if fresh {
 		c.seat(p)
@@ -179,11 +185,7 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	if err != nil {
 		return err
 	}
-	p := c.next
-	if p == nil {
-		p = c.peer
-	}
-	if p != nil {
+	if p := cmp.Or(c.next, c.peer); p != nil {
 		return refused("payload.candidate", p.AddCandidate(line))
 	}
 	if len(c.early) >= maxCandidates {
@@ -205,13 +207,6 @@ func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	c.out.connect(channel, opened)
 }
 
-// onChannelClosed moves them back.
-func (c *webClient) onChannelClosed(p *peer, closed *rtc.Channel) {
-	if p.channel == closed {
-		c.onLost(closed)
-	}
-}
-
 // onConnected has a peer take the place of the one before.
 func (c *webClient) onConnected(p *peer) {
 	if p != c.peer && p != c.next {
@@ -223,15 +218,6 @@ func (c *webClient) onConnected(p *peer) {
 	}
 	p.connected = true
 	c.steer()
-}
-
-// onPeerLost follows the end of a peer.
-func (c *webClient) onPeerLost(p *peer, failed bool) {
-	message := ""
-	if failed {
-		message = "The WebRTC connection failed"
-	}
-	c.losePeer(p, message)
 }
 
 // losePeer gives a peer up; message says why, without a full stop, if the client does not know.

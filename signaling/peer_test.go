@@ -394,7 +394,7 @@ func checkSeq(t *testing.T, all []message) {
 func (p *phone) talks(hz float64) {
 	p.t.Helper()
 	at := len(p.heard())
-	p.talk <- sentence(hz, 600*time.Millisecond, 48000)
+	p.talk <- sentence(hz, 800*time.Millisecond, 48000)
 	p.eventually("voice", func() bool { return len(loud(p.heard()[at:])) >= 24000/2 })
 	if level := toneShare(loud(p.heard()[at:]), hz); level < 0.5 {
 		p.t.Errorf("share of %v Hz is %.2f", hz, level)

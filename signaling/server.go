@@ -7,6 +7,8 @@ package signaling
 
 import (
 	"context"
+	"encoding/json"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +18,8 @@ import (
 	"sync"
 
 	"github.com/gorilla/websocket"
+
+	"voxgate/signaling/protocol"
 )
 
 // Options make a [Server].
@@ -41,16 +45,17 @@ type Server struct {
 	options Options
 	mux     *http.ServeMux
 
-	mu     sync.Mutex
-	closed bool
-	nextID int
-	live   map[int]context.CancelFunc // of the visits: WebSockets, and what outlives a request
-	visits sync.WaitGroup
+	open  context.Context // done after Close
+	close context.CancelFunc
+
+	mu     sync.Mutex     // no visit begins while Close begins to wait
+	visits sync.WaitGroup // WebSockets, and what outlives a request
 }
 
 // NewServer returns a server with these doors.
 func NewServer(o Options, doors ...Door) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), live: map[int]context.CancelFunc{}}
+	s := &Server{options: o, mux: http.NewServeMux()}
+	s.open, s.close = context.WithCancel(context.Background())
 	for _, d := range doors {
 		s.mux.Handle(d.Pattern, s.enter(d))
 	}
@@ -93,7 +98,7 @@ func (s *Server) enter(d Door) http.Handler {
 		case handler == nil:
 			http.NotFound(w, r)
 		case !allowed && !public:
-			s.options.Logger.Warn("origin refused", "origin", Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+			s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			handler.ServeHTTP(w, r)
@@ -126,19 +131,15 @@ func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
 func (s *Server) visit(parent context.Context) (ctx context.Context, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.open.Err() != nil {
 		return parent, nil
 	}
 	ctx, cancel := context.WithCancel(parent)
-	s.nextID++
-	id := s.nextID
-	s.live[id] = cancel
+	stop := context.AfterFunc(s.open, cancel)
 	s.visits.Add(1)
 	return ctx, func() {
+		stop()
 		cancel()
-		s.mu.Lock()
-		delete(s.live, id)
-		s.mu.Unlock()
 		s.visits.Done()
 	}
 }
@@ -146,10 +147,7 @@ func (s *Server) visit(parent context.Context) (ctx context.Context, leave func(
 // Close ends the visits that are left and waits for all.
 func (s *Server) Close() {
 	s.mu.Lock()
-	s.closed = true
-	for _, cancel := range s.live {
-		cancel()
-	}
+	s.close()
 	s.mu.Unlock()
 	s.visits.Wait()
 }
@@ -184,10 +182,30 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 		slices.ContainsFunc(s.options.Origins, func(o string) bool { return strings.EqualFold(strings.TrimSuffix(o, "/"), values[0]) })
 }
 
-// Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
-func Clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
+// csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
+const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Page serves the files of the page, and the state of the gateway at /status: an object that tells which backend answers.
+func Page(files fs.FS, backend string) http.Handler {
+	pages := http.FileServerFS(files)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Permissions-Policy", "microphone=(self), camera=(self)")
+		h.Set("Cache-Control", "no-cache")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "Only GET is served here.", http.StatusMethodNotAllowed)
+			return
+		}
+		if r.URL.Path == "/status" {
+			h.Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(map[string]string{"backend": backend})
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
 }

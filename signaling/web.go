@@ -30,13 +30,10 @@ type WebDoor struct {
 	Logger      *slog.Logger
 }
 
-// iceServers is the list that clients are told of, which encodes as an array also when it is empty.
-func (d *WebDoor) iceServers() []ICEServer { return append([]ICEServer{}, d.ICEServers...) }
-
 // ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
 func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
-		door: d, posts: make(chan func(), 64), done: make(chan struct{}), offers: rate.NewLimiter(offerRate, offerBurst),
+		door: d, posts: make(chan func(), 64), done: make(chan struct{}), warned: map[string]bool{}, offers: rate.NewLimiter(offerRate, offerBurst),
 	}
 	c.out = newWays(func(l line) { c.post(func() { c.onLost(l) }) })
 	l, err := Accept(w, r, c.onRoundTrip)
@@ -80,10 +77,8 @@ func (c *webClient) run(ctx context.Context) {
 	cancel(nil)
 	running.Wait()
 	line.Close()
-	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil {
-			p.close()
-		}
+	for _, p := range c.peers() {
+		p.close()
 	}
 	c.closers.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,11 +45,9 @@ type webClient struct {
 	mic        *bridge.Microphone // of socket audio
 	voice      *peer              // who plays the voice; nil: see voiceTo
 	voiceTo    destination
-	byRequest  bool // the client sends audio by socket, so the voice is not held for a peer
-	warnedOld  bool // of chunks and mediaChunks
-	warnedTwo  bool // of two microphones
-	warnedSeen bool // of video that cannot be looked at
-	grace      bool // the socket was lost while a data channel was about to open: it gets a moment
+	byRequest  bool            // the client sends audio by socket, so the voice is not held for a peer
+	warned     map[string]bool // what warnOnce has warned of
+	grace      bool            // the socket was lost while a data channel was about to open: it gets a moment
 	goodbyeWay way
 	closers    sync.WaitGroup // peers being closed
 }
@@ -89,6 +88,11 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	}
 }
 
+// peers are the one or two that there are.
+func (c *webClient) peers() []*peer {
+	return slices.DeleteFunc([]*peer{c.peer, c.next}, func(p *peer) bool { return p == nil })
+}
+
 // onLost drops a way to the client.
 func (c *webClient) onLost(l line) {
 	c.out.drop(l)
@@ -102,8 +106,8 @@ func (c *webClient) onLost(l line) {
 			time.AfterFunc(channelGrace, func() { c.post(func() { c.grace = false }) })
 		}
 	case *rtc.Channel:
-		for _, p := range []*peer{c.peer, c.next} {
-			if p != nil && p.channel == l {
+		for _, p := range c.peers() {
+			if p.channel == l {
 				p.channel = nil
 			}
 		}
@@ -112,12 +116,9 @@ func (c *webClient) onLost(l line) {
 
 // gone tells whether the client can no longer be reached.
 func (c *webClient) gone() bool {
-	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil && (p.channel != nil || c.grace && p.WantsChannel()) {
-			return false
-		}
-	}
-	return c.socket == nil
+	return c.socket == nil && !slices.ContainsFunc(c.peers(), func(p *peer) bool {
+		return p.channel != nil || c.grace && p.WantsChannel()
+	})
 }
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
@@ -162,7 +163,7 @@ func (c *webClient) connect(m protocol.ClientMessage) (bridge.Open, error) {
 	open.Origin = bridge.Origin{Door: doorName, Screen: true}
 	c.socket.Opened()
 	c.setups = append(c.setups, socket)
-	c.out.put(socket, protocol.Connected(c.door.iceServers()))
+	c.out.put(socket, protocol.Connected(append([]ICEServer{}, c.door.ICEServers...)))
 	return open, nil
 }
 
@@ -209,10 +210,8 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 // stopCapture stops the microphones and the cameras that Serve started. A client that takes over may have to wait for as long as
 // [rtc.Cameras.Stop] takes; nothing else does.
 func (c *webClient) stopCapture() {
-	for _, p := range []*peer{c.peer, c.next} {
-		if p != nil {
-			p.Mute()
-		}
+	for _, p := range c.peers() {
+		p.Mute()
 	}
 	c.cameras.Stop()
 }
@@ -261,3 +260,11 @@ func (c *webClient) reply(w way, err error) {
 
 // warn tells the client's developer.
 func (c *webClient) warn(message string) { c.out.put(events, protocol.Warning(message)) }
+
+// warnOnce tells the client's developer of one thing, the first time.
+func (c *webClient) warnOnce(about, message string) {
+	if !c.warned[about] {
+		c.warned[about] = true
+		c.warn(message)
+	}
+}

@@ -90,7 +90,7 @@ func readFields(raw json.RawMessage, at string, into map[string]any) (others []s
 		target, known := into[string(name)]
 		switch later, ok := target.(*json.RawMessage); {
 		case !known:
-			others = append(others, path(name))
+			others = append(others, Clip(path(name)))
 		case string(value) == "null":
 		case ok:
 			*later = value
@@ -139,36 +139,13 @@ func badJSON(path string, err error) *bridge.Error {
 	case errors.As(err, &wrongType):
 		field := strings.Trim(path+"."+wrongType.Field, ".")
 		if field == "" {
-			return &bridge.Error{Code: bridge.CodeBadMessage, Message: "The message is " + article(wrongType.Value) + ", not an object."}
+			return &bridge.Error{Code: bridge.CodeBadMessage, Message: "The message is no object but of type " + wrongType.Value + "."}
 		}
-		return BadField(field, fmt.Sprintf("is %s, not %s", article(wrongType.Value), article(jsonName(wrongType))))
+		return BadField(field, "has the wrong type: "+wrongType.Value)
 	case errors.As(err, &syntax):
 		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v at byte %d.", err, syntax.Offset)}
 	}
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", err)}
-}
-
-func article(noun string) string {
-	if strings.ContainsAny(noun[:1], "aeiou") {
-		return "an " + noun
-	}
-	return "a " + noun
-}
-
-// jsonName is what JSON calls the Go type that was expected.
-func jsonName(e *json.UnmarshalTypeError) string {
-	switch k := e.Type.Kind().String(); {
-	case k == "struct" || k == "map":
-		return "object"
-	case k == "slice" || k == "array":
-		return "array"
-	case k == "bool":
-		return "boolean"
-	case strings.HasPrefix(k, "int") || strings.HasPrefix(k, "uint") || strings.HasPrefix(k, "float"):
-		return "number"
-	default:
-		return k
-	}
 }
 
 // Open reads CONNECT_GEMINI: what the conversation shall be. Where it comes from is not in it.
@@ -190,8 +167,11 @@ func (m ClientMessage) Open() (bridge.Open, error) {
 	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, nil
 }
 
-// Turn reads SEND_MESSAGE: a typed turn. The warning is for the client's developer and names what was dropped; "" if nothing
-// was.
+// maxNamed bounds the fields that a warning names.
+const maxNamed = 8
+
+// Turn reads SEND_MESSAGE: a typed turn. The warning is for the client's developer and names what was dropped, the first few;
+// "" if nothing was.
 func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
@@ -221,7 +201,11 @@ func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 		parts, dropped = append(parts, read...), append(dropped, others...)
 	}
 	turn.Parts = marshal(parts)
-	return turn, dropWarning(dropped), m.checkLength(media)
+	if len(dropped) > 0 {
+		names := strings.Join(dropped[:min(len(dropped), maxNamed)], ", ")
+		warning = fmt.Sprintf("Dropped from a typed turn, which has text and inlineData alone: %s.", names)
+	}
+	return turn, warning, m.checkLength(media)
 }
 
 // part is what of Google's Part a person can type or show. The rest is the model's own (thought, functionCall,
@@ -259,23 +243,6 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 		return nil, nil, BadField(at, "has neither text nor inlineData")
 	}
 	return parts, others, nil
-}
-
-// maxNamed bounds the fields that a warning names.
-const maxNamed = 8
-
-func dropWarning(fields []string) string {
-	if len(fields) == 0 {
-		return ""
-	}
-	more := ""
-	if n := len(fields) - maxNamed; n > 0 {
-		fields, more = fields[:maxNamed], fmt.Sprintf(" and %d more", n)
-	}
-	for i, f := range fields {
-		fields[i] = Clip(f)
-	}
-	return "Dropped from a typed turn, which has text and inlineData alone: " + strings.Join(fields, ", ") + more + "."
 }
 
 // ToolResponses reads SEND_TOOL_RESPONSE: the answers, flat. The results are not looked at: most of what is long is an answer
@@ -426,20 +393,16 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 }
 
 // Config reads UPDATE_CONFIG: the LiveConfig, as it is.
-func (m ClientMessage) Config() (json.RawMessage, error) {
-	if len(m.Payload) == 0 {
-		return nil, BadField("payload", "is missing")
-	}
-	return m.Payload, nil
-}
-
-type descriptionPayload struct {
-	SDP string `json:"sdp"`
+func (m ClientMessage) Config() (config json.RawMessage, err error) {
+	err = m.decode(&config)
+	return config, err
 }
 
 // Offer reads WEBRTC_OFFER: the SDP.
 func (m ClientMessage) Offer() (sdp string, err error) {
-	var p descriptionPayload
+	var p struct {
+		SDP string `json:"sdp"`
+	}
 	err = m.decode(&p)
 	return p.SDP, err
 }
@@ -463,7 +426,7 @@ func (m ClientMessage) Candidate() (line string, err error) {
 	return *p.Candidate, nil
 }
 
-// Clip shortens a client's text, to 64 bytes, for an error message.
+// Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
 func Clip(s string) string {
 	if len(s) > 64 {
 		return strings.ToValidUTF8(s[:64], "") + "…"

@@ -52,10 +52,6 @@ type errorDetails struct {
 	RetryAfter int         `json:"retryAfter,omitempty"` // seconds
 }
 
-type disconnectedPayload struct {
-	Reason string `json:"reason,omitempty"`
-}
-
 type logPayload struct {
 	Type    string         `json:"type"`
 	Message string         `json:"message"`
@@ -96,10 +92,6 @@ type speakingPayload struct {
 	Turn     int  `json:"turn,omitempty"`
 }
 
-type turnPayload struct {
-	Turn int `json:"turn"`
-}
-
 // interruptedPayload says what was heard of the answer. Chunks of a generation before this one are void.
 type interruptedPayload struct {
 	Generation uint32       `json:"generation"`
@@ -122,19 +114,9 @@ func milliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
 
-type contentPayload struct {
-	ServerContent json.RawMessage `json:"serverContent"`
-}
-
 type groundingPayload struct {
 	GroundingMetadata json.RawMessage `json:"groundingMetadata"`
 	Chips             string          `json:"chips,omitempty"` // path on the gateway
-}
-
-type toolCallPayload struct {
-	ToolCall struct {
-		FunctionCalls any `json:"functionCalls"`
-	} `json:"toolCall"`
 }
 
 type toolStatusPayload struct {
@@ -144,12 +126,6 @@ type toolStatusPayload struct {
 	Status string `json:"status"`
 	Took   *int64 `json:"ms,omitempty"`
 	Error  string `json:"error,omitempty"`
-}
-
-type cancellationPayload struct {
-	ToolCallCancellation struct {
-		IDs []string `json:"ids"`
-	} `json:"toolCallCancellation"`
 }
 
 func errorDetailsOf(e *bridge.Error) *errorDetails {
@@ -163,7 +139,11 @@ func Connected(iceServers any) ServerMessage {
 
 // Disconnected says that the conversation has ended here, and why.
 func Disconnected(reason string) ServerMessage {
-	return message(typeDisconnected, disconnectedPayload{reason})
+	payload := map[string]string{}
+	if reason != "" {
+		payload["reason"] = reason
+	}
+	return message(typeDisconnected, payload)
 }
 
 // Error tells of an error that is a [bridge.Error], or is made one.
@@ -186,7 +166,7 @@ func Warning(text string) ServerMessage {
 func Pong() ServerMessage { return ServerMessage{kind: typePong} }
 
 // Answer answers an offer.
-func Answer(sdp string) ServerMessage { return message(typeAnswer, descriptionPayload{SDP: sdp}) }
+func Answer(sdp string) ServerMessage { return message(typeAnswer, map[string]string{"sdp": sdp}) }
 
 // Candidate trickles one of the gateway's candidates: its line, and the mid ("": not known yet) and the index of its
 // section.
@@ -243,7 +223,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 	case bridge.SetupFailed:
 		return SetupRefused(e.Err), true
 	case bridge.Raw:
-		return message(typeContent, contentPayload{e.ServerContent}), true
+		return message(typeContent, map[string]json.RawMessage{"serverContent": e.ServerContent}), true
 	case bridge.Grounding:
 		return message(typeGrounding, groundingPayload{e.Metadata, e.Chips}), true
 	case bridge.Speaking:
@@ -255,15 +235,11 @@ func body(e bridge.Body) (ServerMessage, bool) {
 			Model: milliseconds(e.Model), Gateway: milliseconds(e.Gateway), RoundTrip: milliseconds(e.RoundTrip), Total: milliseconds(e.Total()),
 		}), true
 	case bridge.TurnComplete:
-		return message(typeTurnComplete, turnPayload{e.Turn}), true
+		return message(typeTurnComplete, map[string]int{"turn": e.Turn}), true
 	case bridge.ToolCall:
-		var p toolCallPayload
-		p.ToolCall.FunctionCalls = e.Calls
-		return message(typeToolCall, p), true
+		return message(typeToolCall, map[string]any{"toolCall": map[string]any{"functionCalls": e.Calls}}), true
 	case bridge.ToolCallCancellation:
-		var p cancellationPayload
-		p.ToolCallCancellation.IDs = e.IDs
-		return message(typeToolCancellation, p), true
+		return message(typeToolCancellation, map[string]any{"toolCallCancellation": map[string]any{"ids": e.IDs}}), true
 	case bridge.ToolStatus:
 		p := toolStatusPayload{ID: e.ID, Name: e.Name, Title: e.Title, Status: e.Status, Error: e.Message}
 		if e.Status != bridge.StatusRunning {
@@ -280,7 +256,11 @@ func body(e bridge.Body) (ServerMessage, bool) {
 	case bridge.UserSpeaking:
 		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
 	case bridge.Usage:
-		return message(typeLog, usageLog(e)), true
+		return message(typeLog, logPayload{
+			Type:    "info",
+			Message: fmt.Sprintf("This turn took %d tokens, the conversation %d.", e.Turn.Total, e.Total.Total),
+			Details: map[string]any{"usage": map[string]usagePayload{"turn": usagePayload(e.Turn), "total": usagePayload(e.Total)}},
+		}), true
 	case bridge.Failure:
 		return Error(e.Err), true
 	case bridge.History:
@@ -291,22 +271,4 @@ func body(e bridge.Body) (ServerMessage, bool) {
 		return message(typeContext, p), true
 	}
 	return ServerMessage{}, false
-}
-
-// usageLog tells of the tokens used, in words and in numbers.
-func usageLog(u bridge.Usage) logPayload {
-	return logPayload{
-		Type:    "info",
-		Message: fmt.Sprintf("This turn took %s tokens, the conversation %s.", thousands(u.Turn.Total), thousands(u.Total.Total)),
-		Details: map[string]any{"usage": map[string]usagePayload{"turn": usagePayload(u.Turn), "total": usagePayload(u.Total)}},
-	}
-}
-
-// thousands writes a number for people: 3,400.
-func thousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

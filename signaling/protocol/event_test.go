@@ -2,6 +2,11 @@ package protocol
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +67,12 @@ func TestEventsAsMessages(t *testing.T) {
 			`{"type":"CONTEXT","payload":{"entries":[{"role":"user","content":"Hi","timestamp":1790000000123},` +
 				`{"role":"assistant","content":"Hel","timestamp":1790000001123,"playedMs":1500,"cut":true}]},"seq":1}`,
 		},
+		{
+			"a refused change",
+			bridge.SetupFailed{Err: &bridge.Error{Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute}},
+			`{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"code":1007,"message":"No.",` +
+				`"details":{"code":"session_config_update_failed","field":"payload.x","retryAfter":60}}},"seq":1}`,
+		},
 		{"empty history", bridge.History{}, `{"type":"CONTEXT","payload":{"entries":[]},"seq":1}`},
 		{
 			"resumed",
@@ -121,16 +132,92 @@ func TestUsageInWordsAndNumbers(t *testing.T) {
 	e.Total.Cached, e.Total.ToolUse, e.Total.Thoughts = 5, 6, 7
 	e.Total.ResponseBy = map[string]int{"AUDIO": 1_400}
 	m, ok := Event(bridge.Event{Body: e})
-	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1,003,400.",` +
+	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1003400.",` +
 		`"details":{"usage":{"total":{"inputTokens":2000,"outputTokens":1400,"totalTokens":1003400,"cachedTokens":5,"toolUseTokens":6,` +
 		`"thoughtsTokens":7,"output":{"AUDIO":1400}},"turn":{"inputTokens":80,"outputTokens":40,"totalTokens":120,` +
 		`"input":{"AUDIO":70,"TEXT":10}}}}},"seq":1}`
 	if got := string(m.Encode(1)); !ok || got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 12345678: "12,345,678"} {
-		if got := thousands(n); got != want {
-			t.Errorf("%d is written %s", n, got)
+}
+
+// TestEveryEventIsTold fails when bridge has an event that Event does not know, or this test.
+func TestEveryEventIsTold(t *testing.T) {
+	t.Parallel()
+	failed := &bridge.Error{Code: bridge.CodeUnknown, Message: "x"}
+	source, err := os.ReadFile("../../bridge/event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for _, m := range regexp.MustCompile(`func \((\w+)\) +event\(\)`).FindAllSubmatch(source, -1) {
+		missing["bridge."+string(m[1])] = true
+	}
+	for _, e := range []bridge.Body{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // CONTENT_MESSAGE has them
+		delete(missing, fmt.Sprintf("%T", e))
+	}
+	for _, e := range []bridge.Body{
+		bridge.SetupComplete{},
+		bridge.SetupFailed{Err: failed},
+		bridge.Raw{ServerContent: json.RawMessage("{}")},
+		bridge.Grounding{Metadata: json.RawMessage("{}")},
+		bridge.Speaking{},
+		bridge.Interrupted{},
+		bridge.TurnComplete{},
+		bridge.ToolCall{},
+		bridge.ToolCallCancellation{},
+		bridge.ToolStatus{},
+		bridge.Log{},
+		bridge.StateChange{},
+		bridge.UserSpeaking{},
+		bridge.Usage{},
+		bridge.Latency{},
+		bridge.Failure{Err: failed},
+		bridge.History{},
+	} {
+		delete(missing, fmt.Sprintf("%T", e))
+		if m, ok := Event(bridge.Event{Body: e}); !ok || !json.Valid(m.Encode(1)) {
+			t.Errorf("%T is told as %s", e, m.Encode(1))
 		}
+	}
+	for name := range missing {
+		t.Errorf("%s is not in this test", name)
+	}
+}
+
+// TestProtocolListsCodesAndStates compares PROTOCOL.md with bridge, both ways.
+func TestProtocolListsCodesAndStates(t *testing.T) {
+	t.Parallel()
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	find := func(text, pattern string) []string {
+		var found []string
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			found = append(found, m[1])
+		}
+		slices.Sort(found)
+		return found
+	}
+	section := func(heading string) string {
+		_, text, _ := strings.Cut(read("../PROTOCOL.md"), "\n"+heading+"\n")
+		text, _, _ = strings.Cut(text, "\n#")
+		return text
+	}
+	const row = "(?m)^\\| `(\\w+)` \\|"
+	codes := find(read("../../bridge/errors.go"), `Code\w+ +Code += "(\w+)"`)
+	if listed := find(section("## Errors"), row); len(codes) < 20 || !slices.Equal(listed, codes) {
+		t.Errorf("PROTOCOL.md lists the codes\n%q, bridge has\n%q", listed, codes)
+	}
+	nobodyIsThere := func(s string) bool {
+		return s == string(bridge.StateParked) || s == string(bridge.StateEnded)
+	}
+	states := slices.DeleteFunc(find(read("../../bridge/state.go"), `State\w+ +State += "(\w+)"`), nobodyIsThere)
+	if listed := find(section("### States"), row); len(states) < 5 || !slices.Equal(listed, states) {
+		t.Errorf("PROTOCOL.md lists the states\n%q, bridge has\n%q", listed, states)
 	}
 }
