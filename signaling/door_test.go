@@ -188,9 +188,7 @@ func (c *pcmClient) ended() error {
 func TestADoorOfOneRequest(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, withPCM)
-	var settings webrtc.SettingEngine
-	settings.SetIncludeLoopbackCandidate(true)
-	p := newPhoneWith(t, &client{inbox: newInbox(t)}, phoneOptions{}, settings)
+	p := newPhone(t, &client{inbox: newInbox(t)}, phoneOptions{})
 	offer, err := p.pc.CreateOffer(nil)
 	if err != nil {
 		t.Fatal(err)

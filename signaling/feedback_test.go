@@ -64,6 +64,7 @@ type probeOptions struct {
 	red      bool
 	feedback []webrtc.RTCPFeedback
 	numbers  bool // transport-cc's header extension
+	mute     bool // the voice comes by socket
 }
 
 const transportCC = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01"
@@ -106,8 +107,13 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 		_, err := pc.CreateDataChannel("other", nil)
 		check(err)
 	}
-	sender, err := pc.AddTrack(p.mic)
+	direction := webrtc.RTPTransceiverDirectionSendrecv
+	if o.mute {
+		direction = webrtc.RTPTransceiverDirectionSendonly
+	}
+	both, err := pc.AddTransceiverFromTrack(p.mic, webrtc.RTPTransceiverInit{Direction: direction})
 	check(err)
+	sender := both.Sender()
 	p.micID = uint32(sender.GetParameters().Encodings[0].SSRC)
 	var running sync.WaitGroup
 	t.Cleanup(func() {

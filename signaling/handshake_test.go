@@ -37,11 +37,10 @@ func TestALostHandshakeIsResentSoon(t *testing.T) {
 		l := &leak{PacketConn: conn}
 		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: l})
 		t.Cleanup(func() { mux.Close(); conn.Close() })
-		var settings webrtc.SettingEngine
-		settings.SetIncludeLoopbackCandidate(true)
-		settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
-		settings.SetICEUDPMux(mux)
-		p := newPhoneWith(t, connect(t, g, `{}`), phoneOptions{}, settings)
+		p := newPhone(t, connect(t, g, `{}`), phoneOptions{network: func(s *webrtc.SettingEngine) {
+			s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+			s.SetICEUDPMux(mux)
+		}})
 		p.offer(false)
 		p.connected()
 		lost := l.lost.Load()

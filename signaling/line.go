@@ -55,12 +55,10 @@ type Line struct {
 	roundTrip func(time.Duration) // by a pong, in the reader
 }
 
-// Accept makes a line of a request for a WebSocket. It offers the subprotocols, the best first; roundTrip, which may be nil, is
-// told how long the way to the client and back takes, and must not block. If it fails it has answered the request.
-func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration), subprotocols ...string) (*Line, error) {
-	u := upgrader
-	u.Subprotocols = subprotocols
-	conn, err := u.Upgrade(w, r, nil)
+// Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
+// takes, and must not block. If it fails it has answered the request.
+func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
+	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return nil, err
 	}

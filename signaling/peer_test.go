@@ -39,9 +39,10 @@ type phoneOptions struct {
 	direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv
 	noAudio   bool
 	channel   bool
-	frame     time.Duration      // of the sender's packets; zero: 20 ms
-	dtx       bool               // silence is not sent
-	decoder   opus.DecoderChoice // of the gateway
+	frame     time.Duration               // of the sender's packets; zero: 20 ms
+	dtx       bool                        // silence is not sent
+	network   func(*webrtc.SettingEngine) // nil: UDP on all addresses
+	decoder   opus.DecoderChoice          // of the gateway
 }
 
 // newPhone makes a peer for c and its offer's parts; call offers.
@@ -49,11 +50,9 @@ func newPhone(t *testing.T, c *client, o phoneOptions) *phone {
 	t.Helper()
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
-	return newPhoneWith(t, c, o, settings)
-}
-
-func newPhoneWith(t *testing.T, c *client, o phoneOptions, settings webrtc.SettingEngine) *phone {
-	t.Helper()
+	if o.network != nil {
+		o.network(&settings)
+	}
 	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
 		t.Fatal(err)

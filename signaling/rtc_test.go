@@ -43,10 +43,7 @@ func TestTheAnswer(t *testing.T) {
 func TestWebRTCOverTCP(t *testing.T) {
 	t.Parallel()
 	c := connect(t, newGateway(t, served(t, rtc.Options{TCPAddr: "127.0.0.1:0"})), `{}`)
-	var settings webrtc.SettingEngine
-	settings.SetIncludeLoopbackCandidate(true)
-	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4})
-	p := newPhoneWith(t, c, phoneOptions{}, settings)
+	p := newPhone(t, c, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
 	p.offer(false)
 	p.connected()
 	p.talks(440)
