@@ -109,21 +109,13 @@ func (c *webClient) onRealtimeInput(m protocol.ClientMessage) error {
 	if in.Deprecated {
 		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")
 	}
-	pcm, rate, err := in.PCM()
-	if err != nil {
-		return err
-	}
-	if pcm != nil {
-		if err := c.onAudio(pcm, rate); err != nil {
+	if in.PCM != nil {
+		if err := c.onAudio(in.PCM, in.Rate); err != nil {
 			return err
 		}
 	}
-	mediaType, picture, err := in.Picture()
-	if err != nil {
-		return err
-	}
-	if picture != nil {
-		c.session.SetFrame(mediaType, picture, true)
+	if in.Picture != nil {
+		c.session.SetFrame(in.MediaType, in.Picture, true)
 	}
 	if c.mic != nil && in.Pauses {
 		c.mic.Flush()

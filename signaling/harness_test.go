@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -178,10 +177,8 @@ func (i *inbox) revive() {
 
 // count tells how many messages of a type have come.
 func (i *inbox) count(kind string) int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	n := 0
-	for _, m := range i.got {
+	for _, m := range i.all() {
 		if m.Type == kind {
 			n++
 		}
@@ -378,11 +375,7 @@ func (c *client) say(pcm []int16, rate int) {
 }
 
 func base64PCM(pcm []int16) string {
-	b := make([]byte, 0, 2*len(pcm))
-	for _, s := range pcm {
-		b = append(b, byte(s), byte(uint16(s)>>8))
-	}
-	return base64.StdEncoding.EncodeToString(b)
+	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 }
 
 // heard joins the AUDIO_CHUNKs from index `from` on.
@@ -403,20 +396,12 @@ func chunk(t testing.TB, m message) []int16 {
 	if err := json.Unmarshal(m.Payload, &p); err != nil {
 		t.Fatal(err)
 	}
-	pcm := make([]int16, len(p.Data)/2)
-	for i := range pcm {
-		pcm[i] = int16(uint16(p.Data[2*i]) | uint16(p.Data[2*i+1])<<8)
-	}
-	return pcm
+	return media.AppendSamples(nil, p.Data)
 }
 
 // tone is a sine of half the full scale.
 func tone(hz float64, d time.Duration, rate int) []int16 {
-	pcm := make([]int16, int(d.Seconds()*float64(rate)))
-	for i := range pcm {
-		pcm[i] = int16(16000 * math.Sin(2*math.Pi*hz*float64(i)/float64(rate)))
-	}
-	return pcm
+	return mediatest.Tone(d, rate, hz, 16000)
 }
 
 func silence(d time.Duration, rate int) []int16 {

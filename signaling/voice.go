@@ -54,10 +54,7 @@ type chunkOutput struct {
 func (o *chunkOutput) Lead() time.Duration { return chunkLead }
 
 func (o *chunkOutput) WriteFrame(f media.Frame) error {
-	o.buf = o.buf[:0]
-	for _, s := range f.PCM {
-		o.buf = append(o.buf, byte(s), byte(uint16(s)>>8))
-	}
+	o.buf = media.AppendBytes(o.buf[:0], f.PCM)
 	o.out.put(events, protocol.AudioChunk(f.Generation, o.buf))
 	return nil
 }

@@ -338,18 +338,9 @@ func answersInContent(response json.RawMessage) []json.RawMessage {
 	if len(response) == 0 || response[0] != '{' {
 		return nil
 	}
-	var parts json.RawMessage
-	err := wire.EachField(response, func(name, value []byte) error {
-		switch string(name) {
-		case "role":
-		case "parts":
-			parts = value
-		default:
-			return errors.ErrUnsupported // and do not look further
-		}
-		return nil
-	})
-	if err != nil || parts == nil {
+	var role, parts json.RawMessage
+	others, err := readFields(response, "", map[string]any{"role": &role, "parts": &parts})
+	if err != nil || len(others) > 0 {
 		return nil
 	}
 	list, err := readElements(parts, "")

@@ -32,8 +32,8 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("parts that are not JSON: %q", turn.Parts)
 		}
 		if input, err := m.RealtimeInput(); err == nil {
-			if pcm, rate, err := input.PCM(); err == nil && pcm != nil && (len(pcm) == 0 || rate < 8000 || rate > 48000) {
-				t.Errorf("%d samples at %d Hz", len(pcm), rate)
+			if input.PCM != nil && (len(input.PCM) == 0 || input.Rate < 8000 || input.Rate > 48000) {
+				t.Errorf("%d samples at %d Hz", len(input.PCM), input.Rate)
 			}
 		}
 		_, _ = m.ToolResponses()

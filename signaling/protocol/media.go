@@ -101,17 +101,18 @@ func (b blob) pcm(field string) (pcm []int16, rate int, err error) {
 	return media.AppendSamples(nil, data), rate, nil
 }
 
-// RealtimeInput is what a SEND_REALTIME_INPUT brings. Its sound and its picture are read one by one, so that the one counts
-// when the other is bad.
+// RealtimeInput is what a SEND_REALTIME_INPUT brings.
 type RealtimeInput struct {
 	Commands   []bridge.Command // the text and the marks, in their order
 	Pauses     bool             // among the marks is one after which the microphone is silent: activityEnd, audioStreamEnd
 	Deprecated bool             // it came as chunks or mediaChunks
-
-	audio, video *blob
+	PCM        []int16          // nil: no sound
+	Rate       int              // of PCM in Hz, 8000 to 48000
+	MediaType  string           // of Picture: a JPEG or a PNG
+	Picture    []byte           // nil: none
 }
 
-// RealtimeInput reads SEND_REALTIME_INPUT.
+// RealtimeInput reads SEND_REALTIME_INPUT. Audio that cannot be used is a [bridge.CodeInvalidAudioFormat].
 func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	var p realtimePayload
 	if err := m.decode(&p); err != nil {
@@ -124,7 +125,19 @@ func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	if err := m.checkLength(p.Video.length()); err != nil {
 		return RealtimeInput{}, err
 	}
-	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old, audio: p.Audio, video: p.Video}
+	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old}
+	if p.Audio != nil {
+		if in.PCM, in.Rate, err = p.Audio.pcm("payload.audio"); err != nil {
+			bad := *bridge.AsError(err)
+			bad.Code = bridge.CodeInvalidAudioFormat
+			return RealtimeInput{}, &bad
+		}
+	}
+	if p.Video != nil {
+		if in.MediaType, in.Picture, err = p.Video.picture("payload.video"); err != nil {
+			return RealtimeInput{}, err
+		}
+	}
 	if p.Text != nil {
 		in.Commands = append(in.Commands, bridge.Text{Text: *p.Text})
 	}
@@ -137,33 +150,10 @@ func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	if p.AudioStreamEnd {
 		in.Commands = append(in.Commands, bridge.AudioStreamEnd)
 	}
-	if in.audio == nil && in.video == nil && len(in.Commands) == 0 {
+	if in.PCM == nil && in.Picture == nil && len(in.Commands) == 0 {
 		return RealtimeInput{}, BadField("payload", "has neither text, audio, video nor a mark")
 	}
 	return in, nil
-}
-
-// PCM returns the sound and its rate in Hz, 8000 to 48000; nil if there is none. An error says that it is the audio that
-// cannot be used ([bridge.CodeInvalidAudioFormat]).
-func (in RealtimeInput) PCM() (pcm []int16, rate int, err error) {
-	if in.audio == nil {
-		return nil, 0, nil
-	}
-	pcm, rate, err = in.audio.pcm("payload.audio")
-	if err != nil {
-		bad := *bridge.AsError(err)
-		bad.Code = bridge.CodeInvalidAudioFormat
-		return nil, 0, &bad
-	}
-	return pcm, rate, nil
-}
-
-// Picture returns the picture, a JPEG or a PNG as its media type says; nil if there is none.
-func (in RealtimeInput) Picture() (mediaType string, data []byte, err error) {
-	if in.video == nil {
-		return "", nil, nil
-	}
-	return in.video.picture("payload.video")
 }
 
 type realtimePayload struct {
