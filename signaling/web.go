@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"golang.org/x/time/rate"
 
@@ -82,7 +81,3 @@ func (c *webClient) run(ctx context.Context) {
 	}
 	c.closers.Wait()
 }
-
-// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
-// a round trip before ours, so it may use it, and let go of the socket, before we know of it.
-const channelGrace = 2 * time.Second

@@ -88,6 +88,10 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	}
 }
 
+// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
+// a round trip before ours, so it may use it, and let go of the socket, before we know of it.
+const channelGrace = 2 * time.Second
+
 // peers are the one or two that there are.
 func (c *webClient) peers() []*peer {
 	return slices.DeleteFunc([]*peer{c.peer, c.next}, func(p *peer) bool { return p == nil })
