@@ -389,13 +389,6 @@ func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 	}
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 // By the sender reports a player knows at which time of the wall clock a packet of the voice is to be heard, for what comes
 // after a pause as well: the RTP clock goes on in pauses.
 func TestSenderReportsAreTheVoicesClock(t *testing.T) {

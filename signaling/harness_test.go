@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Conversations take their time and little else: more of them at once than there are processors. -parallel overrides it.
-	if err := flag.Set("test.parallel", "16"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
@@ -453,3 +453,10 @@ func toneShare(pcm []int16, hz float64) float64 {
 }
 
 func toneIs(pcm []int16, hz float64) bool { return toneShare(pcm, hz) > 0.5 }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -357,11 +357,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 const weatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather","parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
 
 func typed(text string) string {
-	b, err := json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
+	return string(must(json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})))
 }
 
 type toolCall struct {
