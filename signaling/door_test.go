@@ -212,7 +212,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 	}
 	p.connected()
 	p.talk <- sentence(440, time.Second, 48000)
-	p.eventually("the answer", func() bool { return p.voiceLevel(440) > 0.5 })
+	eventually(p.t, "the answer", func() bool { return p.voiceLevel(440) > 0.5 })
 	resp, err = http.Post(g.http+"/offer", "application/sdp", strings.NewReader("v=0"))
 	if err != nil {
 		t.Fatal(err)

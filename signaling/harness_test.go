@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -378,11 +376,11 @@ func base64PCM(pcm []int16) string {
 	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 }
 
-// heard joins the AUDIO_CHUNKs from index `from` on.
-func (c *client) heard(from int) []int16 {
+// heard joins the AUDIO_CHUNKs.
+func (c *client) heard() []int16 {
 	c.t.Helper()
 	var pcm []int16
-	for _, m := range c.all()[from:] {
+	for _, m := range c.all() {
 		if m.Type == "AUDIO_CHUNK" {
 			pcm = append(pcm, chunk(c.t, m)...)
 		}
@@ -431,9 +429,6 @@ func loud(pcm []int16) []int16 {
 	}
 	return pcm[first:last]
 }
-
-// brokenDialer fails every dial, as a machine without a network does.
-func brokenDialer(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 
 // toneShare is the share of hz in the voice. It is taken piece by piece: on a busy machine a sender's clock stumbles, and
 // a tone with a jump in its phase is still the tone.

@@ -89,7 +89,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			}
 			late := p.speak(append(sentence(440, 2*time.Second, 48000), make([]int16, 48000)...), c.drop)
 			p.c.expect("TURN_COMPLETE")
-			said := loud(p.c.heard(0)) // the parrot says what it heard: two seconds of the tone, without a hole
+			said := loud(p.c.heard()) // the parrot says what it heard: two seconds of the tone, without a hole
 			if len(said) < 24000*19/10 || toneShare(said, 440) < 0.5 {
 				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, toneShare(said, 440))
 			}

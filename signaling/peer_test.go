@@ -28,11 +28,10 @@ type phone struct {
 	next rtp.Header
 	talk chan []int16 // what the microphone hears; silence when there is nothing
 
-	mu    sync.Mutex
-	ear   []int16 // what came, decoded to 24 kHz
-	heads []rtp.Header
-	stop  chan struct{}
-	done  sync.WaitGroup
+	mu   sync.Mutex
+	ear  []int16 // what came, decoded to 24 kHz
+	stop chan struct{}
+	done sync.WaitGroup
 }
 
 type phoneOptions struct {
@@ -174,7 +173,6 @@ func (p *phone) listen(track *webrtc.TrackRemote) {
 		}
 		p.mu.Lock()
 		p.ear = append(p.ear, pcm[:n]...)
-		p.heads = append(p.heads, packet.Header)
 		p.mu.Unlock()
 	}
 }
@@ -281,18 +279,13 @@ func (p *phone) send(kind, payload string) {
 // connected waits until media and, if there is one, the channel are up.
 func (p *phone) connected() {
 	p.t.Helper()
-	p.eventually("connection", func() bool {
+	eventually(p.t, "connection", func() bool {
 		return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected &&
 			(p.dc == nil || p.dc.ReadyState() == webrtc.DataChannelStateOpen)
 	})
 }
 
 // eventually polls what has no event of its own.
-func (p *phone) eventually(what string, ok func() bool) {
-	p.t.Helper()
-	eventually(p.t, what, ok)
-}
-
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -321,7 +314,7 @@ func (p *phone) hangUp() {
 // voiceLevel waits for a second of voice and returns the share of hz in it.
 func (p *phone) voiceLevel(hz float64) float64 {
 	p.t.Helper()
-	p.eventually("voice", func() bool { return len(loud(p.heard())) >= 24000*8/10 })
+	eventually(p.t, "voice", func() bool { return len(loud(p.heard())) >= 24000*8/10 })
 	return toneShare(loud(p.heard()), hz)
 }
 
@@ -386,7 +379,7 @@ func (p *phone) talks(hz float64) {
 	p.t.Helper()
 	at := len(p.heard())
 	p.talk <- sentence(hz, 800*time.Millisecond, 48000)
-	p.eventually("voice", func() bool { return len(loud(p.heard()[at:])) >= 24000/2 })
+	eventually(p.t, "voice", func() bool { return len(loud(p.heard()[at:])) >= 24000/2 })
 	if level := toneShare(loud(p.heard()[at:]), hz); level < 0.5 {
 		p.t.Errorf("share of %v Hz is %.2f", hz, level)
 	}
@@ -478,7 +471,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 			}
 			c.expect("AUDIO_CHUNK")
 			c.expect("TURN_COMPLETE")
-			if voice := loud(c.heard(0)); !toneIs(voice, 440) {
+			if voice := loud(c.heard()); !toneIs(voice, 440) {
 				t.Error("the answer is not what was said")
 			}
 		})
@@ -520,7 +513,7 @@ func TestVoiceIsHeldForAPeerAndGivenBackIfItFails(t *testing.T) {
 	}
 	c.expect("AUDIO_CHUNK") // what was held
 	c.expect("TURN_COMPLETE")
-	if len(loud(c.heard(0))) == 0 {
+	if len(loud(c.heard())) == 0 {
 		t.Error("what was held is lost")
 	}
 }
@@ -642,7 +635,7 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 	id, _ := c.expectCall("get_weather")
 	p.send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id))
 	c.expectTranscript("15C")
-	p.eventually("spoken answer", func() bool { return len(loud(p.heard())) > 2400 })
+	eventually(p.t, "spoken answer", func() bool { return len(loud(p.heard())) > 2400 })
 	c.expect("TURN_COMPLETE")
 	p.send("SEND_MESSAGE", `{}`)
 	if m := c.expectError("bad_message", "payload.parts"); m.way != "channel" {
@@ -694,7 +687,7 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	c.conn.Close()
 	<-c.done
 	c.inbox.revive()
-	p.eventually("notice", func() bool { return strings.Contains(g.logs.String(), "socket lost") })
+	eventually(p.t, "notice", func() bool { return strings.Contains(g.logs.String(), "socket lost") })
 	p.talks(440)
 
 	// A canvas of 256 KB and more comes in pieces, and a photo of 2 MB goes in pieces.

@@ -2,11 +2,14 @@ package signaling_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"image"
 	"image/png"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -223,7 +226,9 @@ func TestSetupComplete(t *testing.T) {
 func TestRefusedSetUp(t *testing.T) {
 	t.Parallel()
 	refusedKey := func(_ *doors, o *bridge.Options) { o.Client.APIKey = "invalid" }
-	noNetwork := func(_ *doors, o *bridge.Options) { o.Client.NetDial = brokenDialer }
+	noNetwork := func(_ *doors, o *bridge.Options) {
+		o.Client.NetDial = func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
+	}
 	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "RESOURCE_EXHAUSTED", http.StatusTooManyRequests)
 	}))
@@ -322,7 +327,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 		}
 	}
 	c.expect("TURN_COMPLETE")
-	voice := loud(c.heard(0))
+	voice := loud(c.heard())
 	if got := time.Duration(len(voice)) * time.Second / wire.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {
 		t.Errorf("heard %v of voice, want about 1s", got)
 	}
@@ -490,7 +495,7 @@ func TestDeprecatedChunks(t *testing.T) {
 		if n := c.warned("deprecated"); n != 1 {
 			t.Errorf("%s: warned %d times", form, n)
 		}
-		if len(loud(c.heard(0))) < 20000 {
+		if len(loud(c.heard())) < 20000 {
 			t.Errorf("%s: no answer", form)
 		}
 	}
@@ -521,7 +526,7 @@ func TestAudioStreamEndEndsTheSentence(t *testing.T) {
 	c.say(tone(440, time.Second, 16000), 16000)
 	c.send("SEND_REALTIME_INPUT", `{"audioStreamEnd":true}`)
 	c.expect("TURN_COMPLETE")
-	if len(loud(c.heard(0))) < 20000 {
+	if len(loud(c.heard())) < 20000 {
 		t.Error("no answer")
 	}
 }
@@ -534,7 +539,7 @@ func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 	c.say(sentence(880, time.Second, 16000), 16000)
 	_, at := c.wait(c.at, "INTERRUPTED", func(m message) bool { return m.Type == "INTERRUPTED" })
 	c.at = at
-	if n := len(loud(c.heard(0))); n > 3*wire.OutputRate {
+	if n := len(loud(c.heard())); n > 3*wire.OutputRate {
 		t.Errorf("%d samples of the answer came before the interruption", n)
 	}
 	c.expect("ASSISTANT_SPEAKING")

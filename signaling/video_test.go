@@ -221,7 +221,7 @@ func TestVideoBecomesPictures(t *testing.T) {
 		t.Errorf("the answer to video is\n%s", answer)
 	}
 	p.connected()
-	p.eventually("four pictures", func() bool { return len(k.all()) >= 4 })
+	eventually(p.t, "four pictures", func() bool { return len(k.all()) >= 4 })
 	for _, s := range k.all() {
 		if s.width != 768 || s.height != 432 {
 			t.Errorf("a slide of 1280x720 went up as %dx%d", s.width, s.height)
@@ -249,12 +249,12 @@ func TestCameraComesAndGoes(t *testing.T) {
 		before := len(k.all())
 		l := p.newLens(fixture(t, "slides.ivf"))
 		p.offer(false)
-		p.eventually("pictures", func() bool { return len(k.all()) > before })
+		eventually(p.t, "pictures", func() bool { return len(k.all()) > before })
 		if err := p.pc.RemoveTrack(l.sender); err != nil {
 			t.Fatal(err)
 		}
 		p.offer(false)
-		p.eventually("end of the track", func() bool { return strings.Count(g.logs.String(), "video track ended") == i+1 })
+		eventually(p.t, "end of the track", func() bool { return strings.Count(g.logs.String(), "video track ended") == i+1 })
 	}
 	p.talks(440)
 }
@@ -269,12 +269,12 @@ func TestTheNewestCameraWins(t *testing.T) {
 	p.newLens(fixture(t, "room.ivf"))
 	p.offer(false)
 	p.connected()
-	p.eventually("a picture", func() bool { return len(k.all()) > 0 })
+	eventually(p.t, "a picture", func() bool { return len(k.all()) > 0 })
 	p.newLens(fixture(t, "slides.ivf"))
 	p.offer(false)
-	p.eventually("end of the first", func() bool { return strings.Contains(g.logs.String(), "video track ended") })
+	eventually(p.t, "end of the first", func() bool { return strings.Contains(g.logs.String(), "video track ended") })
 	after := len(k.all())
-	p.eventually("pictures of the second", func() bool { return len(k.all()) > after+2 })
+	eventually(p.t, "pictures of the second", func() bool { return len(k.all()) > after+2 })
 	for _, s := range k.all()[after+1:] {
 		if s.width != 768 {
 			t.Errorf("%dx%d is from the first", s.width, s.height)
