@@ -106,21 +106,6 @@ func TestDuplicateID(t *testing.T) {
 	})
 }
 
-func TestCallTimesOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
-		l.Calls("a weather")
-		time.Sleep(29 * time.Second)
-		l.Answered()
-		time.Sleep(time.Second)
-		l.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
-		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure")
-		c.late("a", "")
-		time.Sleep(time.Minute)
-		l.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
-	})
-}
-
 func TestModelCancels(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, c, l := weather(t)

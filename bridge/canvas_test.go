@@ -68,41 +68,6 @@ func TestCanvasThatIsWrong(t *testing.T) {
 	})
 }
 
-// A model that does not wait gets what the person puts in, or that they have not; the rest goes on meanwhile.
-func TestCanvasWaitsForAPerson(t *testing.T) {
-	for name, fate := range map[string]struct {
-		do   func(r *rig, c *caller, l *bridgetest.Link)
-		want string
-	}{
-		"answered": {func(_ *rig, c *caller, _ *bridgetest.Link) {
-			time.Sleep(4 * time.Minute)
-			c.respond("a", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
-		}, `{"name":"Ada","action":"submit"}`},
-		"hidden": {func(_ *rig, c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"dismissed":true}`) }, `{"dismissed":true}`},
-		"forgotten": {func(_ *rig, c *caller, l *bridgetest.Link) {
-			time.Sleep(5*time.Minute - time.Second)
-			l.Answered()
-			time.Sleep(time.Second)
-			c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a)")
-		}, `{"dismissed":true}`},
-		"hung up": {func(_ *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `{"dismissed":true}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-				l.Call("a", "show_canvas_tool", schema(question))
-				c.speak(count(0, 3200))
-				if len(l.PCM()) == 0 {
-					t.Error("nothing is heard while a canvas waits")
-				}
-				l.Answered()
-				fate.do(r, c, l)
-				l.Answered(`a show_canvas_tool ` + fate.want)
-			})
-		})
-	}
-}
-
 // A model that would wait is told at once, and what the person puts in follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -160,22 +125,6 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 		if got := l.Said(); got != `tool, text {"name":"Ada","action":"submit"}` {
 			t.Errorf("%d bytes came: %.80s", len(got), got)
 		}
-	})
-}
-
-// A canvas outlives its caller: who is back is shown it again.
-func TestCanvasWhileParked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
-		l.Call("a", "show_canvas_tool", schema(question))
-		l.Handle("h")
-		token := c.token()
-		c.leaves()
-		l.Call("b", "append_to_canvas_tool", schema(note))
-		d := r.back(token)
-		d.tells("SetupComplete ToolCall(a) ToolCall(b)")
-		d.respond("a", "", `{"name":"Ada","action":"submit"}`)
-		l.Answered(`a show_canvas_tool {"name":"Ada","action":"submit"}`, `b append_to_canvas_tool {"shown":true}`)
 	})
 }
 
@@ -299,30 +248,6 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		l.Call("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
 		l.Answered(`b g {"error":"the tool did not answer in time (5s)"}`)
-	})
-}
-
-// Answers that nobody waits for any more are counted.
-func TestLateAnswersAreCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		let := make(chan struct{})
-		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
-			<-let // whatever ctx says
-			return json.RawMessage(`{"x":1}`), nil
-		}))
-		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.Call("a", "weather", `{}`)
-		l.Call("b", "pay", `{}`)
-		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
-		synctest.Wait()
-		close(let)
-		c.late("a", "")
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
-		l.Answered()
-		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
-			t.Errorf("%v", ends)
-		}
 	})
 }
 

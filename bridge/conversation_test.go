@@ -9,7 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
-	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
@@ -25,10 +25,7 @@ func TestLongConversation(t *testing.T) {
 			question := count(len(said), 16000*2)
 			said = append(said, question...)
 			c.do(bridge.ActivityStart)
-			for part := range slices.Chunk(question, 320) {
-				c.speak(part)
-				time.Sleep(20 * time.Millisecond)
-			}
+			c.pace(question)
 			c.do(bridge.ActivityEnd)
 			begin := r.since()
 			l.Answer(int16(turn+1), 5*time.Second)
@@ -68,16 +65,6 @@ func TestLongConversation(t *testing.T) {
 	})
 }
 
-// withEmulator is a rig with the emulator behind it.
-func withEmulator(t *testing.T) *rig {
-	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
-	p := bridgetest.NewPipes()
-	p.Serve(t, e, e.Close)
-	r := &rig{t: t}
-	r.serve(p.Dial)
-	return r
-}
-
 func (r *rig) meets(o bridge.Open) *caller {
 	r.t.Helper()
 	c := r.join(o)
@@ -106,12 +93,7 @@ func (c *caller) utter(d time.Duration) {
 }
 
 // talks speaks for d, in real time.
-func (c *caller) talks(d time.Duration) {
-	for part := range slices.Chunk(loud(d), 320) {
-		c.speak(part)
-		time.Sleep(20 * time.Millisecond)
-	}
-}
+func (c *caller) talks(d time.Duration) { c.pace(loud(d)) }
 
 // kinds is the story without what was heard.
 func (c *caller) kinds() string {
@@ -124,96 +106,10 @@ func (c *caller) kinds() string {
 	return strings.Join(words, " ")
 }
 
-func TestParrot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := withEmulator(t)
-		c := r.meets(bridge.Open{Config: []byte(declare("weather"))})
-		c.forget()
-		for range 20 {
-			before := c.heard()
-			c.utter(2 * time.Second)
-			time.Sleep(5 * time.Second)
-			if heard := time.Duration(c.heard()-before) * 20 * time.Millisecond; heard < 1800*time.Millisecond {
-				t.Fatalf("%v of 2 s were said back", heard)
-			}
-			if got := c.kinds(); got != "Speaking TurnComplete" {
-				t.Fatal(got)
-			}
-			c.forget()
-		}
-		// Barge-in.
-		c.utter(5 * time.Second)
-		c.utter(2 * time.Second)
-		time.Sleep(5 * time.Second)
-		if got := c.kinds(); got != "Speaking Interrupted Speaking TurnComplete" {
-			t.Error(got)
-		}
-		c.forget()
-		// Typed text cuts in, during the generation and during the playback.
-		for _, wait := range []time.Duration{200 * time.Millisecond, 2500 * time.Millisecond} {
-			c.utter(4 * time.Second)
-			time.Sleep(wait)
-			c.typed("stop")
-			time.Sleep(20 * time.Second)
-			if got := c.kinds(); got != "Speaking Interrupted Speaking TurnComplete" {
-				t.Errorf("typed after %v: %s", wait, got)
-			}
-			c.forget()
-		}
-		// Tools.
-		c.typed(`/tool weather {"city":"Bern"}`)
-		time.Sleep(time.Second)
-		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "weather", `{"sky":"blue"}`)
-		time.Sleep(20 * time.Second)
-		if !strings.Contains(contents(c), "blue") || !strings.Contains(c.kinds(), "Speaking TurnComplete") {
-			t.Errorf("%s: %s", c.kinds(), contents(c))
-		}
-		c.forget()
-		// A new configuration does not cost the memory.
-		c.update(brief("be brief"))
-		time.Sleep(time.Second)
-		c.typed("/history")
-		time.Sleep(time.Minute)
-		if told := contents(c); !strings.Contains(told, "blue") {
-			t.Errorf("it remembers %s", told)
-		}
-	})
-}
-
-func TestManyConversations(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := withEmulator(t)
-		var callers []*caller
-		for range 20 {
-			c := r.join(bridge.Open{Resumable: true})
-			callers = append(callers, c)
-		}
-		for _, c := range callers {
-			<-c.seated
-			c.r.wg.Go(func() {
-				if err := c.session.Do(bridge.Message{Parts: []byte(`[{"text":"hello"}]`), TurnComplete: true}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(10 * time.Second)
-		ids := map[string]bool{}
-		for _, c := range callers {
-			if got := c.kinds(); got != "SetupComplete Speaking TurnComplete" {
-				t.Error(got)
-			}
-			ids[c.session.ID()] = true
-		}
-		if len(ids) != len(callers) {
-			t.Errorf("%d ids of %d conversations", len(ids), len(callers))
-		}
-	})
-}
-
 // The microphone, commands and events from many goroutines at once, for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := withEmulator(t)
+		r, _ := emulated(t, scenario.Scenario{})
 		c := r.meets(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
 		for _, f := range []func(){
 			func() { c.speak(loud(100 * time.Millisecond)) },
@@ -245,8 +141,6 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 }
 
-// What comes in one message with a transcript of the voice and is none (what the person said, usage) is for the client, at
-// once, though the voice is cut off and the transcript never comes.
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
 	bubble(t, func(t *testing.T) {

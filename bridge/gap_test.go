@@ -66,21 +66,6 @@ func TestGap(t *testing.T) {
 	}
 }
 
-func TestGapThatDoesNotEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		r.up.Set(0, errors.New("no route"))
-		begin := r.since()
-		l.Cut()
-		e := c.fails(bridge.CodeWebSocketError)
-		if took := r.since() - begin; took < 29*time.Second || took > 31*time.Second || e.Message == "" {
-			t.Errorf("%q after %v", e.Message, took)
-		}
-	})
-}
-
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 	bubble(t, func(t *testing.T) {

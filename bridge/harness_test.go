@@ -400,3 +400,6 @@ func count(first, n int) []int16 {
 	}
 	return pcm
 }
+
+// manual is the wish to mark speech by hand.
+var manual = bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":40}}}`)}

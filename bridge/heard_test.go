@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -54,26 +53,6 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		got := c.memory()
 		if e := got[len(got)-1]; e.Content != i.Heard || !e.Cut || e.Played != i.Played {
 			t.Errorf("kept %+v", e)
-		}
-	})
-}
-
-// An answer that the model has ended is still being heard, and is cut off there.
-func TestWhatWasHeardOfAnAnswerThatIsOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
-		time.Sleep(2300 * time.Millisecond)
-		c.typed("stop")
-		time.Sleep(time.Second)
-		if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
-			t.Errorf("interrupted: %+v", i)
-		}
-		if got := c.memory(); got[0].Content != "one two " || !got[0].Cut {
-			t.Errorf("kept %+v", got)
 		}
 	})
 }
@@ -375,181 +354,130 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 	})
 }
 
-// A question that was forgotten, or answered to nobody, is not what a later word of the model answers.
-func TestNoLatencyOfAForgottenQuestion(t *testing.T) {
-	t.Run("cleared", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, _ := r.plain()
+// What an answer is timed from: the last question that it can be for. What was forgotten, answered to nobody or answered
+// without a sound is not what a later word of the model answers.
+func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
+	text := bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
+	for name, test := range map[string]struct {
+		open bridge.Open
+		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link of the last answer
+		want []time.Duration                                              // by the model
+	}{
+		"cleared": {bridge.Open{}, func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			c.do(bridge.ClearContext{})
 			l := r.up.Next().Accept()
 			time.Sleep(5 * time.Minute)
-			l.Answer(7, time.Second)
-			time.Sleep(3 * time.Second)
-			if found, _ := find[bridge.Latency](c); len(found) > 0 {
-				t.Errorf("latency of a question that was cleared: %+v", found)
-			}
-		})
-	})
-	t.Run("answered while parked", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Resumable: true})
-			c.typed("what?")
-			token := c.token()
-			c.leaves()
-			l.Answer(7, time.Second) // to nobody
-			time.Sleep(2 * time.Second)
-			c = r.join(bridge.Open{ResumeToken: token})
-			<-c.seated
-			time.Sleep(2 * time.Minute)
-			l.Answer(8, time.Second) // unasked
-			time.Sleep(3 * time.Second)
-			if found, _ := find[bridge.Latency](c); len(found) > 0 {
-				t.Errorf("latency of a question that was answered before: %+v", found)
-			}
-		})
-	})
-	t.Run("answered with nothing", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+			return l
+		}, nil},
+		"answered with nothing": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			l.Content(`"turnComplete":true`)
 			time.Sleep(2 * time.Minute)
-			l.Answer(8, time.Second) // unasked
-			time.Sleep(3 * time.Second)
-			if found, _ := find[bridge.Latency](c); len(found) > 0 {
-				t.Errorf("latency of a question that was answered before: %+v", found)
-			}
-		})
-	})
-	t.Run("the round trip of another caller", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Resumable: true})
-			c.session.RoundTrip(900 * time.Millisecond) // by a bad network
-			token := c.token()
-			c.leaves()
-			c = r.join(bridge.Open{ResumeToken: token})
-			<-c.seated
+			return l
+		}, nil},
+		"answered as text": {text, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.typed("what?")
 			time.Sleep(time.Second)
-			l.Answer(8, time.Second)
+			l.Content(`%s,"outputTranscription":{"text":"that"}`, bridgetest.Voice(7, time.Second))
+			l.Content(`"turnComplete":true`)
+			l.Handle("h")
+			time.Sleep(time.Minute)
+			c.update(`{}`) // needs no other connection
+			time.Sleep(time.Second)
+			return l
+		}, nil},
+		"the first of two was on its way": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.typed("one?")
 			time.Sleep(3 * time.Second)
-			if got := last[bridge.Latency](c); got.RoundTrip != 0 {
-				t.Errorf("the round trip of a connection that is gone is told of the new one: %+v", got)
-			}
+			c.typed("two?")
+			l.Answer(7, time.Second)
+			time.Sleep(2 * time.Second)
+			return l
+		}, []time.Duration{3 * time.Second, 2 * time.Second}},
+		"two with one answer": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			twoQuestions(c, l)
+			time.Sleep(time.Minute)
+			return l
+		}, []time.Duration{2 * time.Second}},
+		"two with one answer, and a third": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			twoQuestions(c, l)
+			c.typed("three?")
+			time.Sleep(500 * time.Millisecond)
+			return l
+		}, []time.Duration{2 * time.Second, 500 * time.Millisecond}},
+		"with a breath": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.talks(time.Second)
+			c.quiet(time.Second)
+			c.talks(time.Second)
+			c.quiet(700 * time.Millisecond)
+			return l
+		}, []time.Duration{700 * time.Millisecond}},
+		"with a cough after it": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.talks(time.Second)
+			c.quiet(time.Second)
+			c.talks(120 * time.Millisecond)
+			c.quiet(700 * time.Millisecond)
+			return l
+		}, []time.Duration{1820 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(test.open)
+				test.talk(r, c, l).Answer(8, time.Second)
+				time.Sleep(3 * time.Second)
+				found, _ := find[bridge.Latency](c)
+				var got []time.Duration
+				for _, f := range found {
+					got = append(got, f.Model)
+				}
+				if !slices.EqualFunc(got, test.want, about) {
+					t.Errorf("by the model %v, want %v", got, test.want)
+				}
+			})
 		})
-	})
+	}
 }
 
-// The question that a text answered is not credited to a word that is spoken later.
-func TestNoLatencyOfWhatWasRead(t *testing.T) {
+// twoQuestions has the model answer two questions at once.
+func twoQuestions(c *caller, l *bridgetest.Link) {
+	c.typed("one?")
+	time.Sleep(time.Second)
+	c.typed("and two?")
+	time.Sleep(time.Second)
+	l.Answer(7, time.Second)
+	time.Sleep(10 * time.Second)
+}
+
+// Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
+// connection count for the new one.
+func TestLatencyAfterAReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)})
+		c, l := r.connect(resumable)
+		c.session.RoundTrip(900 * time.Millisecond) // by a bad network
 		c.typed("what?")
-		time.Sleep(time.Second)
-		l.Content(`%s,"outputTranscription":{"text":"that"}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true`)
-		l.Handle("h")
-		time.Sleep(time.Minute)
-		c.do(bridge.UpdateConfig{Config: []byte(`{}`)})
-		select {
-		case m := <-r.up.Links:
-			l = m.Accept()
-		case <-time.After(time.Minute):
+		c.leaves()
+		l.Answer(7, time.Second) // to nobody
+		time.Sleep(2 * time.Second)
+		c = r.back(c.token())
+		time.Sleep(2 * time.Minute)
+		l.Answer(8, time.Second) // unasked
+		time.Sleep(3 * time.Second)
+		if found, _ := find[bridge.Latency](c); len(found) > 0 {
+			t.Errorf("latency of a question that was answered before: %+v", found)
 		}
+		c.typed("what?")
 		time.Sleep(time.Second)
 		l.Answer(8, time.Second)
 		time.Sleep(3 * time.Second)
-		if found, _ := find[bridge.Latency](c); len(found) > 0 {
-			t.Errorf("told %+v", found)
+		if got := last[bridge.Latency](c); got.RoundTrip != 0 {
+			t.Errorf("the round trip of a connection that is gone is told of the new one: %+v", got)
 		}
 	})
-}
-
-// A question that is typed while the model thinks about another one does not get the other's answer for its own.
-func TestLatencyOfTwoQuestions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		c.typed("one?")
-		time.Sleep(3 * time.Second)
-		c.typed("two?")
-		time.Sleep(10 * time.Millisecond)
-		l.Answer(7, time.Second) // to the first: it was on its way
-		time.Sleep(2 * time.Second)
-		l.Answer(8, time.Second) // to the second
-		time.Sleep(3 * time.Second)
-		found, _ := find[bridge.Latency](c)
-		if len(found) != 2 || found[0].Model < 3*time.Second {
-			t.Errorf("two questions with an answer each: %+v", found)
-		}
-	})
-}
-
-// Two questions with one answer: what is said much later is not the answer to the second, nor does that stand before a third.
-func TestLatencyOfTwoQuestionsWithOneAnswer(t *testing.T) {
-	for _, third := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
-			c.typed("one?")
-			time.Sleep(time.Second)
-			c.typed("and two?")
-			time.Sleep(time.Second)
-			l.Answer(7, time.Second) // to both
-			time.Sleep(10 * time.Second)
-			want := []time.Duration{2 * time.Second}
-			if third {
-				c.typed("three?")
-				time.Sleep(500 * time.Millisecond)
-				want = append(want, 500*time.Millisecond)
-			} else {
-				time.Sleep(time.Minute)
-			}
-			l.Answer(8, time.Second)
-			time.Sleep(3 * time.Second)
-			found, _ := find[bridge.Latency](c)
-			var got []time.Duration
-			for _, f := range found {
-				got = append(got, f.Model)
-			}
-			if !slices.EqualFunc(got, want, about) {
-				t.Errorf("by the model %v, want %v", got, want)
-			}
-		})
-	}
-}
-
-// Who takes a breath in a question is timed from its end, and a cough after it does not hide it.
-func TestLatencyOfAQuestionWithABreath(t *testing.T) {
-	for _, cough := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
-			c.talks(time.Second)
-			c.quiet(time.Second)
-			want := 700 * time.Millisecond
-			if cough {
-				c.talks(120 * time.Millisecond)
-				want += time.Second + 120*time.Millisecond
-			} else {
-				c.talks(time.Second)
-			}
-			c.quiet(700 * time.Millisecond)
-			l.Answer(7, time.Second)
-			time.Sleep(3 * time.Second)
-			if found, _ := find[bridge.Latency](c); len(found) != 1 || !about(found[0].Model, want) {
-				t.Errorf("cough %v: told %+v, want %v by the model", cough, found, want)
-			}
-		})
-	}
 }
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
@@ -557,9 +485,9 @@ func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
-		c.chatters(time.Second)
+		c.pace(count(0, 16000))
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
-		c.chatters(31 * time.Second) // it is done in 30 s, whoever speaks
+		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks
 		l := r.up.Next().Accept()
 		time.Sleep(20 * time.Second)
 		if got := last[bridge.UserSpeaking](c); got.Speaking {
@@ -574,20 +502,4 @@ func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Text that a client of text reads is not held up by sounds of the gateway, and a fresh session is told of what was said.
-// ASSISTANT_SPEAKING comes just before the first sound, also when that is held for a peer.
-// chatters says something that does not sound steady.
-func (c *caller) chatters(d time.Duration) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range int(d / (20 * time.Millisecond)) {
-		pcm := make([]int16, 320)
-		hz, loud := 200+rng.Float64()*800, 2000+rng.Float64()*8000
-		for i := range pcm {
-			pcm[i] = int16(loud * math.Sin(2*math.Pi*hz*float64(i)/16000))
-		}
-		c.speak(pcm)
-		time.Sleep(20 * time.Millisecond)
-	}
 }

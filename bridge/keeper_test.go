@@ -407,10 +407,7 @@ func TestMicrophoneThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, scenario.Scenario{}, watchful)
 		c := r.meets(bridge.Open{})
-		for range 100 {
-			c.speak(loud(20 * time.Millisecond))
-			time.Sleep(20 * time.Millisecond)
-		}
+		c.talks(2 * time.Second)
 		end := r.since()
 		time.Sleep(5 * time.Second)
 		_, at := find[bridge.Speaking](c)

@@ -1,8 +1,6 @@
 package bridge_test
 
 import (
-	"context"
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,65 +31,6 @@ func TestLinkLost(t *testing.T) {
 		if lost := r.log.find("link lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
-	})
-}
-
-// A turn that was cut off is not completed by the loss of the link.
-func TestLinkLostAfterInterruption(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		l.Say(7, 10*time.Second)
-		time.Sleep(990 * time.Millisecond)
-		c.typed("stop")
-		l.Cut()
-		r.up.Next().Accept()
-		c.tells("SetupComplete Speaking 7*50 Interrupted")
-	})
-}
-
-func TestLinkLostWithoutHandle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Cut()
-		m := r.up.Next().DialledFor("", "").Accept()
-		c.tells("SetupComplete Failure")
-		c.warned("may be lost")
-		c.works(m)
-	})
-}
-
-// A session that dies whenever it is resumed is first told less, and then given up.
-func TestLinksThatDieAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		begin := r.since()
-		fresh := 0
-		for {
-			l.Handle("h")
-			time.Sleep(4 * time.Second) // longer than a passing outage, shorter than any calm
-			l.End(1011, "Internal error encountered.")
-			select {
-			case l = <-r.up.Links:
-				l.Accept()
-				if l.Setup.SessionResumption.Handle == "" {
-					fresh++
-				}
-				continue
-			case <-c.over:
-			}
-			break
-		}
-		if e := c.fails(bridge.CodeWebSocketError); e.Status != 1011 {
-			t.Errorf("status %d", e.Status)
-		}
-		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
-			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
-		}
-		r.up.Idle()
 	})
 }
 
@@ -132,57 +71,37 @@ func TestStrikesAreForgivenByAPlannedRedial(t *testing.T) {
 	})
 }
 
+// What a connection ends with decides whether the conversation goes on.
 func TestLinkClosed(t *testing.T) {
+	closed := func(code int, reason string) func(*bridgetest.Link) {
+		return func(l *bridgetest.Link) { l.End(code, reason) }
+	}
+	sent := func(frame string) func(*bridgetest.Link) {
+		return func(l *bridgetest.Link) { l.Send("%s", frame) }
+	}
 	for name, test := range map[string]struct {
-		code   int
-		reason string
-		want   bridge.Code // "": goes on
+		end  func(*bridgetest.Link)
+		want bridge.Code // "": goes on
 	}{
-		"invalid argument": {1007, "Request contains an invalid argument.", bridge.CodeRefused},
-		"not implemented":  {1008, "Operation is not implemented, or supported, or enabled.", bridge.CodeRefused},
-		"aborted":          {1008, "The operation was aborted", ""},
-		"internal":         {1011, "Internal error encountered.", ""},
-		"normal":           {1000, "", ""},
-		"quota":            {1011, "RESOURCE_EXHAUSTED", bridge.CodeBusy},
-		"quota in words":   {1011, "You exceeded your current Quota", bridge.CodeBusy},
-		"stale, 1008":      {1008, "BidiGenerateContent session not found", ""},
-		"stale, 1007":      {1007, "Invalid session handle", ""},
+		"quota in words": {closed(1011, "You exceeded your current Quota"), bridge.CodeBusy},
+		"quota, sent":    {sent(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`), bridge.CodeBusy},
+		"refused, sent":  {sent(`{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"no"}}`), bridge.CodeRefused},
+		"stale, 1008":    {closed(1008, "BidiGenerateContent session not found"), ""},
+		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				c, l := r.plain()
 				l.Handle("h")
-				l.End(test.code, test.reason)
+				test.end(l)
 				if test.want != "" {
-					if e := c.fails(test.want); e.Status != test.code {
-						t.Errorf("status %d", e.Status)
-					}
+					c.fails(test.want)
 					r.up.Idle()
 					return
 				}
 				c.works(r.up.Next().DialledFor("", "h").Accept())
 			})
-		})
-	}
-}
-
-func TestErrorFrames(t *testing.T) {
-	for frame, want := range map[string]bridge.Code{
-		`{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"no"}}`: bridge.CodeRefused,
-		`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`:              bridge.CodeBusy,
-		`{"error":{"code":503,"status":"UNAVAILABLE"}}`:                     "",
-	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
-			l.Handle("h")
-			l.Send("%s", frame)
-			if want != "" {
-				c.fails(want)
-				return
-			}
-			c.works(r.up.Next().DialledFor("", "h").Accept())
 		})
 	}
 }
@@ -204,54 +123,13 @@ func TestFirstDialRefused(t *testing.T) {
 	}
 }
 
-func TestFirstDialClosed(t *testing.T) {
+func TestSetupThatIsNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c := r.join(bridge.Open{})
-		r.up.Next().End(1008, "models/x is not found for API version v1beta, or is not supported for bidiGenerateContent.")
-		c.fails(bridge.CodeRefused)
-	})
-}
-
-func TestDialThatNeverAnswers(t *testing.T) {
-	for name, dial := range map[string]func(*rig) func(context.Context, string, string) (net.Conn, error){
-		"connects": func(*rig) func(context.Context, string, string) (net.Conn, error) {
-			return func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
-		},
-		"sets up": func(r *rig) func(context.Context, string, string) (net.Conn, error) { return r.up.Dial },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := &rig{t: t, up: bridgetest.NewUpstream(t)}
-				r.serve(dial(r))
-				c := r.join(bridge.Open{})
-				c.fails(bridge.CodeConnectionNotEstablished)
-				if took := r.since(); took < 30*time.Second || took > 31*time.Second { // three dials
-					t.Errorf("after %v", took)
-				}
-			})
-		})
-	}
-}
-
-func TestGoAwayDuringATurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		l.Say(7, 5*time.Second)
-		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-		time.Sleep(2 * time.Second)
-		l.Content(`"generationComplete":true`)
-		time.Sleep(2 * time.Second)
-		r.up.Idle()
-		l.Content(`"turnComplete":true`)
-		r.up.Idle() // the handle does not know of the turn yet
-		l.Handle("h2")
-		m := r.up.Next().DialledFor("", "h2").Accept()
-		time.Sleep(3 * time.Second)
-		c.tells("SetupComplete Speaking 7*250 TurnComplete")
-		c.works(m)
+		r.join(bridge.Open{}).fails(bridge.CodeConnectionNotEstablished)
+		if took := r.since(); took < 30*time.Second || took > 31*time.Second { // three dials
+			t.Errorf("after %v", took)
+		}
 	})
 }
 
@@ -282,60 +160,14 @@ func TestGoAwayDuringACall(t *testing.T) {
 		r.up.Idle()
 		c.respond("a", "", `{"x":1}`)
 		l.Answered(`a weather {"x":1}`)
+		l.Handle("h2") // knows the answer; the model thinks about it
+		time.Sleep(500 * time.Millisecond)
+		r.up.Idle()
 		l.Answer(7, time.Second)
 		r.up.Next().Accept()
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
-}
-
-// A handle that is older than a call leads to a model that never asked.
-func TestCallAcrossReconnectWithOlderHandle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Handle("h")
-		l.Calls("a weather", "b weather")
-		c.respond("b", "", `{"x":2}`)
-		l.Cut()
-		m := r.up.Next().DialledFor("", "h").Accept()
-		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
-		c.late("a", "")
-		time.Sleep(time.Minute)
-		m.Answered()
-		m.Calls("a weather")
-		c.respond("a", "", `{"x":3}`)
-		m.Answered(`a weather {"x":3}`)
-	})
-}
-
-func TestCallAcrossReconnectWithNewerHandle(t *testing.T) {
-	for name, answer := range map[string]func(c *caller){
-		"during the gap": func(c *caller) { c.respond("a", "", `{"x":1}`) },
-		"afterwards":     nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
-				l.Calls("a weather", "b weather")
-				l.Handle("h")
-				l.Cut()
-				m := r.up.Next().DialledFor("", "h")
-				if answer != nil {
-					answer(c)
-				}
-				m.Accept()
-				if answer == nil {
-					m.Answered()
-					c.respond("a", "", `{"x":1}`)
-				}
-				m.Answered(`a weather {"x":1}`)
-				time.Sleep(time.Minute)
-				m.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (30s)"}`)
-				c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(b) Failure")
-				c.late("a", "")
-			})
-		})
-	}
 }
 
 // The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
@@ -369,71 +201,43 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	}
 }
 
-// A fresh session has asked for nothing, whatever the old handles knew.
-func TestCallAcrossAFreshSession(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Calls("a weather", "b weather")
-		l.Handle("h")
-		l.Cut()
-		m := r.up.Next().DialledFor("", "h")
-		c.respond("b", "", `{"x":2}`)
-		m.End(1008, "BidiGenerateContent session not found")
-		n := r.up.Next().DialledFor("", "").Accept()
-		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a) Failure")
-		c.late("a", "")
-		time.Sleep(time.Minute)
-		n.Answered()
-	})
-}
-
-// outage has every dial's set-up refused until a time has passed or one comes without a handle, and returns the link after
-// that and how many had one.
-func (r *rig) outage(d time.Duration) (l *bridgetest.Link, resumes int) {
-	r.t.Helper()
-	begin := r.since()
-	for {
-		l = r.up.Next()
-		if l.Setup.SessionResumption.Handle == "" || r.since()-begin >= d {
-			return l, resumes
-		}
-		resumes++
-		l.End(1011, "Internal error encountered.")
+// A session that Gemini refuses to resume three times is begun anew, but not before a passing trouble has passed. When the
+// network has cut a link, the server may hold it for a while and refuse the handle: that is kept.
+func TestRefusedHandle(t *testing.T) {
+	internal := func(l *bridgetest.Link) { l.End(1011, "Internal error encountered.") }
+	for name, test := range map[string]struct {
+		end   func(*bridgetest.Link)
+		lasts time.Duration // how long the handle is refused
+		fresh bool
+	}{
+		"by a broken session":       {internal, time.Minute, true},
+		"while the old one is held": {(*bridgetest.Link).Cut, 10 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.plain()
+				l.Handle("h")
+				time.Sleep(11 * time.Second)
+				begin := r.since()
+				test.end(l)
+				refusals := 0
+				for l = r.up.Next(); l.Setup.SessionResumption.Handle != "" && r.since()-begin < test.lasts; l = r.up.Next() {
+					refusals++
+					internal(l)
+				}
+				if fresh := l.Setup.SessionResumption.Handle == ""; fresh != test.fresh {
+					t.Errorf("begun anew: %v", fresh)
+				}
+				if took := r.since() - begin; test.fresh && (refusals < 3 || took < 3*time.Second || took > 8*time.Second) {
+					t.Errorf("begun anew after %v and %d refusals", took, refusals)
+				}
+				l.Accept()
+				time.Sleep(4 * time.Second)
+				c.works(l)
+			})
+		})
 	}
-}
-
-// A session that Gemini refuses to resume three times is begun anew, but not before a passing trouble has passed.
-func TestThreeRefusals(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		time.Sleep(11 * time.Second)
-		begin := r.since()
-		l.End(1011, "Internal error encountered.")
-		m, resumes := r.outage(time.Minute)
-		if took := r.since() - begin; resumes < 3 || took < 3*time.Second || took > 8*time.Second {
-			t.Errorf("begun anew after %v and %d refusals", took, resumes)
-		}
-		m.Accept()
-		time.Sleep(3 * time.Second)
-		c.works(m)
-	})
-}
-
-// When the network has cut a link, the server may hold it for a while, and refuse the handle: the handle is kept.
-func TestHandleIsKeptWhileTheServerHoldsTheOldLink(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		time.Sleep(11 * time.Second)
-		l.Cut()
-		m, _ := r.outage(10 * time.Second)
-		m.DialledFor("", "h").Accept()
-		time.Sleep(4 * time.Second)
-		c.works(m)
-	})
 }
 
 // A question that kills each session that hears it is dropped, and the client is told.

@@ -41,25 +41,6 @@ func TestWatchdogInMidSentence(t *testing.T) {
 	})
 }
 
-// Typed text that interrupts is waited for, though the interrupted turn ends after it.
-func TestWatchdogAfterInterruption(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
-		l.Handle("h")
-		l.Say(7, 5*time.Second)
-		time.Sleep(time.Second)
-		c.typed("stop that, what time is it?")
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
-		time.Sleep(10 * time.Second)
-		if got := c.tried(); got == "" {
-			t.Error("nothing was tried")
-		}
-		r.up.Forget()
-	})
-}
-
 // A tool call does not make the sentence known that is being said when it comes.
 func TestCallDuringSpeech(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -110,19 +91,6 @@ func TestDeadHandleAfterCall(t *testing.T) {
 		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
 			t.Errorf("%v of 2 s came", d)
 		}
-	})
-}
-
-// The handle may have been given before the answer to the call arrived.
-func TestHandleOnItsWay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Calls("a weather")
-		c.respond("a", "", `{"x":1}`)
-		l.Handle("h") // given before the answer came
-		l.Cut()
-		m := r.up.Next().Accept()
-		m.Answered(`a weather {"x":1}`)
 	})
 }
 
@@ -317,25 +285,6 @@ func TestGateDuringManualSpeech(t *testing.T) {
 	})
 }
 
-// Marks that the new configuration does not take are not sent to it.
-func TestMarksAfterChangeOfMode(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Connections: []int{1}, Stall: true}}}, watchful)
-		c := r.meets(bridge.Open{})
-		c.says(1500*time.Millisecond, 4*time.Second)
-		c.utter(time.Second)
-		c.do(bridge.AudioStreamEnd)
-		c.update(`{"voxgate":{"vad":{"enabled":false}}}`)
-		time.Sleep(40 * time.Second)
-		select {
-		case <-c.over:
-			t.Errorf("the conversation is over: %v", c.err)
-		default:
-		}
-		_ = m
-	})
-}
-
 // Who changes the model and types at once is understood by the new one.
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -351,27 +300,6 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 		}
 		if n := len(m.saw(emulator.Typed)); n != 1 {
 			t.Errorf("typed %d times", n)
-		}
-	})
-}
-
-// What was typed while the link was down does not go ahead of what was said before it.
-func TestTypedDuringGapKeepsItsPlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnSpeechEnd, Nth: 2, Times: 1, Drop: true}
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful, distant(500*time.Millisecond))
-		c := r.meets(bridge.Open{})
-		c.says(1500*time.Millisecond, 4*time.Second)
-		c.pace(loud(4 * time.Second))
-		c.quiet(700 * time.Millisecond)
-		c.typed("and tomorrow?")
-		c.quiet(20 * time.Second)
-		var order []string
-		for _, e := range m.saw(emulator.Heard, emulator.Typed) {
-			order = append(order, string(e.What))
-		}
-		if got := strings.Join(order, " "); got != "heard heard typed" {
-			t.Errorf("%s: %s", got, c.kinds())
 		}
 	})
 }
@@ -687,42 +615,6 @@ func TestFailedUpdateIsTold(t *testing.T) {
 	})
 }
 
-// A turn that nobody heard is not announced to who comes back.
-func TestTurnCompleteOfUnheardTurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		c.leaves()
-		l.Say(7, 2*time.Second)
-		synctest.Wait()
-		d := r.back(c.token())
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
-		time.Sleep(3 * time.Second)
-		d.tells("SetupComplete")
-	})
-}
-
-// Typed text that meets the answer to what was said before is not taken for answered.
-func TestTypedMeetsAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(time.Second)
-		c.do(bridge.Text{Text: "wait, and tomorrow?"})
-		l.Say(7, time.Second) // was on its way
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
-		l.Cut()
-		m := r.up.Next().Accept()
-		time.Sleep(3 * time.Second)
-		if got := m.Said(); !strings.Contains(got, "text wait") {
-			t.Errorf("came %q", got)
-		}
-	})
-}
-
 // An update that comes while the first dial fails does not take the place of the first SETUP_COMPLETE and its token.
 func TestUpdateBeforeFirstLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -738,21 +630,6 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 		if len(all) == 0 || all[0].ResumeToken == "" {
 			t.Errorf("%d SETUP_COMPLETEs, none with a token", len(all))
 		}
-	})
-}
-
-// A link that is to be replaced serves until the model has said what came of the tool.
-func TestDrainWaitsForTheToolsAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Calls("a weather")
-		l.Handle("h")
-		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-		c.respond("a", "", `{"x":1}`)
-		l.Answered(`a weather {"x":1}`)
-		l.Handle("h2") // knows the answer; the model thinks about it
-		time.Sleep(500 * time.Millisecond)
-		r.up.Idle()
 	})
 }
 

@@ -113,11 +113,6 @@ func TestRecordingByUpdate(t *testing.T) {
 	}
 }
 
-// zzSocket is a caller's output with a lead, as that of AUDIO_CHUNK.
-// What a socket client was given ahead and has to drop was not heard.
-// The voice that is cut off is that of the turn which is heard, though the next one has been queued behind it, or begun
-// with a thought.
-// An answer after a cut that the model did not see is kept.
 // A recording that is asked for again within a second is made.
 func TestRecordingAgainWithinASecond(t *testing.T) {
 	folder := t.TempDir()

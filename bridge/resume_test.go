@@ -191,58 +191,6 @@ func TestLinkLostWhileParked(t *testing.T) {
 	})
 }
 
-// What the model said to nobody is not played to who comes back: it would be stale.
-func TestVoiceIsNotKeptWhileParked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		c.leaves()
-		l.Answer(7, 2*time.Second)
-		time.Sleep(time.Second)
-		d := r.back(c.token())
-		time.Sleep(3 * time.Second)
-		d.tells("SetupComplete")
-		d.works(l)
-	})
-}
-
-func TestVoiceEndsWithTheCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		l.Answer(7, 2*time.Second)
-		time.Sleep(990 * time.Millisecond)
-		c.leaves()
-		time.Sleep(3 * time.Second)
-		d := r.back(c.token())
-		time.Sleep(3 * time.Second)
-		c.tells("SetupComplete Speaking 7*50")
-		d.tells("SetupComplete")
-		d.works(l)
-	})
-}
-
-func TestPendingCallIsRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.Calls("a weather", "b weather", "done weather")
-		l.Handle("h")
-		c.respond("done", "", `{"x":0}`)
-		c.leaves()
-		time.Sleep(10 * time.Second) // the link is down
-		d := r.back(c.token())
-		d.respond("a", "", `{"x":1}`)
-		m := r.up.Next().DialledFor("", "h").Accept()
-		d.respond("b", "", `{"x":2}`)
-		d.late("a", "")
-		d.late("done", "")
-		// The handle knows the third call as well, and not its answer.
-		m.Answered(`a weather {"x":1}`, `b weather {"x":2}`, `done weather {"x":0}`)
-		d.tells("SetupComplete ToolCall(a b)")
-	})
-}
-
 // What was told to a caller whose network was dead, though nobody knew, is told again to the one that is back: canvases, and the
 // ends of calls.
 func TestLostWithADeadConnection(t *testing.T) {
@@ -291,22 +239,6 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 		d.tells("SetupComplete ToolCallCancellation(a)")
 		l.Call("a", "weather", `{}`)
 		r.back(d.token()).tells("SetupComplete ToolCall(a)")
-	})
-}
-
-func TestCallTimesOutWhileParked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
-		l.Calls("a weather")
-		l.Handle("h")
-		c.leaves()
-		time.Sleep(40 * time.Second)
-		d := r.back(c.token())
-		m := r.up.Next().Accept()
-		m.Answered(`a weather {"error":"the tool did not answer in time (30s)"}`)
-		d.tells("SetupComplete ToolCallCancellation(a)") // it may not know
-		d.late("a", "")
 	})
 }
 

@@ -70,19 +70,6 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-func TestInterruptedAndCompleteInOneMessage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Say(7, 10*time.Second)
-		l.Content(`"interrupted":true,"turnComplete":true`)
-		time.Sleep(time.Second)
-		l.Answer(8, time.Second)
-		time.Sleep(2 * time.Second)
-		c.tells("SetupComplete Speaking 7*1 Interrupted Speaking 8*50 TurnComplete")
-	})
-}
-
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -337,22 +324,5 @@ func TestAudioOfAnotherRate(t *testing.T) {
 		time.Sleep(time.Second)
 		c.tells("SetupComplete Failure")
 		c.warned("48000 Hz")
-	})
-}
-
-// The voice waits for a caller whose output is not there yet.
-func TestHold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		c.session.Hold(true)
-		l.Answer(7, 2*time.Second)
-		time.Sleep(5 * time.Second)
-		if c.heard() > 0 {
-			t.Error("it was played")
-		}
-		c.session.Hold(false)
-		time.Sleep(3 * time.Second)
-		c.tells("SetupComplete Speaking 7*100 TurnComplete")
 	})
 }

@@ -30,16 +30,3 @@ func TestAudioPathAllocatesTheChunk(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAudio(b *testing.B) {
-	for name, level := range map[string]int16{"silence": 0, "speech": 8000} {
-		b.Run(name, func(b *testing.B) {
-			u, pcm := New(), chunk(level)
-			b.ReportAllocs()
-			for b.Loop() {
-				u.Audio(pcm, 16000)
-				u.Next()
-			}
-		})
-	}
-}

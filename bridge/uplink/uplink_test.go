@@ -404,19 +404,6 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
-// Of a long sentence the newest ten seconds are kept.
-func TestLongSentence(t *testing.T) {
-	bubble(t, func(p *person) {
-		for range 14 {
-			p.says(loud, time.Second)
-			p.take()
-		}
-		if again, lost := p.up.Rewind(false); again != 10*time.Second || lost != 4*time.Second {
-			t.Errorf("%v again, %v lost", again, lost)
-		}
-	})
-}
-
 // Audio is dropped while a model would close the session for it. What is said again waits.
 func TestGate(t *testing.T) {
 	bubble(t, func(p *person) {
