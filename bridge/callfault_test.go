@@ -189,28 +189,6 @@ func TestPicturesOfProgressOnAModelThatWaits(t *testing.T) {
 	})
 }
 
-// An answer that comes between CLEAR_CONTEXT and the fresh session is not given to that for a question of its own.
-func TestClearedAnswersAreForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f"}]}]}`)})
-		l.Call("a", "f", `{}`)
-		l.Handle("h")
-		c.do(bridge.ClearContext{})
-		m := r.up.Next()
-		_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"of":"the old conversation"}`)})
-		synctest.Wait()
-		m.Accept()
-		synctest.Wait()
-		m.Call("b", "f", `{}`)
-		for _, got := range m.Responses() {
-			if strings.Contains(got, "the old conversation") {
-				t.Errorf("after CLEAR_CONTEXT the model's new call got %s", got)
-			}
-		}
-	})
-}
-
 // A model that waits for a call gets its pictures behind the answer, though the function has been removed since.
 func TestPicturesOfARemovedFunction(t *testing.T) {
 	bubble(t, func(t *testing.T) {

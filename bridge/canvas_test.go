@@ -251,8 +251,9 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 	})
 }
 
-// So are those of a tool that was left to itself, be it cancelled or out of time.
-func TestVeryLateAnswersAreCounted(t *testing.T) {
+// Answers that nobody waits for any more are counted: of a client, and of a tool that was left to itself, be it cancelled or
+// out of time.
+func TestLateAnswersAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 			time.Sleep(25 * time.Second)
@@ -261,15 +262,17 @@ func TestVeryLateAnswersAreCounted(t *testing.T) {
 			}
 			return json.RawMessage(`{"x":1}`), nil
 		}))
-		c, l := r.connect(bridge.Open{})
+		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
 		l.Call("a", "pay", `{}`)
 		l.Call("b", "pay", `{}`)
 		l.Call("c", "pay", `{"fail":true}`)
-		l.Send(`{"toolCallCancellation":{"ids":["b"]}}`)
+		l.Call("d", "weather", `{}`)
+		l.Send(`{"toolCallCancellation":{"ids":["b","d"]}}`)
 		time.Sleep(time.Minute)
+		c.late("d", "")
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
-		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 2.0 {
+		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 3.0 {
 			t.Errorf("%v", ends)
 		}
 	})

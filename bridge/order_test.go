@@ -41,77 +41,135 @@ func TestWatchdogInMidSentence(t *testing.T) {
 	})
 }
 
-// A tool call does not make the sentence known that is being said when it comes.
-func TestCallDuringSpeech(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Handle("h")
-		c.utter(time.Second)
-		c.pace(loud(2 * time.Second))
-		l.Calls("a weather")
-		l.Handle("h2")
-		c.pace(loud(2 * time.Second))
+// What has no answer yet is said again by the next link, whole; what has one is not.
+func TestSaidAgain(t *testing.T) {
+	lost := func(r *rig, l *bridgetest.Link) *bridgetest.Link {
 		l.Cut()
-		m := r.up.Next().Accept()
-		c.quiet(6 * time.Second)
-		if d := voiced(m.PCM()); d < 3900*time.Millisecond {
-			t.Errorf("%v of 4 s came", d)
-		}
-	})
+		return r.up.Next().Accept()
+	}
+	for name, test := range map[string]struct {
+		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that hears it again
+		want time.Duration
+	}{
+		// A tool call does not make the sentence known that is being said when it comes.
+		"a call comes in the middle": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(time.Second)
+			c.talks(2 * time.Second)
+			l.Calls("a weather")
+			l.Handle("h2")
+			c.talks(2 * time.Second)
+			return lost(r, l)
+		}, 4 * time.Second},
+		"a thought is no answer": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(2 * time.Second)
+			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+			return lost(r, l)
+		}, 2 * time.Second},
+		// It knew of the question and of the call; the fresh session knows neither.
+		"the handle is dead": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(2 * time.Second)
+			l.Calls("a weather")
+			l.Handle("h2")
+			l.Cut()
+			r.up.Next().End(1008, "BidiGenerateContent session not found")
+			return r.up.Next().DialledFor("", "").Accept()
+		}, 2 * time.Second},
+		"the first of two is answered while both are said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(2 * time.Second)
+			c.utter(4 * time.Second)
+			m := lost(r, l)
+			c.quiet(2 * time.Second) // 4 s of the replay
+			m.Answer(7, time.Second)
+			c.quiet(500 * time.Millisecond)
+			return lost(r, m)
+		}, 4 * time.Second},
+		"after a long gap": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(2 * time.Second)
+			r.up.Set(0, errors.New("no route"))
+			l.Cut()
+			time.Sleep(26 * time.Second)
+			r.up.Set(0, nil)
+			return r.up.Next().Accept()
+		}, 2 * time.Second},
+		"cleared while it is said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			c.utter(6 * time.Second)
+			lost(r, l)
+			c.quiet(time.Second)
+			c.do(bridge.ClearContext{})
+			return r.up.Next().Accept()
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, c, l := weather(t)
+				l.Handle("h")
+				m := test.talk(r, c, l)
+				c.quiet(6 * time.Second)
+				if d := voiced(m.PCM()); d < test.want-100*time.Millisecond || test.want == 0 && d > 0 {
+					t.Errorf("%v of %v came", d, test.want)
+				}
+			})
+		})
+	}
 }
 
-// A model that thinks aloud has not answered.
-func TestThoughtIsNoAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(2 * time.Second)
-		l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+// A call that has an answer is answered by that when the next link asks for the same: the arguments have no order. But a tool is
+// run again when the person asks again, or when what was done was cleared.
+func TestSameCallAgain(t *testing.T) {
+	const sorted = `{"n":[{"a":9007199254740993,"b":1}],"to":"Ada"}`
+	answer := func(c *caller) { c.respond("a", "", `{"sent":true}`) }
+	lost := func(r *rig, l *bridgetest.Link) *bridgetest.Link {
 		l.Cut()
-		m := r.up.Next().Accept()
-		c.quiet(4 * time.Second)
-		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
-			t.Errorf("%v of 2 s came", d)
-		}
-	})
-}
-
-// The handle that knew of the question and of the tool call is dead: the fresh session knows neither.
-func TestDeadHandleAfterCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		c.utter(2 * time.Second)
-		l.Calls("a weather")
-		l.Handle("h")
-		l.Cut()
-		r.up.Next().End(1008, "BidiGenerateContent session not found")
-		m := r.up.Next().DialledFor("", "").Accept()
-		c.quiet(4 * time.Second)
-		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
-			t.Errorf("%v of 2 s came", d)
-		}
-	})
-}
-
-// A tool is run again when the person asks again for what was done before the reconnect.
-func TestSameCallAfterAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Handle("h")
-		c.typed("louder")
-		l.Calls("a weather")
-		c.respond("a", "", `{"x":1}`)
-		l.Answer(7, time.Second)
-		time.Sleep(2 * time.Second)
-		l.Cut()
-		m := r.up.Next().Accept()
-		c.typed("louder")
-		m.Calls("b weather")
-		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
-			t.Errorf("the tool ran %d times", len(calls))
-		}
-	})
+		return r.up.Next().DialledFor("", "h").Accept()
+	}
+	for name, test := range map[string]struct {
+		happens func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that asks again
+		args    string
+		runs    int
+	}{
+		"in another order": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			answer(c)
+			return lost(r, l)
+		}, `{"to":"Ada","n":[{"b":1,"a":9007199254740993}]}`, 1},
+		"with another number": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			answer(c)
+			return lost(r, l)
+		}, `{"n":[{"b":1,"a":9007199254740992}],"to":"Ada"}`, 2},
+		"asked for again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+			answer(c)
+			l.Answer(7, time.Second)
+			time.Sleep(2 * time.Second)
+			m := lost(r, l)
+			c.typed("again")
+			return m
+		}, sorted, 2},
+		"answered and cleared": {func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+			answer(c)
+			c.do(bridge.ClearContext{})
+			return r.up.Next().Accept()
+		}, sorted, 2},
+		"answered when it was cleared": {func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+			c.do(bridge.ClearContext{})
+			m := r.up.Next()
+			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"sent":true}`)})
+			return m.Accept()
+		}, sorted, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r, c, l := weather(t)
+				l.Handle("h")
+				synctest.Wait()
+				l.Call("a", "weather", sorted)
+				m := test.happens(r, c, l)
+				synctest.Wait()
+				m.Call("b", "weather", test.args)
+				if calls, _ := find[bridge.ToolCall](c); len(calls) != test.runs {
+					t.Errorf("the tool ran %d times, want %d", len(calls), test.runs)
+				}
+			})
+		})
+	}
 }
 
 // A call that was cancelled with its session, whose model was told that the result follows, runs when the next session asks again:
@@ -153,88 +211,6 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) ToolCall(b)")
 		c.respond("b", "", `{"x":1}`)
 		m.Answered(`b pay {"x":1}`)
-	})
-}
-
-// The arguments of a call have no order: a question is the same though they come in another one.
-func TestSameCallInAnotherOrder(t *testing.T) {
-	for again, runs := range map[string]int{
-		`{"n":[{"b":1,"a":9007199254740993}],"to":"Ada"}`: 1,
-		`{"n":[{"b":1,"a":9007199254740992}],"to":"Ada"}`: 2,
-	} {
-		bubble(t, func(t *testing.T) {
-			r, c, l := weather(t)
-			l.Handle("h")
-			synctest.Wait()
-			l.Call("a", "weather", `{"to":"Ada","n":[{"a":9007199254740993,"b":1}]}`)
-			c.respond("a", "", `{"sent":true}`)
-			l.Cut()
-			m := r.up.Next().DialledFor("", "h").Accept()
-			synctest.Wait()
-			m.Call("b", "weather", again)
-			if calls, _ := find[bridge.ToolCall](c); len(calls) != runs {
-				t.Errorf("with %s the tool ran %d times, want %d", again, len(calls), runs)
-			}
-		})
-	}
-}
-
-// After CLEAR_CONTEXT nothing that was done before answers a call.
-func TestClearForgetsAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
-		l.Handle("h")
-		l.Calls("a weather")
-		c.respond("a", "", `{"x":1}`)
-		l.Answer(7, time.Second)
-		time.Sleep(2 * time.Second)
-		c.do(bridge.ClearContext{})
-		m := r.up.Next().Accept()
-		m.Calls("b weather")
-		if calls, _ := find[bridge.ToolCall](c); len(calls) != 2 {
-			t.Errorf("the tool ran %d times", len(calls))
-		}
-	})
-}
-
-// CLEAR_CONTEXT while a sentence is said again: the fresh session does not hear its end.
-func TestClearDuringReplay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(6 * time.Second)
-		l.Cut()
-		r.up.Next().Accept()
-		c.quiet(time.Second)
-		c.do(bridge.ClearContext{})
-		m := r.up.Next().Accept()
-		c.quiet(6 * time.Second)
-		if d := voiced(m.PCM()); d > 0 {
-			t.Errorf("%v of what was said before came", d)
-		}
-	})
-}
-
-// The answer to the first of two sentences does not make the second known, which is still being said again.
-func TestAnswerDuringReplay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(2 * time.Second)
-		c.utter(4 * time.Second)
-		l.Cut()
-		m := r.up.Next().Accept()
-		c.quiet(2 * time.Second) // 4 s of the replay
-		m.Answer(7, time.Second)
-		c.quiet(500 * time.Millisecond)
-		m.Cut()
-		n := r.up.Next().Accept()
-		c.quiet(8 * time.Second)
-		if d := voiced(n.PCM()); d < 3900*time.Millisecond {
-			t.Errorf("%v of 4 s came", d)
-		}
 	})
 }
 
@@ -343,28 +319,6 @@ func TestDrainSurvivesParking(t *testing.T) {
 	})
 }
 
-// What was said waits as long as the gap may last.
-func TestLongGap(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(2 * time.Second)
-		r.up.Set(0, errors.New("no route"))
-		l.Cut()
-		time.Sleep(26 * time.Second)
-		r.up.Set(0, nil)
-		m := r.up.Next().Accept()
-		time.Sleep(2 * time.Second)
-		if d := voiced(m.PCM()); d < 1900*time.Millisecond {
-			t.Errorf("%v of 2 s came", d)
-			time.Sleep(8 * time.Second)
-			t.Errorf("and then tried %q to have that answered", c.tried())
-		}
-		r.up.Forget()
-	})
-}
-
 // A transcript that comes again with what is said again is kept once.
 func TestTranscriptOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -442,24 +396,6 @@ func TestClearGap(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if _, told := c.waiting(); len(told) == 0 {
 			t.Error("nobody was told")
-		}
-	})
-}
-
-// CLEAR_CONTEXT and then the caller is lost: it is answered all the same.
-func TestClearIsAnsweredAfterReturn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		l.Handle("h")
-		c.do(bridge.ClearContext{})
-		m := r.up.Next()
-		c.leaves()
-		m.Accept()
-		d := r.back(c.token())
-		time.Sleep(time.Second)
-		if h, _ := find[bridge.History](d); len(h) != 1 {
-			t.Errorf("%d answers", len(h))
 		}
 	})
 }
@@ -579,42 +515,6 @@ func TestHistoryInOrder(t *testing.T) {
 	})
 }
 
-// A call that is answered at once, because nobody knows the function, is waited for as any other.
-func TestWatchdogAfterUndeclaredCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather"))})
-		l.Handle("h")
-		c.utter(time.Second)
-		l.Calls("a rm")
-		l.Handle("h2")
-		time.Sleep(20 * time.Second)
-		if c.tried() == "" {
-			t.Error("nothing was tried")
-		}
-		r.up.Forget()
-	})
-}
-
-// An update that fails while its caller is away is answered when it is back.
-func TestFailedUpdateIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		l.Handle("h")
-		c.update(warm("0.3"))
-		m := r.up.Next()
-		c.leaves()
-		m.End(1007, "no")
-		d := r.back(c.token())
-		r.up.Next().Accept()
-		time.Sleep(time.Second)
-		if f, _ := find[bridge.SetupFailed](d); len(f) != 1 {
-			t.Errorf("%d answers", len(f))
-		}
-	})
-}
-
 // An update that comes while the first dial fails does not take the place of the first SETUP_COMPLETE and its token.
 func TestUpdateBeforeFirstLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -673,5 +573,22 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 			t.Errorf("states %v", s)
 		}
 		c.works(l)
+	})
+}
+
+// A call that is answered at once, because nobody knows the function, is waited for as any other.
+func TestWatchdogAfterUndeclaredCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.Handle("h")
+		c.utter(time.Second)
+		l.Calls("a rm")
+		l.Handle("h2")
+		time.Sleep(20 * time.Second)
+		if c.tried() == "" {
+			t.Error("nothing was tried")
+		}
+		r.up.Forget()
 	})
 }

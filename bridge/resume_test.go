@@ -436,3 +436,76 @@ func TestEndsInEveryState(t *testing.T) {
 		}
 	}
 }
+
+// What was said to nobody, or is still to be played when the caller leaves, would be stale for who comes back. Nor is the end
+// of such a turn announced.
+func TestVoiceOfALostCaller(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, away, after func(l *bridgetest.Link)
+		first               string
+	}{
+		"said while nobody is there": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, "SetupComplete"},
+		"playing":                    {func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, nil, "SetupComplete Speaking 7*50"},
+		"complete after the return": {nil, func(l *bridgetest.Link) { l.Say(7, 2*time.Second) }, func(l *bridgetest.Link) {
+			l.Content(`"generationComplete":true`)
+			l.Content(`"turnComplete":true`)
+		}, "SetupComplete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(resumable)
+				do := func(f func(*bridgetest.Link), then time.Duration) {
+					if f != nil {
+						f(l)
+					}
+					time.Sleep(then)
+				}
+				do(test.before, 990*time.Millisecond)
+				c.leaves()
+				do(test.away, time.Second)
+				d := r.back(c.token())
+				do(test.after, 3*time.Second)
+				c.tells(test.first)
+				d.tells("SetupComplete")
+				d.works(l)
+			})
+		})
+	}
+}
+
+// What was asked before its caller was lost is answered when it is back.
+func TestAnsweredAfterTheReturn(t *testing.T) {
+	for name, test := range map[string]struct {
+		ask      bridge.Command
+		goes     func(l *bridgetest.Link)
+		answered func(c *caller) int
+	}{
+		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Link) { l.Accept() }, func(c *caller) int {
+			told, _ := find[bridge.History](c)
+			return len(told)
+		}},
+		"a refused update": {bridge.UpdateConfig{Config: []byte(warm("0.3"))}, func(l *bridgetest.Link) { l.End(1007, "no") }, func(c *caller) int {
+			told, _ := find[bridge.SetupFailed](c)
+			return len(told)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(resumable)
+				l.Handle("h")
+				c.do(test.ask)
+				m := r.up.Next()
+				c.leaves()
+				test.goes(m)
+				d := r.back(c.token())
+				time.Sleep(time.Second)
+				if n := test.answered(d); n != 1 {
+					t.Errorf("%d answers", n)
+				}
+				r.up.Forget()
+			})
+		})
+	}
+}

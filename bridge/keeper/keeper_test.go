@@ -435,6 +435,10 @@ func TestUpdate(t *testing.T) {
 			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
 		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
+			o.gemini.Next().DialledFor("", "").End(1008, "Requested entity was not found.")
+			o.gemini.Next().DialledFor("", "h").Accept()
+		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
 		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("", "").Accept()
 		}, "Unlinked, WaitOver, HandleChanged, Linked fresh another model told 0, CatchUp, Updated", "long"},
