@@ -150,16 +150,6 @@ func fates() map[string]func(x *cell) {
 			x.response = `{"error":"the tool crashed: ouch"}`
 			x.over("failed", false)
 		},
-		"answers with nothing": func(x *cell) {
-			x.ends("{}", nil)
-			x.response = `{"output":"done"}`
-			x.over("done", false)
-		},
-		"answers with no object": func(x *cell) {
-			x.ends("[1]", nil)
-			x.response = `{"output":[1]}`
-			x.over("done", false)
-		},
 		"cancelled": func(x *cell) {
 			x.l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 			x.stops()
@@ -178,25 +168,14 @@ func fates() map[string]func(x *cell) {
 			x.ending()
 		},
 		"client back": func(x *cell) {
-			x.l.Handle("h")
-			token := x.c.token()
-			x.c.leaves()
-			time.Sleep(3 * time.Second)
-			x.gone = append(x.gone, x.c)
-			x.c = x.r.back(token)
+			x.returns(3 * time.Second)
 			x.ends(`{"x":1}`, nil)
 			x.response = `{"x":1}`
 			x.over("done", false)
 		},
 		"client back, link gone": func(x *cell) {
-			x.l.Handle("h")
-			token := x.c.token()
-			x.c.leaves()
-			time.Sleep(8 * time.Second)
-			x.gone = append(x.gone, x.c)
-			x.c = x.r.back(token)
-			x.links = append(x.links, x.l)
-			x.l = x.r.up.Next().DialledFor("", "h").Accept()
+			x.returns(8 * time.Second)
+			x.dialled("h")
 			x.ends(`{"x":1}`, nil)
 			x.response = `{"x":1}`
 			x.over("done", false)
@@ -212,25 +191,20 @@ func fates() map[string]func(x *cell) {
 		},
 		"resumed by a newer handle": func(x *cell) {
 			x.l.Handle("h")
-			x.l.Cut()
-			x.links = append(x.links, x.l)
-			x.l = x.r.up.Next().DialledFor("", "h").Accept()
+			x.goesOn("h")
 			x.nothing()
 			x.meets("answered")
 		},
 		"resumed by an older handle": func(x *cell) {
-			x.l.Cut()
-			x.links = append(x.links, x.l)
-			x.l = x.r.up.Next().DialledFor("", "old").Accept()
+			x.goesOn("old")
 			x.stops()
 			x.over("cancelled", true)
 		},
 		"begun anew": func(x *cell) {
 			x.l.Handle("h")
 			x.l.Cut()
-			x.links = append(x.links, x.l)
 			x.r.up.Next().End(1008, "BidiGenerateContent session not found")
-			x.l = x.r.up.Next().DialledFor("", "").Accept()
+			x.dialled("")
 			x.stops()
 			x.over("cancelled", true)
 		},
@@ -403,6 +377,11 @@ func (x *cell) fill() { x.c.respond(last[bridge.ToolCall](x.c).Calls[0].ID, "", 
 // goesOn has the link cut, and the next one begin with a handle.
 func (x *cell) goesOn(handle string) {
 	x.l.Cut()
+	x.dialled(handle)
+}
+
+// dialled has the next link begin with a handle.
+func (x *cell) dialled(handle string) {
 	x.links = append(x.links, x.l)
 	x.l = x.r.up.Next().DialledFor("", handle).Accept()
 	synctest.Wait()
@@ -448,8 +427,7 @@ func canvasFates() map[string]canvasFate {
 		}, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a / a", "a / a"}},
 		"client back, link gone": {func(x *cell) {
 			x.returns(8 * time.Second)
-			x.links = append(x.links, x.l)
-			x.l = x.r.up.Next().DialledFor("", "h").Accept()
+			x.dialled("h")
 			x.fill()
 		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a / a", "a / a"}},
 		"client lost for good": {func(x *cell) {
@@ -464,8 +442,7 @@ func canvasFates() map[string]canvasFate {
 		"context cleared": {func(x *cell) {
 			x.l.Handle("h")
 			x.c.do(bridge.ClearContext{})
-			x.links = append(x.links, x.l)
-			x.l = x.r.up.Next().DialledFor("", "").Accept()
+			x.dialled("")
 		}, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
 	}
 }
@@ -532,44 +509,43 @@ func (x *cell) checkCanvas(fate canvasFate) {
 	}
 }
 
-// What was accepted before a hang-up goes up before the link is closed.
+// What was accepted before a hang-up, or before a shutdown, goes up before the link is closed.
 func TestAnswersBeforeAHangUp(t *testing.T) {
-	t.Run("of the client", func(t *testing.T) {
-		for range 20 { // a race: the answer is on its way through the tool's goroutine
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: []byte(declare("weather", "time"))})
-				l.Calls("a weather", "b time")
-				synctest.Wait()
-				_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
-				_ = c.session.Do(bridge.Goodbye{})
-				c.ends(bridge.ErrGoodbye)
-				l.Answered(`a weather {"x":1}`, `b time {"error":"the conversation has ended"}`)
-				if took := r.since(); took != 0 {
-					t.Errorf("the hang-up took %v", took)
-				}
-			})
-		}
-	})
-	t.Run("of a person", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
-			l.Call("a", "show_canvas_tool", schema(question))
-			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"action":"submit"}`)})
+	const given, none = `a weather {"x":1}`, `b time {"error":"the conversation has ended"}`
+	for name, end := range map[string]func(r *rig, c *caller){
+		"goodbye": func(_ *rig, c *caller) {
 			_ = c.session.Do(bridge.Goodbye{})
 			c.ends(bridge.ErrGoodbye)
-			l.Answered(`a show_canvas_tool {"action":"submit"}`)
+		},
+		"shutdown": func(r *rig, c *caller) {
+			if err := r.host.Shutdown(context.Background()); err != nil {
+				c.r.t.Error(err)
+			}
+			c.ends(bridge.ErrShutdown)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 { // a race: the answer is on its way through the tool's goroutine
+				bubble(t, func(t *testing.T) {
+					r, c, l := weather(t)
+					l.Calls("a weather", "b time")
+					synctest.Wait()
+					_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
+					end(r, c)
+					l.Answered(given, none)
+					if took := r.since(); took != 0 {
+						t.Errorf("it took %v", took)
+					}
+				})
+			}
 		})
-	})
+	}
 	t.Run("of the gateway", func(t *testing.T) {
 		for k := range 120 { // a race, too: at any step of the way there is one answer
 			bubble(t, func(t *testing.T) {
 				let := make(chan struct{})
-				r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
-					<-let
-					return json.RawMessage(`{"x":1}`), nil
-				}))
-				c, l := r.connect(bridge.Open{})
+				r := newRig(t, deaf(let))
+				c, l := r.plain()
 				l.Call("a", "pay", `{}`)
 				close(let)
 				for range k % 60 {
@@ -583,55 +559,31 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 			})
 		}
 	})
-	t.Run("of a gateway that shuts down", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Config: []byte(declare("weather", "time"))})
-			l.Calls("a weather", "b time")
-			synctest.Wait()
-			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
-			if err := r.host.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
-			c.ends(bridge.ErrShutdown)
-			l.Answered(`a weather {"x":1}`, `b time {"error":"the conversation has ended"}`)
-			if took := r.since(); took != 0 {
-				t.Errorf("the shutdown took %v", took)
-			}
+	for _, slow := range []bool{true, false} {
+		t.Run(fmt.Sprintf("slow %v", slow), func(t *testing.T) { // or stuck
+			bubble(t, func(t *testing.T) {
+				r, c, l := weather(t)
+				l.Calls("a weather")
+				synctest.Wait()
+				l.Halt()
+				c.do(bridge.Text{Text: "one"})
+				c.do(bridge.Text{Text: "two"})
+				c.respond("a", "", `{"x":1}`)
+				begin := r.since()
+				_ = c.session.Do(bridge.Goodbye{})
+				if slow {
+					time.Sleep(100 * time.Millisecond)
+					l.Resume()
+				}
+				c.ends(bridge.ErrGoodbye)
+				if took := r.since() - begin; took > time.Second {
+					t.Errorf("the hang-up took %v", took)
+				}
+				if slow {
+					l.Answered(given)
+				}
+				l.Resume()
+			})
 		})
-	})
-	t.Run("on a link that is slow", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			_, c, l := weather(t)
-			l.Calls("a weather")
-			synctest.Wait()
-			l.Halt()
-			c.do(bridge.Text{Text: "one"})
-			c.do(bridge.Text{Text: "two"})
-			c.respond("a", "", `{"x":1}`)
-			_ = c.session.Do(bridge.Goodbye{})
-			time.Sleep(100 * time.Millisecond)
-			l.Resume()
-			c.ends(bridge.ErrGoodbye)
-			l.Answered(`a weather {"x":1}`)
-		})
-	})
-	t.Run("on a link that is stuck", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r, c, l := weather(t)
-			l.Calls("a weather")
-			synctest.Wait()
-			l.Halt()
-			c.do(bridge.Text{Text: "one"})
-			c.do(bridge.Text{Text: "two"})
-			c.respond("a", "", `{"x":1}`)
-			begin := r.since()
-			_ = c.session.Do(bridge.Goodbye{})
-			c.ends(bridge.ErrGoodbye)
-			if took := r.since() - begin; took > time.Second {
-				t.Errorf("the hang-up took %v", took)
-			}
-			l.Resume()
-		})
-	})
+	}
 }

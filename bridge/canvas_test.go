@@ -255,7 +255,11 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 // out of time.
 func TestLateAnswersAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+		r := newRig(t, asking(func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+			if string(args) == `{"soon":true}` {
+				<-ctx.Done()
+				return json.RawMessage(`{"x":1}`), nil
+			}
 			time.Sleep(25 * time.Second)
 			if string(args) != "{}" {
 				return nil, errNo
@@ -267,12 +271,13 @@ func TestLateAnswersAreCounted(t *testing.T) {
 		l.Call("b", "pay", `{}`)
 		l.Call("c", "pay", `{"fail":true}`)
 		l.Call("d", "weather", `{}`)
-		l.Send(`{"toolCallCancellation":{"ids":["b","d"]}}`)
+		l.Call("e", "pay", `{"soon":true}`)
+		l.Send(`{"toolCallCancellation":{"ids":["b","d","e"]}}`)
 		time.Sleep(time.Minute)
 		c.late("d", "")
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
-		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 3.0 {
+		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 4.0 {
 			t.Errorf("%v", ends)
 		}
 	})

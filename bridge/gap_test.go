@@ -155,7 +155,7 @@ func TestQuotaOnResume(t *testing.T) {
 
 // A fresh session is told what was said, and does not greet again.
 func TestReseed(t *testing.T) {
-	for model, seeds := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
+	for _, model := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"} {
 		bubble(t, func(t *testing.T) {
 			f := scenario.Fault{On: scenario.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
 			r, m := emulated(t, scenario.Scenario{HandleTTL: time.Nanosecond, Faults: []scenario.Fault{f}}, watchful, distant(10*time.Millisecond))
@@ -172,9 +172,10 @@ func TestReseed(t *testing.T) {
 					}
 				}
 			}
-			if seeds != (strings.Contains(told, "user: my name is Ada") && strings.Contains(told, "model: You said: my name is Ada") &&
-				strings.Contains(told, "seconds of speech")) {
-				t.Errorf("%s was told %q", model, told)
+			for _, want := range []string{"user: my name is Ada", "model: You said: my name is Ada", "seconds of speech"} {
+				if !strings.Contains(told, want) {
+					t.Errorf("%s was told %q, without %q", model, told, want)
+				}
 			}
 			if failures, _ := find[bridge.Failure](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
 				t.Errorf("%s: %v", model, failures)

@@ -287,3 +287,35 @@ func TestSeedIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// A session that dies whenever it is resumed is first told less, and then given up.
+func TestLinksThatDieAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, l := r.plain()
+		begin := r.since()
+		fresh := 0
+		for {
+			l.Handle("h")
+			time.Sleep(4 * time.Second) // longer than a passing outage, shorter than any calm
+			l.End(1011, "Internal error encountered.")
+			select {
+			case l = <-r.up.Links:
+				l.Accept()
+				if l.Setup.SessionResumption.Handle == "" {
+					fresh++
+				}
+				continue
+			case <-c.over:
+			}
+			break
+		}
+		if e := c.fails(bridge.CodeWebSocketError); e.Status != 1011 {
+			t.Errorf("status %d", e.Status)
+		}
+		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
+			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
+		}
+		r.up.Idle()
+	})
+}

@@ -176,7 +176,7 @@ func TestSameCallAgain(t *testing.T) {
 // nothing would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
-	bubble(t, func(t *testing.T) { // a tool that asks
+	bubble(t, func(t *testing.T) {
 		r, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			yes, err := tools.Confirm(ctx, "Pay 5 €?")
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
@@ -195,22 +195,6 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
 			t.Errorf("Gemini got %s", got)
 		}
-	})
-	bubble(t, func(t *testing.T) { // one that has more time than a model may be deaf
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"pay","timeout":"1m"}]}]}`)})
-		l.Handle("h")
-		synctest.Wait()
-		l.Call("a", "pay", `{}`)
-		time.Sleep(11 * time.Second)
-		l.Answered("a" + first)
-		l.Cut()
-		m := r.up.Next().DialledFor("", "h").Accept()
-		synctest.Wait()
-		m.Call("b", "pay", `{}`)
-		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) ToolCall(b)")
-		c.respond("b", "", `{"x":1}`)
-		m.Answered(`b pay {"x":1}`)
 	})
 }
 
@@ -590,5 +574,24 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 			t.Error("nothing was tried")
 		}
 		r.up.Forget()
+	})
+}
+
+// A model that is silent whatever is tried: the person is asked to say it again.
+func TestPleaseSayItAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, watchful)
+		c, l := r.plain()
+		l.Handle("h")
+		c.typed("hello?")
+		r.up.Next().DialledFor("", "h").Accept()
+		r.up.Next().DialledFor("", "").Accept()
+		time.Sleep(10 * time.Second)
+		if change := last[bridge.StateChange](c); !strings.Contains(change.Message, "say it again") || c.tried() != "resume fresh none" {
+			t.Errorf("told %+v, tried %s", change, c.tried())
+		}
+		if sound, _ := c.waiting(); sound < time.Second {
+			t.Errorf("heard %v", sound)
+		}
 	})
 }

@@ -140,3 +140,19 @@ func TestStalledWriter(t *testing.T) {
 		}
 	})
 }
+
+// What does not fit the way in which speech is found is refused: Gemini would close the session for it.
+func TestMarksThatDoNotFit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		auto, _ := r.plain()
+		byHand, _ := r.connect(manual)
+		for mark, c := range map[bridge.Activity]*caller{
+			bridge.ActivityStart: auto, bridge.ActivityEnd: auto, bridge.AudioStreamEnd: byHand,
+		} {
+			if err := c.session.Do(mark); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
+				t.Errorf("%d: %v", mark, err)
+			}
+		}
+	})
+}
