@@ -55,19 +55,10 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	return err
 }
 
-// onVisit follows a caller that comes or leaves.
-func (s *Session) onVisit(ctx context.Context, v *visit) {
-	if v.seen {
-		s.onDeparture(ctx, v)
-		return
-	}
-	v.seen = true
-	s.onArrival(ctx, v)
-}
-
 // onArrival tells a caller where things stand and what it has missed.
 func (s *Session) onArrival(ctx context.Context, v *visit) {
 	defer close(v.told)
+	v.seen = true
 	s.roundTrip.Store(0) // was that of another connection
 	s.clock.Clear(alarmPark)
 	s.welcome(v)

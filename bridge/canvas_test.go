@@ -251,38 +251,6 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 	})
 }
 
-// Answers that nobody waits for any more are counted: of a client, and of a tool that was left to itself, be it cancelled or
-// out of time.
-func TestLateAnswersAreCounted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, asking(func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-			if string(args) == `{"soon":true}` {
-				<-ctx.Done()
-				return json.RawMessage(`{"x":1}`), nil
-			}
-			time.Sleep(25 * time.Second)
-			if string(args) != "{}" {
-				return nil, errNo
-			}
-			return json.RawMessage(`{"x":1}`), nil
-		}))
-		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
-		l.Call("a", "pay", `{}`)
-		l.Call("b", "pay", `{}`)
-		l.Call("c", "pay", `{"fail":true}`)
-		l.Call("d", "weather", `{}`)
-		l.Call("e", "pay", `{"soon":true}`)
-		l.Send(`{"toolCallCancellation":{"ids":["b","d","e"]}}`)
-		time.Sleep(time.Minute)
-		c.late("d", "")
-		c.do(bridge.Goodbye{})
-		c.ends(bridge.ErrGoodbye)
-		if ends := r.log.find("conversation ended"); len(ends) != 1 || ends[0]["late_answers"] != 4.0 {
-			t.Errorf("%v", ends)
-		}
-	})
-}
-
 func TestNobodyToAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {

@@ -40,6 +40,12 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 		if got := said(); strings.Contains(got, "Y2F0") {
 			t.Errorf("sent with what wants no answer: %s", got)
 		}
+		c.session.SetFrame("image/jpeg", []byte("cat"), true)
+		c.session.ClearFrame()
+		c.typed("still there?")
+		if got := said(); strings.Contains(got, "Y2F0") {
+			t.Errorf("an old picture: %s", got)
+		}
 	})
 }
 

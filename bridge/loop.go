@@ -61,7 +61,11 @@ func (s *Session) loop(parent context.Context) {
 		case <-parent.Done():
 			s.ended = context.Cause(parent)
 		case v := <-s.visits:
-			s.onVisit(ctx, v)
+			if v.seen {
+				s.onDeparture(ctx, v)
+			} else {
+				s.onArrival(ctx, v)
+			}
 		case r := <-s.keeper.Reports():
 			s.keeper.Handle(ctx, r)
 		case <-s.keeper.Alarms():
@@ -129,6 +133,6 @@ func (s *Session) finish() {
 		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
 		"turns", s.answer.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
 		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
-		"dials", kept.Dials, "resumed", kept.Resumed, "reseeded", kept.Reseeded, "late_answers", s.calls.Late(),
+		"dials", kept.Dials, "resumed", kept.Resumed, "reseeded", kept.Reseeded,
 		"stalls", []int{kept.Nudges, kept.Resumes, kept.Restarts}, "longest_wait", kept.LongestWait.Round(time.Millisecond))
 }

@@ -32,12 +32,12 @@ const (
 	StateEnded     State = "ended"     // Host.Serve returns the reason
 )
 
-// stateOf is the state that follows from what is known.
-func stateOf(phase keeper.Phase, parked, replacing, calling bool) State {
-	if parked {
+// stateNow is the state that follows from what is known.
+func (s *Session) stateNow() State {
+	if s.parked {
 		return StateParked
 	}
-	switch phase {
+	switch s.keeper.Phase() {
 	case keeper.Dialing:
 		return StateDialing
 	case keeper.SettingUp:
@@ -48,9 +48,9 @@ func stateOf(phase keeper.Phase, parked, replacing, calling bool) State {
 		return StateReseeding
 	}
 	switch {
-	case replacing:
+	case s.keeper.Replacing():
 		return StateDraining
-	case calling:
+	case s.calls.Calling():
 		return StateTool
 	}
 	return StateLive

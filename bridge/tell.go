@@ -27,7 +27,7 @@ func (s *Session) fail(code Code, message string) {
 
 // updateState tells the caller when the conversation stands somewhere else.
 func (s *Session) updateState() {
-	state := stateOf(s.keeper.Phase(), s.parked, s.keeper.Replacing(), s.calls.Calling())
+	state := s.stateNow()
 	if state == s.state {
 		return
 	}

@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // Event is what the owner is told: one of the types below.
-type Event interface{ event() }
+type Event any
 
 type (
 	// Message is a message of the model. Its audio is valid until Tell returns.
@@ -48,12 +48,11 @@ type (
 	// PhaseChanged says that Phase or Replacing has another answer now.
 	PhaseChanged struct{}
 
-	// Linked says that a new connection serves. Fresh: it is another session, which was told so many turns.
+	// Linked says that a new connection serves. Fresh: it is another session.
 	Linked struct {
 		First, Fresh bool
 		NewModel     bool // it is fresh because the model is another one
 		Cleared      bool // or because the history was to be forgotten
-		Told         int
 	}
 
 	// CatchUp follows Linked: what the session waits for, as the answers of tools, is to be put into the uplink again.
@@ -103,24 +102,6 @@ type (
 		Used bool
 	}
 )
-
-func (Message) event()       {}
-func (PhaseChanged) event()  {}
-func (Linked) event()        {}
-func (CatchUp) event()       {}
-func (SetUp) event()         {}
-func (Rewound) event()       {}
-func (Unlinked) event()      {}
-func (HandleChanged) event() {}
-func (Configured) event()    {}
-func (Updated) event()       {}
-func (Cleared) event()       {}
-func (Waiting) event()       {}
-func (WaitOver) event()      {}
-func (Stalled) event()       {}
-func (Unanswered) event()    {}
-func (Dropped) event()       {}
-func (Failed) event()        {}
 
 // Phase is where the connection stands.
 type Phase int

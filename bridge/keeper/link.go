@@ -207,7 +207,7 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 		k.handle, k.opened = handle{}, d.config
 		k.Tell(ctx, HandleChanged{})
 	}
-	k.Tell(ctx, Linked{First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0, Told: d.told})
+	k.Tell(ctx, Linked{First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0})
 	k.adopt(ctx, d.config)
 	k.catchUp(ctx, fresh)
 	k.serve(ctx, d) // writes at once

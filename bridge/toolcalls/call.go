@@ -147,25 +147,18 @@ func (c *Calls) run(parent context.Context, o *call, timeout time.Duration) {
 	tool := c.funcs[o.Name]
 	c.running.Go(func() {
 		defer cancel(nil)
-		var succeeded bool // not to be read before the tool has returned
 		outcome, wanted := tools.Run(ctx, func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-			result, err := tool(tools.WithEnv(ctx, &env), args)
-			succeeded = err == nil
-			return result, err
+			return tool(tools.WithEnv(ctx, &env), args)
 		}, o.Call, timeout)
-		c.abandon(o, outcome.Left, &succeeded)
-		c.post(func() {
-			if wanted {
-				c.finish(o, reply{response: outcome.Response}, outcome.Err)
-			} else if outcome.Err == nil {
-				c.late.Add(1)
-			}
-		})
+		c.abandon(o, outcome.Left)
+		if wanted {
+			c.post(func() { c.finish(o, reply{response: outcome.Response}, outcome.Err) })
+		}
 	})
 }
 
-// abandon counts a tool that does not return, until it has, and its answer, if it has one then.
-func (c *Calls) abandon(o *call, left <-chan struct{}, succeeded *bool) {
+// abandon counts a tool that does not return, until it has.
+func (c *Calls) abandon(o *call, left <-chan struct{}) {
 	if left == nil {
 		return
 	}
@@ -174,18 +167,12 @@ func (c *Calls) abandon(o *call, left <-chan struct{}, succeeded *bool) {
 	go func() { // of the tool's own: nobody can wait for it
 		<-left
 		c.abandoned.Add(-1)
-		if *succeeded {
-			c.late.Add(1)
-		}
 	}()
 }
 
 // finish sends a call's answer up, unless nobody wants it any more. An error is why it failed; then r has no response.
 func (c *Calls) finish(o *call, r reply, err error) {
 	if !c.isCurrent(o) {
-		if err == nil {
-			c.late.Add(1)
-		}
 		return
 	}
 	o.stop()

@@ -181,7 +181,6 @@ func (c *Calls) Answer(r Response) error {
 	}
 	switch {
 	case q == nil:
-		c.late.Add(1)
 		return &Error{NotOpen, fmt.Sprintf("No tool call with the id %q waits for an answer.", r.ID)}
 	case q.of == nil:
 		return c.answerShown(q, r)

@@ -154,7 +154,6 @@ type Calls struct {
 	over      chan struct{} // closed when nothing is taken from work any more
 	running   sync.WaitGroup
 	abandoned atomic.Int32 // tools that do not return
-	late      atomic.Int64 // answers that nobody waited for
 
 	open      map[string]*call     // calls without an answer
 	questions map[string]*question // what the client was asked and has not answered
@@ -211,9 +210,6 @@ func New(o Options) *Calls {
 
 // Work delivers functions that the owner's loop is to run.
 func (c *Calls) Work() <-chan func() { return c.work }
-
-// Late counts the answers that nobody waited for.
-func (c *Calls) Late() int64 { return c.late.Load() }
 
 // IsOpen tells whether a call or a question of this id waits for the client, or the call runs here.
 func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.open[id] != nil }

@@ -149,18 +149,12 @@ func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
 		}
 		u.sent = replayBuffer{}
 		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), Item.mark)
-		u.head, u.replay, u.marks = 0, 0, 0
-		u.recount()
+		u.head, u.replay, u.marks, u.queued = 0, 0, 0, 0
+		for _, it := range u.queue {
+			u.queued += it.duration()
+		}
 	}
 	u.person.manual, u.person.preRoll = manual, preRoll
-}
-
-// recount adds up the audio in the queue that was never sent. Needs mu.
-func (u *Uplink) recount() {
-	u.queued = 0
-	for _, it := range u.queue[u.head+u.replay:] {
-		u.queued += it.duration()
-	}
 }
 
 // Clear forgets all that was said and shown: another conversation begins.
