@@ -1,8 +1,6 @@
 package bridge_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -94,18 +92,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 				l.Content(`"generationComplete":true`)
 				l.Content(`"turnComplete":true`)
 				time.Sleep(3 * time.Second)
-				var all []string
-				for _, e := range c.memory() {
-					words := e.Role[:1] + ": " + strings.TrimSpace(e.Content)
-					if e.Cut {
-						words += fmt.Sprintf(" (cut after %.1f s)", e.Played.Seconds())
-					}
-					all = append(all, words)
-				}
-				want := "a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b"
-				if got := strings.Join(all, "; "); got != want {
-					t.Errorf("kept %q, want %q", got, want)
-				}
+				c.remembers("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
 		})
 	}
@@ -137,13 +124,7 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 				l.Content(`"generationComplete":true`)
 				l.Content(`"turnComplete":true`)
 				time.Sleep(3 * time.Second)
-				var all []string
-				for _, e := range c.memory() {
-					all = append(all, e.Role[:1]+": "+strings.TrimSpace(e.Content))
-				}
-				if got, want := strings.Join(all, "; "), "u: Count!; a: one two; u: Letters!; a: a b"; got != want {
-					t.Errorf("kept %q, want %q", got, want)
-				}
+				c.remembers("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
 		})
 	}

@@ -286,6 +286,22 @@ func (c *caller) memory() []transcript.Entry {
 	return last[bridge.History](c).Entries
 }
 
+// remembers checks what is kept of the conversation: who said what, and of an answer how much was heard.
+func (c *caller) remembers(want string) {
+	c.r.t.Helper()
+	var all []string
+	for _, e := range c.memory() {
+		words := e.Role[:1] + ": " + strings.TrimSpace(e.Content)
+		if e.Cut {
+			words += fmt.Sprintf(" (cut after %.1f s)", e.Played.Seconds())
+		}
+		all = append(all, words)
+	}
+	if got := strings.Join(all, "; "); got != want {
+		c.r.t.Errorf("kept\n  %s\nwant\n  %s", got, want)
+	}
+}
+
 // What a server closes the link for, it would close the next one for: the conversation ends and says why.
 func TestFatalAtEveryMoment(t *testing.T) {
 	for moment, at := range moments {

@@ -489,13 +489,7 @@ func TestHistoryInOrder(t *testing.T) {
 		l.Content(`"inputTranscription":{"text":"three "}`)
 		time.Sleep(7 * time.Second)
 		l.Content(`"inputTranscription":{"text":"and more"}`)
-		var got []string
-		for _, e := range c.memory() {
-			got = append(got, e.Content)
-		}
-		if strings.Join(got, "|") != "one|first|two|second|three and more" {
-			t.Errorf("kept %q", got)
-		}
+		c.remembers("u: one; a: first; u: two; a: second; u: three and more")
 	})
 }
 

@@ -313,17 +313,6 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 	})
 }
 
-func TestBadConfig(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c := r.join(bridge.Open{Config: []byte(`{"generationConfig":{"topK":"many"}}`)})
-		if e := c.fails(bridge.CodeBadConfig); e.Field != "initialConfig.generationConfig.topK" {
-			t.Errorf("%+v", e)
-		}
-		r.up.Idle()
-	})
-}
-
 func TestShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
