@@ -321,35 +321,6 @@ func TestTranscriptOnce(t *testing.T) {
 	})
 }
 
-// The begin of a second sentence is said again although the first has no answer.
-func TestLeadOfSecondSentence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
-		l.Handle("h")
-		c.utter(2 * time.Second)
-		c.quiet(2 * time.Second)
-		soft := make([]int16, 16000*300/1000) // a soft begin, below what counts as speech
-		for i := range soft {
-			soft[i] = int16(50 - 100*(i/20%2))
-		}
-		c.pace(soft)
-		c.pace(loud(2 * time.Second))
-		l.Cut()
-		m := r.up.Next().Accept()
-		c.quiet(6 * time.Second)
-		n := 0
-		for _, s := range m.PCM() {
-			if s == 50 || s == -50 {
-				n++
-			}
-		}
-		if d := voiced(m.PCM()); n < 3200 || d < 4*time.Second {
-			t.Errorf("%v of 4 s came, and %d ms of the soft begin", d, n/16)
-		}
-	})
-}
-
 // Speech that is marked by hand ends with its caller.
 func TestManualSpeechOfALostCaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {

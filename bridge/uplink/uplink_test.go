@@ -44,7 +44,10 @@ func (p *person) flows(level int16, d time.Duration) {
 	}
 }
 
-const loud = 8000
+const (
+	loud = 8000
+	soft = 50 // below what counts as speech
+)
 
 // take takes all that may be sent now, in short: loud and quiet audio in milliseconds, and the rest by name.
 func (p *person) take() string {
@@ -318,6 +321,12 @@ func TestRewind(t *testing.T) {
 			p.take()
 			p.up.Answered()
 		}, false, "quiet 260, loud 500"},
+		"the next one has begun softly, and the first has no answer": {func(p *person) {
+			p.flows(loud, time.Second)
+			p.flows(0, 3*time.Second)
+			p.flows(soft, 300*time.Millisecond)
+			p.flows(loud, 500*time.Millisecond)
+		}, false, "loud 1000, quiet 1240, loud 760"},
 		"typed": {func(p *person) {
 			p.up.Say(turn("one", true))
 			p.up.Send(text("two"))
