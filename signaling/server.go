@@ -45,17 +45,16 @@ type Server struct {
 	options Options
 	mux     *http.ServeMux
 
-	open  context.Context // done after Close
-	close context.CancelFunc
-
-	mu     sync.Mutex     // no visit begins while Close begins to wait
-	visits sync.WaitGroup // WebSockets, and what outlives a request
+	mu     sync.Mutex
+	closed bool
+	nextID int
+	live   map[int]context.CancelFunc // of the visits: WebSockets, and what outlives a request
+	visits sync.WaitGroup
 }
 
 // NewServer returns a server with these doors.
 func NewServer(o Options, doors ...Door) *Server {
-	s := &Server{options: o, mux: http.NewServeMux()}
-	s.open, s.close = context.WithCancel(context.Background())
+	s := &Server{options: o, mux: http.NewServeMux(), live: map[int]context.CancelFunc{}}
 	for _, d := range doors {
 		s.mux.Handle(d.Pattern, s.enter(d))
 	}
@@ -131,15 +130,19 @@ func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
 func (s *Server) visit(parent context.Context) (ctx context.Context, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open.Err() != nil {
+	if s.closed {
 		return parent, nil
 	}
 	ctx, cancel := context.WithCancel(parent)
-	stop := context.AfterFunc(s.open, cancel)
+	s.nextID++
+	id := s.nextID
+	s.live[id] = cancel
 	s.visits.Add(1)
 	return ctx, func() {
-		stop()
 		cancel()
+		s.mu.Lock()
+		delete(s.live, id)
+		s.mu.Unlock()
 		s.visits.Done()
 	}
 }
@@ -147,7 +150,10 @@ func (s *Server) visit(parent context.Context) (ctx context.Context, leave func(
 // Close ends the visits that are left and waits for all.
 func (s *Server) Close() {
 	s.mu.Lock()
-	s.close()
+	s.closed = true
+	for _, cancel := range s.live {
+		cancel()
+	}
 	s.mu.Unlock()
 	s.visits.Wait()
 }
