@@ -28,8 +28,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Conversations take their time and little else: more of them at once than there are processors. -parallel overrides it.
-	if err := flag.Set("test.parallel", "12"); err != nil {
+	// Conversations take their time and little else: more of them at once than there are processors, and few enough to be heard
+	// in real time under -race on two. -parallel overrides it.
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
