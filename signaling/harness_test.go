@@ -30,7 +30,7 @@ import (
 func TestMain(m *testing.M) {
 	// Conversations take their time and little else: more of them at once than there are processors, and few enough to be heard
 	// in real time under -race on two. -parallel overrides it.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
