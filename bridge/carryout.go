@@ -81,7 +81,7 @@ func (s *Session) sendMessage(m Message) error {
 	wholeTurns := profile.Seeds && !profile.Appends
 	if wholeTurns && !m.TurnComplete {
 		held := append(s.held, parts...)
-		if size(held) > maxHeld {
+		if lengthOf(held) > maxHeld {
 			return errTooManyMessages
 		}
 		s.held = held
@@ -228,7 +228,7 @@ func raws(parts []json.RawMessage) [][]byte {
 	return list
 }
 
-func size(parts []json.RawMessage) (bytes int) {
+func lengthOf(parts []json.RawMessage) (bytes int) {
 	for _, p := range parts {
 		bytes += len(p)
 	}

@@ -26,7 +26,7 @@ func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []t
 		played: make(chan struct{}, 1), over: make(chan struct{}),
 		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
 	}
-	s.transcript.Begin(said(config.Options.History))
+	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
@@ -39,8 +39,8 @@ func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []t
 	return s
 }
 
-// said is what was said before the conversation, as the transcript keeps it.
-func said(history []setup.Said) (entries []transcript.Entry) {
+// entriesOf is what was said before the conversation, as the transcript keeps it.
+func entriesOf(history []setup.Said) (entries []transcript.Entry) {
 	for _, h := range history {
 		entries = append(entries, transcript.Entry{Role: h.Role, Content: h.Content})
 	}

@@ -1,7 +1,5 @@
 package bridge
 
-import "voxgate/bridge/keeper"
-
 // State is where a conversation stands.
 type State string
 
@@ -31,30 +29,6 @@ const (
 	StateParked    State = "parked"    // the caller is gone and is waited for
 	StateEnded     State = "ended"     // Host.Serve returns the reason
 )
-
-// stateNow is the state that follows from what is known.
-func (s *Session) stateNow() State {
-	if s.parked {
-		return StateParked
-	}
-	switch s.keeper.Phase() {
-	case keeper.Dialing:
-		return StateDialing
-	case keeper.SettingUp:
-		return StateSetup
-	case keeper.Resuming:
-		return StateResuming
-	case keeper.Reseeding:
-		return StateReseeding
-	}
-	switch {
-	case s.keeper.Replacing():
-		return StateDraining
-	case s.calls.Calling():
-		return StateTool
-	}
-	return StateLive
-}
 
 // served tells whether the model listens to the caller.
 func (s State) served() bool { return s == StateLive || s == StateTool || s == StateDraining }

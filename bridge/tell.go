@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/keeper"
 )
 
 // notify tells the caller, and one that comes back later.
@@ -42,7 +43,7 @@ func (s *Session) notifyState() {
 	case s.waiting.told:
 		change.Message = s.state.waitMessage()
 	case s.waiting.apology:
-		change.Message = apology
+		change.Message = apologyMessage
 	}
 	s.notify(change)
 }
@@ -63,7 +64,7 @@ func (s *Session) setupComplete() SetupComplete {
 	return done
 }
 
-const apology = "Gemini did not answer. Please say it again."
+const apologyMessage = "Gemini did not answer. Please say it again."
 
 // whenHeard has f called when all that was queued by now was heard, if it is.
 func (s *Session) whenHeard(f func()) {
@@ -96,4 +97,28 @@ func (s *Session) finalText(number int) {
 	if text := s.transcript.Told(number).Content; text != "" {
 		s.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
+}
+
+// stateNow is the state that follows from what is known.
+func (s *Session) stateNow() State {
+	if s.parked {
+		return StateParked
+	}
+	switch s.keeper.Phase() {
+	case keeper.Dialing:
+		return StateDialing
+	case keeper.SettingUp:
+		return StateSetup
+	case keeper.Resuming:
+		return StateResuming
+	case keeper.Reseeding:
+		return StateReseeding
+	}
+	switch {
+	case s.keeper.Replacing():
+		return StateDraining
+	case s.calls.Calling():
+		return StateTool
+	}
+	return StateLive
 }
