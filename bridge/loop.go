@@ -76,8 +76,7 @@ func (s *Session) loop(parent context.Context) {
 			f()
 		case <-s.up.Turned:
 			s.onSpeech(ctx)
-		case <-s.played:
-			s.onPlayed()
+		case <-s.played: // onPlayed looks below, as after everything else
 		case <-s.clock.C:
 			s.onAlarm()
 		}

@@ -375,7 +375,6 @@ func (s *Session) cut(by Cause) Interrupted {
 	if t.state != turnIdle {
 		t.state = turnCut
 	}
-	s.signalPlayed()
 	return i
 }
 
