@@ -6,7 +6,7 @@ set -eu
 present() {
 	case $1 in
 	nodejs) command -v node >/dev/null ;;
-	npm | chromium | espeak-ng | pkg-config | gcc) command -v "$1" >/dev/null ;;
+	npm | chromium | chromium-headless-shell | espeak-ng | pkg-config | gcc) command -v "$1" >/dev/null ;;
 	*) dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
 	esac
 }
