@@ -57,13 +57,17 @@ type Open struct {
 	LastEvent   uint64
 
 	Origin Origin
+
+	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: nobody counts.
+	Grant   *Grant
+	Account Account
 }
 
 // Origin is where a conversation comes from. Tools that run in the gateway are told.
 type Origin struct {
 	Door     string          // the front door: "web", "sip", …
 	Identity string          // of the caller; empty: not known
-	Grant    json.RawMessage // what the caller may do; nil: nothing was said
+	Grant    json.RawMessage // what the caller may do, as tools are told; nil: nothing was said
 	Screen   bool            // callers of this door may have where to show a canvas
 }
 

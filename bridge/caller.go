@@ -63,6 +63,9 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	s.clock.Clear(alarmPark)
 	s.welcome(v)
 	was := s.state
+	if s.parked {
+		s.open.Account.Unpark()
+	}
 	s.parked = false
 	if v.first {
 		s.keeper.Start(ctx, v.open.Later)
@@ -124,7 +127,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 		close(v.parked)
 		return // replaced: the newcomer is at the door
 	}
-	if s.ended != nil || !s.resumable() || !s.keeper.Begun() {
+	if s.ended != nil || !s.resumable() || !s.keeper.Begun() || !s.open.Account.Park() {
 		s.end(ErrLeft)
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
@@ -156,7 +155,7 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 
 // updateConfig notes the configuration that is wanted next. A refused one leaves the one in force.
 func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
-	config, err := setup.Parse(raw, "payload", s.scope)
+	config, err := s.open.Grant.parse(raw, "payload", s.scope)
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}

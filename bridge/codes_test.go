@@ -24,6 +24,7 @@ var elsewhere = map[bridge.Code]string{
 	bridge.CodeNotConnected:         "signaling: a message before CONNECT_GEMINI",
 	bridge.CodeBadOffer:             "signaling: SDP",
 	bridge.CodePeerFailed:           "signaling: WebRTC",
+	bridge.CodeUnauthorized:         "signaling/access: tokens",
 	bridge.CodeTranscriptionTimeout: "never: the Live API promises no transcript",
 	bridge.CodeTranscriptionFailed:  "never: the Live API promises no transcript",
 }
@@ -57,6 +58,9 @@ func TestEveryCodeHappens(t *testing.T) {
 			return bridge.AsError(c.session.Do(bridge.ActivityStart))
 		}},
 		bridge.CodeBadConfig: {nil, func(t *testing.T, r *rig) *bridge.Error { return r.join(bridge.Open{Config: []byte(`[]`)}).gone() }},
+		bridge.CodeForbidden: {nil, func(t *testing.T, r *rig) *bridge.Error {
+			return r.join(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-2*"}}}).gone()
+		}},
 		bridge.CodeConfigUpdateFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, _ := r.plain()
 			c.update(`[]`)

@@ -29,6 +29,8 @@ const (
 	CodeBadConfig           Code = "bad_config"                   // a LiveConfig field that cannot be served
 	CodeConfigUpdateFailed  Code = "session_config_update_failed" // a change of the configuration was refused; the old one goes on
 	CodeBadOffer            Code = "bad_offer"                    // an SDP offer or a candidate that cannot be used
+	CodeUnauthorized        Code = "unauthorized"                 // no token, or one that is not good
+	CodeForbidden           Code = "forbidden"                    // the token does not grant it
 	CodePeerFailed          Code = "peer_failed"                  // WebRTC did not connect or was lost
 	CodeStreamLimitExceeded Code = "stream_limit_exceeded"        // too much waits already: messages, marks, calls
 
@@ -94,6 +96,7 @@ func (l Limit) Error() string { return string(l) }
 const (
 	ErrTimeLimit  Limit = "This conversation has reached its time limit."
 	ErrTokenLimit Limit = "This conversation has used up its tokens."
+	ErrBudget     Limit = "What may be spent on conversations is spent."
 )
 
 // AsError gives err the form that callers are told. Unknown errors become unknown_error: only the log has their text.

@@ -110,23 +110,26 @@ func (h *Host) Backend() string { return h.options.Backend }
 // Serve opens or resumes a conversation and lets c carry it. It returns when c has left (nil), when another caller took
 // over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
 func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
-	if s := h.resume(o.ResumeToken); s != nil {
+	if o.Account == nil {
+		o.Account = unlimited{}
+	}
+	if s := h.resume(o.ResumeToken); s != nil && s.open.Origin.Identity == o.Origin.Identity {
 		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {
 			return err
 		}
 	}
-	own := slices.Concat(h.tools(), o.Tools) // not append: the operator's list is everybody's
+	own := slices.Concat(o.Grant.tools(h.tools()), o.Tools) // not append: the operator's list is everybody's
 	scope := h.scope(declarations(own), o.Origin.Screen)
-	config, err := setup.Parse(o.Agent.config(o.Config), "initialConfig", scope)
+	config, err := o.Grant.parse(o.Agent.config(o.Config), "initialConfig", scope)
 	if err != nil {
 		return AsError(err)
 	}
-	probe, retry := h.breaker.Admit()
-	if retry > 0 {
-		return &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+	if err := o.Account.Begin(); err != nil {
+		return err
 	}
-	s := newSession(h, config, o, scope, own, probe)
-	if err := h.run(s); err != nil {
+	s, err := h.begin(config, o, scope, own)
+	if err != nil {
+		o.Account.End()
 		return err
 	}
 	return s.serve(ctx, c, o, true)
@@ -144,12 +147,17 @@ func declarations(list []tools.Tool) (declared []tools.Declaration) {
 	return declared
 }
 
-// run starts the loop of a session.
-func (h *Host) run(s *Session) error {
+// begin makes a session and starts its loop.
+func (h *Host) begin(config setup.Config, o Open, scope setup.Scope, own []tools.Tool) (*Session, error) {
+	probe, retry := h.breaker.Admit()
+	if retry > 0 {
+		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+	}
+	s := newSession(h, config, o, scope, own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return ErrShutdown
+		return nil, ErrShutdown
 	}
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	ctx, stop := context.WithCancelCause(context.Background())
@@ -158,8 +166,9 @@ func (h *Host) run(s *Session) error {
 		s.loop(ctx)
 		stop(nil)
 		h.forget(s)
+		o.Account.End()
 	})
-	return nil
+	return s, nil
 }
 
 // Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.

@@ -203,7 +203,7 @@ func (s *Session) configured() {
 	s.audience.keep = s.resumable()
 	s.audience.mu.Unlock()
 	s.clock.Clear(alarmLimit)
-	if options.MaxDuration > 0 {
-		s.clock.Set(alarmLimit, options.MaxDuration-time.Since(s.started))
+	if limit := s.open.Grant.limit(options.MaxDuration); limit > 0 {
+		s.clock.Set(alarmLimit, limit-time.Since(s.started))
 	}
 }

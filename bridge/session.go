@@ -210,6 +210,7 @@ type finishedTurn struct {
 type spent struct {
 	meter wire.TokenMeter
 	turn  bool // there were some in this turn
+	low   bool // the client was told that little is left
 }
 
 // asked is when the questions without an answer ended. A model answers in order, or several at once.

@@ -2,6 +2,7 @@
 //
 //	gateway serve     browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
 //	gateway emulate   the emulator alone, for anything that speaks the Live API
+//	gateway key new   makes a server key and prints it
 package main
 
 import (
@@ -16,17 +17,18 @@ import (
 	"syscall"
 )
 
-const usage = `Usage: gateway [serve|emulate] [flags]
+const usage = `Usage: gateway [serve|emulate|key new] [flags]
 
   serve    browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
   emulate  the emulator alone, for anything that speaks the Live API
+  key new  makes a server key, writes its hash into the keys file and prints it
 
 gateway COMMAND -h lists the flags of a command.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -35,7 +37,7 @@ func main() {
 }
 
 // run is the program without its process: tests call it.
-func run(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	command := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
@@ -50,6 +52,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 		return serve(ctx, s, log)
 	case "emulate":
 		return emulate(ctx, args, stderr, log)
+	case "key":
+		return key(args, getenv, stdout, stderr)
 	case "help":
 		fmt.Fprint(stderr, usage)
 		return nil

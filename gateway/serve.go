@@ -15,6 +15,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -63,6 +64,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, webrtc.Close()) }()
+	s.access.Logger = log
+	gate, err := access.New(s.access)
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
 	own, stop, err := operatorsTools(ctx, s.tools, log)
 	if err != nil {
 		return err
@@ -85,10 +92,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	})
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
-	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Logger: log}, []signaling.Door{
+	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Access: gate, Logger: log}, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
+		{Pattern: "POST /v1/tokens", Handler: gate},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	}...)
@@ -188,7 +196,7 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 	default:
 		log.Info("Gemini answers.", who...)
 	}
-	if s.insecure {
+	if s.insecure && !s.access.Required {
 		log.Warn("Anybody who reaches this address can talk at your expense.")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -66,7 +67,7 @@ func start(t *testing.T, args []string, getenv func(string) string) *program {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	p := &program{t: t, stop: stop, done: make(chan error, 1), more: make(chan struct{}, 1)}
-	go func() { p.done <- run(ctx, args, getenv, p) }()
+	go func() { p.done <- run(ctx, args, getenv, io.Discard, p) }()
 	t.Cleanup(p.end)
 	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
 	return p
@@ -263,7 +264,7 @@ func TestTheKeyIsToldToNobody(t *testing.T) {
 
 func TestBadCommands(t *testing.T) {
 	for _, args := range [][]string{{"sing"}, {"emulate", "-scenario", "{}}"}, {"emulate", "-addr", "0.0.0.0:0"}, {"serve", "-addr", "0.0.0.0:0"}} {
-		if err := run(t.Context(), args, env(), &bytes.Buffer{}); err == nil {
+		if err := run(t.Context(), args, env(), io.Discard, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v ran", args)
 		}
 	}
@@ -272,7 +273,7 @@ func TestBadCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	if err := run(t.Context(), nil, env("VOXGATE_ADDR", taken.Addr().String()), &bytes.Buffer{}); err == nil {
+	if err := run(t.Context(), nil, env("VOXGATE_ADDR", taken.Addr().String()), io.Discard, &bytes.Buffer{}); err == nil {
 		t.Error("serve ran on a port that is taken")
 	}
 }

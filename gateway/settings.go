@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/media/opus"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 )
 
 // settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
@@ -28,6 +30,10 @@ type settings struct {
 	origins     []string
 	hosts       []string
 	insecure    bool
+	auth        string // "", off or token
+	access      access.Options
+	limits      []string // as they were written
+	proxies     []string
 	park        time.Duration
 	stall       time.Duration
 	maxTokens   int
@@ -61,6 +67,11 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.Func("ice-servers", "STUN and TURN servers told to clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
 	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
 	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
+	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
+	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys, and of whose tokens count (docs/access.md); empty: none")
+	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)", list(&s.limits, s.access.Limits.ParseLimit))
+	f.Func("trusted-proxies", "`addresses` (CIDR) that are believed whom they speak for, comma separated", list(&s.proxies, s.parseProxy))
+	f.StringVar(&s.access.IdentityHeader, "identity-header", "", "request `header` by which a trusted proxy says who the person is; empty: none")
 	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
 	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
@@ -93,6 +104,26 @@ func list(target *[]string, check func(string) error) func(string) error {
 		}
 		return nil
 	}
+}
+
+func (s *settings) parseAuth(v string) error {
+	if v != "off" && v != "token" {
+		return fmt.Errorf("%q is neither off nor token", v)
+	}
+	s.auth = v
+	return nil
+}
+
+func (s *settings) parseProxy(v string) error {
+	prefix, err := netip.ParsePrefix(v)
+	if address, bad := netip.ParseAddr(v); bad == nil {
+		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	if err != nil {
+		return fmt.Errorf("%q is no address and no range like 10.0.0.0/8", v)
+	}
+	s.access.Proxies = append(s.access.Proxies, prefix)
+	return nil
 }
 
 func (s *settings) parseICEServers(v string) error {
@@ -198,9 +229,13 @@ func (s *settings) check() error {
 			return fmt.Errorf("%s: %d is not a port number", name, p)
 		}
 	}
-	if !s.insecure && !isLoopback(host) {
+	s.access.Required = s.auth == "token" || s.auth == "" && s.access.Keys != ""
+	if !s.access.Required && !s.insecure && !isLoopback(host) {
 		return fmt.Errorf("addr %s can be reached from outside, and anybody there could talk at your expense: "+
-			"listen on 127.0.0.1 behind a proxy that asks who they are, or say --insecure (VOXGATE_INSECURE=1)", s.addr)
+			"name a file of keys by --keys (VOXGATE_KEYS), or say --insecure (VOXGATE_INSECURE=1)", s.addr)
+	}
+	if s.access.IdentityHeader != "" && len(s.access.Proxies) == 0 {
+		return errors.New("identity-header: name the proxies that may say it by --trusted-proxies, or anybody could")
 	}
 	if s.park < 0 {
 		return errors.New("park: a duration cannot be negative")

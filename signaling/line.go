@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
+	"voxgate/signaling/access"
 )
 
 const (
@@ -43,6 +44,7 @@ const (
 )
 
 var upgrader = websocket.Upgrader{
+	Subprotocols:     []string{access.Subprotocol},
 	HandshakeTimeout: writeTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
 	CheckOrigin: func(*http.Request) bool { return true }, // the server has
 }
@@ -51,6 +53,7 @@ var upgrader = websocket.Upgrader{
 type Line struct {
 	conn      *websocket.Conn
 	opened    bool                // until then the first deadline holds
+	arrived   func()              // it counts no longer among those that have not opened
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip func(time.Duration) // by a pong, in the reader
 }
@@ -58,11 +61,17 @@ type Line struct {
 // Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
 // takes, and must not block. If it fails it has answered the request.
 func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
-	conn, err := upgrader.Upgrade(w, r, nil)
+	arrived, err := access.From(r.Context()).Wait()
 	if err != nil {
+		access.Refuse(w, err)
 		return nil, err
 	}
-	l := &Line{conn: conn, roundTrip: roundTrip}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		arrived()
+		return nil, err
+	}
+	l := &Line{conn: conn, arrived: sync.OnceFunc(arrived), roundTrip: roundTrip}
 	conn.SetReadLimit(maxRead)
 	conn.SetReadDeadline(time.Now().Add(firstMessage))
 	conn.SetPongHandler(func(string) error {
@@ -82,7 +91,10 @@ func (l *Line) Remote() string { return l.conn.RemoteAddr().String() }
 
 // Opened says, in the reader's goroutine, that the first message has come which a client must send: before it a line lives for
 // 10 s, after it as long as the client answers pings.
-func (l *Line) Opened() { l.opened = true }
+func (l *Line) Opened() {
+	l.opened = true
+	l.arrived()
+}
 
 // Read blocks until the next message. text tells what kind of message it is.
 func (l *Line) Read() (message []byte, text bool, err error) {
@@ -143,7 +155,10 @@ func (l *Line) Goodbye(code int, reason string) {
 }
 
 // Close lets go of the socket.
-func (l *Line) Close() { l.conn.Close() }
+func (l *Line) Close() {
+	l.arrived()
+	l.conn.Close()
+}
 
 // Goodbye is the close code and the reason by which a client is told why bridge.Host.Serve has returned.
 func Goodbye(err error) (code int, reason string) {
@@ -158,5 +173,12 @@ func Goodbye(err error) (code int, reason string) {
 	case errors.Is(err, ErrSlow):
 		return closeTryLater, err.Error()
 	}
-	return closeFailed, bridge.AsError(err).Message
+	switch e := bridge.AsError(err); e.Code {
+	case bridge.CodeUnauthorized, bridge.CodeForbidden:
+		return closePolicy, e.Message
+	case bridge.CodeBusy:
+		return closeTryLater, e.Message
+	default:
+		return closeFailed, e.Message
+	}
 }

@@ -270,7 +270,11 @@ func TestRefusedSetUp(t *testing.T) {
 			}
 			c.expectError(test.code, test.field)
 			c.expect("GEMINI_DISCONNECTED")
-			if code := c.closeCode(); code != websocket.CloseNormalClosure {
+			want := websocket.CloseNormalClosure
+			if test.code == "busy" {
+				want = websocket.CloseTryAgainLater
+			}
+			if code := c.closeCode(); code != want {
 				t.Errorf("closed with %d", code)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
 )
 
@@ -26,6 +27,7 @@ import (
 type Options struct {
 	Origins []string // whose pages may connect, besides our own; "https://example.com"
 	Hosts   []string // names that we are reached by, besides localhost and addresses
+	Access  *access.Gate
 	Logger  *slog.Logger
 }
 
@@ -80,10 +82,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, s)))
+	ctx, _ := s.options.Access.Visit(r)
+	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(ctx, serverKey{}, s)))
 }
 
-// enter is a door with everything that stands before it. Tokens and limits belong here, too.
+// enter is a door with everything that stands before it. Who may talk, and how much, a door asks by [access.Visitor.Authorize].
 func (s *Server) enter(d Door) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public

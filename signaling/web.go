@@ -60,7 +60,7 @@ func (c *webClient) run(ctx context.Context) {
 	}()
 	// A gateway that shuts down does not wait for first messages.
 	interrupted := context.AfterFunc(ctx, func() { line.Goodbye(closeGoingAway, "") })
-	open, err := c.open()
+	open, err := c.open(ctx)
 	if interrupted() && err == nil {
 		running.Go(func() { c.read(line) })
 		err = c.door.Host.Serve(ctx, c, open)

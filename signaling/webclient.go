@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
 	"voxgate/signaling/rtc"
 )
@@ -126,7 +127,7 @@ func (c *webClient) gone() bool {
 }
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
-func (c *webClient) open() (bridge.Open, error) {
+func (c *webClient) open(ctx context.Context) (bridge.Open, error) {
 	for {
 		raw, text, err := c.socket.Read()
 		if err != nil {
@@ -139,8 +140,9 @@ func (c *webClient) open() (bridge.Open, error) {
 		m, err := protocol.Parse(raw)
 		if err == nil && m.Type == protocol.TypeConnect {
 			var open bridge.Open
-			if open, err = c.connect(m); err == nil {
-				return open, nil
+			var token string
+			if open, token, err = m.Open(); err == nil {
+				return c.connect(ctx, open, token)
 			}
 		} else if err == nil {
 			err = c.keep(m)
@@ -158,13 +160,12 @@ var errNoRequest = errors.New("no CONNECT_GEMINI came in time")
 // doorName is what tools are told of where our callers come from.
 const doorName = "web"
 
-// connect reads CONNECT_GEMINI and answers it.
-func (c *webClient) connect(m protocol.ClientMessage) (bridge.Open, error) {
-	open, err := m.Open()
-	if err != nil {
+// connect lets the client in, or not, and answers CONNECT_GEMINI.
+func (c *webClient) connect(ctx context.Context, open bridge.Open, token string) (bridge.Open, error) {
+	open.Origin = bridge.Origin{Door: doorName, Screen: true}
+	if err := access.From(ctx).Authorize(&open, token); err != nil {
 		return bridge.Open{}, err
 	}
-	open.Origin = bridge.Origin{Door: doorName, Screen: true}
 	c.socket.Opened()
 	c.setups = append(c.setups, socket)
 	c.out.put(socket, protocol.Connected(append([]ICEServer{}, c.door.ICEServers...)))
@@ -250,7 +251,9 @@ func (c *webClient) farewell(err error) (code int, reason string) {
 		c.out.put(socket, protocol.SetupRefused(bridge.AsError(err)))
 		c.reply(socket, err)
 		end(socket, reason)
-		return closeNormal, ""
+		if code == closeFailed { // nothing has, and why it was refused was told
+			return closeNormal, ""
+		}
 	}
 	return code, reason
 }

@@ -15,6 +15,9 @@ const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const canvas = new Canvas($('canvas'));
 canvas.onWaiting = render;
+// A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
+const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
+if (token) history.replaceState(null, '', location.pathname + location.search);
 const tools = nativeTools({ canvas, contacts: $('contacts') });
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
@@ -27,6 +30,7 @@ const FAILED = {
   busy: 'Gemini is busy, or its quota is used up. Try again in a minute.',
   lost: 'The connection was lost. Press the button to start anew.',
   peer_failed: 'WebRTC could not connect from here. Press the button to try again.',
+  unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
   replaced: 'This conversation goes on in another window.',
   unknown_error: 'Something went wrong at the gateway. Press the button to start anew.',
 };
@@ -83,7 +87,7 @@ async function start(mic = true) {
   render();
   try {
     const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? 'auto');
-    const opened = await connect({ tools, canvas, mic, transport, signal: mine.signal });
+    const opened = await connect({ tools, canvas, mic, transport, token, signal: mine.signal });
     session = opened;
     opened.on('state', () => session === opened && render());
     opened.on('link', () => session === opened && render());

@@ -89,6 +89,8 @@ export interface ConnectGemini {
   resumeToken?: string;
   /** The last `event` that came, after which to tell what was missed. */
   lastEvent?: number;
+  /** Who the person is and what they may have, where the gateway asks. */
+  token?: string;
 }
 
 export interface SendMessage {

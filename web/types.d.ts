@@ -24,6 +24,11 @@ export type Transport = 'auto' | 'webrtc' | 'websocket';
 export interface Options {
   /** The gateway's WebSocket; `ws` beside the module if absent. */
   url?: string | URL;
+  /**
+   * Who the person is and what they may have, from the app's own backend; a gateway that asks for none needs none. A function is
+   * called for each connection: a lost conversation may be found again when its first token has long expired.
+   */
+  token?: string | (() => string | Promise<string>);
   config?: LiveConfig;
   tools?: Record<string, Tool>;
   /** Lets Gemini, and tools, show and ask something on the screen. */

@@ -306,6 +306,12 @@ export class Session {
   /** @param {WebSocket} [socket] one that is open, or about to be */
   async #dial(socket) {
     const url = gatewayURL(this.#options.url);
+    const { token } = this.#options;
+    const shown = typeof token === 'function' ? await token() : token;
+    if (this.#ended.signal.aborted) {
+      socket?.close();
+      throw aborted();
+    }
     const connection = new Connection({
       url,
       socket: socket ?? new WebSocket(url),
@@ -317,6 +323,7 @@ export class Session {
         resumable: true,
         resumeToken: this.#setup?.resumeToken,
         lastEvent: this.#event,
+        token: shown,
       },
       onMessage: (m) => this.#connection === connection && this.#receive(m),
       onCarrier: () => this.#connection === connection && this.#set(this.#state),

@@ -148,23 +148,25 @@ func badJSON(path string, err error) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", err)}
 }
 
-// Open reads CONNECT_GEMINI: what the conversation shall be. Where it comes from is not in it.
-func (m ClientMessage) Open() (bridge.Open, error) {
+// Open reads CONNECT_GEMINI: what the conversation shall be, and the token for it; "" if there is none. Where it comes from is not
+// in it.
+func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
 	var p struct {
 		InitialConfig json.RawMessage `json:"initialConfig"`
 		Resumable     bool            `json:"resumable"`
 		ResumeToken   string          `json:"resumeToken"`
 		LastEvent     uint64          `json:"lastEvent"`
+		Token         string          `json:"token"`
 	}
 	if len(m.Payload) > 0 {
 		if err := m.decode(&p); err != nil {
-			return bridge.Open{}, err
+			return bridge.Open{}, "", err
 		}
 	}
 	if len(p.InitialConfig) == 0 {
 		p.InitialConfig = []byte("{}") // everything has a default
 	}
-	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, nil
+	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, p.Token, nil
 }
 
 // maxNamed bounds the fields that a warning names.

@@ -47,9 +47,10 @@ type errorPayload struct {
 }
 
 type errorDetails struct {
-	Code       bridge.Code `json:"code"`
-	Field      string      `json:"field,omitempty"`
-	RetryAfter int         `json:"retryAfter,omitempty"` // seconds
+	Code         bridge.Code `json:"code"`
+	Field        string      `json:"field,omitempty"`
+	RetryAfter   int         `json:"retryAfter,omitempty"` // seconds, rounded up
+	RetryAfterMs int64       `json:"retryAfterMs,omitempty"`
 }
 
 type logPayload struct {
@@ -129,7 +130,7 @@ type toolStatusPayload struct {
 }
 
 func errorDetailsOf(e *bridge.Error) *errorDetails {
-	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds()))}
+	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds())), RetryAfterMs: e.Retry.Milliseconds()}
 }
 
 // Connected says that the model is being dialled. iceServers is a list that encodes as RTCIceServer[].

@@ -56,7 +56,7 @@ func TestEventsAsMessages(t *testing.T) {
 		{
 			"busy",
 			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Later.", Retry: 2100 * time.Millisecond}},
-			`{"type":"GEMINI_ERROR","payload":{"message":"Later.","details":{"code":"busy","retryAfter":3}},"seq":1}`,
+			`{"type":"GEMINI_ERROR","payload":{"message":"Later.","details":{"code":"busy","retryAfter":3,"retryAfterMs":2100}},"seq":1}`,
 		},
 		{
 			"history",
@@ -71,7 +71,7 @@ func TestEventsAsMessages(t *testing.T) {
 			"a refused change",
 			bridge.SetupFailed{Err: &bridge.Error{Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute}},
 			`{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"code":1007,"message":"No.",` +
-				`"details":{"code":"session_config_update_failed","field":"payload.x","retryAfter":60}}},"seq":1}`,
+				`"details":{"code":"session_config_update_failed","field":"payload.x","retryAfter":60,"retryAfterMs":60000}}},"seq":1}`,
 		},
 		{"empty history", bridge.History{}, `{"type":"CONTEXT","payload":{"entries":[]},"seq":1}`},
 		{

@@ -27,7 +27,7 @@ func FuzzMessage(f *testing.F) {
 		if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
 			t.Errorf("id %q", *m.ID)
 		}
-		_, _ = m.Open()
+		_, _, _ = m.Open()
 		if turn, _, err := m.Turn(); err == nil && !json.Valid(turn.Parts) {
 			t.Errorf("parts that are not JSON: %q", turn.Parts)
 		}

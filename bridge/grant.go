@@ -1,0 +1,105 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/setup"
+	"voxgate/tools"
+)
+
+// Grant is what a caller may have. Names may be patterns, as [path.Match] has them.
+type Grant struct {
+	Models      []string      // none: every one
+	Tools       []string      // of the operator's; none: not one
+	MaxDuration time.Duration // of the conversation; 0: no limit
+	Agent       Agent         // how the model is, whatever the caller says; an empty field is the caller's choice
+}
+
+// Account counts what a conversation costs. Its methods are called by the conversation, must not block, and are called in this
+// order: Begin, then any of the others, then End.
+type Account interface {
+	// Begin counts a conversation that begins, or refuses it with an [Error]. A resume begins nothing.
+	Begin() error
+	// Spend counts tokens of the model. left of most may still be spent; most 0: there is no limit.
+	Spend(tokens int) (left, most int)
+	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
+	Park() bool
+	Unpark()
+	End()
+}
+
+// unlimited is the account of who has none.
+type unlimited struct{}
+
+func (unlimited) Begin() error         { return nil }
+func (unlimited) Spend(int) (int, int) { return 0, 0 }
+func (unlimited) Park() bool           { return true }
+func (unlimited) Unpark()              {}
+func (unlimited) End()                 {}
+
+// tools are those of the operator's that the grant names. A nil grant names all.
+func (g *Grant) tools(all []tools.Tool) []tools.Tool {
+	if g == nil {
+		return all
+	}
+	var granted []tools.Tool
+	for _, t := range all {
+		if slices.ContainsFunc(g.Tools, func(pattern string) bool { return named(pattern, t.Name) }) {
+			granted = append(granted, t)
+		}
+	}
+	return granted
+}
+
+// parse reads a config as the grant has it, and refuses a model that is not granted.
+func (g *Grant) parse(raw json.RawMessage, at string, scope setup.Scope) (setup.Config, error) {
+	if g == nil {
+		return setup.Parse(raw, at, scope)
+	}
+	config, err := setup.Parse(g.Agent.config(raw), at, scope)
+	if err == nil && len(g.Models) > 0 && !slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, config.Model) }) {
+		err = &Error{
+			Code: CodeForbidden, Field: at + ".model",
+			Message: fmt.Sprintf("%s.model %q is not one that this token grants: %s.", at, config.Model, strings.Join(g.Models, ", ")),
+		}
+	}
+	return config, err
+}
+
+func named(pattern, name string) bool {
+	ok, _ := path.Match(pattern, name) // a pattern that is none matches nothing
+	return ok
+}
+
+// limit is how long a conversation may be that wants to be so long; 0: for ever.
+func (g *Grant) limit(wanted time.Duration) time.Duration {
+	if g == nil || g.MaxDuration == 0 || wanted > 0 && wanted < g.MaxDuration {
+		return wanted
+	}
+	return g.MaxDuration
+}
+
+// lowBudget is the part of what may be spent that is left when the client is told that it ends.
+const lowBudget = 10 // of a hundred
+
+// spend counts tokens with who pays, and ends a conversation that nobody pays for any more.
+func (s *Session) spend(tokens int) {
+	left, most := s.open.Account.Spend(tokens)
+	switch {
+	case most == 0:
+	case left <= 0:
+		s.log.Info("budget spent", "tokens", most)
+		s.endAfterSpeaking(ErrBudget)
+	case left*100 <= most*lowBudget && !s.spent.low:
+		s.spent.low = true
+		s.notify(Log{
+			Level: "warn", Message: fmt.Sprintf("Of %d tokens that may be spent %d are left; then the conversation ends.", most, left),
+			Details: map[string]any{"tokensLeft": left},
+		})
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"voxgate/signaling/access"
+)
+
+// key makes a server key: gateway key new NAME.
+func key(args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) == 0 || args[0] != "new" {
+		return errors.New("usage: gateway key new [flags] NAME")
+	}
+	f := flag.NewFlagSet("gateway key new", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	file := f.String("keys", cmp.Or(getenv(envName("keys")), "keys.json"), "JSON `file` of the keys; it is made if there is none")
+	may := f.String("may", access.MayMint, "what the key may do, comma separated: "+access.MayMint+" (mint them), "+
+		access.MayWatch+" (watch and steer them), "+access.MayTalk+" (without a token)")
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	if f.NArg() != 1 || f.Arg(0) == "" {
+		return errors.New("usage: gateway key new [flags] NAME")
+	}
+	made, err := access.NewKey(*file, f.Arg(0), strings.Split(*may, ","))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "%s has the hash of the key %q. This is the key; it can be read nowhere again:\n", *file, f.Arg(0))
+	fmt.Fprintln(stdout, made)
+	return nil
+}

@@ -1,0 +1,271 @@
+// Package access decides who may talk to the gateway, and how much.
+//
+// A [Gate] knows the operator's keys and limits. The kit gives each request a [Visitor]; a front door calls [Visitor.Authorize]
+// with what the client wants and the token that came in its first message, if one did. What is refused is refused with a sentence,
+// an error code and, where it helps, the time to come back.
+//
+// There are two kinds of credentials. A server key is the operator's or the backend's own: it mints tokens and watches
+// conversations. A session token is what a client shows: a JSON Web Token (RFC 7519), minted by the gateway for a key, or by the
+// backend itself and verified with a key or a JWKS that the keys file names. Both are sent as "Authorization: Bearer", as the
+// WebSocket subprotocol "voxgate.token.…" beside "voxgate", as x-goog-api-key, or in the first message.
+package access
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Options make a [Gate].
+type Options struct {
+	// Required has nobody talk without a token. Without it everybody may, within the limits.
+	Required bool
+	// Keys is the keys file; empty: there is none. It is read again when it has changed.
+	Keys string
+	// Proxies are trusted to say, by X-Forwarded-For, whom they speak for.
+	Proxies []netip.Prefix
+	// IdentityHeader is a request header by which a trusted proxy says who the person is; empty: none does.
+	IdentityHeader string
+	Limits         Limits
+	// Refused is told the rule of each refusal; nil: nobody is. It must not block.
+	Refused func(rule string)
+	Logger  *slog.Logger
+	Now     func() time.Time // nil: time.Now
+}
+
+// Gate decides. Its methods may be called by any goroutine.
+type Gate struct {
+	options Options
+	keys    *keyring
+
+	mu     sync.Mutex
+	shares map[share]*usage
+	used   map[string]time.Time // tokens for one conversation that have begun it, and when they expire
+	swept  time.Time
+}
+
+// New returns a gate. It fails if the keys file cannot be read or says something wrong.
+func New(o Options) (*Gate, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Limits = o.Limits.withDefaults()
+	keys, err := openKeyring(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Gate{options: o, keys: keys, shares: map[share]*usage{}, used: map[string]time.Time{}}, nil
+}
+
+// Close ends what the gate does in the background.
+func (g *Gate) Close() { g.keys.close() }
+
+// Visitor is who sent a request.
+type Visitor struct {
+	gate     *Gate
+	address  netip.Addr // the client's, as far as it is known
+	identity string     // as a trusted proxy says; empty: none does
+	token    string     // that came with the request; empty: none
+}
+
+type visitorKey struct{}
+
+// Visit finds out who sends a request; it does not judge yet. From finds the visitor in the context that it returns.
+func (g *Gate) Visit(r *http.Request) (context.Context, *Visitor) {
+	if g == nil { // nobody is asked anything
+		return r.Context(), &Visitor{}
+	}
+	v := &Visitor{gate: g, token: tokenOf(r)}
+	var trusted bool
+	v.address, trusted = g.client(r)
+	if name := g.options.IdentityHeader; name != "" && trusted {
+		v.identity = r.Header.Get(name)
+	}
+	return context.WithValue(r.Context(), visitorKey{}, v), v
+}
+
+// From returns the visitor of a request's context; one who may do anything where no gate stands.
+func From(ctx context.Context) *Visitor {
+	if v, ok := ctx.Value(visitorKey{}).(*Visitor); ok {
+		return v
+	}
+	return &Visitor{}
+}
+
+// Address is where the visitor comes from: the peer of the connection, or whom a trusted proxy speaks for.
+func (v *Visitor) Address() netip.Addr { return v.address }
+
+// Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. RFC 6455 section 4.1 has
+// a client give up where it has offered some and none was chosen.
+const Subprotocol = "voxgate"
+
+// tokenPrefix is before the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
+const tokenPrefix = Subprotocol + ".token."
+
+// tokenOf is the token or key that a request carries; never from its URL, which is logged.
+func tokenOf(r *http.Request) string {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
+		return key
+	}
+	for _, list := range r.Header.Values("Sec-Websocket-Protocol") {
+		for _, offered := range strings.Split(list, ",") {
+			if token, ok := strings.CutPrefix(strings.TrimSpace(offered), tokenPrefix); ok {
+				return token
+			}
+		}
+	}
+	return ""
+}
+
+// client is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
+// anybody can write its beginning). trusted tells whether a trusted proxy has sent it.
+func (g *Gate) client(r *http.Request) (address netip.Addr, trusted bool) {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	address = from.Addr().Unmap()
+	trusted = g.trusts(address)
+	if !trusted {
+		return address, false
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && g.trusts(address); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		address = hop.Unmap()
+	}
+	return address, true
+}
+
+func (g *Gate) trusts(a netip.Addr) bool {
+	for _, p := range g.options.Proxies {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Authorize has the visitor open a conversation: it fills in who they are, what they may have and who pays, or refuses. token came in
+// the first message; empty: that of the request counts. Whoever is let in is counted when the conversation begins, and a refusal
+// may come then, too.
+func (v *Visitor) Authorize(open *bridge.Open, token string) error {
+	g := v.gate
+	if g == nil {
+		return nil
+	}
+	if token == "" {
+		token = v.token
+	}
+	p, err := g.pass(v, token)
+	if err == nil && !p.grant.allowsDoor(open.Origin.Door) {
+		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Door + "."}
+	}
+	if err != nil {
+		return v.refuse(err)
+	}
+	open.Origin.Identity = p.identity
+	if p.limited {
+		open.Origin.Grant = p.grant.json()
+		open.Grant = p.grant.bridge()
+	}
+	open.Account = &account{visitor: v, pass: p}
+	return nil
+}
+
+// Key refuses who does not show a server key that may do this; name is the key's.
+func (v *Visitor) Key(may string) (name string, err error) {
+	if v.gate == nil {
+		return "", nil
+	}
+	k, err := v.gate.keys.key(v.token)
+	if err == nil && !k.may(may) {
+		err = &refusal{rule: "key", code: bridge.CodeForbidden, message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(may) + "."}
+	}
+	if err != nil {
+		return "", v.refuse(err)
+	}
+	return k.Name, nil
+}
+
+// pass is what somebody was let in with.
+type pass struct {
+	identity string
+	grant    Grant
+	limited  bool      // grant counts; else there was nothing to show
+	issuer   string    // the key or the issuer that answers for it
+	id       string    // of the token; empty: it has none
+	once     bool      // the token is for one conversation
+	expires  time.Time // of the token
+	budget   int       // Gemini tokens that the issuer may spend a day; 0: no limit
+	sessions int       // conversations of the issuer at once; 0: as the limits say
+}
+
+// pass looks at what somebody shows.
+func (g *Gate) pass(v *Visitor, token string) (pass, error) {
+	switch {
+	case !g.keys.exist():
+		return pass{identity: v.identity}, nil
+	case token != "":
+		p, err := g.keys.verify(token)
+		if p.identity == "" {
+			p.identity = v.identity
+		}
+		return p, err
+	case v.identity != "":
+		return g.keys.proxy(v.identity), nil
+	case g.options.Required:
+		return pass{}, &refusal{
+			rule: "no token", code: bridge.CodeUnauthorized,
+			message: "This gateway wants to know who you are: send a token, as Authorization: Bearer or in the first message.",
+		}
+	}
+	return pass{}, nil
+}
+
+// refusal says no.
+type refusal struct {
+	rule    string // for the log and the metrics
+	code    bridge.Code
+	message string
+	retry   time.Duration // when to come back; 0: not known
+	err     error         // for the log
+}
+
+func (r *refusal) Error() string { return r.message }
+
+// refuse logs a refusal, counts it, and gives it the form that callers are told.
+func (v *Visitor) refuse(err error) error {
+	r, ok := err.(*refusal)
+	if !ok {
+		return err
+	}
+	if f := v.gate.options.Refused; f != nil {
+		f(r.rule)
+	}
+	v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
+	return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry}
+}
+
+// Status is the HTTP status for an error of this package; 0 if it is none.
+func Status(err *bridge.Error) int {
+	switch err.Code {
+	case bridge.CodeUnauthorized:
+		return http.StatusUnauthorized
+	case bridge.CodeForbidden:
+		return http.StatusForbidden
+	case bridge.CodeBusy:
+		return http.StatusTooManyRequests
+	}
+	return 0
+}

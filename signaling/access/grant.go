@@ -1,0 +1,116 @@
+package access
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Grant is what a token allows. A list of names may have patterns, with * and ? as path.Match has them.
+type Grant struct {
+	Doors      []string `json:"doors,omitempty"`      // none: every one
+	Models     []string `json:"models,omitempty"`     // none: every one
+	Tools      []string `json:"tools,omitempty"`      // of the gateway; none: not one
+	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0: no limit
+	Sessions   int      `json:"sessions,omitempty"`   // at once, of this token; 0: no limit of its own
+	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, that may be spent with it in all; 0: no limit
+	Agent      *Agent   `json:"agent,omitempty"`      // how the model is, whatever the client says; nil: as the client says
+}
+
+// Agent is how the model is. An empty field is the client's choice.
+type Agent struct {
+	Prompt   string `json:"prompt,omitempty"`   // the system instruction
+	Voice    string `json:"voice,omitempty"`    // one of Google's prebuilt voices: "Puck"
+	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
+	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
+}
+
+// check refuses a grant that cannot be meant.
+func (g *Grant) check(at string) error {
+	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools} {
+		for i, pattern := range list {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				return fmt.Errorf("%s.%s[%d] %q is no name and no pattern", at, name, i, pattern)
+			}
+		}
+	}
+	for name, n := range map[string]int{"maxSeconds": g.MaxSeconds, "sessions": g.Sessions, "tokens": g.Tokens} {
+		if n < 0 {
+			return fmt.Errorf("%s.%s %d is negative", at, name, n)
+		}
+	}
+	return nil
+}
+
+// within completes a grant by what its issuer may grant, and refuses what is more than that.
+func (g Grant) within(most Grant, at string) (Grant, error) {
+	lists := []struct {
+		name      string
+		own, most *[]string
+	}{{"doors", &g.Doors, &most.Doors}, {"models", &g.Models, &most.Models}, {"tools", &g.Tools, &most.Tools}}
+	for _, l := range lists {
+		if len(*l.own) == 0 && l.name != "tools" {
+			*l.own = *l.most
+			continue
+		}
+		for i, name := range *l.own {
+			if (len(*l.most) > 0 || l.name == "tools") && !covered(*l.most, name) {
+				return g, fmt.Errorf("%s.%s[%d] %q is more than its issuer may grant", at, l.name, i, name)
+			}
+		}
+	}
+	numbers := []struct {
+		name      string
+		own, most *int
+	}{{"maxSeconds", &g.MaxSeconds, &most.MaxSeconds}, {"sessions", &g.Sessions, &most.Sessions}, {"tokens", &g.Tokens, &most.Tokens}}
+	for _, n := range numbers {
+		switch {
+		case *n.most == 0:
+		case *n.own == 0:
+			*n.own = *n.most
+		case *n.own > *n.most:
+			return g, fmt.Errorf("%s.%s %d is more than its issuer may grant, %d", at, n.name, *n.own, *n.most)
+		}
+	}
+	if most.Agent != nil {
+		if g.Agent != nil && *g.Agent != *most.Agent {
+			return g, fmt.Errorf("%s.agent is not the one that its issuer may grant", at)
+		}
+		g.Agent = most.Agent
+	}
+	return g, nil
+}
+
+// covered tells whether one of these patterns matches a name, or all that the pattern name matches: a star in it is matched by a
+// star alone.
+func covered(patterns []string, name string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, name); ok || p == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Grant) allowsDoor(door string) bool { return len(g.Doors) == 0 || covered(g.Doors, door) }
+
+// json is the grant as tools are told of it.
+func (g *Grant) json() json.RawMessage {
+	raw, err := json.Marshal(g)
+	if err != nil {
+		return nil // strings and numbers can be written
+	}
+	return raw
+}
+
+// bridge is the part of the grant that the conversation keeps to.
+func (g *Grant) bridge() *bridge.Grant {
+	b := &bridge.Grant{Models: g.Models, Tools: g.Tools, MaxDuration: time.Duration(g.MaxSeconds) * time.Second}
+	if g.Agent != nil {
+		b.Agent = bridge.Agent(*g.Agent)
+	}
+	return b
+}

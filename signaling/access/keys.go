@@ -1,0 +1,320 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// What a server key may do.
+const (
+	MayMint  = "tokens"   // mint session tokens
+	MayWatch = "sessions" // list, watch, steer and end conversations
+	MayTalk  = "talk"     // open conversations itself, without a token
+)
+
+var privileges = []string{MayMint, MayWatch, MayTalk}
+
+// file is the keys file.
+type file struct {
+	Secret  string   `json:"secret"` // signs the tokens that we mint: 32 random bytes in base64url
+	Keys    []Key    `json:"keys"`
+	Issuers []Issuer `json:"issuers,omitempty"` // of tokens that the backend makes itself
+	// Proxy is for people who are known by the header of a trusted proxy.
+	Proxy Issuance `json:"proxy"`
+}
+
+// Key is a server key.
+type Key struct {
+	Name   string   `json:"name"`
+	SHA256 string   `json:"sha256"` // of the key, in hex. It has 256 random bits, so a slow hash would guard nothing
+	May    []string `json:"may"`
+	Issuance
+}
+
+// Issuance is what may be granted in somebody's name, and spent.
+type Issuance struct {
+	Grant        Grant `json:"grant"`                  // the most that a token may grant, and what one gets that says nothing
+	Sessions     int   `json:"sessions,omitempty"`     // at once; 0: as the limits say
+	TokensPerDay int   `json:"tokensPerDay,omitempty"` // of Gemini, from midnight to midnight UTC; 0: no limit
+}
+
+// pass is for somebody whom nothing else is granted.
+func (i Issuance) pass(issuer, identity string) pass {
+	return pass{identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions, budget: i.TokensPerDay}
+}
+
+func (k Key) may(what string) bool { return slices.Contains(k.May, what) }
+
+// keyPrefix begins each server key, so that a scanner for leaked secrets, and a person, knows one.
+const keyPrefix = "vgk_"
+
+// keyring is the keys file as it stands.
+type keyring struct {
+	path string
+	now  func() time.Time
+	fail func(err error)
+
+	mu      sync.Mutex
+	stamp   stamp // of the file that was read
+	looked  time.Time
+	file    file
+	secret  []byte
+	issuers []*issuer
+	cancel  context.CancelFunc // of what the issuers do in the background
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// lookEvery is how often the file is looked at: a key that is taken away works for as long.
+const lookEvery = time.Second
+
+func openKeyring(o Options) (*keyring, error) {
+	k := &keyring{path: o.Keys, now: o.Now, cancel: func() {}}
+	k.fail = func(err error) {
+		o.Logger.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
+	}
+	if k.path == "" {
+		if o.Required {
+			return nil, errors.New("keys: name a file by --keys, or nobody could come in; `gateway key new NAME` makes one")
+		}
+		return k, nil
+	}
+	if err := k.read(); err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	k.looked = k.now()
+	return k, nil
+}
+
+func (k *keyring) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cancel()
+}
+
+func (k *keyring) exist() bool { return k.path != "" }
+
+// fresh reads the file again if it has changed. Needs mu.
+func (k *keyring) fresh() {
+	if k.path == "" || k.now().Sub(k.looked) < lookEvery {
+		return
+	}
+	k.looked = k.now()
+	info, err := os.Stat(k.path)
+	if err == nil && (stamp{info.ModTime(), info.Size()}) == k.stamp {
+		return
+	}
+	if err == nil {
+		err = k.read()
+	}
+	if err != nil {
+		k.fail(err)
+	}
+}
+
+// read reads the file. If it cannot be used the old one counts on. Needs mu.
+func (k *keyring) read() error {
+	f, info, err := readFile(k.path)
+	if err != nil {
+		return err
+	}
+	k.stamp = info // what is wrong is said once
+	secret, err := f.check()
+	if err != nil {
+		return fmt.Errorf("%s: %w", k.path, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var issuers []*issuer
+	for n, i := range f.Issuers {
+		made, err := newIssuer(ctx, i)
+		if err != nil {
+			cancel()
+			return fmt.Errorf("%s: issuers[%d]: %w", k.path, n, err)
+		}
+		issuers = append(issuers, made)
+	}
+	k.cancel()
+	k.file, k.secret, k.issuers, k.cancel = f, secret, issuers, cancel
+	return nil
+}
+
+func readFile(path string) (f file, s stamp, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return f, s, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return f, s, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return f, s, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, stamp{info.ModTime(), info.Size()}, nil
+}
+
+// expand replaces a value that is ${NAME} by the variable of the environment.
+func expand(at string, value *string) error {
+	name, ok := strings.CutPrefix(*value, "${")
+	if !ok || !strings.HasSuffix(name, "}") {
+		return nil
+	}
+	name = strings.TrimSuffix(name, "}")
+	if *value, ok = os.LookupEnv(name); !ok {
+		return fmt.Errorf("%s: the environment has no variable %s", at, name)
+	}
+	return nil
+}
+
+func (f *file) check() (secret []byte, err error) {
+	if err := expand("secret", &f.Secret); err != nil {
+		return nil, err
+	}
+	secret, err = base64.RawURLEncoding.DecodeString(f.Secret)
+	if err != nil || len(secret) < 32 {
+		return nil, errors.New("secret is not 32 or more bytes in base64url; `gateway key new` makes one")
+	}
+	names := map[string]bool{}
+	for i, k := range f.Keys {
+		at := fmt.Sprintf("keys[%d]", i)
+		if digest, err := hex.DecodeString(k.SHA256); err != nil || len(digest) != sha256.Size {
+			return nil, fmt.Errorf("%s.sha256 is not 64 hexadecimal digits", at)
+		}
+		for _, m := range k.May {
+			if !slices.Contains(privileges, m) {
+				return nil, fmt.Errorf("%s.may has %q; there are %s", at, m, strings.Join(privileges, ", "))
+			}
+		}
+		if err := k.Grant.check(at + ".grant"); err != nil {
+			return nil, err
+		}
+		if k.Name == "" || names[k.Name] {
+			return nil, fmt.Errorf("%s.name %q is empty or stands twice", at, k.Name)
+		}
+		names[k.Name] = true
+	}
+	for i := range f.Issuers {
+		issuer, at := &f.Issuers[i], fmt.Sprintf("issuers[%d]", i)
+		if err := expand(at+".key", &issuer.Key); err != nil {
+			return nil, err
+		}
+		if issuer.Name == "" || names[issuer.Name] {
+			return nil, fmt.Errorf("%s.name %q is empty or stands twice", at, issuer.Name)
+		}
+		names[issuer.Name] = true
+		if err := issuer.Grant.check(at + ".grant"); err != nil {
+			return nil, err
+		}
+	}
+	return secret, nil
+}
+
+// key finds a server key.
+func (k *keyring) key(shown string) (Key, error) {
+	if shown == "" {
+		return Key{}, &refusal{rule: "no key", code: bridge.CodeUnauthorized, message: "This address wants a server key, as Authorization: Bearer."}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fresh()
+	return k.find(shown)
+}
+
+// find finds a server key. Needs mu.
+func (k *keyring) find(shown string) (Key, error) {
+	digest := sha256.Sum256([]byte(shown))
+	hash := hex.EncodeToString(digest[:])
+	for _, key := range k.file.Keys { // by its hash, so the time that it takes tells nothing of the key
+		if strings.EqualFold(key.SHA256, hash) {
+			return key, nil
+		}
+	}
+	return Key{}, &refusal{rule: "unknown key", code: bridge.CodeUnauthorized, message: "This server key is not known here."}
+}
+
+// proxy is the pass of somebody whom a trusted proxy knows.
+func (k *keyring) proxy(identity string) pass {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fresh()
+	return k.file.Proxy.pass("proxy", identity)
+}
+
+// NewKey makes a server key, writes its hash into the keys file, which it makes if there is none, and returns the key: it can be
+// read nowhere again.
+func NewKey(path, name string, may []string) (string, error) {
+	for _, m := range may {
+		if !slices.Contains(privileges, m) {
+			return "", fmt.Errorf("a key may not %q; there are %s", m, strings.Join(privileges, ", "))
+		}
+	}
+	var raw map[string]any // not file: what stands there stays, ${NAME} among it
+	switch text, err := os.ReadFile(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		raw = map[string]any{"secret": random(), "keys": []any{}}
+	case err != nil:
+		return "", err
+	default:
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.UseNumber()
+		if err := dec.Decode(&raw); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	keys, _ := raw["keys"].([]any)
+	for _, k := range keys {
+		if k, ok := k.(map[string]any); ok && k["name"] == name {
+			return "", fmt.Errorf("%s has a key of the name %q already", path, name)
+		}
+	}
+	key := keyPrefix + random()
+	digest := sha256.Sum256([]byte(key))
+	raw["keys"] = append(keys, map[string]any{"name": name, "sha256": hex.EncodeToString(digest[:]), "may": may, "grant": map[string]any{}})
+	text, err := json.MarshalIndent(raw, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	return key, replace(path, append(text, '\n'))
+}
+
+// replace writes a file in one step: who reads it meanwhile reads the old one or the new one.
+func replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func random() string {
+	secret := make([]byte, 32)
+	rand.Read(secret) // never fails (crypto/rand)
+	return base64.RawURLEncoding.EncodeToString(secret)
+}

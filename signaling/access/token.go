@@ -1,0 +1,297 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+)
+
+const (
+	// ours is the issuer and the audience of the tokens that we mint.
+	ours = "voxgate"
+	// tokenLife is how long a token is good for to begin a conversation; maxLife is the most that one may ask for.
+	tokenLife = 5 * time.Minute
+	maxLife   = 24 * time.Hour
+	// maxToken bounds a token, in bytes: 8 KiB is what servers take of headers as a rule.
+	maxToken = 8 << 10
+	// jwksTimeout bounds a question for keys; jwksInterval is how often they are asked for, and unknownKID how often more for a
+	// key that is not known, as after a rotation.
+	jwksTimeout  = 5 * time.Second
+	jwksInterval = time.Hour
+	unknownKID   = 10 * time.Second
+)
+
+// claims are what a token says (RFC 7519 section 4).
+type claims struct {
+	jwt.RegisteredClaims
+	Key   string `json:"key,omitempty"`   // the server key that it was minted for
+	Once  bool   `json:"once,omitempty"`  // it opens one conversation
+	Grant *Grant `json:"grant,omitempty"` // nil: as the issuer grants
+}
+
+// Issuer makes tokens without us.
+type Issuer struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`        // the one that is taken: HS256, RS256, ES256, EdDSA …
+	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is of the environment
+	JWKS      string `json:"jwks,omitempty"`   // or the URL of the keys (RFC 7517)
+	Audience  string `json:"audience"`         // "aud" must have it
+	Issuer    string `json:"issuer,omitempty"` // "iss" must be it; empty: it does not count
+	Once      bool   `json:"once,omitempty"`   // each token opens one conversation; it must have a "jti"
+	Issuance
+}
+
+// issuer is one that can be asked.
+type issuer struct {
+	Issuer
+	keys jwt.Keyfunc
+}
+
+// newIssuer fetches the keys of an issuer, and does so again until ctx is done.
+func newIssuer(ctx context.Context, i Issuer) (*issuer, error) {
+	if i.Audience == "" {
+		return nil, errors.New("audience is missing: a token that was made for somebody else would do")
+	}
+	method := jwt.GetSigningMethod(i.Algorithm)
+	if method == nil || method == jwt.SigningMethodNone {
+		return nil, fmt.Errorf("algorithm %q is not known", i.Algorithm)
+	}
+	if i.JWKS == "" {
+		key, err := parseKey(method, i.Key)
+		return &issuer{i, func(*jwt.Token) (any, error) { return key, nil }}, err
+	}
+	if _, shared := method.(*jwt.SigningMethodHMAC); shared || i.Key != "" {
+		return nil, errors.New("jwks has public keys: it goes with no key and no HS algorithm")
+	}
+	later := true // an issuer that is away when we start is no reason not to start
+	set, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{i.JWKS}, keyfunc.Override{
+		HTTPTimeout: jwksTimeout, RefreshInterval: jwksInterval, NoErrorReturnFirstHTTPReq: &later,
+		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: time.Nanosecond,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("jwks: %w", err)
+	}
+	return &issuer{i, set.Keyfunc}, nil
+}
+
+func parseKey(method jwt.SigningMethod, key string) (any, error) {
+	var parsed any
+	var err error
+	switch method.(type) {
+	case *jwt.SigningMethodHMAC:
+		if len(key) < 32 {
+			err = errors.New("a shared secret has at least 32 bytes (RFC 7518 section 3.2)")
+		}
+		parsed = []byte(key)
+	case *jwt.SigningMethodECDSA:
+		parsed, err = jwt.ParseECPublicKeyFromPEM([]byte(key))
+	case *jwt.SigningMethodEd25519:
+		var public any
+		public, err = jwt.ParseEdPublicKeyFromPEM([]byte(key))
+		parsed, _ = public.(ed25519.PublicKey)
+	default: // RS and PS
+		parsed, err = jwt.ParseRSAPublicKeyFromPEM([]byte(key))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	return parsed, nil
+}
+
+// verify looks at a token, or at a server key that may talk.
+func (k *keyring) verify(token string) (pass, error) {
+	k.mu.Lock()
+	k.fresh()
+	secret, issuers := k.secret, k.issuers
+	key, unknown := k.find(token)
+	k.mu.Unlock()
+	switch {
+	case strings.HasPrefix(token, keyPrefix) && unknown != nil:
+		return pass{}, unknown
+	case strings.HasPrefix(token, keyPrefix) && !key.may(MayTalk):
+		return pass{}, &refusal{rule: "key", code: bridge.CodeForbidden, message: "This server key may not talk itself: mint a token with it."}
+	case unknown == nil:
+		return key.pass(key.Name, ""), nil
+	case len(token) > maxToken:
+		return pass{}, badToken(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
+	}
+	// Whose it is decides which key and which algorithm count; nothing else is believed before the signature was checked.
+	var said claims
+	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
+		return pass{}, badToken(err)
+	}
+	if said.Issuer == ours {
+		return k.verifyOurs(token, secret)
+	}
+	var err error = errors.New("nobody whom this gateway knows has made it")
+	for _, i := range issuers {
+		if i.Issuer.Issuer != "" && i.Issuer.Issuer != said.Issuer {
+			continue
+		}
+		var c claims
+		if c, err = k.parse(token, i.keys, i.Algorithm, i.Audience); err != nil {
+			continue
+		}
+		return i.Issuance.grant(c, i.Name, i.Once || c.Once)
+	}
+	return pass{}, badToken(err)
+}
+
+// verifyOurs looks at a token that we have minted. The key that it was minted for must still be there.
+func (k *keyring) verifyOurs(token string, secret []byte) (pass, error) {
+	c, err := k.parse(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, ours)
+	if err != nil {
+		return pass{}, badToken(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range k.file.Keys {
+		if key.Name == c.Key && key.may(MayMint) {
+			return key.Issuance.grant(c, key.Name, c.Once)
+		}
+	}
+	return pass{}, badToken(errors.New("the key that it was minted for was taken away"))
+}
+
+// leeway is how much clocks may differ.
+const leeway = 5 * time.Second
+
+func (k *keyring) parse(token string, keys jwt.Keyfunc, algorithm, audience string) (c claims, err error) {
+	_, err = jwt.ParseWithClaims(token, &c, keys, jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience(audience),
+		jwt.WithExpirationRequired(), jwt.WithTimeFunc(k.now), jwt.WithLeeway(leeway))
+	return c, err
+}
+
+// grant is what verified claims give.
+func (i Issuance) grant(c claims, issuer string, once bool) (pass, error) {
+	p := i.pass(issuer, c.Subject)
+	p.id, p.once, p.expires = c.ID, once, c.ExpiresAt.Time
+	if once && c.ID == "" {
+		return p, badToken(errors.New(`it is for one conversation and has no "jti"`))
+	}
+	if c.Grant == nil {
+		return p, nil
+	}
+	if err := c.Grant.check("grant"); err != nil {
+		return p, badToken(err)
+	}
+	var err error
+	if p.grant, err = c.Grant.within(i.Grant, "grant"); err != nil {
+		return p, badToken(err)
+	}
+	return p, nil
+}
+
+// badToken refuses a token with what is wrong with it.
+func badToken(err error) error {
+	why := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "token has invalid claims: ")
+	return &refusal{rule: "bad token", code: bridge.CodeUnauthorized, message: "This token is not good: " + why + ".", err: err}
+}
+
+// Wanted is the body of a request to mint a token.
+type Wanted struct {
+	Identity  string `json:"identity,omitempty"`  // who the person is, for tools and logs; it is "sub" of the token
+	ExpiresIn int    `json:"expiresIn,omitempty"` // in seconds; 0: 300
+	Once      *bool  `json:"once,omitempty"`      // it opens one conversation, and goes on with that one; left out: true
+	Grant     Grant  `json:"grant"`
+}
+
+// Minted is the answer.
+type Minted struct {
+	Token     string    `json:"token"`
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// maxWanted bounds the request, in bytes: most of it is the prompt of an agent.
+const maxWanted = 64 << 10
+
+// ServeHTTP mints a session token for who shows a server key that may: POST /v1/tokens.
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, err := From(r.Context()).Key(MayMint)
+	if err != nil {
+		Refuse(w, err)
+		return
+	}
+	var wanted Wanted
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxWanted))
+	dec.DisallowUnknownFields() // a limit that was misspelt would be none
+	if err := dec.Decode(&wanted); err != nil {
+		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
+		return
+	}
+	minted, err := g.keys.mint(name, wanted)
+	if err != nil {
+		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()})
+		return
+	}
+	g.options.Logger.Info("token minted", "key", name, "identity", wanted.Identity, "expires", minted.ExpiresAt)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store") // RFC 6749 section 5.1
+	json.NewEncoder(w).Encode(minted)
+}
+
+// mint makes a token in the name of a key.
+func (k *keyring) mint(name string, w Wanted) (Minted, error) {
+	life := time.Duration(cmp.Or(w.ExpiresIn, int(tokenLife/time.Second))) * time.Second
+	if life <= 0 || life > maxLife {
+		return Minted{}, fmt.Errorf("expiresIn %d is not between 1 and %d seconds", w.ExpiresIn, int(maxLife/time.Second))
+	}
+	if err := w.Grant.check("grant"); err != nil {
+		return Minted{}, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range k.file.Keys {
+		if key.Name != name {
+			continue
+		}
+		if _, err := w.Grant.within(key.Grant, "grant"); err != nil {
+			return Minted{}, err
+		}
+	}
+	now := k.now()
+	expires := now.Add(life).Truncate(time.Second)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer: ours, Audience: jwt.ClaimStrings{ours}, Subject: w.Identity, ID: rand.Text(),
+			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
+		},
+		Key: name, Once: w.Once == nil || *w.Once, Grant: &w.Grant,
+	}).SignedString(k.secret)
+	if err == nil && len(token) > maxToken {
+		err = fmt.Errorf("the token would have %d bytes; %d are the most: a long prompt belongs in the grant of the key", len(token), maxToken)
+	}
+	return Minted{token, expires.UTC()}, err
+}
+
+// Refuse answers a request with an error of this package, or with 400 for another one: {"error": {"code", "message"}}.
+func Refuse(w http.ResponseWriter, err error) {
+	e := bridge.AsError(err)
+	status := cmp.Or(Status(e), http.StatusBadRequest)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	switch status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", fmt.Sprint(seconds(e.Retry)))
+	}
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
+}
+
+// seconds rounds up: who comes back at once comes too early.
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
