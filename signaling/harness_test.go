@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"voxgate/media"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
 )
 
@@ -55,6 +57,7 @@ type option func(*doors, *bridge.Options)
 type doors struct {
 	signaling.WebDoor
 	origins, hosts []string
+	access         *access.Gate
 	more           func(*bridge.Host, *rtc.API) []signaling.Door
 }
 
@@ -84,7 +87,7 @@ func newGateway(t testing.TB, options ...option) *gateway {
 	if so.more != nil {
 		list = append(list, so.more(host, so.RTC)...)
 	}
-	door := signaling.NewServer(signaling.Options{Origins: so.origins, Hosts: so.hosts, Logger: log}, list...)
+	door := signaling.NewServer(signaling.Options{Origins: so.origins, Hosts: so.hosts, Access: so.access, Logger: log}, list...)
 	server := httptest.NewServer(door)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -246,7 +249,13 @@ type client struct {
 
 func dial(t testing.TB, url string) *client {
 	t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial(url, nil)
+	return dialAs(t, url, nil)
+}
+
+// dialAs sends headers with the request.
+func dialAs(t testing.TB, url string, header http.Header) *client {
+	t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial(url, header)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func (f *file) check() (secret []byte, err error) {
 	if err != nil || len(secret) < 32 {
 		return nil, errors.New("secret is not 32 or more bytes in base64url; `gateway key new` makes one")
 	}
-	names := map[string]bool{}
+	names := map[string]bool{"proxy": true} // whose use is counted by that name
 	for i, k := range f.Keys {
 		at := fmt.Sprintf("keys[%d]", i)
 		if digest, err := hex.DecodeString(k.SHA256); err != nil || len(digest) != sha256.Size {

@@ -79,7 +79,7 @@ func newIssuer(ctx context.Context, i Issuer) (*issuer, error) {
 	later := true // an issuer that is away when we start is no reason not to start
 	set, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{i.JWKS}, keyfunc.Override{
 		HTTPTimeout: jwksTimeout, RefreshInterval: jwksInterval, NoErrorReturnFirstHTTPReq: &later,
-		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: time.Nanosecond,
+		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: jwksTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("jwks: %w", err)

@@ -1,0 +1,752 @@
+package signaling_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/media/mediatest"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+	"voxgate/tools"
+)
+
+// locked is a gateway that wants to know who talks.
+type locked struct {
+	*gateway
+	t     *testing.T
+	key   string // may mint
+	file  string
+	ahead atomic.Int64 // of the clock, in ns
+}
+
+func (l *locked) now() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
+
+func (l *locked) wait(d time.Duration) { l.ahead.Add(int64(d)) }
+
+// edit changes the keys file.
+func (l *locked) edit(change func(file map[string]any)) {
+	l.t.Helper()
+	text, err := os.ReadFile(l.file)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var file map[string]any
+	if err := json.Unmarshal(text, &file); err != nil {
+		l.t.Fatal(err)
+	}
+	change(file)
+	if text, err = json.MarshalIndent(file, "", "   "); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := os.WriteFile(l.file, text, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	l.wait(2 * time.Second) // until it is looked at
+}
+
+// ofKey changes what the first key may grant.
+func ofKey(change func(key map[string]any)) func(map[string]any) {
+	return func(file map[string]any) { change(file["keys"].([]any)[0].(map[string]any)) }
+}
+
+func grants(grant map[string]any) func(map[string]any) {
+	return ofKey(func(key map[string]any) { key["grant"] = grant })
+}
+
+func newLocked(t *testing.T, change func(*access.Options), options ...option) *locked {
+	t.Helper()
+	l := &locked{t: t, file: filepath.Join(t.TempDir(), "keys.json")}
+	var err error
+	if l.key, err = access.NewKey(l.file, "shop", []string{access.MayMint}); err != nil {
+		t.Fatal(err)
+	}
+	o := access.Options{Required: true, Keys: l.file, Logger: slog.New(slog.DiscardHandler), Now: l.now}
+	if change != nil {
+		change(&o)
+	}
+	gate, err := access.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	l.gateway = newGateway(t, append([]option{func(d *doors, _ *bridge.Options) {
+		d.access = gate
+		d.more = func(*bridge.Host, *rtc.API) []signaling.Door {
+			return []signaling.Door{{Pattern: "POST /v1/tokens", Handler: gate}}
+		}
+	}}, options...)...)
+	return l
+}
+
+// post asks for a token, with a key.
+func (l *locked) post(key, body string) (status int, header http.Header, text string) {
+	l.t.Helper()
+	r, err := http.NewRequest(http.MethodPost, l.http+"/v1/tokens", strings.NewReader(body))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(got)
+}
+
+// mint has a token made.
+func (l *locked) mint(body string) string {
+	l.t.Helper()
+	status, _, text := l.post(l.key, body)
+	var minted access.Minted
+	if err := json.Unmarshal([]byte(text), &minted); err != nil || status != http.StatusOK {
+		l.t.Fatalf("%d %s", status, text)
+	}
+	return minted.Token
+}
+
+// hello is CONNECT_GEMINI's payload; more is fields of it, as `,"resumable":true`.
+func hello(token, more string) string {
+	return fmt.Sprintf(`{"token":%q,"initialConfig":{}%s}`, token, more)
+}
+
+// enters opens a conversation, which must be set up.
+func enters(t *testing.T, c *client, payload string) (session, resumeToken string) {
+	t.Helper()
+	c.send("CONNECT_GEMINI", payload)
+	m := c.expect("SETUP_COMPLETE")
+	var p struct{ SessionID, ResumeToken string }
+	if err := json.Unmarshal(m.Payload, &p); err != nil || !strings.Contains(string(m.Payload), `"success":true`) {
+		t.Fatalf("refused: %v", m)
+	}
+	return p.SessionID, p.ResumeToken
+}
+
+// isRefused tries to open a conversation and returns why it was refused.
+func isRefused(t *testing.T, c *client, payload, code string, closeCode int) string {
+	t.Helper()
+	c.send("CONNECT_GEMINI", payload)
+	m := c.expect("SETUP_COMPLETE")
+	if !strings.Contains(string(m.Payload), `"success":false`) {
+		t.Fatalf("let in, want %s: %v", code, m)
+	}
+	e := c.expect("GEMINI_ERROR")
+	if !strings.Contains(string(e.Payload), fmt.Sprintf(`"code":%q`, code)) {
+		t.Errorf("refused with %v, want %s", e, code)
+	}
+	c.expect("GEMINI_DISCONNECTED")
+	if got := c.closeCode(); got != closeCode {
+		t.Errorf("closed with %d, want %d", got, closeCode)
+	}
+	return string(e.Payload)
+}
+
+const policy = websocket.ClosePolicyViolation
+
+// A token is taken wherever a client can put it, but for the URL, which is logged.
+func TestWhereATokenTravels(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	isRefused(t, dial(t, l.url), `{}`, "unauthorized", policy)
+	isRefused(t, dial(t, l.url+"?token="+l.mint(`{}`)), `{}`, "unauthorized", policy)
+	enters(t, dial(t, l.url), hello(l.mint(`{}`), ""))
+	for name, prefix := range map[string]string{"Authorization": "Bearer ", "X-Goog-Api-Key": "", "Sec-Websocket-Protocol": "voxgate, voxgate.token."} {
+		c := dialAs(t, l.url, http.Header{name: {prefix + l.mint(`{}`)}})
+		enters(t, c, `{}`)
+		if name == "Sec-Websocket-Protocol" && c.conn.Subprotocol() != "voxgate" {
+			t.Errorf("the gateway chose %q", c.conn.Subprotocol())
+		}
+	}
+}
+
+func TestATokenForOneConversation(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	token := l.mint(`{"identity":"ada"}`)
+	c := dial(t, l.url)
+	session, resume := enters(t, c, hello(token, `,"resumable":true`))
+	thief := isRefused(t, dial(t, l.url), hello(token, ""), "unauthorized", policy)
+	if !strings.Contains(thief, "one conversation, which has begun") {
+		t.Error(thief)
+	}
+	isRefused(t, dial(t, l.url), hello(token, `,"resumeToken":"made up"`), "unauthorized", policy)
+	c.conn.Close()
+	again := dial(t, l.url)
+	if resumed, _ := enters(t, again, hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))); resumed != session {
+		t.Errorf("went on with %s, want %s", resumed, session)
+	}
+	twice := l.mint(`{"once":false}`)
+	enters(t, dial(t, l.url), hello(twice, ""))
+	enters(t, dial(t, l.url), hello(twice, ""))
+}
+
+// A conversation outlives its token. To go on with it wants a good one, of the same person.
+func TestATokenExpires(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	c := dial(t, l.url)
+	token := l.mint(`{"identity":"ada","expiresIn":60}`)
+	session, resume := enters(t, c, hello(token, `,"resumable":true`))
+	l.wait(2 * time.Minute)
+	c.ask("Is anybody there?")
+	c.conn.Close()
+	back := fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)
+	if why := isRefused(t, dial(t, l.url), hello(token, back), "unauthorized", policy); !strings.Contains(why, "expired") {
+		t.Errorf("refused with %s", why)
+	}
+	if other, _ := enters(t, dial(t, l.url), hello(l.mint(`{"identity":"eve"}`), back)); other == session {
+		t.Error("somebody else goes on with the conversation")
+	}
+	if same, _ := enters(t, dial(t, l.url), hello(l.mint(`{"identity":"ada"}`), back)); same != session {
+		t.Error("the conversation does not go on")
+	}
+}
+
+func TestBadTokens(t *testing.T) {
+	t.Parallel()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&rsaKey.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	l := newLocked(t, nil)
+	var secret []byte
+	l.edit(func(file map[string]any) {
+		secret, _ = base64.RawURLEncoding.DecodeString(file["secret"].(string))
+		grants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
+		file["issuers"] = []any{map[string]any{"name": "backend", "algorithm": "RS256", "key": public, "audience": "voxgate", "issuer": "us", "grant": map[string]any{}}}
+	})
+	later := jwt.NewNumericDate(l.now().Add(time.Minute))
+	good := func() jwt.MapClaims {
+		return jwt.MapClaims{"iss": "voxgate", "aud": "voxgate", "key": "shop", "jti": rand.Text(), "exp": later}
+	}
+	with := func(name string, value any) jwt.MapClaims {
+		c := good()
+		c[name] = value
+		if value == nil {
+			delete(c, name)
+		}
+		return c
+	}
+	ours := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c) }
+	enters(t, dial(t, l.url), hello(ours(good()), ""))
+	enters(t, dial(t, l.url), hello(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""))
+	half := ours(good())
+	for name, token := range map[string]string{
+		"no token at all":             "nonsense",
+		"half of one":                 half[:len(half)/2],
+		"a changed one":               half[:len(half)-4] + "AAAA",
+		"a long one":                  strings.Repeat("a", 9000),
+		"no algorithm":                sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good()),
+		"another algorithm":           sign(t, jwt.SigningMethodHS512, secret, good()),
+		"another secret":              sign(t, jwt.SigningMethodHS256, []byte(strings.Repeat("x", 32)), good()),
+		"a public key as a secret":    sign(t, jwt.SigningMethodHS256, []byte(public), with("iss", "us")),
+		"an issuer for another":       sign(t, jwt.SigningMethodRS256, rsaKey, good()),
+		"nobody's":                    sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "them")),
+		"another audience":            ours(with("aud", "elsewhere")),
+		"no audience":                 ours(with("aud", nil)),
+		"no expiry":                   ours(with("exp", nil)),
+		"expired":                     ours(with("exp", jwt.NewNumericDate(l.now().Add(-time.Minute)))),
+		"not yet":                     ours(with("nbf", jwt.NewNumericDate(l.now().Add(time.Hour)))),
+		"a key that there is not":     ours(with("key", "other")),
+		"for one conversation, no id": ours(jwt.MapClaims{"iss": "voxgate", "aud": "voxgate", "key": "shop", "exp": later, "once": true}),
+		"more models":                 ours(with("grant", map[string]any{"models": []string{"*"}})),
+		"more tools":                  ours(with("grant", map[string]any{"tools": []string{"*"}})),
+		"more time":                   ours(with("grant", map[string]any{"maxSeconds": 601})),
+		"less than nothing":           ours(with("grant", map[string]any{"sessions": -1})),
+		"a grant of another type":     ours(with("grant", "all")),
+		"a server key":                l.key,
+		"an unknown server key":       "vgk_" + strings.Repeat("A", 43),
+	} {
+		code := "unauthorized"
+		if name == "a server key" {
+			code = "forbidden" // it may mint, not talk
+		}
+		if why := isRefused(t, dial(t, l.url), hello(token, ""), code, policy); strings.Contains(why, token) {
+			t.Errorf("%s: it is told again: %s", name, why)
+		}
+	}
+}
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// An issuer that changes its key is asked for the new one when the first token comes that was signed with it.
+func TestTheBackendsOwnTokens(t *testing.T) {
+	t.Parallel()
+	type pair struct {
+		id  string
+		key *ecdsa.PrivateKey
+	}
+	newPair := func(id string) pair {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair{id, key}
+	}
+	var mu sync.Mutex
+	current := newPair("first")
+	jwks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		point, err := current.key.PublicKey.ECDH()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b := point.Bytes() // 4, then x and y
+		coordinate := base64.RawURLEncoding.EncodeToString
+		json.NewEncoder(w).Encode(map[string]any{"keys": []any{map[string]string{
+			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": current.id, "x": coordinate(b[1:33]), "y": coordinate(b[33:]),
+		}}})
+	}))
+	defer jwks.Close()
+	l := newLocked(t, nil)
+	l.edit(func(file map[string]any) {
+		file["issuers"] = []any{map[string]any{
+			"name": "auth", "algorithm": "ES256", "jwks": jwks.URL, "audience": "voxgate", "once": true, "grant": map[string]any{"maxSeconds": 60},
+		}}
+	})
+	signed := func(p pair) string {
+		token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"aud": "voxgate", "sub": "ada", "jti": rand.Text(), "exp": jwt.NewNumericDate(l.now().Add(time.Minute))})
+		token.Header["kid"] = p.id
+		text, err := token.SignedString(p.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first := signed(current)
+	enters(t, dial(t, l.url), hello(first, ""))
+	isRefused(t, dial(t, l.url), hello(first, ""), "unauthorized", policy)
+	isRefused(t, dial(t, l.url), hello(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
+	mu.Lock()
+	current = newPair("second")
+	mu.Unlock()
+	enters(t, dial(t, l.url), hello(signed(current), ""))
+}
+
+// A tool of the operator's runs for whom it is granted, and knows who that is.
+func TestAGrantHasTools(t *testing.T) {
+	t.Parallel()
+	who := make(chan tools.Who, 1)
+	l := newLocked(t, nil, func(_ *doors, o *bridge.Options) {
+		o.Tools = func() []tools.Tool {
+			return []tools.Tool{{
+				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
+				Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+					who <- tools.EnvOf(ctx).Who()
+					return json.RawMessage(`{"found":true}`), nil
+				},
+			}}
+		}
+	})
+	l.edit(grants(map[string]any{"tools": []string{"find_*"}}))
+	for grant, runs := range map[string]bool{`{}`: false, `{"tools":["find_customer"]}`: false, `{"tools":["find_order"]}`: true} {
+		c := dial(t, l.url)
+		enters(t, c, hello(l.mint(`{"identity":"ada","grant":`+grant+`}`), ""))
+		c.ask("/tool find_order {}")
+		select {
+		case w := <-who:
+			if !runs || w.Caller != "ada" || w.Door != "web" || !strings.Contains(string(w.Grant), "find_order") {
+				t.Errorf("grant %s: it ran for %+v", grant, w)
+			}
+		default:
+			if runs {
+				t.Errorf("grant %s: it did not run", grant)
+			}
+		}
+	}
+}
+
+// What a grant says of the model counts, whatever the client wants, and wants later.
+func TestAGrantHasAnAgent(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	c := dial(t, l.url)
+	token := l.mint(`{"grant":{"models":["gemini-3.8*"],"agent":{"prompt":"You sell shoes.","voice":"Puck"}}}`)
+	c.send("CONNECT_GEMINI", fmt.Sprintf(`{"token":%q,"initialConfig":{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}}`, token))
+	fixed := func(m message) {
+		t.Helper()
+		config := string(m.Payload)
+		if !strings.Contains(config, "sell shoes") || !strings.Contains(config, "Puck") || strings.Contains(config, "homework") || !strings.Contains(config, "0.5") {
+			t.Errorf("%v", config)
+		}
+	}
+	fixed(c.expect("SETUP_COMPLETE"))
+	c.send("UPDATE_CONFIG", `{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}`)
+	fixed(c.expect("SETUP_COMPLETE"))
+	c.send("UPDATE_CONFIG", `{"model":"gemini-2.5-flash-native-audio-preview-12-2025"}`)
+	c.expectError("session_config_update_failed", "payload.model")
+	c.ask("Still there?")
+	other := l.mint(`{"grant":{"models":["gemini-2*"]}}`)
+	isRefused(t, dial(t, l.url), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy)
+	isRefused(t, dial(t, l.url), hello(l.mint(`{"grant":{"doors":["sip"]}}`), ""), "forbidden", policy)
+}
+
+func TestAGrantHasAnEnd(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	c := dial(t, l.url)
+	enters(t, c, hello(l.mint(`{"grant":{"maxSeconds":1}}`), ""))
+	if m := c.expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
+		t.Errorf("%v", m)
+	}
+}
+
+// from is the header of a trusted proxy that speaks for an address.
+func from(address string) http.Header { return http.Header{"X-Forwarded-For": {"6.6.6.6, " + address}} }
+
+func behindProxy(o *access.Options) { o.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+
+// At a limit the next one is told when to come back, and when somebody leaves there is room.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const tryLater = websocket.CloseTryAgainLater
+	for _, test := range []struct {
+		name, rule string
+		limits     access.Limits
+		mint       string
+		key        map[string]any
+		other      http.Header // who may come in though it is full; nil: nobody
+	}{
+		{name: "in all", rule: "full", limits: access.Limits{Sessions: 2}},
+		{name: "of an address", rule: "your address", limits: access.Limits{SessionsPerAddress: 2}, other: from("198.51.100.8")},
+		{name: "of a /64", rule: "your address", limits: access.Limits{SessionsPerAddress: 2}, other: from("2001:db8:0:1::1")},
+		{name: "of a key", rule: "this service", limits: access.Limits{SessionsPerKey: 2}},
+		{name: "that a key says", rule: "this service", key: map[string]any{"sessions": 2}},
+		{name: "of a token", rule: "this token", mint: `{"once":false,"grant":{"sessions":2}}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
+			if test.key != nil {
+				l.edit(ofKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
+			}
+			token := ""
+			if test.mint != "" {
+				token = l.mint(test.mint)
+			}
+			show := func() string {
+				if token != "" {
+					return hello(token, "")
+				}
+				return hello(l.mint(`{}`), "")
+			}
+			addresses := []string{"198.51.100.7", "198.51.100.7", "198.51.100.7"}
+			if test.name == "of a /64" {
+				addresses = []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::3"}
+			}
+			var in []*client
+			for _, address := range addresses[:2] {
+				c := dialAs(t, l.url, from(address))
+				enters(t, c, show())
+				in = append(in, c)
+			}
+			why := isRefused(t, dialAs(t, l.url, from(addresses[2])), show(), "busy", tryLater)
+			if !strings.Contains(why, test.rule) || !strings.Contains(why, `"retryAfterMs":`) {
+				t.Errorf("refused with %s", why)
+			}
+			if test.other != nil {
+				enters(t, dialAs(t, l.url, test.other), show())
+			}
+			in[0].send("DISCONNECT_GEMINI", "")
+			in[0].closeCode()
+			enters(t, dialAs(t, l.url, from(addresses[2])), show())
+		})
+	}
+}
+
+func TestConversationsBeginTooFast(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
+	me := from("198.51.100.7")
+	for range 2 {
+		c := dialAs(t, l.url, me)
+		enters(t, c, hello(l.mint(`{}`), ""))
+		c.send("DISCONNECT_GEMINI", "")
+		c.closeCode()
+	}
+	if why := isRefused(t, dialAs(t, l.url, me), hello(l.mint(`{}`), ""), "busy", websocket.CloseTryAgainLater); !strings.Contains(why, `"retryAfter":30`) {
+		t.Error(why)
+	}
+	l.wait(31 * time.Second)
+	enters(t, dialAs(t, l.url, me), hello(l.mint(`{}`), ""))
+}
+
+// Sockets that say nothing take the room of their own address alone.
+func TestSocketsThatSayNothing(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
+	for range 3 {
+		dialAs(t, l.url, from("198.51.100.7"))
+	}
+	_, resp, err := websocket.DefaultDialer.Dial(l.url, from("198.51.100.7"))
+	if err == nil || resp == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("the fourth got %v, %v", resp, err)
+	}
+	enters(t, dialAs(t, l.url, from("198.51.100.8")), hello(l.mint(`{}`), ""))
+}
+
+func TestParkedConversations(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
+	var tokens []string
+	for range 2 {
+		c := dial(t, l.url)
+		_, resume := enters(t, c, hello(l.mint(`{}`), `,"resumable":true`))
+		tokens = append(tokens, resume)
+		c.conn.Close()
+	}
+	eventually(t, "end of the one for which there is no room", func() bool {
+		logs := l.logs.String()
+		return strings.Contains(logs, "conversation parked") && strings.Contains(logs, "conversation ended")
+	})
+	resumed := 0
+	for _, token := range tokens {
+		c := dial(t, l.url)
+		c.send("CONNECT_GEMINI", hello(l.mint(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
+		if strings.Contains(string(c.expect("SETUP_COMPLETE").Payload), `"resumed":true`) {
+			resumed++
+		}
+	}
+	if resumed != 1 {
+		t.Errorf("%d conversations had waited", resumed)
+	}
+}
+
+// Who has spent what may be spent is told before, and then hears the sentence to its end.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	spend := func(c *client) {
+		t.Helper()
+		for range 100 {
+			c.conn.WriteMessage(websocket.TextMessage, envelope("SEND_MESSAGE", typed("More."))) // fails if it ends meanwhile
+			m, at := c.wait(c.at, "a turn's end", func(m message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" })
+			if c.at = at; m.Type == "GEMINI_DISCONNECTED" {
+				if !strings.Contains(string(m.Payload), "is spent") || c.warned("tokens that may be spent") != 1 {
+					t.Errorf("%v after %d warnings", m, c.warned("tokens that may be spent"))
+				}
+				return
+			}
+		}
+		t.Error("a hundred turns cost nothing")
+	}
+	l := newLocked(t, nil)
+	token := l.mint(`{"once":false,"grant":{"tokens":250}}`)
+	c := dial(t, l.url)
+	enters(t, c, hello(token, ""))
+	spend(c)
+	isRefused(t, dial(t, l.url), hello(token, ""), "busy", websocket.CloseTryAgainLater)
+	enters(t, dial(t, l.url), hello(l.mint(`{}`), "")) // another token has its own
+
+	l.edit(ofKey(func(key map[string]any) { key["tokensPerDay"] = 250 }))
+	c = dial(t, l.url)
+	enters(t, c, hello(l.mint(`{}`), ""))
+	spend(c)
+	isRefused(t, dial(t, l.url), hello(l.mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	l.wait(24 * time.Hour)
+	enters(t, dial(t, l.url), hello(l.mint(`{}`), ""))
+}
+
+// The keys file is the operator's to change while everybody talks.
+func TestTheKeysChange(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	token := l.mint(`{"once":false}`)
+	c := dial(t, l.url)
+	enters(t, c, hello(token, ""))
+	if err := os.WriteFile(l.file, []byte(`{"secret":`), 0o600); err == nil {
+		l.wait(2 * time.Second)
+		enters(t, dial(t, l.url), hello(token, "")) // what cannot be read does not count
+	}
+	other, err := access.NewKey(filepath.Join(t.TempDir(), "k"), "other", []string{"sing"})
+	if err == nil {
+		t.Errorf("a key may sing: %s", other)
+	}
+	l2 := newLocked(t, nil)
+	token = l2.mint(`{"once":false}`)
+	l2.edit(func(file map[string]any) { file["keys"] = []any{} })
+	if why := isRefused(t, dial(t, l2.url), hello(token, ""), "unauthorized", policy); !strings.Contains(why, "taken away") {
+		t.Error(why)
+	}
+	c.ask("Do you hear me?")
+}
+
+func TestBehindALogin(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
+	l.edit(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
+	enters(t, dialAs(t, l.url, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
+	isRefused(t, dial(t, l.url), `{}`, "unauthorized", policy)
+	open := newLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and trusts nobody
+	isRefused(t, dialAs(t, open.url, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
+}
+
+func TestMinting(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	watcher, err := access.NewKey(l.file, "watcher", []string{access.MayWatch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.edit(grants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600}))
+	for _, test := range []struct {
+		key, body string
+		status    int
+		says      string
+	}{
+		{"", `{}`, 401, "wants a server key"},
+		{"vgk_nobody", `{}`, 401, "not known"},
+		{watcher, `{}`, 403, `lacks \"tokens\"`},
+		{l.key, `{`, 400, "cannot be read"},
+		{l.key, `{"grant":{"maxSecs":5}}`, 400, "maxSecs"},
+		{l.key, `{"expiresIn":100000}`, 400, "expiresIn 100000"},
+		{l.key, `{"expiresIn":-1}`, 400, "expiresIn -1"},
+		{l.key, `{"grant":{"tools":["find_order","drop_table"]}}`, 400, `grant.tools[1] \"drop_table\" is more`},
+		{l.key, `{"grant":{"maxSeconds":601}}`, 400, "grant.maxSeconds 601"},
+		{l.key, `{"grant":{"tools":["[a"]}}`, 400, `grant.tools[0]`},
+		{l.key, `{"grant":{"agent":{"prompt":"` + strings.Repeat("a", 9000) + `"}}}`, 400, "bytes"},
+		{l.key, `{"identity":"` + strings.Repeat("a", 70_000) + `"}`, 400, "too large"},
+		{l.key, `{"grant":{"tools":["find_*"]}}`, 200, "expiresAt"},
+	} {
+		status, header, text := l.post(test.key, test.body)
+		if status != test.status || !strings.Contains(text, test.says) {
+			t.Errorf("%.60s: %d %.200s, want %d %s", test.body, status, text, test.status, test.says)
+		}
+		if (status == 401) != (header.Get("WWW-Authenticate") == "Bearer") {
+			t.Errorf("%d with %v", status, header)
+		}
+	}
+}
+
+func TestBadKeysFiles(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("A", 43)
+	hash := strings.Repeat("0", 64)
+	for text, says := range map[string]string{
+		``:                                      "EOF",
+		`{"secret":"short"}`:                    "secret is not 32",
+		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "no variable NOT_THERE_AT_ALL",
+		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"00"}]}`:                                                            "keys[0].sha256",
+		`{"secret":"` + secret + `","keys":[{"name":"","sha256":"` + hash + `"}]}`:                                                   "keys[0].name",
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","may":["fly"]}]}`:                                    `keys[0].may has "fly"`,
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","grant":{"models":["["]}}]}`:                         "keys[0].grant.models[0]",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","jwks":"http://x"}]}`:                                 "issuers[0]: audience is missing",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"none","audience":"a","key":"k"}]}`:                           `issuers[0]: algorithm "none"`,
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","key":"short"}]}`:                      "issuers[0]: key: a shared secret",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","jwks":"http://x"}]}`:                  "issuers[0]: jwks has public keys",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","audience":"a","key":"-----BEGIN PUBLIC KEY-----"}]}`: "issuers[0]: key: ",
+	} {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			gate.Close()
+			t.Errorf("%s is taken", text)
+		} else if !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v, want %s", text, err, says)
+		}
+	}
+}
+
+// Fifty strangers at the limit do not hurt the one who talks.
+func TestStrangersAtTheLimit(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) {
+		behindProxy(o)
+		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1}
+	})
+	c := dial(t, l.url)
+	enters(t, c, hello(l.mint(`{}`), ""))
+	token := l.mint(`{"once":false}`)
+	ctx, stop := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	var refused atomic.Int64
+	for n := range 50 {
+		strangers.Go(func() {
+			for ctx.Err() == nil {
+				conn, _, err := websocket.DefaultDialer.Dial(l.url, from(fmt.Sprintf("198.51.100.%d", n)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := conn.WriteMessage(websocket.TextMessage, envelope("CONNECT_GEMINI", hello(token, ""))); err != nil {
+					t.Error(err)
+				}
+				for err == nil {
+					_, _, err = conn.ReadMessage()
+				}
+				if !websocket.IsCloseError(err, websocket.CloseTryAgainLater) {
+					t.Errorf("a stranger got %v", err)
+				}
+				refused.Add(1)
+				conn.Close()
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond): // some 250 a second
+				}
+			}
+		})
+	}
+	before := len(c.heard())
+	c.say(sentence(440, time.Second, 16000), 16000)
+	c.expect("TURN_COMPLETE")
+	stop()
+	strangers.Wait()
+	answer := c.heard()[before:]
+	if got := len(loud(answer)); got < bridge.VoiceRate*8/10 {
+		t.Errorf("of the answer %d samples were heard", got)
+	}
+	if share := mediatest.ToneLevel(loud(answer), bridge.VoiceRate, 440); share < 0.3 {
+		t.Errorf("%.2f of the answer is what was said", share)
+	}
+	t.Logf("%d strangers were refused meanwhile", refused.Load())
+	if refused.Load() < 50 {
+		t.Errorf("only %d strangers came", refused.Load())
+	}
+}
