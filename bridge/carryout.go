@@ -44,6 +44,12 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.endAfterSpeaking(ErrGoodbye)
 	case UpdateConfig:
 		s.updateConfig(ctx, c.Config)
+	case Steer:
+		return s.steer(ctx, c)
+	case describe:
+		*c.into = s.describe()
+	case watch:
+		s.addWatcher(c.watcher)
 	case GetContext:
 		s.notify(History{s.transcript.List()})
 	case ClearContext:
@@ -155,7 +161,7 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 
 // updateConfig notes the configuration that is wanted next. A refused one leaves the one in force.
 func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
-	config, err := s.open.Grant.parse(raw, "payload", s.scope)
+	config, err := s.read(raw)
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}

@@ -44,6 +44,14 @@ type (
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
 	UpdateConfig struct{ Config json.RawMessage }
 
+	// Steer is a change by the operator's backend, which counts whatever the caller configures and was granted. An empty field of
+	// Agent leaves it as it is. Functions is an array of function declarations that the backend answers, in place of those before;
+	// empty: as they are. Do refuses what cannot be read; answered by [SetupComplete] or [SetupFailed].
+	Steer struct {
+		Agent     Agent
+		Functions json.RawMessage
+	}
+
 	// GetContext asks for the [History].
 	GetContext struct{}
 
@@ -70,6 +78,7 @@ func (Respond) command()          {}
 func (Pause) command()            {}
 func (EndAfterSpeaking) command() {}
 func (UpdateConfig) command()     {}
+func (Steer) command()            {}
 func (GetContext) command()       {}
 func (ClearContext) command()     {}
 func (Goodbye) command()          {}

@@ -99,6 +99,18 @@ const (
 	ErrBudget     Limit = "What may be spent on conversations is spent."
 )
 
+// Reason is why a conversation has ended, for people; "" if nobody's failure has ended it.
+func Reason(err error) string {
+	var limit Limit
+	switch {
+	case err == nil, errors.Is(err, ErrGoodbye), errors.Is(err, ErrLeft):
+		return ""
+	case errors.As(err, &limit), errors.Is(err, ErrShutdown):
+		return err.Error()
+	}
+	return AsError(err).Message
+}
+
 // AsError gives err the form that callers are told. Unknown errors become unknown_error: only the log has their text.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {

@@ -56,19 +56,23 @@ func (g *Grant) tools(all []tools.Tool) []tools.Tool {
 	return granted
 }
 
-// parse reads a config as the grant has it, and refuses a model that is not granted.
-func (g *Grant) parse(raw json.RawMessage, at string, scope setup.Scope) (setup.Config, error) {
+// config is a config of the caller's with what the grant says.
+func (g *Grant) config(raw json.RawMessage) json.RawMessage {
 	if g == nil {
-		return setup.Parse(raw, at, scope)
+		return raw
 	}
-	config, err := setup.Parse(g.Agent.config(raw), at, scope)
-	if err == nil && len(g.Models) > 0 && !slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, config.Model) }) {
-		err = &Error{
-			Code: CodeForbidden, Field: at + ".model",
-			Message: fmt.Sprintf("%s.model %q is not one that this token grants: %s.", at, config.Model, strings.Join(g.Models, ", ")),
-		}
+	return g.Agent.config(raw)
+}
+
+// allows refuses a model that is not granted.
+func (g *Grant) allows(config setup.Config, at string) error {
+	if g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, config.Model) }) {
+		return nil
 	}
-	return config, err
+	return &Error{
+		Code: CodeForbidden, Field: at + ".model",
+		Message: fmt.Sprintf("%s.model %q is not one that this token grants: %s.", at, config.Model, strings.Join(g.Models, ", ")),
+	}
 }
 
 func named(pattern, name string) bool {

@@ -37,6 +37,10 @@ type Options struct {
 	// SignPicture gives a picture's URL on the internet its address on the gateway, and Chips a page of search suggestions;
 	// nil: clients are given none.
 	SignPicture, Chips func(string) string
+	// Admit is asked before a conversation begins, and may refuse it with an [Error] or change how it is opened: its Agent. Ended is
+	// told of its end. Nil: nobody is. Admit may block until ctx is done; Ended must not block.
+	Admit func(ctx context.Context, id string, o *Open) error
+	Ended func(Ended)
 	// Recordings is the folder for conversations that are recorded; empty: none is. RecordAll records those, too, that do not
 	// ask for it.
 	Recordings string
@@ -118,21 +122,69 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	own := slices.Concat(o.Grant.tools(h.tools()), o.Tools) // not append: the operator's list is everybody's
-	scope := h.scope(declarations(own), o.Origin.Screen)
-	config, err := o.Grant.parse(o.Agent.config(o.Config), "initialConfig", scope)
-	if err != nil {
+	config, own, err := h.prepare(o)
+	if err != nil { // before it is counted: who corrects it has lost nothing
 		return AsError(err)
 	}
 	if err := o.Account.Begin(); err != nil {
 		return err
 	}
-	s, err := h.begin(config, o, scope, own)
+	s, err := h.begin(ctx, o, config, own)
 	if err != nil {
 		o.Account.End()
 		return err
 	}
 	return s.serve(ctx, c, o, true)
+}
+
+// prepare reads what a conversation shall be, and finds the tools that run here.
+func (h *Host) prepare(o Open) (config setup.Config, own []tools.Tool, err error) {
+	own = slices.Concat(o.Grant.tools(h.tools()), o.Tools) // not append: the operator's list is everybody's
+	config, err = setup.Parse(o.Grant.config(o.Agent.config(o.Config)), "initialConfig", h.scope(declarations(own), o.Origin.Screen))
+	if err == nil {
+		err = o.Grant.allows(config, "initialConfig")
+	}
+	return config, own, err
+}
+
+// begin makes a session and starts its loop.
+func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []tools.Tool) (*Session, error) {
+	id := rand.Text()[:10]
+	if h.options.Admit != nil {
+		before := o.Agent
+		if err := h.options.Admit(ctx, id, &o); err != nil {
+			return nil, err
+		}
+		if o.Agent != before {
+			var err error
+			if config, own, err = h.prepare(o); err != nil {
+				return nil, AsError(err)
+			}
+		}
+	}
+	probe, retry := h.breaker.Admit()
+	if retry > 0 {
+		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+	}
+	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, probe)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, ErrShutdown
+	}
+	// Not the caller's context: the conversation may outlive the connection that opened it.
+	running, stop := context.WithCancelCause(context.Background())
+	h.sessions[s] = &hosted{stop: stop}
+	h.wg.Go(func() {
+		s.loop(running)
+		stop(nil)
+		h.forget(s)
+		o.Account.End()
+		if h.options.Ended != nil {
+			h.options.Ended(s.summary())
+		}
+	})
+	return s, nil
 }
 
 // scope is what a config is parsed for.
@@ -145,30 +197,6 @@ func declarations(list []tools.Tool) (declared []tools.Declaration) {
 		declared = append(declared, t.Declaration)
 	}
 	return declared
-}
-
-// begin makes a session and starts its loop.
-func (h *Host) begin(config setup.Config, o Open, scope setup.Scope, own []tools.Tool) (*Session, error) {
-	probe, retry := h.breaker.Admit()
-	if retry > 0 {
-		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
-	}
-	s := newSession(h, config, o, scope, own, probe)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, ErrShutdown
-	}
-	// Not the caller's context: the conversation may outlive the connection that opened it.
-	ctx, stop := context.WithCancelCause(context.Background())
-	h.sessions[s] = &hosted{stop: stop}
-	h.wg.Go(func() {
-		s.loop(ctx)
-		stop(nil)
-		h.forget(s)
-		o.Account.End()
-	})
-	return s, nil
 }
 
 // Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.

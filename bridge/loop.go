@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
 
 	"voxgate/bridge/alarm"
@@ -16,8 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
-	id := rand.Text()[:10]
+func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
 	log := h.options.Logger.With("call", id)
 	s := &Session{
 		id: id, host: h, log: log, open: o, scope: scope,
@@ -26,6 +24,7 @@ func newSession(h *Host, config setup.Config, o Open, scope setup.Scope, own []t
 		played: make(chan struct{}, 1), over: make(chan struct{}),
 		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
 	}
+	s.steering.raw = o.Agent.config(o.Config)
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,

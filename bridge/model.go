@@ -141,7 +141,7 @@ func updateFailed(err error) *Error {
 // toolClient is the caller as the tool calls see it.
 type toolClient struct{ s *Session }
 
-func (c toolClient) Ask(calls []tools.Call) { c.s.notify(ToolCall{calls}) }
+func (c toolClient) Ask(calls []tools.Call) { c.s.askClient(calls) }
 
 func (c toolClient) Withdraw(ids []string) { c.s.notify(ToolCallCancellation{ids}) }
 

@@ -55,8 +55,9 @@ type Session struct {
 	parked  bool
 	paused  bool
 	dialogue
-	leaving error // the conversation ends with this when the answer has been heard
-	ended   error // the conversation ends with this now
+	steering steering
+	leaving  error // the conversation ends with this when the answer has been heard
+	ended    error // the conversation ends with this now
 }
 
 // dialogue is what both sides are about to say.
@@ -267,6 +268,7 @@ type audience struct {
 	visit    *visit // who carries it, or is about to
 	listener Caller // who is told; nil: nobody
 	ring     ring
+	watchers []*watcher
 	keep     bool // events for a caller that may come back
 }
 

@@ -32,7 +32,7 @@ func (d *stuck) Close() error { return nil }
 func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
-		s := newSession(h, setup.Config{}, Open{}, setup.Scope{}, nil, false)
+		s := newSession(h, "id", setup.Config{}, Open{}, setup.Scope{}, nil, false)
 		disk := &stuck{let: make(chan struct{})}
 		f, err := record.New(disk, time.Now())
 		if err != nil {

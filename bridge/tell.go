@@ -16,6 +16,7 @@ func (s *Session) notify(b Body) {
 	if a.listener != nil {
 		a.listener.Notify(e)
 	}
+	a.tellWatchers(e)
 }
 
 // warn tells the client's developer.

@@ -17,6 +17,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
+	"voxgate/signaling/sideband"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -85,21 +86,30 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		log.Info("metrics", "at", url)
 	}
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
-	host := bridge.NewHost(bridge.Options{
+	told, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
+	if err != nil {
+		return err
+	}
+	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Observe: measured.observe, ObserveCall: measured.observeCall, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
-	})
+	}
+	if told != nil {
+		options.Admit, options.Ended = told.admit, told.ended
+	}
+	host := bridge.NewHost(options)
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
-	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Access: gate, Logger: log}, []signaling.Door{
+	beside := sideband.Door{Host: host, Logger: log}
+	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Access: gate, Logger: log}, append(beside.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
 		{Pattern: "POST /v1/tokens", Handler: gate},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
-	}...)
+	}...)...)
 	server := &http.Server{
 		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -124,6 +134,9 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
+	if told != nil {
+		told.close(ending)
+	}
 	return errors.Join(err, server.Shutdown(ending))
 }
 

@@ -22,14 +22,17 @@ import (
 // settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
 // in README.md is compared with them by a test.
 type settings struct {
-	addr        string
-	udpPort     int // 0: the port of addr
-	tcpPort     int // 0: no ICE-TCP
-	publicIPs   []string
-	iceServers  []signaling.ICEServer
-	origins     []string
-	hosts       []string
-	insecure    bool
+	addr       string
+	udpPort    int // 0: the port of addr
+	tcpPort    int // 0: no ICE-TCP
+	publicIPs  []string
+	iceServers []signaling.ICEServer
+	origins    []string
+	hosts      []string
+	insecure   bool
+
+	sessionWebhook, webhookSecret string
+
 	auth        string // "", off or token
 	access      access.Options
 	limits      []string // as they were written
@@ -72,6 +75,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)", list(&s.limits, s.access.Limits.ParseLimit))
 	f.Func("trusted-proxies", "`addresses` (CIDR) that are believed whom they speak for, comma separated", list(&s.proxies, s.parseProxy))
 	f.StringVar(&s.access.IdentityHeader, "identity-header", "", "request `header` by which a trusted proxy says who the person is; empty: none")
+	f.StringVar(&s.sessionWebhook, "session-webhook", "", "`URL` that is asked before a conversation begins and told of its end (docs/sideband.md); empty: none")
+	f.StringVar(&s.webhookSecret, "webhook-secret", "", "`secret` that its messages are signed with; say it by the environment, a command line is seen by all")
 	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
 	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")

@@ -32,6 +32,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
+	"voxgate/signaling/sideband"
 	"voxgate/tools"
 )
 
@@ -96,8 +97,9 @@ func newLocked(t *testing.T, change func(*access.Options), options ...option) *l
 	t.Cleanup(gate.Close)
 	l.gateway = newGateway(t, append([]option{func(d *doors, _ *bridge.Options) {
 		d.access = gate
-		d.more = func(*bridge.Host, *rtc.API) []signaling.Door {
-			return []signaling.Door{{Pattern: "POST /v1/tokens", Handler: gate}}
+		d.more = func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+			side := sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}
+			return append(side.Doors(), signaling.Door{Pattern: "POST /v1/tokens", Handler: gate})
 		}
 	}}, options...)...)
 	return l

@@ -70,8 +70,8 @@ func tooLong(kind string, length, limit int) error {
 	return BadField("payload", fmt.Sprintf("is too long: %d bytes, %s may have %d", length, Clip(kind), limit))
 }
 
-// decode reads a payload into v.
-func (m ClientMessage) decode(v any) error {
+// Decode reads a payload into v.
+func (m ClientMessage) Decode(v any) error {
 	if len(m.Payload) == 0 {
 		return BadField("payload", "is missing")
 	}
@@ -159,7 +159,7 @@ func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
 		Token         string          `json:"token"`
 	}
 	if len(m.Payload) > 0 {
-		if err := m.decode(&p); err != nil {
+		if err := m.Decode(&p); err != nil {
 			return bridge.Open{}, "", err
 		}
 	}
@@ -179,7 +179,7 @@ func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 		Parts        []json.RawMessage `json:"parts"`
 		TurnComplete *bool             `json:"turnComplete"`
 	}
-	if err := m.decode(&p); err != nil {
+	if err := m.Decode(&p); err != nil {
 		return turn, "", err
 	}
 	turn.TurnComplete = p.TurnComplete == nil || *p.TurnComplete
@@ -387,7 +387,7 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 
 // Config reads UPDATE_CONFIG: the LiveConfig, as it is.
 func (m ClientMessage) Config() (config json.RawMessage, err error) {
-	err = m.decode(&config)
+	err = m.Decode(&config)
 	return config, err
 }
 
@@ -396,7 +396,7 @@ func (m ClientMessage) Offer() (sdp string, err error) {
 	var p struct {
 		SDP string `json:"sdp"`
 	}
-	err = m.decode(&p)
+	err = m.Decode(&p)
 	return p.SDP, err
 }
 
@@ -410,7 +410,7 @@ type candidatePayload struct {
 // bundled, and clients that give none of it must work, too.
 func (m ClientMessage) Candidate() (line string, err error) {
 	var p candidatePayload
-	if err := m.decode(&p); err != nil || p.Candidate == nil {
+	if err := m.Decode(&p); err != nil || p.Candidate == nil {
 		return "", err
 	}
 	if len(*p.Candidate) > maxCandidate {

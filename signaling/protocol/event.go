@@ -201,6 +201,13 @@ func Event(e bridge.Event) (ServerMessage, bool) {
 	return m, ok
 }
 
+// EventAs is an event as a message of another type, of a protocol that is built on this one.
+func EventAs(e bridge.Event, kind string, payload any) ServerMessage {
+	m := message(kind, payload)
+	m.event, m.time = e.Number, e.Time
+	return m
+}
+
 func body(e bridge.Body) (ServerMessage, bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:

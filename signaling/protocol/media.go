@@ -115,7 +115,7 @@ type RealtimeInput struct {
 // RealtimeInput reads SEND_REALTIME_INPUT. Audio that cannot be used is a [bridge.CodeInvalidAudioFormat].
 func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	var p realtimePayload
-	if err := m.decode(&p); err != nil {
+	if err := m.Decode(&p); err != nil {
 		return RealtimeInput{}, err
 	}
 	old, err := p.modernise()

@@ -66,7 +66,7 @@ type puzzle struct {
 // Add takes a piece, which must be the next of its message, and returns the message when it was the last.
 func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
 	var piece piecePayload
-	if err := m.decode(&piece); err != nil {
+	if err := m.Decode(&piece); err != nil {
 		return nil, err
 	}
 	switch {

@@ -200,11 +200,8 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 	if err := encoder.Encode(r); err != nil {
 		return nil, fmt.Errorf("the call could not be encoded: %w", err)
 	}
-	stamp := strconv.FormatInt(time.Now().Unix(), 10)
-	header := http.Header{
-		"Content-Type": {"application/json"}, "Accept": {"application/json, application/x-ndjson"}, "User-Agent": {"voxgate"},
-		"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sign(w.key, id, stamp, body.Bytes())},
-	}
+	header := signed(w.key, id, body.Bytes())
+	header.Set("Accept", "application/json, application/x-ndjson")
 	to, client := w.url, w.pool.own
 	for range maxRedirects + 1 {
 		response, err := w.send(ctx, client, to, header, body.Bytes())

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools/webhook"
+)
+
+const (
+	// hookTimeout bounds one question to the operator's endpoint: a person waits for the answer to the first.
+	hookTimeout = 5 * time.Second
+	// hookTries is how often the end of a conversation is told to an endpoint that does not answer, and hookPause the time between.
+	hookTries = 4
+	hookPause = 5 * time.Second
+	// hookRetry is when a client may come back that could not be asked about.
+	hookRetry = 10 * time.Second
+)
+
+// hooks tell the operator's endpoint of conversations: docs/sideband.md.
+type hooks struct {
+	endpoint *webhook.Endpoint
+	log      *slog.Logger
+	running  sync.WaitGroup
+	ctx      context.Context // of those that are told of ends
+	stop     context.CancelFunc
+}
+
+// newHooks returns nil if no endpoint is set.
+func newHooks(url, secret string, log *slog.Logger) (*hooks, error) {
+	if url == "" {
+		return nil, nil
+	}
+	endpoint, err := webhook.NewEndpoint(url, secret)
+	if err != nil {
+		return nil, fmt.Errorf("session-webhook: %w", err)
+	}
+	h := &hooks{endpoint: endpoint, log: log}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h, nil
+}
+
+// hookSession is a conversation as the endpoint is told of it.
+type hookSession struct {
+	ID       string          `json:"id"`
+	Door     string          `json:"door"`
+	Identity string          `json:"identity,omitempty"`
+	Grant    json.RawMessage `json:"grant,omitempty"`
+}
+
+// admit asks whether a conversation may begin, and how the model shall be. An endpoint that does not answer admits nobody: it is
+// there to decide.
+func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
+	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
+	defer cancel()
+	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
+		"type": "session.start", "session": hookSession{id, o.Origin.Door, o.Origin.Identity, o.Origin.Grant},
+	})
+	var said struct {
+		Message string `json:"message"`
+		Agent   struct {
+			Prompt   string `json:"prompt"`
+			Voice    string `json:"voice"`
+			Language string `json:"language"`
+			Model    string `json:"model"`
+		} `json:"agent"`
+	}
+	if err == nil && len(answer) > 0 {
+		err = json.Unmarshal(answer, &said)
+	}
+	switch {
+	case status == http.StatusForbidden:
+		if said.Message == "" {
+			said.Message = "This conversation is not wanted."
+		}
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: said.Message}
+	case err == nil && status/100 != 2:
+		err = fmt.Errorf("it answered %d", status)
+		fallthrough
+	case err != nil:
+		h.log.Warn("the session webhook does not answer; nobody is let in", "call", id, "err", err)
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: hookRetry, Err: err}
+	}
+	if a := bridge.Agent(said.Agent); a != (bridge.Agent{}) {
+		o.Agent = a
+	}
+	return nil
+}
+
+// ended tells the end of a conversation, in the background.
+func (h *hooks) ended(e bridge.Ended) {
+	body := map[string]any{
+		"type": "session.end", "session": hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity},
+		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns, "tokens": e.Tokens,
+	}
+	h.running.Go(func() {
+		for try := 1; ; try++ {
+			ctx, cancel := context.WithTimeout(h.ctx, hookTimeout)
+			status, _, err := h.endpoint.Post(ctx, e.ID+"-end", body)
+			cancel()
+			if err == nil && status/100 == 2 {
+				return
+			}
+			if try == hookTries || h.ctx.Err() != nil {
+				h.log.Warn("the session webhook was not told of an end", "call", e.ID, "status", status, "err", err)
+				return
+			}
+			select {
+			case <-time.After(hookPause):
+			case <-h.ctx.Done():
+			}
+		}
+	})
+}
+
+// close waits until all ends were told, or for ctx.
+func (h *hooks) close(ctx context.Context) {
+	defer context.AfterFunc(ctx, h.stop)()
+	h.running.Wait()
+	h.stop()
+	h.endpoint.Close()
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The operator's endpoint decides who may talk and how the model is, and is told of each end, again if it must be.
+func TestSessionWebhook(t *testing.T) {
+	type message struct {
+		Type    string
+		Session struct{ ID, Door string }
+		Turns   int
+		Tokens  int
+		Reason  string
+		EndedAt time.Time
+	}
+	ends := make(chan message, 8)
+	var answer atomic.Value
+	var down atomic.Bool
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		mac := hmac.New(sha256.New, []byte("top-secret"))
+		mac.Write([]byte(r.Header.Get("Webhook-Id") + "." + r.Header.Get("Webhook-Timestamp") + "." + string(body)))
+		if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); r.Header.Get("Webhook-Signature") != want {
+			t.Errorf("signed %q, want %q", r.Header.Get("Webhook-Signature"), want)
+		}
+		var m message
+		if err := json.Unmarshal(body, &m); err != nil {
+			t.Error(err)
+		}
+		switch {
+		case down.Load():
+			w.WriteHeader(http.StatusBadGateway)
+		case m.Type == "session.end":
+			ends <- m
+		default:
+			status, text, _ := strings.Cut(answer.Load().(string), " ")
+			if status == "403" {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			io.WriteString(w, text)
+		}
+	}))
+	defer endpoint.Close()
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret"))
+	for given, says := range map[string]string{
+		`200 `: `"success":true`,
+		`200 {"agent":{"prompt":"You sell shoes.","voice":"Puck"}}`: "You sell shoes.",
+		`403 {"message":"We are closed."}`:                          "We are closed.",
+		`403 `:                                                      "not wanted",
+		`200 nonsense`:                                              "cannot take calls just now",
+	} {
+		answer.Store(given)
+		if got := p.ask(`{}`); !strings.Contains(got, says) {
+			t.Errorf("%s: the client got %.1500s, want %s", given, got, says)
+		}
+	}
+	for range 2 {
+		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 {
+			t.Errorf("the end is told as %+v", m)
+		}
+	}
+	down.Store(true)
+	if got := p.ask(`{}`); !strings.Contains(got, `"code":"busy"`) {
+		t.Errorf("while the endpoint is down the client got %.1500s", got)
+	}
+	if logged := p.logged(); strings.Contains(logged, "top-secret") {
+		t.Error("the secret is in the log")
+	}
+}

@@ -1,0 +1,240 @@
+// Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends them, and
+// has a second connection to one, beside its caller's.
+//
+//	GET    /v1/sessions              {"sessions": [{id, door, identity?, model, state, startedAt, turns, tokens}]}
+//	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
+//	GET    /v1/sessions/{id}/events  a WebSocket: what the caller is told, and messages as it may send them
+//
+// docs/sideband.md describes the messages. They are those of the client protocol, and two of the backend's own.
+package sideband
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/protocol"
+)
+
+// Door serves the backend.
+type Door struct {
+	Host   *bridge.Host
+	Logger *slog.Logger
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() []signaling.Door {
+	return []signaling.Door{
+		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
+		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.end)},
+		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.watch)},
+	}
+}
+
+// keyed lets in who shows a server key that may watch.
+func keyed(serve http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := access.From(r.Context()).Key(access.MayWatch); err != nil {
+			access.Refuse(w, err)
+			return
+		}
+		serve(w, r)
+	})
+}
+
+// session is a conversation in the list.
+type session struct {
+	ID        string       `json:"id"`
+	Door      string       `json:"door"`
+	Identity  string       `json:"identity,omitempty"`
+	Model     string       `json:"model"`
+	State     bridge.State `json:"state"`
+	StartedAt time.Time    `json:"startedAt"`
+	Turns     int          `json:"turns"`
+	Tokens    int          `json:"tokens"`
+}
+
+func (d *Door) list(w http.ResponseWriter, _ *http.Request) {
+	sessions := []session{}
+	for _, i := range d.Host.Sessions() {
+		sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(map[string]any{"sessions": sessions})
+}
+
+func (d *Door) end(w http.ResponseWriter, r *http.Request) {
+	s := d.Host.Session(r.PathValue("id"))
+	var how bridge.Command = bridge.EndAfterSpeaking{}
+	if r.URL.Query().Get("now") != "" {
+		how = bridge.Goodbye{}
+	}
+	if s == nil || s.Do(how) != nil {
+		notThere(w)
+		return
+	}
+	d.Logger.Info("ended by the backend", "call", s.ID())
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func notThere(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotFound)
+	json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": "not_found", "message": "There is no conversation of this id."}})
+}
+
+// watcher is one connection to a conversation.
+type watcher struct {
+	line    *signaling.Line
+	out     *signaling.Outbox[[]byte]
+	session *bridge.Session
+}
+
+func (d *Door) watch(w http.ResponseWriter, r *http.Request) {
+	s := d.Host.Session(r.PathValue("id"))
+	if s == nil {
+		notThere(w)
+		return
+	}
+	line, err := signaling.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer line.Close()
+	line.Opened()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	c := &watcher{line: line, out: signaling.NewOutbox[[]byte](), session: s}
+	var running sync.WaitGroup
+	written := make(chan struct{})
+	running.Go(func() { line.Ping(ctx) })
+	running.Go(func() {
+		defer close(written)
+		if err := c.out.Run(ctx, func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
+			cancel(err)
+		}
+	})
+	running.Go(func() {
+		var why error
+		select {
+		case <-s.Done():
+			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
+		case <-ctx.Done():
+			why = context.Cause(ctx)
+		}
+		c.out.Close()
+		<-written
+		line.Goodbye(signaling.Goodbye(why)) // which ends read
+	})
+	d.Logger.Info("backend watches", "call", s.ID())
+	if stop, err := s.Watch(c.notify); err == nil { // else it has just ended
+		defer stop()
+	}
+	c.read()
+	cancel(nil)
+	running.Wait()
+}
+
+func (c *watcher) put(m protocol.ServerMessage) {
+	text := m.Encode(0)
+	c.out.Put(text, len(text))
+}
+
+// The types of messages that are the backend's own.
+const (
+	typeTranscript = "TRANSCRIPT" // what was said, a piece or all of a turn
+	typeSteer      = "STEER"
+	typeRespond    = "RESPOND"
+)
+
+type transcript struct {
+	Role  string `json:"role"` // user or assistant
+	Turn  int    `json:"turn"`
+	Text  string `json:"text"`
+	Final bool   `json:"final"`
+}
+
+// notify is told of the conversation. It does not block.
+func (c *watcher) notify(e bridge.Event) {
+	switch b := e.Body.(type) {
+	case bridge.UserText:
+		c.put(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
+	case bridge.AssistantText:
+		c.put(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
+	case bridge.Raw: // says the same in Google's words
+	default:
+		if m, ok := protocol.Event(e); ok {
+			c.put(m)
+		}
+	}
+}
+
+// read does what the backend asks for, until it leaves.
+func (c *watcher) read() {
+	for {
+		raw, _, err := c.line.Read()
+		if err != nil {
+			return
+		}
+		m, err := protocol.Parse(raw)
+		if err == nil {
+			err = c.do(m)
+		}
+		if err != nil {
+			c.put(protocol.Error(err))
+		}
+	}
+}
+
+func (c *watcher) do(m protocol.ClientMessage) error {
+	switch m.Type {
+	case protocol.TypeMessage:
+		turn, _, err := m.Turn()
+		if err != nil {
+			return err
+		}
+		return c.session.Do(turn)
+	case protocol.TypeToolResponse:
+		answers, err := m.ToolResponses()
+		for _, a := range answers {
+			err = errors.Join(err, c.session.Do(a))
+		}
+		return err
+	case protocol.TypeInterrupt:
+		return c.session.Do(bridge.Interrupt{})
+	case protocol.TypeDisconnect:
+		return c.session.Do(bridge.EndAfterSpeaking{})
+	case protocol.TypePing:
+		c.put(protocol.Pong())
+		return nil
+	case typeRespond:
+		var p struct {
+			Instruction string `json:"instruction"`
+		}
+		if err := m.Decode(&p); err != nil {
+			return err
+		}
+		return c.session.Do(bridge.Respond{Instruction: p.Instruction})
+	case typeSteer:
+		var p struct {
+			Prompt    string          `json:"prompt"`
+			Voice     string          `json:"voice"`
+			Language  string          `json:"language"`
+			Model     string          `json:"model"`
+			Functions json.RawMessage `json:"functions"`
+		}
+		if err := m.Decode(&p); err != nil {
+			return err
+		}
+		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
+		return c.session.Do(bridge.Steer{Agent: agent, Functions: p.Functions})
+	}
+	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.Clip(m.Type)))
+}

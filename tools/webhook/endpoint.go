@@ -1,0 +1,72 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"voxgate/tools"
+)
+
+// Endpoint is an address of the operator's that is told of something, signed as calls of tools are.
+type Endpoint struct {
+	url    string
+	key    []byte
+	client *http.Client
+}
+
+// NewEndpoint returns an endpoint; secret is "whsec_" and base64, or the key itself.
+func NewEndpoint(address, secret string) (*Endpoint, error) {
+	to, err := url.Parse(address)
+	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || to.User != nil {
+		return nil, errors.New("must be http://host/… or https://host/…, without a user") // its text may hold a token
+	}
+	key, err := signingKey(secret)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxConnsPerHost = connsPerHost
+	follow := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
+	return &Endpoint{address, key, &http.Client{Transport: transport, CheckRedirect: follow}}, nil
+}
+
+// Close ends the connections that are idle.
+func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
+
+// Post sends body as JSON and returns what was answered: 1 MiB of it at most. id names the message for all times, so that one that is
+// sent again can be known.
+func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, answer []byte, err error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header = signed(e.key, id, text)
+	response, err := e.client.Do(r)
+	if err != nil {
+		return 0, nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
+	}
+	defer response.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return response.StatusCode, answer, err
+}
+
+// signed are the headers of a message: those of Standard Webhooks, and of JSON.
+func signed(key []byte, id string, body []byte) http.Header {
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	return http.Header{
+		"Content-Type": {"application/json"}, "User-Agent": {"voxgate"},
+		"Webhook-Id": {id}, "Webhook-Timestamp": {stamp}, "Webhook-Signature": {sign(key, id, stamp, body)},
+	}
+}
