@@ -9,7 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
-	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator"
 )
 
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
@@ -109,7 +109,7 @@ func (c *caller) kinds() string {
 // The microphone, commands and events from many goroutines at once, for the race detector.
 func TestEverythingAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, _ := emulated(t, scenario.Scenario{})
+		r, _ := emulated(t, emulator.Scenario{})
 		c := r.meets(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
 		for _, f := range []func(){
 			func() { c.speak(loud(100 * time.Millisecond)) },

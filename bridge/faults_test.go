@@ -9,28 +9,28 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator"
 )
 
 // TestFaults holds conversations of three sentences; something goes wrong at the second one. What the person notices of it, and by how
 // much later the answer comes, is the README's table of faults.
 func TestFaults(t *testing.T) {
-	fault := func(on scenario.Moment, f scenario.Fault) scenario.Scenario {
+	fault := func(on emulator.Moment, f emulator.Fault) emulator.Scenario {
 		f.On, f.Nth, f.Connections = on, 2, []int{1}
-		if on != scenario.OnSpeechEnd {
+		if on != emulator.OnSpeechEnd {
 			f.After = 600 * time.Millisecond
 		}
-		return scenario.Scenario{Faults: []scenario.Fault{f}}
+		return emulator.Scenario{Faults: []emulator.Fault{f}}
 	}
-	lost := fault(scenario.OnSpeechStart, scenario.Fault{Drop: true})
+	lost := fault(emulator.OnSpeechStart, emulator.Fault{Drop: true})
 	forgotten := lost
 	forgotten.HandleTTL = time.Nanosecond
 	refused := lost
-	refused.Faults = append([]scenario.Fault{{On: scenario.OnHandshake, Connections: []int{2}, HTTP: 429}}, lost.Faults...)
+	refused.Faults = append([]emulator.Fault{{On: emulator.OnHandshake, Connections: []int{2}, HTTP: 429}}, lost.Faults...)
 	const reconnecting, waiting = "Reconnecting to Gemini…", "Waiting for Gemini's answer…"
 	for _, test := range []struct {
 		name     string
-		scenario scenario.Scenario
+		scenario emulator.Scenario
 		down     time.Duration // for so long there is no other connection
 		later    time.Duration // the answer, or the next one if this one breaks off
 		within   time.Duration // the pauses between attempts are drawn; 0: 60 ms
@@ -39,20 +39,20 @@ func TestFaults(t *testing.T) {
 		told     string
 		tried    string
 	}{
-		{name: "goAway in a pause", scenario: scenario.Scenario{ConnectionAge: 8 * time.Second, GoAwayLead: 3 * time.Second}},
-		{name: "goAway while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Send: `{"goAway":{"timeLeft":"20s"}}`})},
-		{name: "lost in a pause", scenario: scenario.Scenario{Faults: []scenario.Fault{{On: scenario.OnTurnComplete, Nth: 1, After: time.Second, Connections: []int{1}, Drop: true}}}},
+		{name: "goAway in a pause", scenario: emulator.Scenario{ConnectionAge: 8 * time.Second, GoAwayLead: 3 * time.Second}},
+		{name: "goAway while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Send: `{"goAway":{"timeLeft":"20s"}}`})},
+		{name: "lost in a pause", scenario: emulator.Scenario{Faults: []emulator.Fault{{On: emulator.OnTurnComplete, Nth: 1, After: time.Second, Connections: []int{1}, Drop: true}}}},
 		{name: "lost while the person speaks", scenario: lost},
-		{name: "1011 while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Close: 1011})},
-		{name: "1008 while the person speaks", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Close: 1008})},
-		{name: "1011 right after the question", scenario: fault(scenario.OnSpeechEnd, scenario.Fault{Close: 1011}), later: 1120 * time.Millisecond},
-		{name: "lost while the model speaks", scenario: fault(scenario.OnAnswer, scenario.Fault{DropMidFrame: true}), breaks: true},
+		{name: "1011 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1011})},
+		{name: "1008 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1008})},
+		{name: "1011 right after the question", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Close: 1011}), later: 1120 * time.Millisecond},
+		{name: "lost while the model speaks", scenario: fault(emulator.OnAnswer, emulator.Fault{DropMidFrame: true}), breaks: true},
 		{name: "lost, and Gemini has forgotten the session", scenario: forgotten},
 		{name: "out of reach for 3 s", scenario: lost, down: 3 * time.Second, later: 3900 * time.Millisecond, within: 1300 * time.Millisecond, sound: 400 * time.Millisecond, told: reconnecting},
 		{name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond, sound: 2160 * time.Millisecond, told: reconnecting},
 		{name: "lost, and 429", scenario: refused, later: 5340 * time.Millisecond, sound: 1960 * time.Millisecond, told: reconnecting},
-		{name: "no answer", scenario: fault(scenario.OnSpeechEnd, scenario.Fault{Stall: true}), later: 10120 * time.Millisecond, told: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume"},
-		{name: "Gemini reads no more", scenario: fault(scenario.OnSpeechStart, scenario.Fault{Stall: true, Deaf: true}), later: 2060 * time.Millisecond},
+		{name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10120 * time.Millisecond, told: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume"},
+		{name: "Gemini reads no more", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Stall: true, Deaf: true}), later: 2060 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -12,7 +12,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/bridge/transcript"
 )
 
@@ -157,8 +156,8 @@ func TestQuotaOnResume(t *testing.T) {
 func TestReseed(t *testing.T) {
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"} {
 		bubble(t, func(t *testing.T) {
-			f := scenario.Fault{On: scenario.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
-			r, m := emulated(t, scenario.Scenario{HandleTTL: time.Nanosecond, Faults: []scenario.Fault{f}}, watchful, distant(10*time.Millisecond))
+			f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
+			r, m := emulated(t, emulator.Scenario{HandleTTL: time.Nanosecond, Faults: []emulator.Fault{f}}, watchful, distant(10*time.Millisecond))
 			c := r.meets(bridge.Open{Config: json.RawMessage(`{"model":"` + model + `"}`)})
 			c.typed("my name is Ada")
 			c.quiet(8 * time.Second)

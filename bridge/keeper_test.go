@@ -15,7 +15,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/bridge/transcript"
 )
 
@@ -28,7 +27,7 @@ type model struct {
 }
 
 // emulated is a rig with an emulator behind it, on which things go as the scenario says.
-func emulated(t *testing.T, s scenario.Scenario, change ...func(*bridge.Options)) (*rig, *model) {
+func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)) (*rig, *model) {
 	t.Helper()
 	m := &model{t: t}
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Scenario: s, Observe: m.observe})
@@ -113,7 +112,7 @@ func (c *caller) says(speech, silence time.Duration) {
 }
 
 // ways are those by which a link can end in the middle of a conversation that goes on.
-var ways = map[string]scenario.Fault{
+var ways = map[string]emulator.Fault{
 	"1000":             {Close: 1000},
 	"1001":             {Close: 1001},
 	"1006":             {Drop: true},
@@ -126,16 +125,16 @@ var ways = map[string]scenario.Fault{
 
 // moments are those at which it ends.
 var moments = map[string]struct {
-	on    scenario.Moment
+	on    emulator.Moment
 	nth   int
 	after time.Duration
 }{
-	"idle":             {scenario.OnTurnComplete, 1, 2 * time.Second},
-	"person speaking":  {scenario.OnSpeechStart, 2, 1500 * time.Millisecond},
-	"person has asked": {scenario.OnSpeechEnd, 2, 0},
-	"model speaking":   {scenario.OnAnswer, 2, 800 * time.Millisecond},
-	"tool pending":     {scenario.OnToolCall, 1, time.Second},
-	"tool answered":    {scenario.OnToolResponse, 1, 0},
+	"idle":             {emulator.OnTurnComplete, 1, 2 * time.Second},
+	"person speaking":  {emulator.OnSpeechStart, 2, 1500 * time.Millisecond},
+	"person has asked": {emulator.OnSpeechEnd, 2, 0},
+	"model speaking":   {emulator.OnAnswer, 2, 800 * time.Millisecond},
+	"tool pending":     {emulator.OnToolCall, 1, time.Second},
+	"tool answered":    {emulator.OnToolResponse, 1, 0},
 }
 
 // Whenever and however the link ends: what the person says arrives once and whole, what is answered is heard once, and each
@@ -152,7 +151,7 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 					bubble(t, func(t *testing.T) {
 						f := fault
 						f.On, f.Nth, f.After, f.Times, f.Connections = at.on, at.nth, at.after, 1, []int{1}
-						r, m := emulated(t, scenario.Scenario{Handles: handles, Faults: []scenario.Fault{f}}, watchful)
+						r, m := emulated(t, emulator.Scenario{Handles: handles, Faults: []emulator.Fault{f}}, watchful)
 						c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather"))})
 						said := []time.Duration{1500 * time.Millisecond, 4 * time.Second}
 						c.says(said[0], 4*time.Second)
@@ -226,13 +225,13 @@ func (c *caller) asks(m *model, name string) {
 // said twice, and nobody waits longer for an answer than usual.
 func TestTalkOverManyConnections(t *testing.T) {
 	for name, test := range map[string]struct {
-		scenario    scenario.Scenario
+		scenario    emulator.Scenario
 		from, until time.Duration // when there is talk
 		links       int
 	}{
-		"goAway": {scenario.Scenario{ConnectionAge: 2 * time.Minute, GoAwayLead: time.Minute, Handles: "withheld"}, 0, 5 * time.Minute, 5},
+		"goAway": {emulator.Scenario{ConnectionAge: 2 * time.Minute, GoAwayLead: time.Minute, Handles: "withheld"}, 0, 5 * time.Minute, 5},
 		// The keeper's own clock takes its place.
-		"no goAway": {scenario.Scenario{ConnectionAge: 10 * time.Minute}, 9 * time.Minute, 11 * time.Minute, 2},
+		"no goAway": {emulator.Scenario{ConnectionAge: 10 * time.Minute}, 9 * time.Minute, 11 * time.Minute, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -309,8 +308,8 @@ func TestFatalAtEveryMoment(t *testing.T) {
 			t.Run(fmt.Sprintf("%d, %s", code, moment), func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
-					f := scenario.Fault{On: at.on, Nth: at.nth, After: at.after, Close: code, Reason: reason}
-					r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
+					f := emulator.Fault{On: at.on, Nth: at.nth, After: at.after, Close: code, Reason: reason}
+					r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
 					c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather")), Resumable: true})
 					c.says(1500*time.Millisecond, 4*time.Second)
 					if strings.Contains(moment, "tool") {
@@ -337,24 +336,24 @@ func TestFatalAtEveryMoment(t *testing.T) {
 // The model says nothing: a nudge, another link, another session, and the truth.
 func TestSilentModel(t *testing.T) {
 	for name, test := range map[string]struct {
-		faults []scenario.Fault
+		faults []emulator.Fault
 		tried  string
 		within time.Duration // from the end of the speech to the answer
 		links  int
 	}{
 		// The first link sends nothing after the speech; the next one is well.
-		"one link": {[]scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true}}, "nudge resume", 13 * time.Second, 2},
+		"one link": {[]emulator.Fault{{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true}}, "nudge resume", 13 * time.Second, 2},
 		// It does not even notice that somebody speaks.
-		"deaf": {[]scenario.Fault{{On: scenario.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: true, Deaf: true}}, "", 12 * time.Second, 2},
+		"deaf": {[]emulator.Fault{{On: emulator.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: true, Deaf: true}}, "", 12 * time.Second, 2},
 		// The session is broken, whichever link it has.
-		"one session": {[]scenario.Fault{
-			{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
-			{On: scenario.OnReady, Connections: []int{2}, Stall: true},
+		"one session": {[]emulator.Fault{
+			{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
+			{On: emulator.OnReady, Connections: []int{2}, Stall: true},
 		}, "nudge resume fresh", 22 * time.Second, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r, m := emulated(t, scenario.Scenario{Faults: test.faults}, watchful)
+				r, m := emulated(t, emulator.Scenario{Faults: test.faults}, watchful)
 				c := r.meets(bridge.Open{})
 				c.says(1500*time.Millisecond, 4*time.Second)
 				c.forget()
@@ -400,8 +399,8 @@ func (c *caller) tried() string {
 // The model stops in the middle of its answer.
 func TestAnswerThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: true}
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
+		f := emulator.Fault{On: emulator.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: true}
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.forget()
@@ -421,7 +420,7 @@ func TestAnswerThatStops(t *testing.T) {
 // A microphone that stops in mid-sentence: the model is told, or it would wait for ever.
 func TestMicrophoneThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{}, watchful)
+		r, m := emulated(t, emulator.Scenario{}, watchful)
 		c := r.meets(bridge.Open{})
 		c.talks(2 * time.Second)
 		end := r.since()
@@ -437,8 +436,8 @@ func TestMicrophoneThatStops(t *testing.T) {
 // A server that remembers what it heard of a sentence hears some of it twice, and loses none of it.
 func TestServerThatRemembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnSpeechStart, Nth: 2, After: 1500 * time.Millisecond, Times: 1, Drop: true}
-		r, m := emulated(t, scenario.Scenario{RememberSpeech: true, Faults: []scenario.Fault{f}}, watchful)
+		f := emulator.Fault{On: emulator.OnSpeechStart, Nth: 2, After: 1500 * time.Millisecond, Times: 1, Drop: true}
+		r, m := emulated(t, emulator.Scenario{RememberSpeech: true, Faults: []emulator.Fault{f}}, watchful)
 		c := r.meets(bridge.Open{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.says(4*time.Second, 12*time.Second)
@@ -452,7 +451,7 @@ func TestServerThatRemembers(t *testing.T) {
 // What else comes by the wire of Google disturbs nobody.
 func TestOddMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := scenario.Scenario{
+		s := emulator.Scenario{
 			OddMessages: true, SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
 		}
 		r, m := emulated(t, s, watchful)
@@ -475,8 +474,8 @@ func TestOddMessages(t *testing.T) {
 // Without resumption there is no handle: a lost session begins anew, told of what was said, and nobody is waited for.
 func TestWithoutResumption(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnTurnComplete, Nth: 1, After: time.Second, Times: 1, Drop: true}
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
+		f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 1, After: time.Second, Times: 1, Drop: true}
+		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
 		c := r.meets(bridge.Open{Config: []byte(`{"voxgate":{"enableResumption":false}}`), Resumable: true})
 		if c.token() != "" {
 			t.Error("there is a resume token")

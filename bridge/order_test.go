@@ -14,7 +14,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/tools"
 )
 
@@ -29,7 +28,7 @@ func (c *caller) pace(pcm []int16) {
 // A pause of 300 ms in a long sentence ends no wait for an answer that would cut the rest of it off.
 func TestWatchdogInMidSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{}, watchful)
+		r, m := emulated(t, emulator.Scenario{}, watchful)
 		c := r.meets(bridge.Open{})
 		c.pace(loud(time.Second))
 		c.quiet(300 * time.Millisecond)
@@ -248,7 +247,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 // Who changes the model and types at once is understood by the new one.
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{}, watchful, distant(200*time.Millisecond))
+		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
 		c := r.meets(bridge.Open{})
 		c.update(`{"model":"gemini-3.1-flash-live-preview"}`)
 		c.typed("hello")
@@ -485,7 +484,7 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 // What is said while the model waits for a tool is kept until it listens again, or the person is told.
 func TestSpeechDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r, m := emulated(t, scenario.Scenario{})
+		r, m := emulated(t, emulator.Scenario{})
 		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1)
 		c := r.meets(bridge.Open{Config: json.RawMessage(config)})
 		c.typed("/tool weather {}")

@@ -14,7 +14,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // walk is a person with whom everything happens at random, over links that are lost at random.
@@ -92,7 +91,7 @@ func (w *walk) print() {
 func walkAtRandom(t *testing.T, seed int64, steps int) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 1))
 	pick := func(n int) int { return rng.IntN(n) }
-	s := scenario.Scenario{Handles: []string{"prompt", "withheld"}[pick(2)]}
+	s := emulator.Scenario{Handles: []string{"prompt", "withheld"}[pick(2)]}
 	if pick(2) == 0 {
 		s.ConnectionAge = time.Duration(20+pick(60)) * time.Second
 		if pick(2) == 0 {
@@ -100,7 +99,7 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 		}
 	}
 	kinds := slices.Sorted(maps.Keys(ways))
-	on := []scenario.Moment{scenario.OnTurnComplete, scenario.OnSpeechStart, scenario.OnSpeechEnd, scenario.OnAnswer, scenario.OnToolCall, scenario.OnToolResponse, scenario.OnText, scenario.OnReady, scenario.OnSetup}
+	on := []emulator.Moment{emulator.OnTurnComplete, emulator.OnSpeechStart, emulator.OnSpeechEnd, emulator.OnAnswer, emulator.OnToolCall, emulator.OnToolResponse, emulator.OnText, emulator.OnReady, emulator.OnSetup}
 	for range 1 + pick(8) {
 		f := ways[kinds[pick(len(kinds))]]
 		f.On, f.Nth, f.Times = on[pick(len(on))], 1+pick(4), 1
@@ -109,7 +108,7 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 	}
 	model := []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
 	if pick(4) == 0 && model == "gemini-3.8-live" { // the others would call, not say so, and close for what is said then
-		s.Faults = append(s.Faults, scenario.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: true, Connections: []int{1, 2}})
+		s.Faults = append(s.Faults, emulator.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: true, Connections: []int{1, 2}})
 	}
 	r, m := emulated(t, s, watchful, distant(time.Duration(pick(400))*time.Millisecond))
 	w := &walk{t: t, r: r, m: m}

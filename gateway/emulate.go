@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // emulateHelp follows the list of flags.
@@ -25,7 +24,7 @@ By itself nothing goes wrong. A scenario is a JSON object, for example
 A fault strikes "on" handshake, setup, ready, speechStart, speechEnd, text, answer, turnComplete, toolCall or toolResponse;
 "after" so long, the "nth" time, on these "connections", so many "times".
 It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, dropMidFrame, stall (true,
-with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator/scenario Scenario.
+with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
 
 People in a conversation can type /goaway 5s, /close 1011 and /drop.
 `
@@ -79,13 +78,13 @@ func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Opti
 	return addr, o, nil
 }
 
-func readScenario(from string) (scenario.Scenario, error) {
+func readScenario(from string) (emulator.Scenario, error) {
 	data := []byte(from)
 	if !strings.HasPrefix(strings.TrimSpace(from), "{") {
 		var err error
 		if data, err = os.ReadFile(from); err != nil {
-			return scenario.Scenario{}, fmt.Errorf("scenario: %w", err)
+			return emulator.Scenario{}, fmt.Errorf("scenario: %w", err)
 		}
 	}
-	return scenario.Parse(data)
+	return emulator.ParseScenario(data)
 }

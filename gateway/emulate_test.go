@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator"
 )
 
 func TestEmulateFlags(t *testing.T) {
@@ -20,20 +20,20 @@ func TestEmulateFlags(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"connectionAge":"10m","goAwayLead":"60s","slowPongs":"20s","faults":[{"on":"answer","drop":true}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := scenario.Fault{On: scenario.OnAnswer, Drop: true}
-	second := scenario.Fault{On: scenario.OnHandshake, HTTP: 429, Times: 1}
+	first := emulator.Fault{On: emulator.OnAnswer, Drop: true}
+	second := emulator.Fault{On: emulator.OnHandshake, HTTP: 429, Times: 1}
 	for _, c := range []struct {
 		args string
-		want scenario.Scenario
+		want emulator.Scenario
 	}{
-		{"", scenario.Scenario{}},
+		{"", emulator.Scenario{}},
 		{
 			"--scenario " + file,
-			scenario.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, SlowPongs: 20 * time.Second, Faults: []scenario.Fault{first}},
+			emulator.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, SlowPongs: 20 * time.Second, Faults: []emulator.Fault{first}},
 		},
 		{
 			`--scenario {"handles":"withheld","faults":[{"on":"answer","drop":true},{"on":"handshake","http":429,"times":1}]}`,
-			scenario.Scenario{Handles: "withheld", Faults: []scenario.Fault{first, second}},
+			emulator.Scenario{Handles: "withheld", Faults: []emulator.Fault{first, second}},
 		},
 	} {
 		addr, o, err := parseEmulate(strings.Fields(c.args), io.Discard)
@@ -62,8 +62,8 @@ func TestEmulateHelp(t *testing.T) {
 	if _, _, err := parseEmulate([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	_, err := scenario.ParseFault([]byte(`{"on":"lunch","drop":true}`))
-	list := err.Error()[strings.Index(err.Error(), "[")+1:]
+	_, err := emulator.ParseScenario([]byte(`{"faults":[{"on":"lunch","drop":true}]}`))
+	_, list, _ := strings.Cut(err.Error(), "must be one of [")
 	for moment := range strings.FieldsSeq(strings.TrimSuffix(list, "]")) {
 		if !strings.Contains(help.String(), moment) {
 			t.Errorf("the help lacks %s", moment)

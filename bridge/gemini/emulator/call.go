@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // call is a function call that was not answered yet.
@@ -51,7 +50,7 @@ func (s *session) sendCalls(calls []*call) error {
 	if err := s.changed(); err != nil { // a session resumed from here knows of the call
 		return err
 	}
-	return s.moment(scenario.OnToolCall)
+	return s.moment(OnToolCall)
 }
 
 // waits reports whether the model hears nothing before its call is answered.
@@ -74,7 +73,7 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 
 // toolResponse takes results. Those of unknown calls are ignored, as Google does.
 func (s *session) toolResponse(responses []live.FunctionResponse) error {
-	if err := s.moment(scenario.OnToolResponse); err != nil {
+	if err := s.moment(OnToolResponse); err != nil {
 		return err
 	}
 	for _, r := range responses {

@@ -18,7 +18,7 @@
 // refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral
 // tokens one that begins with "auth_tokens/".
 //
-// By itself nothing goes wrong. What shall, and how long connections and handles last, is in a scenario.Scenario.
+// By itself nothing goes wrong. What shall, and how long connections and handles last, is in a Scenario.
 package emulator
 
 import (
@@ -34,7 +34,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // NoVoice as Options.Espeak makes the parrot whistle what it would speak.
@@ -48,7 +47,7 @@ type Options struct {
 	Espeak string
 
 	// Scenario says how long things last and what goes wrong.
-	Scenario scenario.Scenario
+	Scenario Scenario
 
 	// Observe, if not nil, is told what happens, for tests. It is called by the goroutines of the connections, for each
 	// connection in order, and must not block.
@@ -59,7 +58,7 @@ type Options struct {
 type Emulator struct {
 	log      *slog.Logger
 	espeak   string // path, "" without
-	scenario scenario.Scenario
+	scenario Scenario
 	observe  func(Event)
 
 	memory memory

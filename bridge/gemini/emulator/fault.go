@@ -9,7 +9,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // spend counts a fault that is about to strike, and reports whether it may do so once more.
@@ -37,7 +36,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 	}
 	for i := range s.e.scenario.Faults {
 		f := &s.e.scenario.Faults[i]
-		if f.On != scenario.OnHandshake || !f.Due(s.number, 1) || refused != nil || drop || !s.e.spend(i) {
+		if f.On != OnHandshake || !f.due(s.number, 1) || refused != nil || drop || !s.e.spend(i) {
 			continue
 		}
 		s.tell(Event{What: Faulted, Text: string(f.On)})
@@ -56,10 +55,10 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 }
 
 // moment is where faults strike. Its error ends the connection.
-func (s *session) moment(on scenario.Moment) error {
+func (s *session) moment(on Moment) error {
 	s.seen[on]++
 	for i, f := range s.e.scenario.Faults {
-		if f.On != on || !f.Due(s.number, s.seen[on]) {
+		if f.On != on || !f.due(s.number, s.seen[on]) {
 			continue
 		}
 		if f.After > 0 {
@@ -75,7 +74,7 @@ func (s *session) moment(on scenario.Moment) error {
 // another.
 func (s *session) answered(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
-		if f.On != scenario.OnAnswer || f.After < from || f.After >= to || !f.Due(s.number, s.seen[scenario.OnAnswer]) {
+		if f.On != OnAnswer || f.After < from || f.After >= to || !f.due(s.number, s.seen[OnAnswer]) {
 			continue
 		}
 		if err := s.strike(i); err != nil {

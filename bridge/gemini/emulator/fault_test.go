@@ -14,7 +14,6 @@ import (
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // witness collects what an emulator tells.
@@ -44,41 +43,41 @@ func (w *witness) of(what emulator.What) []emulator.Event {
 }
 
 // newScene starts an emulator with a scenario and a witness.
-func newScene(t *testing.T, sc scenario.Scenario) (*api.Client, *witness) {
+func newScene(t *testing.T, sc emulator.Scenario) (*api.Client, *witness) {
 	t.Helper()
 	w := new(witness)
 	return newPeer(t, emulator.Options{Espeak: emulator.NoVoice, Scenario: sc, Observe: w.observe}), w
 }
 
 // with is a scenario of faults.
-func with(faults ...scenario.Fault) scenario.Scenario { return scenario.Scenario{Faults: faults} }
+func with(faults ...emulator.Fault) emulator.Scenario { return emulator.Scenario{Faults: faults} }
 
 const toolSetup = `{"tools":[{"functionDeclarations":[{"name":"f"}]}]}`
 
 // moments brings a session to each moment.
-var moments = map[scenario.Moment]func(p *peer){
-	scenario.OnReady:        func(*peer) {},
-	scenario.OnSpeechStart:  func(p *peer) { p.audio(tone(16000, 440, time.Second)) },
-	scenario.OnSpeechEnd:    func(p *peer) { p.speak(tone(16000, 440, time.Second)) },
-	scenario.OnText:         func(p *peer) { p.text("hello") },
-	scenario.OnAnswer:       func(p *peer) { p.text("hello") },
-	scenario.OnTurnComplete: func(p *peer) { p.text("hello") },
-	scenario.OnToolCall:     func(p *peer) { p.text("/tool f") },
-	scenario.OnToolResponse: func(p *peer) { p.text("/tool f"); p.respond("nobody's", `{"a":1}`, "") },
+var moments = map[emulator.Moment]func(p *peer){
+	emulator.OnReady:        func(*peer) {},
+	emulator.OnSpeechStart:  func(p *peer) { p.audio(tone(16000, 440, time.Second)) },
+	emulator.OnSpeechEnd:    func(p *peer) { p.speak(tone(16000, 440, time.Second)) },
+	emulator.OnText:         func(p *peer) { p.text("hello") },
+	emulator.OnAnswer:       func(p *peer) { p.text("hello") },
+	emulator.OnTurnComplete: func(p *peer) { p.text("hello") },
+	emulator.OnToolCall:     func(p *peer) { p.text("/tool f") },
+	emulator.OnToolResponse: func(p *peer) { p.text("/tool f"); p.respond("nobody's", `{"a":1}`, "") },
 }
 
 // TestFaultsAtEveryMoment ends a session in each way at each moment.
 func TestFaultsAtEveryMoment(t *testing.T) {
 	ends := map[string]struct {
-		do     scenario.Fault
+		do     emulator.Fault
 		code   int
 		reason string
 	}{
-		"no frame":    {scenario.Fault{Drop: true}, 1006, ""},
-		"half":        {scenario.Fault{DropMidFrame: true}, 1006, ""},
-		"1006":        {scenario.Fault{Close: 1006}, 1006, ""},
-		"aborted":     {scenario.Fault{Close: 1008}, 1008, "The operation was aborted"},
-		"unavailable": {scenario.Fault{Close: 1011, Reason: "The service is currently unavailable."}, 1011, "The service is"},
+		"no frame":    {emulator.Fault{Drop: true}, 1006, ""},
+		"half":        {emulator.Fault{DropMidFrame: true}, 1006, ""},
+		"1006":        {emulator.Fault{Close: 1006}, 1006, ""},
+		"aborted":     {emulator.Fault{Close: 1008}, 1008, "The operation was aborted"},
+		"unavailable": {emulator.Fault{Close: 1011, Reason: "The service is currently unavailable."}, 1011, "The service is"},
 	}
 	for moment, reach := range moments {
 		for name, end := range ends {
@@ -110,20 +109,20 @@ func (deafTB) Fatal(...any) {}
 func TestFaultsBeforeTheSession(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		fault scenario.Fault
+		fault emulator.Fault
 		want  string
 		after time.Duration
 	}{
-		{"401", scenario.Fault{On: scenario.OnHandshake, HTTP: 401}, "HTTP 401 Unauthorized", 0},
-		{"403", scenario.Fault{On: scenario.OnHandshake, HTTP: 403}, "HTTP 403", 0},
-		{"429", scenario.Fault{On: scenario.OnHandshake, HTTP: 429}, "RESOURCE_EXHAUSTED", 0},
-		{"503 late", scenario.Fault{On: scenario.OnHandshake, HTTP: 503, After: 2 * time.Second}, "HTTP 503", 2 * time.Second},
-		{"dropped", scenario.Fault{On: scenario.OnHandshake, Drop: true}, "EOF", 0},
-		{"no upgrade", scenario.Fault{On: scenario.OnHandshake, Stall: true}, "deadline exceeded", 10 * time.Second},
-		{"no setupComplete", scenario.Fault{On: scenario.OnSetup, Stall: true}, "deadline exceeded", 10 * time.Second},
-		{"deaf", scenario.Fault{On: scenario.OnSetup, Stall: true, Deaf: true}, "deadline exceeded", 10 * time.Second},
-		{"close", scenario.Fault{On: scenario.OnSetup, Close: 1011}, "1011: Internal error", 0},
-		{"drop", scenario.Fault{On: scenario.OnSetup, DropMidFrame: true}, "1006", 0},
+		{"401", emulator.Fault{On: emulator.OnHandshake, HTTP: 401}, "HTTP 401 Unauthorized", 0},
+		{"403", emulator.Fault{On: emulator.OnHandshake, HTTP: 403}, "HTTP 403", 0},
+		{"429", emulator.Fault{On: emulator.OnHandshake, HTTP: 429}, "RESOURCE_EXHAUSTED", 0},
+		{"503 late", emulator.Fault{On: emulator.OnHandshake, HTTP: 503, After: 2 * time.Second}, "HTTP 503", 2 * time.Second},
+		{"dropped", emulator.Fault{On: emulator.OnHandshake, Drop: true}, "EOF", 0},
+		{"no upgrade", emulator.Fault{On: emulator.OnHandshake, Stall: true}, "deadline exceeded", 10 * time.Second},
+		{"no setupComplete", emulator.Fault{On: emulator.OnSetup, Stall: true}, "deadline exceeded", 10 * time.Second},
+		{"deaf", emulator.Fault{On: emulator.OnSetup, Stall: true, Deaf: true}, "deadline exceeded", 10 * time.Second},
+		{"close", emulator.Fault{On: emulator.OnSetup, Close: 1011}, "1011: Internal error", 0},
+		{"drop", emulator.Fault{On: emulator.OnSetup, DropMidFrame: true}, "1006", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,7 +148,7 @@ func TestFaultsBeforeTheSession(t *testing.T) {
 func TestWhichConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, w := newScene(t, with(
-			scenario.Fault{On: scenario.OnAnswer, Connections: []int{2}, Nth: 2, After: 300 * time.Millisecond, Close: 1011},
+			emulator.Fault{On: emulator.OnAnswer, Connections: []int{2}, Nth: 2, After: 300 * time.Millisecond, Close: 1011},
 		))
 		for n := 1; n <= 3; n++ {
 			p := join(t, client, `{}`)
@@ -179,7 +178,7 @@ func TestWhichConnection(t *testing.T) {
 // TestDeaf does not read, and the session does not count as open.
 func TestDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, with(scenario.Fault{On: scenario.OnSpeechStart, Connections: []int{1}, Stall: true, Deaf: true}))
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnSpeechStart, Connections: []int{1}, Stall: true, Deaf: true}))
 		p := join(t, client, `{}`)
 		handle := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
 		p.audio(tone(16000, 440, 60*time.Millisecond)) // which is enough
@@ -209,7 +208,7 @@ func TestTypedFaults(t *testing.T) {
 		"/goaway 7s":               {1008, "The operation was aborted", 7 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client, _ := newScene(t, scenario.Scenario{})
+			client, _ := newScene(t, emulator.Scenario{})
 			p := join(t, client, `{}`)
 			start := time.Now()
 			p.text(text)
@@ -236,12 +235,12 @@ func TestTypedFaults(t *testing.T) {
 
 // TestCloseEndsEverything leaves no goroutine behind, wherever a session is: TestMain looks.
 func TestCloseEndsEverything(t *testing.T) {
-	for _, fault := range []scenario.Fault{
-		{On: scenario.OnHandshake, Stall: true},
-		{On: scenario.OnHandshake, After: time.Hour, HTTP: 401},
-		{On: scenario.OnSetup, Stall: true, Deaf: true},
-		{On: scenario.OnReady, Stall: true},
-		{On: scenario.OnReady, After: time.Hour, Drop: true},
+	for _, fault := range []emulator.Fault{
+		{On: emulator.OnHandshake, Stall: true},
+		{On: emulator.OnHandshake, After: time.Hour, HTTP: 401},
+		{On: emulator.OnSetup, Stall: true, Deaf: true},
+		{On: emulator.OnReady, Stall: true},
+		{On: emulator.OnReady, After: time.Hour, Drop: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, e := bridgetest.NewPipes(), emulator.New(emulator.Options{Scenario: with(fault)})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // message acts on one message of the client.
@@ -77,7 +76,7 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 // ask answers typed text.
 func (s *session) ask(text string) error {
 	s.tell(Event{What: Typed, Text: text})
-	if err := s.moment(scenario.OnText); err != nil {
+	if err := s.moment(OnText); err != nil {
 		return err
 	}
 	if err := s.interrupt(); err != nil {
@@ -184,7 +183,7 @@ func (s *session) began() error {
 	if err := s.activity("ACTIVITY_START"); err != nil {
 		return err
 	}
-	if err := s.moment(scenario.OnSpeechStart); err != nil {
+	if err := s.moment(OnSpeechStart); err != nil {
 		return err
 	}
 	if s.setup.NoInterruption {
@@ -198,7 +197,7 @@ func (s *session) ended(speech []int16, rate int) error {
 	if err := s.activity("ACTIVITY_END"); err != nil {
 		return err
 	}
-	if err := s.moment(scenario.OnSpeechEnd); err != nil {
+	if err := s.moment(OnSpeechEnd); err != nil {
 		return err
 	}
 	if !s.setup.WholeInput && s.setup.Manual {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 const (
@@ -67,7 +66,7 @@ func (s *session) live() {
 		s.later(age, s.expire)
 	}
 	// gemini-3.8-live gives the first handle whether it was asked for one or not.
-	if s.handles() == scenario.HandlesPrompt {
+	if s.handles() == HandlesPrompt {
 		s.later(firstHandle, s.giveHandle)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media/mediatest"
 )
@@ -40,7 +39,7 @@ func TestConnectionAge(t *testing.T) {
 	const age = 10 * time.Minute
 	for _, lead := range []time.Duration{time.Minute, 0} {
 		synctest.Test(t, func(t *testing.T) {
-			client, _ := newScene(t, scenario.Scenario{ConnectionAge: age, GoAwayLead: lead})
+			client, _ := newScene(t, emulator.Scenario{ConnectionAge: age, GoAwayLead: lead})
 			start := time.Now()
 			p := join(t, client, `{}`)
 			told := time.Time{}
@@ -66,7 +65,7 @@ func TestConnectionAge(t *testing.T) {
 func TestHandleTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 2 * time.Hour
-		client, _ := newScene(t, scenario.Scenario{})
+		client, _ := newScene(t, emulator.Scenario{})
 		p := join(t, client, `{}`)
 		handle := p.handle()
 		time.Sleep(5 * time.Hour) // it ages from the end of the last connection on
@@ -81,7 +80,7 @@ func TestHandleTTL(t *testing.T) {
 
 func TestResumeWhileOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, scenario.Scenario{})
+		client, _ := newScene(t, emulator.Scenario{})
 		p := join(t, client, `{}`)
 		handle := p.handle()
 		refused(t, client, handle, 1011, "Internal error")
@@ -96,7 +95,7 @@ func TestResumeWhileOpen(t *testing.T) {
 func TestResumeAfterEachEnd(t *testing.T) {
 	for _, code := range []int{1000, 1006, 1008, 1011} {
 		synctest.Test(t, func(t *testing.T) {
-			client, _ := newScene(t, scenario.Scenario{})
+			client, _ := newScene(t, emulator.Scenario{})
 			p := join(t, client, `{}`)
 			p.text("my name is Ada")
 			p.turn()
@@ -117,7 +116,7 @@ func TestResumeAfterEachEnd(t *testing.T) {
 // TestOldHandle stands for the session as it was when the handle was given.
 func TestOldHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, scenario.Scenario{})
+		client, w := newScene(t, emulator.Scenario{})
 		p := join(t, client, `{}`)
 		empty := p.handle()
 		p.text("one")
@@ -172,7 +171,7 @@ func TestWhenHandlesAreGiven(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, _ := newScene(t, scenario.Scenario{Handles: c.handles})
+				client, _ := newScene(t, emulator.Scenario{Handles: c.handles})
 				p := join(t, client, c.config)
 				if got := p.resumptions(); got != c.start {
 					t.Errorf("at first: %s", got)
@@ -204,7 +203,7 @@ func TestCallsAcrossConnections(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, w := newScene(t, scenario.Scenario{})
+				client, w := newScene(t, emulator.Scenario{})
 				p := join(t, client, config)
 				before := p.handle()
 				call := p.call("/tool " + c.function)
@@ -234,7 +233,7 @@ func TestCallsAcrossConnections(t *testing.T) {
 func TestSpeechAcrossConnections(t *testing.T) {
 	for _, remember := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			client, w := newScene(t, scenario.Scenario{RememberSpeech: remember})
+			client, w := newScene(t, emulator.Scenario{RememberSpeech: remember})
 			p := join(t, client, `{}`)
 			handle := p.handle()
 			p.audio(tone(16000, 440, time.Second))
@@ -263,7 +262,7 @@ func TestSpeechAcrossConnections(t *testing.T) {
 // TestObserve is what a test of the bridge can learn of a conversation.
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, scenario.Scenario{})
+		client, w := newScene(t, emulator.Scenario{})
 		p := join(t, client, `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)
 		speech := tone(16000, 440, time.Second)
 		p.speak(speech)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
@@ -110,9 +109,9 @@ func (s *session) handles() string {
 	case given != "":
 		return given
 	case s.setup.Withholds:
-		return scenario.HandlesWithheld
+		return HandlesWithheld
 	}
-	return scenario.HandlesPrompt
+	return HandlesPrompt
 }
 
 // giveHandle sends a handle for the session as it is now.
@@ -125,7 +124,7 @@ func (s *session) giveHandle() error {
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.
 func (s *session) changed() error {
-	if !s.setup.Resumption || s.handles() == scenario.HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+	if !s.setup.Resumption || s.handles() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
 	}
 	return s.giveHandle()
@@ -134,7 +133,7 @@ func (s *session) changed() error {
 // withhold tells that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
 // and so is an empty handle.
 func (s *session) withhold() error {
-	if !s.setup.Resumption || s.handles() != scenario.HandlesWithheld {
+	if !s.setup.Resumption || s.handles() != HandlesWithheld {
 		return nil
 	}
 	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{}})

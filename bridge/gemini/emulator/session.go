@@ -8,7 +8,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 // session is one Live connection. Its loop owns everything in it.
@@ -29,7 +28,7 @@ type session struct {
 	conversation *conversation
 	history      []Turn
 	seeding      bool // the history is yet to come, in clientContent
-	seen         map[scenario.Moment]int
+	seen         map[Moment]int
 
 	vad     *speechDetector
 	manual  []int16 // what was said since activityStart
@@ -50,7 +49,7 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 	s := &session{
 		e: e, endpoint: to,
 		calls: make(map[string]*call),
-		seen:  make(map[scenario.Moment]int),
+		seen:  make(map[Moment]int),
 		due:   make(chan func() error),
 		timer: time.NewTimer(time.Hour),
 	}
@@ -165,7 +164,7 @@ func (s *session) start(ctx context.Context) error {
 
 // open accepts the setup.
 func (s *session) open(resumed bool) error {
-	if err := s.moment(scenario.OnSetup); err != nil {
+	if err := s.moment(OnSetup); err != nil {
 		return err
 	}
 	s.tell(Event{
@@ -176,7 +175,7 @@ func (s *session) open(resumed bool) error {
 		return err
 	}
 	s.live()
-	return s.moment(scenario.OnReady)
+	return s.moment(OnReady)
 }
 
 // content sends a serverContent.

@@ -8,7 +8,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 // conn is one WebSocket. One goroutine calls its methods and receives from its channels.
 type conn struct {
 	ws       *websocket.Conn
-	scenario *scenario.Scenario
+	scenario *Scenario
 
 	cancel   context.CancelFunc // of the reader
 	incoming chan []byte        // from the reader, which closes it at its end
@@ -36,7 +35,7 @@ type conn struct {
 }
 
 // newConn returns a connection that reads until ctx ends or Close is called, which it must be.
-func newConn(ctx context.Context, ws *websocket.Conn, sc *scenario.Scenario) *conn {
+func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{
 		ws: ws, scenario: sc, cancel: cancel,
@@ -98,7 +97,7 @@ func (c *conn) send(message live.Object) error {
 			}
 		}
 	}
-	return c.sendRaw(live.Encode(c.scenario.Distort(message)))
+	return c.sendRaw(live.Encode(c.scenario.distorted(message)))
 }
 
 // sendRaw sends data as one message, silent or not.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
-	"voxgate/bridge/gemini/emulator/scenario"
 	"voxgate/bridge/gemini/wire"
 )
 
@@ -103,7 +102,7 @@ func (s *session) next() error {
 	s.turn = &turn{script: s.queue[0], begun: time.Now()}
 	s.queue = s.queue[1:]
 	if len(s.turn.steps) > 0 {
-		s.seen[scenario.OnAnswer]++
+		s.seen[OnAnswer]++
 		if err := s.withhold(); err != nil {
 			return err
 		}
@@ -199,7 +198,7 @@ func (s *session) turnComplete(spoken time.Duration) error {
 		err = s.changed()
 	}
 	if err == nil {
-		err = s.moment(scenario.OnTurnComplete)
+		err = s.moment(OnTurnComplete)
 	}
 	return err
 }

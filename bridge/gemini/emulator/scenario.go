@@ -1,6 +1,4 @@
-// Package scenario is how long things last at the emulator and what goes wrong there: its file, its checks, and which fault
-// is due.
-package scenario
+package emulator
 
 import (
 	"bytes"
@@ -128,10 +126,10 @@ var moments = []Moment{
 	OnHandshake, OnSetup, OnReady, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete, OnToolCall, OnToolResponse,
 }
 
-// Parse reads a scenario file. Its errors name the field.
-func Parse(data []byte) (Scenario, error) {
+// ParseScenario reads a scenario file. Its errors name the field.
+func ParseScenario(data []byte) (Scenario, error) {
 	var s Scenario
-	err := decode(data, &s)
+	err := s.decode(data)
 	if err == nil {
 		err = s.Validate()
 	}
@@ -141,22 +139,9 @@ func Parse(data []byte) (Scenario, error) {
 	return s, nil
 }
 
-// ParseFault reads one fault as it stands in a scenario file.
-func ParseFault(data []byte) (Fault, error) {
-	var f Fault
-	err := decode(data, &f)
-	if err == nil {
-		err = f.validate()
-	}
-	if err != nil {
-		return Fault{}, fmt.Errorf("fault: %w", err)
-	}
-	return f, nil
-}
-
 // decode reads JSON with durations as strings. A name that it does not know is an error: a typing error in a scenario would
 // otherwise be a test that tests nothing.
-func decode(data []byte, into any) error {
+func (s *Scenario) decode(data []byte) error {
 	tree, err := live.Decode(data)
 	if err == nil {
 		err = readDurations(tree)
@@ -166,7 +151,7 @@ func decode(data []byte, into any) error {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(live.Encode(tree)))
 	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
+	return decoder.Decode(s)
 }
 
 // durations are the names of the fields that are written as "1.5s".
@@ -251,13 +236,13 @@ func (f *Fault) validate() error {
 	return nil
 }
 
-// Due reports whether a fault means this time of its moment on this connection, both counted from 1.
-func (f *Fault) Due(connection, nth int) bool {
+// due reports whether a fault means this time of its moment on this connection, both counted from 1.
+func (f *Fault) due(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
 }
 
-// Distort makes a message odd, if it is to be.
-func (s *Scenario) Distort(message live.Object) live.Object {
+// distorted makes a message odd, if it is to be.
+func (s *Scenario) distorted(message live.Object) live.Object {
 	if !s.OddMessages {
 		return message
 	}

@@ -1,4 +1,4 @@
-package scenario_test
+package emulator_test
 
 import (
 	"reflect"
@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge/gemini/emulator/scenario"
+	"voxgate/bridge/gemini/emulator"
 )
 
 func TestScenarioFile(t *testing.T) {
-	got, err := scenario.Parse([]byte(`{
+	got, err := emulator.ParseScenario([]byte(`{
 		"connectionAge": "10m", "goAwayLead": "60s", "handleTTL": "2h", "handles": "withheld",
 		"rememberSpeech": true, "slowPongs": "20s", "oddMessages": true,
 		"faults": [
@@ -26,17 +26,17 @@ func TestScenarioFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := scenario.Scenario{
+	want := emulator.Scenario{
 		ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, HandleTTL: 2 * time.Hour, Handles: "withheld",
 		RememberSpeech: true, SlowPongs: 20 * time.Second, OddMessages: true,
-		Faults: []scenario.Fault{
-			{On: scenario.OnHandshake, Connections: []int{2}, HTTP: 429},
-			{On: scenario.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},
-			{On: scenario.OnSetup, Connections: []int{4}, Stall: true},
-			{On: scenario.OnSpeechEnd, After: 2 * time.Second, Connections: []int{5, 6}, DropMidFrame: true},
-			{On: scenario.OnAnswer, After: 300 * time.Millisecond, Nth: 2, Times: 1, Close: 1011, Reason: "The service is currently unavailable."},
-			{On: scenario.OnToolCall, Stall: true, Deaf: true},
-			{On: scenario.OnTurnComplete, Nth: 3, Send: `{"error":{"code":500}}`},
+		Faults: []emulator.Fault{
+			{On: emulator.OnHandshake, Connections: []int{2}, HTTP: 429},
+			{On: emulator.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},
+			{On: emulator.OnSetup, Connections: []int{4}, Stall: true},
+			{On: emulator.OnSpeechEnd, After: 2 * time.Second, Connections: []int{5, 6}, DropMidFrame: true},
+			{On: emulator.OnAnswer, After: 300 * time.Millisecond, Nth: 2, Times: 1, Close: 1011, Reason: "The service is currently unavailable."},
+			{On: emulator.OnToolCall, Stall: true, Deaf: true},
+			{On: emulator.OnTurnComplete, Nth: 3, Send: `{"error":{"code":500}}`},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -60,6 +60,7 @@ func TestScenarioErrors(t *testing.T) {
 		`{"faults":[{},{"on":"setup","after":"soon"}]}`:        "after must be a duration",
 		`{"faults":[{"drop":true}]}`:                           `faults[0]: on "" must be one of`,
 		`{"faults":[{"on":"setup","drop":true,"close":1011}]}`: "faults[0]: must have exactly one of",
+		`{"faults":[{"on":"answer"}]}`:                         "faults[0]: must have exactly one of",
 		`{"faults":[{"on":"setup","http":429}]}`:               "http is for the handshake",
 		`{"faults":[{"on":"handshake","http":418}]}`:           "http 418 must be",
 		`{"faults":[{"on":"handshake","close":1011}]}`:         "a handshake can meet",
@@ -68,11 +69,8 @@ func TestScenarioErrors(t *testing.T) {
 		`{"faults":[{"on":"setup","close":1015}]}`:             "close 1015 cannot be sent",
 		`{"faults":[{"on":"setup","drop":true,"nth":-1}]}`:     "must not be negative",
 	} {
-		if _, err := scenario.Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := emulator.ParseScenario([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", in, err, want)
 		}
-	}
-	if _, err := scenario.ParseFault([]byte(`{"on":"answer"}`)); err == nil || !strings.Contains(err.Error(), "fault: must have") {
-		t.Errorf("%v", err)
 	}
 }
