@@ -107,7 +107,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 		return s.ended(speech, s.rate)
 	}
 	if in.AudioStreamEnd {
-		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.End(ended) })
+		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
 	}
 	return nil
 }
@@ -157,10 +157,10 @@ func (s *session) audio(b live.Blob) error {
 		}
 		return nil
 	}
-	if rate != s.vad.Rate() {
-		s.vad = newSpeechDetector(s.setup.Detection, rate, s.vad.Offset())
+	if rate != s.vad.rate {
+		s.vad = newSpeechDetector(s.setup.Detection, rate, s.vad.offset)
 	}
-	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.Hear(pcm, began, ended) })
+	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.hear(pcm, began, ended) })
 }
 
 // withVAD runs the activity detection, and what its findings lead to.
@@ -172,7 +172,7 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 		}
 	}, func(speech []int16) {
 		if err == nil {
-			err = s.ended(speech, s.vad.Rate())
+			err = s.ended(speech, s.vad.rate)
 		}
 	})
 	return err
@@ -219,5 +219,5 @@ func (s *session) ended(speech []int16, rate int) error {
 
 // activity tells what the activity detection has found.
 func (s *session) activity(kind string) error {
-	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.Offset())}})
+	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
@@ -55,9 +54,6 @@ func (s *session) resume(ctx context.Context, handle string) error {
 // live begins what lasts as long as the connection: its age, and handles.
 func (s *session) live() {
 	sc := &s.e.scenario
-	if spoken := s.e.memory.takeUp(s.conversation); spoken != nil {
-		s.vad, s.manual, s.talking, s.rate = spoken.vad, spoken.manual, spoken.talking, spoken.rate
-	}
 	if age := sc.ConnectionAge; age > 0 {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
@@ -93,18 +89,13 @@ func (s *session) depart() {
 	if s.conversation == nil {
 		return
 	}
-	var kept *speech
-	if s.talking || s.vad != nil && s.vad.Speaking() {
+	switch {
+	case s.talking:
 		s.unended, s.unendedRate = s.manual, s.rate
-		if !s.talking {
-			s.unended, s.unendedRate = s.vad.Heard(), s.vad.Rate()
-		}
-		if s.e.scenario.RememberSpeech {
-			s.unended = slices.Clone(s.unended) // the next connection goes on with the original
-			kept = &speech{s.vad, s.manual, s.talking, s.rate}
-		}
+	case s.vad.speaking:
+		s.unended, s.unendedRate = s.vad.heard, s.vad.rate
 	}
-	s.e.memory.leave(s.conversation, kept)
+	s.e.memory.leave(s.conversation)
 }
 
 // seconds writes a duration as proto3 JSON does.

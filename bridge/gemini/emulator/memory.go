@@ -16,16 +16,6 @@ type conversation struct {
 	conn  *session      // carries it, nil between connections
 	gone  chan struct{} // is closed when conn leaves
 	ended time.Time     // when the last connection did
-
-	speech *speech // under way when the connection ended, if Scenario.RememberSpeech
-}
-
-// speech is what was heard of a speech that has not ended.
-type speech struct {
-	vad     *speechDetector
-	manual  []int16
-	talking bool
-	rate    int
 }
 
 // saved is what a handle stands for: a session as it was when the handle was given.
@@ -86,21 +76,12 @@ func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	return nil
 }
 
-// leave ends what enter has begun, and keeps the speech for the next connection.
-func (m *memory) leave(c *conversation, spoken *speech) {
+// leave ends what enter has begun.
+func (m *memory) leave(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.conn, c.ended, c.speech = nil, time.Now(), spoken
+	c.conn, c.ended = nil, time.Now()
 	close(c.gone)
-}
-
-// takeUp returns the speech that the last connection of a conversation has left, nil if there is none.
-func (m *memory) takeUp(c *conversation) *speech {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	spoken := c.speech
-	c.speech = nil
-	return spoken
 }
 
 // handles says when this session gets handles.

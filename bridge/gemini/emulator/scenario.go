@@ -48,16 +48,8 @@ type Scenario struct {
 	// are prompt.
 	Handles string `json:"handles"`
 
-	// RememberSpeech keeps what was heard of a speech that had not ended when its connection did: a resumed session goes on
-	// with it. Else it is forgotten.
-	RememberSpeech bool `json:"rememberSpeech"`
-
 	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
-
-	// OddMessages puts fields of the future into every message, writes all whole numbers as proto3 JSON writes int64, and
-	// sends {} and {"serverContent":{}} before every message.
-	OddMessages bool `json:"oddMessages"`
 
 	Faults []Fault `json:"faults"`
 }
@@ -239,37 +231,4 @@ func (f *Fault) validate() error {
 // due reports whether a fault means this time of its moment on this connection, both counted from 1.
 func (f *Fault) due(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
-}
-
-// distorted makes a message odd, if it is to be.
-func (s *Scenario) distorted(message live.Object) live.Object {
-	if !s.OddMessages {
-		return message
-	}
-	tree, err := live.Decode(live.Encode(message))
-	if err != nil {
-		panic("scenario: distort " + err.Error()) // it was encoded just now
-	}
-	return distort(tree).(live.Object)
-}
-
-func distort(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, field := range v {
-			if name != "args" { // they are the application's
-				v[name] = distort(field)
-			}
-		}
-		v["fieldOfTheFuture"] = live.Object{"list": []any{1, nil, "x"}, "empty": live.Object{}}
-	case []any:
-		for i, element := range v {
-			v[i] = distort(element)
-		}
-	case json.Number:
-		if _, err := v.Int64(); err == nil {
-			return v.String()
-		}
-	}
-	return value
 }

@@ -12,7 +12,7 @@ import (
 func TestScenarioFile(t *testing.T) {
 	got, err := emulator.ParseScenario([]byte(`{
 		"connectionAge": "10m", "goAwayLead": "60s", "handleTTL": "2h", "handles": "withheld",
-		"rememberSpeech": true, "slowPongs": "20s", "oddMessages": true,
+		"slowPongs": "20s",
 		"faults": [
 			{"on": "handshake", "connections": [2], "http": 429},
 			{"on": "handshake", "connections": [3], "after": "1s", "drop": true},
@@ -28,7 +28,7 @@ func TestScenarioFile(t *testing.T) {
 	}
 	want := emulator.Scenario{
 		ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, HandleTTL: 2 * time.Hour, Handles: "withheld",
-		RememberSpeech: true, SlowPongs: 20 * time.Second, OddMessages: true,
+		SlowPongs: 20 * time.Second,
 		Faults: []emulator.Fault{
 			{On: emulator.OnHandshake, Connections: []int{2}, HTTP: 429},
 			{On: emulator.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},

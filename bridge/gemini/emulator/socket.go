@@ -90,14 +90,7 @@ func (c *conn) send(message live.Object) error {
 	if c.silent {
 		return nil
 	}
-	if _, first := message["setupComplete"]; c.scenario.OddMessages && !first {
-		for _, empty := range []live.Object{{}, {"serverContent": live.Object{}}} {
-			if err := c.sendRaw(live.Encode(empty)); err != nil {
-				return err
-			}
-		}
-	}
-	return c.sendRaw(live.Encode(c.scenario.distorted(message)))
+	return c.sendRaw(live.Encode(message))
 }
 
 // sendRaw sends data as one message, silent or not.

@@ -96,7 +96,7 @@ func (s *session) next() error {
 	if s.turn != nil || len(s.queue) == 0 || s.blocked() {
 		return nil
 	}
-	if s.queue[0].polite && (s.talking || s.vad.Speaking()) {
+	if s.queue[0].polite && (s.talking || s.vad.speaking) {
 		return nil
 	}
 	s.turn = &turn{script: s.queue[0], begun: time.Now()}

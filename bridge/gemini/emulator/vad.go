@@ -26,7 +26,7 @@ type speechDetector struct {
 	rate     int
 	detector vad.Detector
 	rest     []int16 // less than a frame
-	heard    []int16 // the speech, or the last preRoll
+	heard    []int16 // of the speech that is under way, else the last preRoll
 	speaking bool
 	offset   time.Duration // of the session's audio
 }
@@ -51,31 +51,16 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 	return v
 }
 
-// Rate is that of the audio, in Hz.
-func (v *speechDetector) Rate() int { return v.rate }
-
-// Offset is how much of the session's audio was heard.
-func (v *speechDetector) Offset() time.Duration { return v.offset }
-
-// Speaking tells whether a speech is under way.
-func (v *speechDetector) Speaking() bool { return v.speaking }
-
-// Heard returns what was heard so far of the speech under way. It changes with the next Hear.
-func (v *speechDetector) Heard() []int16 { return v.heard }
-
 // samples returns how many samples d lasts.
 func (v *speechDetector) samples(d time.Duration) int {
 	return int(int64(d) * int64(v.rate) / int64(time.Second))
 }
 
-// frame is the length of 20 ms.
-func (v *speechDetector) frame() int { return v.samples(frameTime) }
-
-// Hear takes a piece of audio, and calls began and ended as speech does; ended gets the speech without the silence
+// hear takes a piece of audio, and calls began and ended as speech does; ended gets the speech without the silence
 // behind it, and may keep it.
-func (v *speechDetector) Hear(pcm []int16, began func(), ended func(speech []int16)) {
+func (v *speechDetector) hear(pcm []int16, began func(), ended func(speech []int16)) {
 	v.rest = append(v.rest, pcm...)
-	n := v.frame()
+	n := v.samples(frameTime)
 	for len(v.rest) >= n {
 		frame := v.rest[:n]
 		v.rest = v.rest[n:]
@@ -90,13 +75,13 @@ func (v *speechDetector) Hear(pcm []int16, began func(), ended func(speech []int
 				v.heard = append(v.heard[:0], v.heard[len(v.heard)-keep:]...)
 			}
 		case !speaks, len(v.heard) >= v.samples(longestSpeech):
-			v.End(ended)
+			v.end(ended)
 		}
 	}
 }
 
-// End ends a speech now, if there is one: the client has said that its audio pauses.
-func (v *speechDetector) End(ended func(speech []int16)) {
+// end ends a speech now, if there is one: the client has said that its audio pauses.
+func (v *speechDetector) end(ended func(speech []int16)) {
 	if !v.speaking {
 		return
 	}
