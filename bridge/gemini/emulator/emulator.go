@@ -14,9 +14,9 @@
 //	/close 1011 reason  closes the connection with this code; without a reason with the one that Google gives
 //	/drop               ends the TCP connection without a word
 //
-// Keys are not checked, except that keys which begin with "invalid", "forbidden" or "exhausted" are refused as Google
-// refuses them, and access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral
-// tokens one that begins with "auth_tokens/".
+// Keys and access tokens are not checked, except that those which begin with "invalid" are refused as Google refuses them, and
+// access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral tokens one that
+// begins with "auth_tokens/".
 //
 // By itself nothing goes wrong. What shall, and how long connections and handles last, is in a Scenario.
 package emulator
@@ -132,7 +132,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	defer cancel()
 	s := newSession(e, to)
 	if !e.enter(s, cancel) {
-		refusal(http.StatusServiceUnavailable).write(w)
+		refusals[http.StatusServiceUnavailable].write(w)
 		return
 	}
 	defer e.leave(s)

@@ -29,7 +29,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 		select {
 		case <-end:
 		case <-ctx.Done():
-			refused = refusal(http.StatusServiceUnavailable)
+			refused = refusals[http.StatusServiceUnavailable]
 		case <-r.Context().Done():
 			drop = true
 		}
@@ -47,7 +47,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 			wait(nil)
 		}
 		if f.HTTP != 0 {
-			refused = refusal(f.HTTP)
+			refused = refusals[f.HTTP]
 		}
 		drop = drop || f.Drop
 	}

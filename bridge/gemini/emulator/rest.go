@@ -39,20 +39,12 @@ func admit(r *http.Request, to live.Endpoint) *apiError {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
 	bearer := authorization(r, "Bearer ")
 	access := cmp.Or(r.URL.Query().Get("access_token"), authorization(r, "Token "), bearer)
-	for _, secret := range []string{key, access} {
-		switch {
-		case strings.HasPrefix(secret, "forbidden"):
-			return refusal(http.StatusForbidden)
-		case strings.HasPrefix(secret, "exhausted"):
-			return refusal(http.StatusTooManyRequests)
-		}
-	}
 	switch {
 	case strings.HasPrefix(key, "invalid"):
 		return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."}
 	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), to.Vertex && bearer == "",
 		to.Constrained && !strings.HasPrefix(access, "auth_tokens/"):
-		return refusal(http.StatusUnauthorized)
+		return refusals[http.StatusUnauthorized]
 	}
 	return nil
 }
@@ -86,15 +78,13 @@ func (e *apiError) write(w http.ResponseWriter) {
 	}})
 }
 
+// refusals are Google's answers to a handshake, by their HTTP status.
 var refusals = map[int]*apiError{
 	http.StatusUnauthorized:       {http.StatusUnauthorized, "UNAUTHENTICATED", "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid authentication credential."},
 	http.StatusForbidden:          {http.StatusForbidden, "PERMISSION_DENIED", "The caller does not have permission."},
 	http.StatusTooManyRequests:    {http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", live.QuotaExceeded},
 	http.StatusServiceUnavailable: {http.StatusServiceUnavailable, "UNAVAILABLE", "The service is currently unavailable."},
 }
-
-// refusal returns Google's answer of this HTTP status to a handshake: 401, 403, 429 or 503, nil for any other.
-func refusal(status int) *apiError { return refusals[status] }
 
 func notFound(message string) *apiError {
 	return &apiError{http.StatusNotFound, "NOT_FOUND", message}
