@@ -20,7 +20,7 @@ import (
 // packages below a folder.
 var arrows = map[string][]string{
 	"gateway":                     {"signaling", "signaling/access", "signaling/rtc", "signaling/sideband", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "media/opus", "tools", "tools/*", "web"},
-	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest", "media/mediatest/impair"}, // a program of its own
+	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access":            {"bridge"},
 	"signaling/sideband":          {"bridge", "signaling", "signaling/access", "signaling/protocol"},
@@ -42,7 +42,6 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
 	"media/mediatest":             {"media", "media/opus"}, // imported by tests and gateway/bench only
-	"media/mediatest/impair":      {},
 	"media/g711":                  {"media"},
 	"media/opus":                  {"media"},
 	"media/picture":               {},

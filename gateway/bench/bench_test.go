@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"voxgate/media"
-	"voxgate/media/mediatest/impair"
+	"voxgate/media/mediatest"
 )
 
 // built is the gateway without the race detector: what is measured is not its cost.
@@ -129,8 +129,8 @@ func TestJudge(t *testing.T) {
 	} {
 		const passes, delay = 2, 130 * time.Millisecond
 		start := time.Now()
-		path := impair.NewPath(1, 1)
-		path.Set(impair.Profile{Delay: delay, Loss: test.lost})
+		path := mediatest.NewPath(1, 1)
+		path.Set(mediatest.Impairment{Delay: delay, Loss: test.lost})
 		heard := through(t, s, passes*s.frames(), test.encoder, path, test.fec, start)
 		var utterances []utterance
 		for i := range passes {
@@ -155,7 +155,7 @@ func TestJudge(t *testing.T) {
 
 // through passes the speech through a codec and a network. The decoder repairs what is lost from the next packet if it may, or
 // makes it up.
-func through(t *testing.T, s *reference, frames int, newEncoder func() *talker, path *impair.Path, fec bool, start time.Time) (heard []piece) {
+func through(t *testing.T, s *reference, frames int, newEncoder func() *talker, path *mediatest.Path, fec bool, start time.Time) (heard []piece) {
 	t.Helper()
 	encoder, decoder := newEncoder(), newListener(modelRate)
 	missing := 0

@@ -10,23 +10,23 @@ import (
 	"io"
 	"os"
 
-	"voxgate/media/mediatest/impair"
+	"voxgate/media/mediatest"
 )
 
 // order changes the link: a JSON line on stdin. What is left out passes packets on as they come.
 type order struct {
-	Up   impair.Profile `json:"up"`   // from the first namespace to the second
-	Down impair.Profile `json:"down"` // the other way
+	Up   mediatest.Impairment `json:"up"`   // from the first namespace to the second
+	Down mediatest.Impairment `json:"down"` // the other way
 }
 
 // serveLink joins two namespaces by a bad network, and obeys orders until stdin ends or ctx is done. It prints a JSON line at
 // first, {"ends": …}, and one after each order. Where there can be no link it prints {"impossible": why}.
 func serveLink(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
-	if err := impair.TunnelPossible(); err != nil {
+	if err := tunnelPossible(); err != nil {
 		return out.Encode(map[string]string{"impossible": err.Error()})
 	}
-	link, err := impair.OpenTunnel(fmt.Sprintf("vg%d", os.Getpid()), 1)
+	link, err := openTunnel(fmt.Sprintf("vg%d", os.Getpid()), 1)
 	if err != nil {
 		return err
 	}

@@ -9,33 +9,33 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/media/mediatest/impair"
+	"voxgate/media/mediatest"
 )
 
 // condition is something that happens to the network between a person and the gateway.
 type condition struct {
 	name     string
-	profile  impair.Profile // of both directions, while it lasts
-	blackout time.Duration  // at its begin
-	moves    bool           // the person's address changes at its begin, and the person restarts ICE
-	drift    time.Duration  // per second: how much slower the person's clock is, all the time
-	plain    bool           // the person offers neither copies nor retransmission
+	profile  mediatest.Impairment // of both directions, while it lasts
+	blackout time.Duration        // at its begin
+	moves    bool                 // the person's address changes at its begin, and the person restarts ICE
+	drift    time.Duration        // per second: how much slower the person's clock is, all the time
+	plain    bool                 // the person offers neither copies nor retransmission
 }
 
 // conditions are in the order of the table.
 var conditions = []condition{
 	{name: "clean"},
-	{name: "1 % lost", profile: impair.Profile{Loss: 0.01}},
-	{name: "5 % lost", profile: impair.Profile{Loss: 0.05}},
-	{name: "5 % lost, plain Opus", profile: impair.Profile{Loss: 0.05}, plain: true},
-	{name: "10 % lost", profile: impair.Profile{Loss: 0.1}},
-	{name: "20 % lost", profile: impair.Profile{Loss: 0.2}},
-	{name: "20 % lost, plain Opus", profile: impair.Profile{Loss: 0.2}, plain: true},
-	{name: "7 % lost in bursts of 4", profile: impair.Profile{Burst: impair.Burst{Loss: 0.07, Length: 4}}},
-	{name: "jitter of 100 ms, in order", profile: impair.Profile{Jitter: 100 * time.Millisecond}},
-	{name: "jitter of 100 ms, out of order", profile: impair.Profile{Jitter: 100 * time.Millisecond, Overtake: true}},
-	{name: "25 % overtake others", profile: impair.Profile{Reorder: 0.25}},
-	{name: "5 % come twice", profile: impair.Profile{Duplicate: 0.05}},
+	{name: "1 % lost", profile: mediatest.Impairment{Loss: 0.01}},
+	{name: "5 % lost", profile: mediatest.Impairment{Loss: 0.05}},
+	{name: "5 % lost, plain Opus", profile: mediatest.Impairment{Loss: 0.05}, plain: true},
+	{name: "10 % lost", profile: mediatest.Impairment{Loss: 0.1}},
+	{name: "20 % lost", profile: mediatest.Impairment{Loss: 0.2}},
+	{name: "20 % lost, plain Opus", profile: mediatest.Impairment{Loss: 0.2}, plain: true},
+	{name: "7 % lost in bursts of 4", profile: mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}},
+	{name: "jitter of 100 ms, in order", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond}},
+	{name: "jitter of 100 ms, out of order", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond, Overtake: true}},
+	{name: "25 % overtake others", profile: mediatest.Impairment{Reorder: 0.25}},
+	{name: "5 % come twice", profile: mediatest.Impairment{Duplicate: 0.05}},
 	{name: "nothing passes for 2 s", blackout: 2 * time.Second},
 	{name: "the person's clock is 200 ppm slow", drift: 200 * time.Microsecond},
 	{name: "the person's clock is 200 ppm fast", drift: -200 * time.Microsecond},
@@ -113,7 +113,7 @@ type impaired struct {
 	condition
 	span
 	speech  *reference
-	network *impair.Conn
+	network *badSocket
 	peer    *peer
 	model   *session
 	hears   recording // the person
@@ -130,9 +130,9 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 	if err != nil {
 		return err
 	}
-	c.network = impair.NewConn(socket, seed)
+	c.network = newBadSocket(socket, seed)
 	defer c.network.Close()
-	c.set(impair.Profile{})
+	c.set(mediatest.Impairment{})
 	name := fmt.Sprint(c.name, seed)
 	o := callOptions{name: name, socket: c.network, offers: chromium, sink: &c.hears}
 	if c.plain {
@@ -158,7 +158,7 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 }
 
 // set has both directions do something besides taking their time.
-func (c *impaired) set(p impair.Profile) {
+func (c *impaired) set(p mediatest.Impairment) {
 	p.Delay = linkDelay
 	c.network.Set(p, p)
 }
@@ -215,7 +215,7 @@ func (c *impaired) happen(ctx context.Context) error {
 		return err
 	}
 	c.end = time.Now()
-	c.set(impair.Profile{})
+	c.set(mediatest.Impairment{})
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package impair
+package main
 
 import (
 	"context"
@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"voxgate/media/mediatest"
 )
 
 // pipe carries the packets of one direction: put never blocks, and deliver is called for each packet when it arrives, by the
 // one goroutine that runs the pipe.
 type pipe struct {
-	*Path
+	*mediatest.Path
 	deliver func(packet)
 
 	mu    sync.Mutex
@@ -28,7 +30,7 @@ type packet struct {
 // maxQueued bounds what is on the way: the loopback at full speed, delayed by seconds.
 const maxQueued = 1 << 16
 
-func newPipe(p *Path, deliver func(packet)) *pipe {
+func newPipe(p *mediatest.Path, deliver func(packet)) *pipe {
 	return &pipe{Path: p, deliver: deliver, wake: make(chan struct{}, 1)}
 }
 

@@ -1,4 +1,4 @@
-package impair
+package main
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"voxgate/media/mediatest"
 )
 
 const interval = 20 * time.Millisecond // between packets, as in a call
@@ -19,11 +21,11 @@ type arrival struct {
 }
 
 // send passes n packets through a path, in simulated time.
-func send(t *testing.T, seed uint64, profile Profile, n int, during func(i int, p *Path)) []arrival {
+func send(t *testing.T, seed uint64, profile mediatest.Impairment, n int, during func(i int, p *mediatest.Path)) []arrival {
 	var got []arrival
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		path := NewPath(seed, 0)
+		path := mediatest.NewPath(seed, 0)
 		path.Set(profile)
 		start := time.Now()
 		pipe := newPipe(path, func(p packet) {
@@ -46,9 +48,9 @@ func send(t *testing.T, seed uint64, profile Profile, n int, during func(i int, 
 }
 
 func TestSameSeedSameFate(t *testing.T) {
-	p := Profile{
+	p := mediatest.Impairment{
 		Delay: 30 * time.Millisecond, Jitter: 100 * time.Millisecond, Overtake: true, Loss: 0.1, Reorder: 0.1, Duplicate: 0.1,
-		Burst: Burst{Loss: 0.05, Length: 3},
+		Burst: mediatest.Burst{Loss: 0.05, Length: 3},
 	}
 	a, b, c := send(t, 1, p, 1000, nil), send(t, 1, p, 1000, nil), send(t, 2, p, 1000, nil)
 	if !slices.Equal(a, b) {
@@ -64,14 +66,14 @@ func TestShares(t *testing.T) {
 	const n = 20_000
 	lost := func(got []arrival) float64 { return n - float64(len(got)) }
 	for name, test := range map[string]struct {
-		profile  Profile
+		profile  mediatest.Impairment
 		of       func([]arrival) float64
 		want     float64
 		accuracy float64
 	}{
-		"loss":   {Profile{Loss: 0.05}, lost, 0.05, 0.005},
-		"bursts": {Profile{Burst: Burst{Loss: 0.07, Length: 4}}, lost, 0.07, 0.01},
-		"in how many": {Profile{Burst: Burst{Loss: 0.07, Length: 4}}, func(got []arrival) float64 {
+		"loss":   {mediatest.Impairment{Loss: 0.05}, lost, 0.05, 0.005},
+		"bursts": {mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, lost, 0.07, 0.01},
+		"in how many": {mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, func(got []arrival) float64 {
 			bursts := 0.
 			for i := range got[1:] {
 				if got[i+1].packet > got[i].packet+1 {
@@ -80,7 +82,7 @@ func TestShares(t *testing.T) {
 			}
 			return bursts
 		}, 0.07 / 4, 0.002},
-		"reorder": {Profile{Delay: time.Second, Reorder: 0.25}, func(got []arrival) float64 {
+		"reorder": {mediatest.Impairment{Delay: time.Second, Reorder: 0.25}, func(got []arrival) float64 {
 			early := 0.
 			for _, a := range got {
 				if a.delay == 0 {
@@ -89,7 +91,7 @@ func TestShares(t *testing.T) {
 			}
 			return early
 		}, 0.25, 0.01},
-		"duplicate": {Profile{Duplicate: 0.05}, func(got []arrival) float64 { return float64(len(got)) - n }, 0.05, 0.005},
+		"duplicate": {mediatest.Impairment{Duplicate: 0.05}, func(got []arrival) float64 { return float64(len(got)) - n }, 0.05, 0.005},
 	} {
 		got := test.of(send(t, 1, test.profile, n, nil)) / n
 		if math.Abs(got-test.want) > test.accuracy {
@@ -102,7 +104,7 @@ func TestOrder(t *testing.T) {
 	inOrder := func(all []arrival) bool {
 		return slices.IsSortedFunc(all, func(a, b arrival) int { return a.packet - b.packet })
 	}
-	p := Profile{Delay: 30 * time.Millisecond, Jitter: 100 * time.Millisecond}
+	p := mediatest.Impairment{Delay: 30 * time.Millisecond, Jitter: 100 * time.Millisecond}
 	got := send(t, 1, p, 2000, nil)
 	if len(got) != 2000 || !inOrder(got) {
 		t.Error("jitter does not keep the order")
@@ -115,13 +117,13 @@ func TestOrder(t *testing.T) {
 	if got := send(t, 1, p, 2000, nil); len(got) != 2000 || inOrder(got) {
 		t.Error("nothing is overtaken")
 	}
-	if got := send(t, 1, Profile{Delay: 30 * time.Millisecond, Reorder: 0.25}, 2000, nil); len(got) != 2000 || inOrder(got) {
+	if got := send(t, 1, mediatest.Impairment{Delay: 30 * time.Millisecond, Reorder: 0.25}, 2000, nil); len(got) != 2000 || inOrder(got) {
 		t.Error("nothing is reordered")
 	}
 }
 
 func TestBlackout(t *testing.T) {
-	got := send(t, 1, Profile{Delay: 30 * time.Millisecond}, 300, func(i int, p *Path) {
+	got := send(t, 1, mediatest.Impairment{Delay: 30 * time.Millisecond}, 300, func(i int, p *mediatest.Path) {
 		if i == 100 {
 			p.Blackout(time.Now().Add(2 * time.Second))
 		}

@@ -1,4 +1,4 @@
-package impair
+package main
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"voxgate/media/mediatest"
 )
 
 // maxDatagram is what WebRTC never exceeds: it keeps to the Ethernet MTU.
@@ -14,9 +16,9 @@ const maxDatagram = 2048
 // received is how many packets wait to be read before new ones are lost, as at a socket.
 const received = 1024
 
-// Conn is a socket behind a bad network, in both directions. Its own socket can be exchanged for another one, as when a phone
+// badSocket is a socket behind a bad network, in both directions. Its own socket can be exchanged for another one, as when a phone
 // leaves the Wi-Fi or a NAT forgets it. It has no deadlines: writing does not block, and reading ends with Close.
-type Conn struct {
+type badSocket struct {
 	up, down *pipe
 	local    net.Addr
 	inbox    chan packet
@@ -28,19 +30,19 @@ type Conn struct {
 	inner net.PacketConn
 }
 
-var _ net.PacketConn = (*Conn)(nil)
+var _ net.PacketConn = (*badSocket)(nil)
 
-// NewConn puts a network without faults around a socket, which it then owns.
-func NewConn(inner net.PacketConn, seed uint64) *Conn {
-	c := &Conn{inner: inner, local: inner.LocalAddr(), inbox: make(chan packet, received)}
+// newBadSocket puts a network without faults around a socket, which it then owns.
+func newBadSocket(inner net.PacketConn, seed uint64) *badSocket {
+	c := &badSocket{inner: inner, local: inner.LocalAddr(), inbox: make(chan packet, received)}
 	c.closed, c.stop = context.WithCancel(context.Background())
-	c.up = newPipe(NewPath(seed, 0), func(p packet) {
+	c.up = newPipe(mediatest.NewPath(seed, 0), func(p packet) {
 		c.mu.Lock()
 		socket := c.inner
 		c.mu.Unlock()
 		socket.WriteTo(p.data, p.addr) // an error is a loss
 	})
-	c.down = newPipe(NewPath(seed, 1), func(p packet) {
+	c.down = newPipe(mediatest.NewPath(seed, 1), func(p packet) {
 		select {
 		case c.inbox <- p:
 		default:
@@ -52,20 +54,20 @@ func NewConn(inner net.PacketConn, seed uint64) *Conn {
 	return c
 }
 
-// Set changes the profiles of what is sent and of what is received.
-func (c *Conn) Set(up, down Profile) {
+// Set changes the impairments of what is sent and of what is received.
+func (c *badSocket) Set(up, down mediatest.Impairment) {
 	c.up.Set(up)
 	c.down.Set(down)
 }
 
 // Blackout loses what is sent and what comes before a time.
-func (c *Conn) Blackout(until time.Time) {
+func (c *badSocket) Blackout(until time.Time) {
 	c.up.Blackout(until)
 	c.down.Blackout(until)
 }
 
 // Swap goes on with another socket and closes the old one.
-func (c *Conn) Swap(next net.PacketConn) {
+func (c *badSocket) Swap(next net.PacketConn) {
 	c.mu.Lock()
 	old := c.inner
 	if c.closed.Err() != nil {
@@ -79,7 +81,7 @@ func (c *Conn) Swap(next net.PacketConn) {
 }
 
 // receive reads a socket until it is closed.
-func (c *Conn) receive(socket net.PacketConn) {
+func (c *badSocket) receive(socket net.PacketConn) {
 	buf := make([]byte, maxDatagram)
 	for {
 		n, addr, err := socket.ReadFrom(buf)
@@ -95,7 +97,7 @@ func (c *Conn) receive(socket net.PacketConn) {
 }
 
 // ReadFrom waits for what has come through the network.
-func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
+func (c *badSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	select {
 	case p := <-c.inbox:
 		return copy(b, p.data), p.addr, nil
@@ -105,7 +107,7 @@ func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 }
 
 // WriteTo sends into the network. It never blocks, and fails after Close only.
-func (c *Conn) WriteTo(b []byte, addr net.Addr) (int, error) {
+func (c *badSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if c.closed.Err() != nil {
 		return 0, net.ErrClosed
 	}
@@ -114,7 +116,7 @@ func (c *Conn) WriteTo(b []byte, addr net.Addr) (int, error) {
 }
 
 // Close ends it, with its socket and with what is on the way. It returns net.ErrClosed when it was closed before.
-func (c *Conn) Close() error {
+func (c *badSocket) Close() error {
 	c.mu.Lock()
 	if c.closed.Err() != nil {
 		c.mu.Unlock()
@@ -128,13 +130,13 @@ func (c *Conn) Close() error {
 }
 
 // LocalAddr is that of the first socket, always: behind a NAT nobody is told of another one, either.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+func (c *badSocket) LocalAddr() net.Addr { return c.local }
 
 // SetDeadline does nothing.
-func (c *Conn) SetDeadline(time.Time) error { return nil }
+func (c *badSocket) SetDeadline(time.Time) error { return nil }
 
 // SetReadDeadline does nothing.
-func (c *Conn) SetReadDeadline(time.Time) error { return nil }
+func (c *badSocket) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline does nothing.
-func (c *Conn) SetWriteDeadline(time.Time) error { return nil }
+func (c *badSocket) SetWriteDeadline(time.Time) error { return nil }

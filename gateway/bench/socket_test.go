@@ -1,9 +1,11 @@
-package impair
+package main
 
 import (
 	"net"
 	"testing"
 	"time"
+
+	"voxgate/media/mediatest"
 )
 
 func socket(t *testing.T) net.PacketConn {
@@ -18,7 +20,7 @@ func socket(t *testing.T) net.PacketConn {
 
 func TestConn(t *testing.T) {
 	far := socket(t)
-	c := NewConn(socket(t), 1)
+	c := newBadSocket(socket(t), 1)
 	defer c.Close()
 	say := func(from, to net.PacketConn, text string) net.Addr {
 		t.Helper()
@@ -39,13 +41,13 @@ func TestConn(t *testing.T) {
 		t.Errorf("from %v, want %v", from, c.LocalAddr())
 	}
 	say(far, c, "down")
-	c.Set(Profile{Delay: 100 * time.Millisecond}, Profile{})
+	c.Set(mediatest.Impairment{Delay: 100 * time.Millisecond}, mediatest.Impairment{})
 	began := time.Now()
 	say(c, far, "late")
 	if took := time.Since(began); took < 100*time.Millisecond {
 		t.Errorf("a delay of %v, want 100 ms", took)
 	}
-	c.Set(Profile{}, Profile{})
+	c.Set(mediatest.Impairment{}, mediatest.Impairment{})
 
 	old := c.LocalAddr().String()
 	next := socket(t)
@@ -63,10 +65,10 @@ func TestConn(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 
-	c.Set(Profile{Down: true}, Profile{})
+	c.Set(mediatest.Impairment{Down: true}, mediatest.Impairment{})
 	if _, err := c.WriteTo([]byte("lost"), far.LocalAddr()); err != nil {
 		t.Fatal(err)
 	}
-	c.Set(Profile{}, Profile{})
+	c.Set(mediatest.Impairment{}, mediatest.Impairment{})
 	say(c, far, "next") // and not what was lost before it
 }

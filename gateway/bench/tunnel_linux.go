@@ -1,4 +1,4 @@
-package impair
+package main
 
 import (
 	"context"
@@ -11,29 +11,31 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"voxgate/media/mediatest"
 )
 
 // tunnelMTU is a little less than Ethernet's, as on many a real path.
 const tunnelMTU = 1400
 
-// Tunnel is a network of two namespaces, joined by a link. There is no other link between them: with a second one the
+// tunnel is a network of two namespaces, joined by a link. There is no other link between them: with a second one the
 // kernel would send replies by whichever it likes.
-type Tunnel struct {
-	Ends    [2]End // what the first sends goes up
+type tunnel struct {
+	Ends    [2]tunnelEnd // what the first sends goes up
 	pipes   [2]*pipe
 	devices [2]*os.File
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// End is a namespace, for `ip netns exec`, and its address on the link.
-type End struct {
+// tunnelEnd is a namespace, for `ip netns exec`, and its address on the link.
+type tunnelEnd struct {
 	Namespace string     `json:"namespace"`
 	Addr      netip.Addr `json:"addr"`
 }
 
-// TunnelPossible says why there can be no tunnel on this machine; nil if there can.
-func TunnelPossible() error {
+// tunnelPossible says why there can be no tunnel on this machine; nil if there can.
+func tunnelPossible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("namespaces need root")
 	}
@@ -47,10 +49,10 @@ func TunnelPossible() error {
 	return device.Close()
 }
 
-// OpenTunnel makes two namespaces, whose names begin with prefix, and a link without faults between them. It needs root.
-func OpenTunnel(prefix string, seed uint64) (t *Tunnel, err error) {
+// openTunnel makes two namespaces, whose names begin with prefix, and a link without faults between them. It needs root.
+func openTunnel(prefix string, seed uint64) (t *tunnel, err error) {
 	ctx, stop := context.WithCancel(context.Background())
-	t = &Tunnel{stop: stop}
+	t = &tunnel{stop: stop}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -58,7 +60,7 @@ func OpenTunnel(prefix string, seed uint64) (t *Tunnel, err error) {
 	}()
 	for i, side := range []string{"a", "b"} {
 		// 10.97/16 is private (RFC 1918), and of no concern to anybody outside of the namespaces.
-		end := End{Namespace: prefix + "-" + side, Addr: netip.AddrFrom4([4]byte{10, 97, 0, byte(i + 1)})}
+		end := tunnelEnd{Namespace: prefix + "-" + side, Addr: netip.AddrFrom4([4]byte{10, 97, 0, byte(i + 1)})}
 		if err := ip("netns", "add", end.Namespace); err != nil {
 			return nil, err
 		}
@@ -69,7 +71,7 @@ func OpenTunnel(prefix string, seed uint64) (t *Tunnel, err error) {
 	}
 	for i := range t.pipes {
 		from, to := t.devices[i], t.devices[1-i]
-		p := newPipe(NewPath(seed, uint64(i)), func(p packet) {
+		p := newPipe(mediatest.NewPath(seed, uint64(i)), func(p packet) {
 			to.Write(p.data) // an error is a loss
 		})
 		t.pipes[i] = p
@@ -89,7 +91,7 @@ func OpenTunnel(prefix string, seed uint64) (t *Tunnel, err error) {
 }
 
 // openDevice makes a TUN device and moves it into its namespace. Its file stays with us.
-func openDevice(name string, end End) (*os.File, error) {
+func openDevice(name string, end tunnelEnd) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("/dev/net/tun: %w", err)
@@ -124,14 +126,14 @@ func ip(args ...string) error {
 	return nil
 }
 
-// Set changes the profiles of the two directions.
-func (t *Tunnel) Set(up, down Profile) {
+// Set changes the impairments of the two directions.
+func (t *tunnel) Set(up, down mediatest.Impairment) {
 	t.pipes[0].Set(up)
 	t.pipes[1].Set(down)
 }
 
 // Close removes the devices and the namespaces. Processes that are still in one keep it until they end.
-func (t *Tunnel) Close() error {
+func (t *tunnel) Close() error {
 	t.stop()
 	var errs []error
 	for _, d := range t.devices {

@@ -1,7 +1,4 @@
-// Package impair is a bad network for tests and measurements. What becomes of a packet is decided by a seeded random source
-// ([Path]): the n-th packet of a direction has the same fate in every run with the same profile. [Conn] is a socket behind
-// such a network, [Tunnel] a link between two network namespaces.
-package impair
+package mediatest
 
 import (
 	"math/rand/v2"
@@ -9,9 +6,9 @@ import (
 	"time"
 )
 
-// Profile says what one direction does to packets. The zero value passes them on as they come. Shares are from 0 to 1,
+// Impairment is what a bad network does to packets in one direction. The zero value passes them on as they come. Shares are from 0 to 1,
 // durations in JSON are nanoseconds.
-type Profile struct {
+type Impairment struct {
 	Delay     time.Duration `json:"delay"`
 	Jitter    time.Duration `json:"jitter"`    // on top of Delay, evenly spread from 0 to this
 	Overtake  bool          `json:"overtake"`  // packets keep no order in their jitter
@@ -28,14 +25,15 @@ type Burst struct {
 	Length float64 `json:"length"` // packets in a row, at the mean; 1 at least
 }
 
-// Path is one direction of a network. Its randomness depends on nothing but the seed and the number of packets.
+// Path is one direction of a bad network. What becomes of a packet is decided by a seeded random source: the n-th packet has
+// the same fate in every run with the same impairment.
 type Path struct {
-	mu      sync.Mutex
-	random  *rand.Rand
-	profile Profile
-	bad     bool      // in a burst of losses
-	last    time.Time // when the last packet that keeps its order arrives
-	dark    time.Time // until when nothing passes
+	mu         sync.Mutex
+	random     *rand.Rand
+	impairment Impairment
+	bad        bool      // in a burst of losses
+	last       time.Time // when the last packet that keeps its order arrives
+	dark       time.Time // until when nothing passes
 }
 
 // NewPath returns a path without faults. The two directions of a network take the same seed and differ in way.
@@ -43,11 +41,11 @@ func NewPath(seed, way uint64) *Path {
 	return &Path{random: rand.New(rand.NewPCG(seed, way))}
 }
 
-// Set changes the profile for the packets sent from now on.
-func (p *Path) Set(profile Profile) {
+// Set changes the impairment for the packets sent from now on.
+func (p *Path) Set(impairment Impairment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.profile = profile
+	p.impairment = impairment
 }
 
 // Blackout loses what is sent before a time. What is on the way still arrives.
@@ -58,14 +56,14 @@ func (p *Path) Blackout(until time.Time) {
 }
 
 // Send decides when a packet that is sent at a time arrives, and how many times: not at all, once or twice. It draws the same
-// random numbers for every packet, whatever the profile, so a change of the profile leaves the fate of later packets as it
+// random numbers for every packet, whatever the impairment, so a change of that leaves the fate of later packets as it
 // was.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	turn, loss, jitter := p.random.Float64(), p.random.Float64(), p.random.Float64()
 	reorder, duplicate := p.random.Float64(), p.random.Float64()
-	f := &p.profile
+	f := &p.impairment
 	if p.burst(turn) || loss < f.Loss || f.Down || now.Before(p.dark) {
 		return now, 0
 	}
@@ -89,7 +87,7 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 // burst moves between the two states, and tells whether the packet is lost. The bad state is left with probability
 // 1/Length, so it lasts Length packets at the mean; it is entered as often as makes Loss the share of time spent in it.
 func (p *Path) burst(turn float64) bool {
-	b := &p.profile.Burst
+	b := &p.impairment.Burst
 	switch {
 	case b.Loss <= 0:
 		p.bad = false

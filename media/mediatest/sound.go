@@ -1,4 +1,4 @@
-// Package mediatest is sound for tests: what goes in, and how to find it in what comes out.
+// Package mediatest is for tests and measurements: sound that goes in, how to find it in what comes out, and a bad network.
 package mediatest
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media"
-	"voxgate/media/mediatest/impair"
+	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
@@ -49,8 +49,8 @@ type path struct {
 func idle(time.Duration) []time.Duration { return []time.Duration{oneWay} }
 
 // impaired makes a path with a profile, and with chances that are the same each time.
-func impaired(p impair.Profile) path {
-	network, start := impair.NewPath(2, 1), time.Now()
+func impaired(p mediatest.Impairment) path {
+	network, start := mediatest.NewPath(2, 1), time.Now()
 	p.Delay = oneWay
 	p.Overtake = p.Overtake || p.Jitter == 0 // what is asked for again is sent after all others were, for an earlier time
 	network.Set(p)

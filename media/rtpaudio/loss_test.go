@@ -10,7 +10,6 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/media/mediatest"
-	"voxgate/media/mediatest/impair"
 	"voxgate/media/opus"
 	"voxgate/media/rtpaudio"
 )
@@ -28,19 +27,19 @@ func TestReceiverImpaired(t *testing.T) {
 	want := mediatest.Decode(t, packets, 16000, "")
 	for _, c := range []struct {
 		name  string
-		path  impair.Profile
+		path  mediatest.Impairment
 		least [4]float64    // percent of the voiced blocks, for each of the repairs
 		most  time.Duration // of added delay, in 95 % of the blocks
 	}{
-		{"clean", impair.Profile{}, [4]float64{100, 100, 100, 100}, 0},
-		{"5 % loss", impair.Profile{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
-		{"10 % loss", impair.Profile{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
-		{"20 % loss", impair.Profile{Loss: 0.20}, [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
-		{"7 % in bursts", impair.Profile{Burst: impair.Burst{Loss: 0.07, Length: 4}}, [4]float64{91.5, 92, 99, 99}, 140 * ms},
-		{"jitter 100 ms", impair.Profile{Jitter: 100 * ms}, [4]float64{98, 98, 98, 98}, 100 * ms},
-		{"shuffled 100 ms", impair.Profile{Jitter: 100 * ms, Overtake: true}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
-		{"25 % overtake", impair.Profile{Reorder: 0.25}, [4]float64{100, 100, 100, 100}, 50 * ms},
-		{"5 % twice", impair.Profile{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
+		{"clean", mediatest.Impairment{}, [4]float64{100, 100, 100, 100}, 0},
+		{"5 % loss", mediatest.Impairment{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
+		{"10 % loss", mediatest.Impairment{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
+		{"20 % loss", mediatest.Impairment{Loss: 0.20}, [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
+		{"7 % in bursts", mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, [4]float64{91.5, 92, 99, 99}, 140 * ms},
+		{"jitter 100 ms", mediatest.Impairment{Jitter: 100 * ms}, [4]float64{98, 98, 98, 98}, 100 * ms},
+		{"shuffled 100 ms", mediatest.Impairment{Jitter: 100 * ms, Overtake: true}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
+		{"25 % overtake", mediatest.Impairment{Reorder: 0.25}, [4]float64{100, 100, 100, 100}, 50 * ms},
+		{"5 % twice", mediatest.Impairment{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
 	} {
 		for i, s := range repairs {
 			sink, stats := transmit(t, packets, s, impaired(c.path))
@@ -312,7 +311,7 @@ func TestReceiverSlack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			arrivals := stream(packets[:c.length/(20*ms)], 0, 0)
-			p, shake := impaired(impair.Profile{}), impaired(impair.Profile{Jitter: 200 * ms})
+			p, shake := impaired(mediatest.Impairment{}), impaired(mediatest.Impairment{Jitter: 200 * ms})
 			last := time.Duration(0) // when the last of them comes
 			for i := range arrivals {
 				path := p
