@@ -3,6 +3,8 @@ package setup
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -13,41 +15,40 @@ var notLive = []string{
 	"stopSequences",
 }
 
-// limits are the ranges of numbers; outside of them the session is closed.
-var limits = []struct {
+// ranges are those of the numbers in a setup, by their dotted names. Outside of them Google closes the session, but for the
+// pauses: those bound what we keep in memory.
+var ranges = []struct {
 	name     string
 	min, max float64
-	whole    bool
+	whole    bool // though a float in the SDK
 }{
-	{name: "temperature", min: 0, max: 2},
-	{name: "topP", min: 0, max: 1},
-	{name: "topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire, though a float in the SDK
-	{name: "maxOutputTokens", min: 1, max: 1 << 30, whole: true},
-	{name: "candidateCount", min: 1, max: 1, whole: true}, // a conversation has one line
-	{name: "presencePenalty", min: -2, max: 2},
-	{name: "frequencyPenalty", min: -2, max: 2},
+	{name: "generationConfig.temperature", min: 0, max: 2},
+	{name: "generationConfig.topP", min: 0, max: 1},
+	{name: "generationConfig.topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire
+	{name: "generationConfig.maxOutputTokens", min: 1, max: 1 << 30},
+	{name: "generationConfig.candidateCount", min: 1, max: 1}, // a conversation has one line
+	{name: "generationConfig.presencePenalty", min: -2, max: 2},
+	{name: "generationConfig.frequencyPenalty", min: -2, max: 2},
+	{name: "generationConfig.thinkingConfig.thinkingBudget", min: dynamicBudget, max: maxBudget},
+	{name: "contextWindowCompression.triggerTokens", min: 1, max: 1 << 30},
+	{name: "contextWindowCompression.slidingWindow.targetTokens", min: 1, max: 1 << 30},
+	{name: "realtimeInputConfig.automaticActivityDetection.silenceDurationMs", min: 0, max: maxPause},
+	{name: "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs", min: 0, max: maxPause},
 }
 
-// generation drops and checks fields of generationConfig.
-func (p *parser) generation(g map[string]any) error {
-	path := p.path + ".generationConfig."
-	for _, name := range notLive {
-		if _, given := g[name]; given {
-			delete(g, name)
-			p.warnf("%s%s was dropped: the Live API does not have it.", path, name)
-		}
-	}
-	for _, limit := range limits {
-		number, ok := g[limit.name].(json.Number)
-		if !ok {
+// checkRanges refuses numbers of a fitted setup that are out of range.
+func (p *parser) checkRanges(setup map[string]any) error {
+	for _, r := range ranges {
+		value := get(setup, r.name)
+		if value == nil {
 			continue
 		}
-		f, err := number.Float64()
-		if err != nil || f < limit.min || f > limit.max {
-			return &FieldError{Field: path + limit.name, Problem: fmt.Sprintf("must be from %g to %g", limit.min, limit.max)}
-		}
-		if limit.whole && f != float64(int64(f)) {
-			return &FieldError{Field: path + limit.name, Problem: "must be a whole number"}
+		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // fit leaves a json.Number, or a string for 64 bits
+		switch {
+		case err != nil || f < r.min || f > r.max:
+			return &FieldError{Field: p.path + "." + r.name, Problem: fmt.Sprintf("must be from %g to %g", r.min, r.max)}
+		case r.whole && f != math.Trunc(f):
+			return &FieldError{Field: p.path + "." + r.name, Problem: "must be a whole number"}
 		}
 	}
 	return nil
@@ -75,16 +76,13 @@ const (
 )
 
 // thinking makes of thinkingConfig what the model takes.
-func (p *parser) thinking(generation map[string]any) error {
+func (p *parser) thinking(generation map[string]any) {
 	path := p.path + ".generationConfig.thinkingConfig"
 	config, given := generation["thinkingConfig"].(map[string]any)
 	level, _ := config["thinkingLevel"].(string)
 	var budget *int64
 	if number, ok := config["thinkingBudget"].(json.Number); ok {
-		n, err := number.Int64()
-		if err != nil || n < dynamicBudget || n > maxBudget {
-			return &FieldError{Field: path + ".thinkingBudget", Problem: fmt.Sprintf("must be from %d to %d", dynamicBudget, maxBudget)}
-		}
+		n, _ := number.Int64() // in range
 		budget = &n
 	}
 	switch p.row.thinking {
@@ -93,7 +91,7 @@ func (p *parser) thinking(generation map[string]any) error {
 			delete(generation, "thinkingConfig")
 			p.warnf("%s was dropped: %s does not take it.", path, p.Model)
 		}
-		return nil
+		return
 	case thinksBudget:
 		if level == "" {
 			break
@@ -147,7 +145,6 @@ func (p *parser) thinking(generation map[string]any) error {
 	if given && len(config) == 0 {
 		delete(generation, "thinkingConfig")
 	}
-	return nil
 }
 
 // modalities decides what the model answers in.

@@ -185,37 +185,14 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 }
 
 // activity notes who marks speech in a setup.
-func (p *parser) activity(setup map[string]any) error {
+func (p *parser) activity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
-	for _, name := range []string{"silenceDurationMs", "prefixPaddingMs"} {
-		ms, ok := milliseconds(detection[name])
-		if !ok {
-			return &FieldError{
-				Field: p.path + ".realtimeInputConfig.automaticActivityDetection." + name, Problem: fmt.Sprintf("must be from 0 to %d", maxPause),
-			}
-		}
-		if name == "prefixPaddingMs" && ms != nil {
-			p.Options.PreRoll = *ms
-		}
-	}
 	if detection["disabled"] != true {
-		p.Options.PreRoll = 0
-		return nil
+		return
 	}
-	p.Options.Manual = true
-	if detection["prefixPaddingMs"] == nil {
-		p.Options.PreRoll = defaultPreRoll
+	p.Options.Manual, p.Options.PreRoll = true, defaultPreRoll
+	if padding, ok := detection["prefixPaddingMs"].(json.Number); ok {
+		ms, _ := padding.Int64() // in range
+		p.Options.PreRoll = time.Duration(ms) * time.Millisecond
 	}
-	return nil
-}
-
-// milliseconds reads a number, nil if there is none. It is false if the number is out of range.
-func milliseconds(value any) (*time.Duration, bool) {
-	number, ok := value.(json.Number)
-	if !ok {
-		return nil, true
-	}
-	n, err := number.Int64()
-	d := time.Duration(n) * time.Millisecond
-	return &d, err == nil && n >= 0 && n <= maxPause
 }

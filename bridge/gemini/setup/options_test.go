@@ -128,7 +128,7 @@ func TestOptionErrors(t *testing.T) {
 		{`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"deep"}}}`, "c.generationConfig.thinkingConfig.thinkingLevel"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-2}}}`, "c.generationConfig.thinkingConfig.thinkingBudget"},
 		{`{"contextWindowCompression":{"triggerTokens":0}}`, "c.contextWindowCompression.triggerTokens"},
-		{`{"contextWindowCompression":{"triggerTokens":5,"slidingWindow":{"targetTokens":5}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
+		{`{"contextWindowCompression":{"slidingWindow":{"targetTokens":-1}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})
 		if wrong, ok := errors.AsType[*setup.FieldError](err); !ok || wrong.Field != c.field {

@@ -49,25 +49,22 @@ func (p *parser) config(fields map[string]any) error {
 	setup := fitted.(map[string]any)
 	p.setup = setup
 	setup["model"] = fullName(p.Model)
-	if err := p.activity(setup); err != nil {
+	if err := p.checkRanges(setup); err != nil {
 		return err
 	}
+	p.activity(setup)
 	p.splitTools(setup)
 	generation, _ := setup["generationConfig"].(map[string]any)
 	if generation == nil {
 		generation = map[string]any{}
 		setup["generationConfig"] = generation
 	}
-	if err := p.generation(generation); err != nil {
-		return err
-	}
-	if err := p.apply(setup, generation); err != nil {
-		return err
-	}
+	p.apply(setup, generation)
 	if err := p.modalities(setup, generation, fields); err != nil {
 		return err
 	}
-	return p.compress(setup)
+	p.compress(setup)
+	return nil
 }
 
 // liberal rewrites what clients commonly send in another form than the API has it.

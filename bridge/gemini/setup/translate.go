@@ -1,9 +1,6 @@
 package setup
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "fmt"
 
 // oneSided are fields that one backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go
 // and models.go).
@@ -16,7 +13,10 @@ var oneSided = []struct {
 }
 
 // apply takes out, adds and translates what the row of the model says.
-func (p *parser) apply(setup, generation map[string]any) error {
+func (p *parser) apply(setup, generation map[string]any) {
+	for _, name := range notLive {
+		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
+	}
 	for _, field := range oneSided {
 		if field.on != p.backend {
 			p.drop(setup, field.name, fmt.Sprintf("%s does not have it", p.backend))
@@ -42,12 +42,9 @@ func (p *parser) apply(setup, generation map[string]any) error {
 		p.drop(setup, "avatarConfig", p.Model+" has no avatar")
 	}
 	p.instruction(setup)
-	if err := p.thinking(generation); err != nil {
-		return err
-	}
+	p.thinking(generation)
 	p.moods(setup, generation)
 	p.coverage(setup)
-	return nil
 }
 
 // drop takes a field out with a warning, unless it says no to what it is about.
@@ -130,40 +127,19 @@ func (p *parser) coverage(setup map[string]any) {
 
 // compress lets the server forget the oldest turns, unless the client does not want that: without it a session ends after
 // 15 minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
-func (p *parser) compress(setup map[string]any) error {
+func (p *parser) compress(setup map[string]any) {
 	const name = "contextWindowCompression"
 	compression, given := setup[name].(map[string]any)
 	switch {
 	case !given && (!p.compression || p.row.calls == callsNothing): // what listens only has no turns
-		return nil
+		return
 	case !given:
 		compression = make(map[string]any)
 		setup[name] = compression
 	case !p.compression:
 		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
 	}
-	window, _ := compression["slidingWindow"].(map[string]any)
-	if window == nil { // the only mechanism there is
-		window = make(map[string]any)
-		compression["slidingWindow"] = window
+	if compression["slidingWindow"] == nil { // the only mechanism there is
+		compression["slidingWindow"] = map[string]any{}
 	}
-	trigger, ok := positive(compression["triggerTokens"])
-	if !ok {
-		return &FieldError{Field: p.path + "." + name + ".triggerTokens", Problem: "must be above 0"}
-	}
-	target, ok := positive(window["targetTokens"])
-	if !ok || trigger != 0 && target >= trigger {
-		return &FieldError{Field: p.path + "." + name + ".slidingWindow.targetTokens", Problem: "must be above 0 and below triggerTokens"}
-	}
-	return nil
-}
-
-// positive reads a 64-bit integer as fit has left it, a string. Absent is 0. It is false if the number is not above 0.
-func positive(value any) (int64, bool) {
-	text, ok := value.(string)
-	if !ok {
-		return 0, true
-	}
-	n, err := json.Number(text).Int64()
-	return n, err == nil && n > 0
 }
