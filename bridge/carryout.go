@@ -51,7 +51,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case watch:
 		s.addWatcher(c.watcher)
 	case GetContext:
-		s.notify(History{s.transcript.List()})
+		s.notify(History{s.transcript.list()})
 	case ClearContext:
 		s.clear(ctx)
 	case Goodbye:
@@ -64,7 +64,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 
 // sendText sends real-time text.
 func (s *Session) sendText(text string) bool {
-	s.transcript.Typed(s.question(), text)
+	s.transcript.typed(s.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.apologise(false)
 	s.ask(time.Now())
@@ -107,7 +107,7 @@ func (s *Session) sendMessage(m Message) error {
 		turn-- // the next handle knows it, answered or not
 	}
 	if len(parts) > 0 {
-		s.transcript.Typed(turn, textOf(parts))
+		s.transcript.typed(turn, textOf(parts))
 	}
 	t := uplink.Turn{Parts: joined(parts), Complete: m.TurnComplete}
 	if m.TurnComplete {
@@ -171,7 +171,7 @@ func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
 // clear forgets the conversation. The next session is told nothing.
 func (s *Session) clear(ctx context.Context) {
 	s.interrupt(ByClear, false)
-	s.transcript.Clear()
+	s.transcript.clear()
 	s.held = nil
 	s.calls.CancelAll()
 	s.keeper.Clear(ctx)

@@ -6,7 +6,6 @@ import (
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
-	"voxgate/bridge/transcript"
 	"voxgate/tools"
 )
 
@@ -120,7 +119,7 @@ type (
 	Failure struct{ Err *Error }
 
 	// History answers [GetContext] and [ClearContext].
-	History struct{ Entries []transcript.Entry }
+	History struct{ Entries []Entry }
 )
 
 // Cause is who or what has cut an answer off.

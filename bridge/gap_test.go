@@ -12,7 +12,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/transcript"
 )
 
 // waiting is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
@@ -230,7 +229,7 @@ func TestContext(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.typed("thanks")
 		got := c.memory()
-		want := []transcript.Entry{
+		want := []bridge.Entry{
 			{Role: "user", Content: "Tell me a story."},
 			{Role: "assistant", Content: "Once upon a ", Played: 2520 * time.Millisecond, Cut: true},
 			{Role: "user", Content: "Stop."},

@@ -15,7 +15,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/transcript"
 )
 
 // model is the emulator's side of a conversation: what it was told, and when.
@@ -279,7 +278,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 }
 
 // memory is the answer to GET_CONTEXT.
-func (c *caller) memory() []transcript.Entry {
+func (c *caller) memory() []bridge.Entry {
 	c.r.t.Helper()
 	c.do(bridge.GetContext{})
 	return last[bridge.History](c).Entries

@@ -9,7 +9,6 @@ import (
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
-	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media/playout"
 	"voxgate/tools"
@@ -19,13 +18,13 @@ func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Sco
 	log := h.options.Logger.With("call", id)
 	s := &Session{
 		id: id, host: h, log: log, open: o, scope: scope,
-		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript.Log{},
+		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript{},
 		requests: make(chan request), visits: make(chan *visit),
 		played: make(chan struct{}, 1), over: make(chan struct{}),
 		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
 	}
 	s.steering.raw = o.Agent.config(o.Config)
-	s.transcript.Begin(entriesOf(config.Options.History))
+	s.transcript.begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
@@ -39,9 +38,9 @@ func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Sco
 }
 
 // entriesOf is what was said before the conversation, as the transcript keeps it.
-func entriesOf(history []setup.Said) (entries []transcript.Entry) {
+func entriesOf(history []setup.Said) (entries []Entry) {
 	for _, h := range history {
-		entries = append(entries, transcript.Entry{Role: h.Role, Content: h.Content})
+		entries = append(entries, Entry{Role: h.Role, Content: h.Content})
 	}
 	return entries
 }

@@ -10,7 +10,6 @@ import (
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
-	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/tools"
 )
@@ -35,7 +34,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.notify(done)
 	case keeper.Rewound:
 		if e.Replayed > 0 {
-			s.transcript.Unsay(s.question())
+			s.transcript.unsay(s.question())
 		}
 		if e.Lost > 0 {
 			s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
@@ -51,7 +50,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	case keeper.Updated:
 		s.onUpdated(e.Err)
 	case keeper.Cleared:
-		s.notify(History{[]transcript.Entry{}})
+		s.notify(History{[]Entry{}})
 	case keeper.Waiting:
 		s.onWaiting(e)
 	case keeper.WaitOver:
@@ -184,7 +183,7 @@ func (m toolModel) Knows(when int) bool { return m.s.keeper.Knows(when) }
 func (m toolModel) Pictures(parts json.RawMessage) bool {
 	var list []json.RawMessage
 	if json.Unmarshal(parts, &list) == nil {
-		m.s.transcript.Typed(m.s.question()-1, textOf(list))
+		m.s.transcript.typed(m.s.question()-1, textOf(list))
 	}
 	ok := m.s.up.Say(uplink.Turn{Parts: parts})
 	if !ok {

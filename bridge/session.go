@@ -15,7 +15,6 @@ import (
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
-	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media"
 	"voxgate/media/playout"
@@ -35,7 +34,7 @@ type Session struct {
 	scope      setup.Scope // what configurations are read for
 	playout    *playout.Pacer
 	up         *uplink.Uplink
-	transcript *transcript.Log
+	transcript *transcript
 	keeper     *keeper.Keeper
 	calls      *toolcalls.Calls
 	requests   chan request

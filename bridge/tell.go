@@ -95,7 +95,7 @@ func (s *Session) signalPlayed() {
 
 // finalText tells all that was heard of a turn.
 func (s *Session) finalText(number int) {
-	if text := s.transcript.Told(number).Content; text != "" {
+	if text := s.transcript.told(number).Content; text != "" {
 		s.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
 }

@@ -80,7 +80,7 @@ func (s *Session) onContent(c *wire.ServerContent) {
 		s.notify(Raw{fields})
 	}
 	if text := c.InputTranscription; text != "" {
-		s.transcript.Heard(s.question(), text)
+		s.transcript.heard(s.question(), text)
 		s.notify(UserText{Turn: s.question(), Text: text})
 		s.person.textTurn = s.question()
 	}
@@ -191,10 +191,10 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 		s.play(c)
 	}
 	until := t.voice
-	s.transcript.Answer(number, text, from, until)
+	s.transcript.answer(number, text, from, until)
 	s.playout.Mark(func(heard bool) { // not by whenHeard: one allocation a message
 		if heard {
-			s.transcript.Played(number, until)
+			s.transcript.played(number, until)
 		}
 	})
 }
@@ -276,11 +276,11 @@ func (s *Session) complete() {
 	s.playout.Mark(func(heard bool) {
 		s.tellLatency(timing)
 		if heard {
-			s.transcript.Complete(number)
+			s.transcript.complete(number)
 			s.finalText(number)
 			s.notify(TurnComplete{number})
 		} else {
-			s.transcript.Cut(number, -1)
+			s.transcript.cut(number, -1)
 		}
 		s.signalPlayed()
 	})
@@ -294,11 +294,11 @@ func (s *Session) breakOff() {
 	s.playout.Mark(func(heard bool) {
 		s.tellLatency(timing)
 		if heard {
-			kept := s.transcript.Cut(number, voice)
+			kept := s.transcript.cut(number, voice)
 			s.finalText(number)
 			s.notify(Interrupted{Turn: number, By: ByLink, Generation: generation, Heard: kept.Content, Played: kept.Played})
 		} else {
-			s.transcript.Cut(number, -1)
+			s.transcript.cut(number, -1)
 		}
 		s.signalPlayed()
 	})
@@ -366,7 +366,7 @@ func (s *Session) cut(by Cause) Interrupted {
 	s.playout.Duck(0)
 	i := Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
 	if number, ok := s.cutHistory(flushed.Unheard); ok {
-		kept := s.transcript.Told(number)
+		kept := s.transcript.told(number)
 		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
 		s.finalText(number)
 	}
@@ -396,10 +396,10 @@ func (s *Session) cutHistory(unheard time.Duration) (number int, ok bool) {
 		case unheard == 0 && !open:
 			return f.number, true
 		case unheard < f.voice || unheard == 0:
-			s.transcript.Cut(f.number, f.voice-unheard)
+			s.transcript.cut(f.number, f.voice-unheard)
 			return f.number, true
 		}
-		s.transcript.Cut(f.number, 0)
+		s.transcript.cut(f.number, 0)
 		unheard -= f.voice
 	}
 	return 0, false
@@ -417,15 +417,15 @@ func (s *Session) history(fresh bool) []wire.Content {
 		before--
 	}
 	if fresh {
-		return s.transcript.Before(before)
+		return s.transcript.before(before)
 	}
-	return s.transcript.Between(s.answer.known, before)
+	return s.transcript.between(s.answer.known, before)
 }
 
 // finalUserText tells all that the person has said in a turn.
 func (s *Session) finalUserText() {
 	if turn := s.person.textTurn; turn > 0 {
 		s.person.textTurn = 0
-		s.notify(UserText{Turn: turn, Text: s.transcript.Asked(turn), Final: true})
+		s.notify(UserText{Turn: turn, Text: s.transcript.asked(turn), Final: true})
 	}
 }

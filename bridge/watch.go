@@ -110,7 +110,7 @@ func (s *Session) addWatcher(w *watcher) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.notify(Event{Number: a.ring.last, Time: time.Now(), Body: s.setupComplete()})
-	w.notify(Event{Number: a.ring.last, Time: time.Now(), Body: History{s.transcript.List()}})
+	w.notify(Event{Number: a.ring.last, Time: time.Now(), Body: History{s.transcript.list()}})
 	a.watchers = append(a.watchers, w)
 }
 

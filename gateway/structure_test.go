@@ -27,12 +27,11 @@ var arrows = map[string][]string{
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
-	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/transcript", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
+	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},
 	"bridge/bridgetest":           {}, // imported by tests only
 	"bridge/keeper":               {"bridge/alarm", "bridge/uplink", "bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire"},
 	"bridge/toolcalls":            {"bridge/uplink", "bridge/gemini/setup", "bridge/gemini/wire", "tools", "tools/canvas"},
-	"bridge/transcript":           {"bridge/gemini/wire"},
 	"bridge/uplink":               {"media", "media/vad", "bridge/gemini/wire"},
 	"bridge/gemini":               {"bridge/gemini/api", "bridge/gemini/wire"},
 	"bridge/gemini/api":           {"bridge/gemini/wire"},

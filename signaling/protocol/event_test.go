@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/bridge/transcript"
 )
 
 func TestEventsAsMessages(t *testing.T) {
@@ -60,7 +59,7 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 		{
 			"history",
-			bridge.History{Entries: []transcript.Entry{
+			bridge.History{Entries: []bridge.Entry{
 				{Role: "user", Content: "Hi", Time: at},
 				{Role: "assistant", Content: "Hel", Time: at.Add(time.Second), Played: 1500 * time.Millisecond, Cut: true},
 			}},

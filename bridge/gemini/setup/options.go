@@ -42,7 +42,7 @@ type Said struct {
 }
 
 const (
-	// maxHistory and maxHistoryText bound a history: what package transcript keeps of a conversation.
+	// maxHistory and maxHistoryText bound a history: what package bridge keeps of a conversation.
 	maxHistory     = 100     // turns
 	maxHistoryText = 200_000 // characters in all of them
 

@@ -1,5 +1,4 @@
-// Package transcript keeps what both sides of a conversation have said, as far as it was heard.
-package transcript
+package bridge
 
 import (
 	"encoding/json"
@@ -24,8 +23,9 @@ const (
 	seedBytes   = 8 << 10
 )
 
-// Log is what both sides have said. The zero value is empty. Its methods may be called by any goroutine.
-type Log struct {
+// transcript is what both sides have said, as far as it was heard. The zero value is empty. Its methods may be called by any
+// goroutine.
+type transcript struct {
 	mu      sync.Mutex
 	entries []said
 	runes   int // in all of them
@@ -125,22 +125,22 @@ func wordsUpTo(text string, share float64) string {
 // spaceless are the scripts that are written without spaces between words.
 var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar}
 
-// Begin fills an empty log with what was said before the conversation. The turns of that have numbers below zero.
-func (l *Log) Begin(entries []Entry) {
+// begin fills an empty log with what was said before the conversation. The turns of that have numbers below zero.
+func (l *transcript) begin(entries []Entry) {
 	for i, e := range entries {
 		l.edit(i-len(entries), e.Role, func(s *said) { s.Content, s.Cut, s.Played = e.Content, e.Cut, e.Played })
 	}
 }
 
-// Heard adds to what the person has said in a turn, as the model has understood it.
-func (l *Log) Heard(turn int, text string) {
+// heard adds to what the person has said in a turn, as the model has understood it.
+func (l *transcript) heard(turn int, text string) {
 	if text != "" {
 		l.edit(turn, roleUser, func(e *said) { e.Content += text })
 	}
 }
 
-// Typed adds a text to what the person says in a turn.
-func (l *Log) Typed(turn int, text string) {
+// typed adds a text to what the person says in a turn.
+func (l *transcript) typed(turn int, text string) {
 	l.edit(turn, roleUser, func(e *said) {
 		if e.Content != "" {
 			e.Content += "\n"
@@ -150,8 +150,8 @@ func (l *Log) Typed(turn int, text string) {
 	})
 }
 
-// Unsay forgets what the model has understood of a turn: it is said again, and will be understood again.
-func (l *Log) Unsay(turn int) {
+// unsay forgets what the model has understood of a turn: it is said again, and will be understood again.
+func (l *transcript) unsay(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries = slices.DeleteFunc(l.entries, func(e said) bool {
@@ -163,8 +163,8 @@ func (l *Log) Unsay(turn int) {
 	})
 }
 
-// Answer adds to what the model says in a turn: text that begins at a point of its voice, of which there is so much now.
-func (l *Log) Answer(turn int, text string, from, voice time.Duration) {
+// answer adds to what the model says in a turn: text that begins at a point of its voice, of which there is so much now.
+func (l *transcript) answer(turn int, text string, from, voice time.Duration) {
 	if text != "" || voice > from {
 		l.edit(turn, roleAssistant, func(e *said) {
 			if e.Cut {
@@ -178,8 +178,8 @@ func (l *Log) Answer(turn int, text string, from, voice time.Duration) {
 	}
 }
 
-// Played notes how much of an answer's voice was heard so far.
-func (l *Log) Played(turn int, voice time.Duration) {
+// played notes how much of an answer's voice was heard so far.
+func (l *transcript) played(turn int, voice time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.find(turn, roleAssistant); e != nil {
@@ -187,8 +187,8 @@ func (l *Log) Played(turn int, voice time.Duration) {
 	}
 }
 
-// Complete notes that all of an answer was heard.
-func (l *Log) Complete(turn int) {
+// complete notes that all of an answer was heard.
+func (l *transcript) complete(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.find(turn, roleAssistant); e != nil && !e.Cut {
@@ -196,9 +196,9 @@ func (l *Log) Complete(turn int) {
 	}
 }
 
-// Cut notes that an answer ends after so much of its voice, and that there should have been more. voice below zero: as far
+// cut notes that an answer ends after so much of its voice, and that there should have been more. voice below zero: as far
 // as is known. It returns what is kept of it.
-func (l *Log) Cut(turn int, voice time.Duration) Entry {
+func (l *transcript) cut(turn int, voice time.Duration) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.find(turn, roleAssistant)
@@ -212,8 +212,8 @@ func (l *Log) Cut(turn int, voice time.Duration) Entry {
 	return e.told()
 }
 
-// Asked is what the person has said in a turn.
-func (l *Log) Asked(turn int) string {
+// asked is what the person has said in a turn.
+func (l *transcript) asked(turn int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.find(turn, roleUser); e != nil {
@@ -222,8 +222,8 @@ func (l *Log) Asked(turn int) string {
 	return ""
 }
 
-// Told is an answer as it was heard until now.
-func (l *Log) Told(turn int) Entry {
+// told is an answer as it was heard until now.
+func (l *transcript) told(turn int) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.find(turn, roleAssistant); e != nil {
@@ -233,7 +233,7 @@ func (l *Log) Told(turn int) Entry {
 }
 
 // edit changes what a side has said in a turn, and keeps within the bounds.
-func (l *Log) edit(turn int, role string, change func(*said)) {
+func (l *transcript) edit(turn int, role string, change func(*said)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.find(turn, role)
@@ -261,7 +261,7 @@ func (l *Log) edit(turn int, role string, change func(*said)) {
 }
 
 // find returns what a side has said in a turn. Needs mu.
-func (l *Log) find(turn int, role string) *said {
+func (l *transcript) find(turn int, role string) *said {
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		if e := &l.entries[i]; e.turn == turn && e.Role == role {
 			return e
@@ -270,8 +270,8 @@ func (l *Log) find(turn int, role string) *said {
 	return nil
 }
 
-// List is a copy of the entries.
-func (l *Log) List() []Entry {
+// list is a copy of the entries.
+func (l *transcript) list() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entries := make([]Entry, 0, len(l.entries))
@@ -283,24 +283,24 @@ func (l *Log) List() []Entry {
 	return entries
 }
 
-// Clear forgets all.
-func (l *Log) Clear() {
+// clear forgets all.
+func (l *transcript) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries, l.runes = nil, 0
 }
 
-// Before is what was said before a turn, and before the conversation, as a model is told of it: the newest of it, roles in turn.
-func (l *Log) Before(before int) []wire.Content {
+// before is what was said before a turn, and before the conversation, as a model is told of it: the newest of it, roles in turn.
+func (l *transcript) before(before int) []wire.Content {
 	return l.contents(func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// Between is likewise what was said after one turn and before another.
-func (l *Log) Between(after, before int) []wire.Content {
+// between is likewise what was said after one turn and before another.
+func (l *transcript) between(after, before int) []wire.Content {
 	return l.contents(func(turn int) bool { return after < turn && turn < before })
 }
 
-func (l *Log) contents(wanted func(turn int) bool) []wire.Content {
+func (l *transcript) contents(wanted func(turn int) bool) []wire.Content {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var turns []wire.Content

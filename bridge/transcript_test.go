@@ -1,4 +1,4 @@
-package transcript
+package bridge
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 
 // Whatever is said, cut and heard: what is told as heard is the beginning of what was said, grows with what was played, and
 // the runes are counted right.
-func TestWalk(t *testing.T) {
+func TestTranscript(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		l := &Log{}
+		l := &transcript{}
 		said := map[int]string{}
 		voice := map[int]time.Duration{}
 		heard := map[int]string{}
@@ -34,21 +34,21 @@ func TestWalk(t *testing.T) {
 					voice[turn] = from
 					continue // a session says nothing more in a turn that was cut
 				}
-				l.Answer(turn, text, from, voice[turn])
+				l.answer(turn, text, from, voice[turn])
 				said[turn] += text
 			case 3, 4:
-				l.Played(turn, time.Duration(rng.Float64()*float64(voice[turn])))
+				l.played(turn, time.Duration(rng.Float64()*float64(voice[turn])))
 			case 5:
 				if rng.IntN(3) == 0 {
-					l.Cut(turn, time.Duration(rng.Float64()*float64(voice[turn]))-time.Duration(rng.IntN(2)))
+					l.cut(turn, time.Duration(rng.Float64()*float64(voice[turn]))-time.Duration(rng.IntN(2)))
 					cut[turn] = true
 				}
 			case 6:
-				l.Typed(turn, fmt.Sprint("typed ", step))
+				l.typed(turn, fmt.Sprint("typed ", step))
 			case 7:
 				if rng.IntN(4) == 0 {
-					l.Played(turn, voice[turn])
-					l.Complete(turn)
+					l.played(turn, voice[turn])
+					l.complete(turn)
 					if !cut[turn] {
 						heard[turn] = said[turn]
 					}
@@ -56,7 +56,7 @@ func TestWalk(t *testing.T) {
 				}
 			case 8:
 				if rng.IntN(10) == 0 {
-					l.Unsay(turn)
+					l.unsay(turn)
 				}
 			}
 			runes := 0
@@ -86,13 +86,13 @@ func TestWalk(t *testing.T) {
 
 // Languages without spaces have words, too.
 func TestWordsWithoutSpaces(t *testing.T) {
-	l := &Log{}
+	l := &transcript{}
 	text := "昔々あるところにおじいさんとおばあさんが住んでいました"
-	l.Answer(1, text, 0, 4*time.Second)
-	if got := l.Cut(1, 3900*time.Millisecond); got.Content == "" {
+	l.answer(1, text, 0, 4*time.Second)
+	if got := l.cut(1, 3900*time.Millisecond); got.Content == "" {
 		t.Errorf("3.9 s of 4 s were heard, and nothing is kept of %s", text)
 	}
-	if got := l.List(); len(got) == 0 {
+	if got := l.list(); len(got) == 0 {
 		t.Error("the conversation has no answer at all")
 	}
 }
