@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		{name: "1011 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1011})},
 		{name: "1008 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1008})},
 		{name: "1011 right after the question", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Close: 1011}), later: 1120 * time.Millisecond},
-		{name: "lost while the model speaks", scenario: fault(emulator.OnAnswer, emulator.Fault{DropMidFrame: true}), breaks: true},
+		{name: "lost while the model speaks", scenario: fault(emulator.OnAnswer, emulator.Fault{Drop: true}), breaks: true},
 		{name: "lost, and Gemini has forgotten the session", scenario: forgotten},
 		{name: "out of reach for 3 s", scenario: lost, down: 3 * time.Second, later: 3900 * time.Millisecond, within: 1300 * time.Millisecond, sound: 400 * time.Millisecond, told: reconnecting},
 		{name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond, sound: 2160 * time.Millisecond, told: reconnecting},

@@ -115,7 +115,6 @@ var ways = map[string]emulator.Fault{
 	"1000":             {Close: 1000},
 	"1001":             {Close: 1001},
 	"1006":             {Drop: true},
-	"in mid-frame":     {DropMidFrame: true},
 	"1008 aborted":     {Close: 1008, Reason: "The operation was aborted"},
 	"1011 internal":    {Close: 1011, Reason: "Internal error encountered."},
 	"1011 unavailable": {Close: 1011, Reason: "The service is currently unavailable."},

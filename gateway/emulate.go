@@ -23,7 +23,7 @@ By itself nothing goes wrong. A scenario is a JSON object, for example
 
 A fault strikes "on" handshake, setup, ready, speechStart, speechEnd, text, answer, turnComplete, toolCall or toolResponse;
 "after" so long, the "nth" time, on these "connections", so many "times".
-It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, dropMidFrame, stall (true,
+It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, stall (true,
 with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
 
 People in a conversation can type /goaway 5s, /close 1011 and /drop.

@@ -96,9 +96,6 @@ func (s *session) strike(i int) error {
 		return live.NewClosing(f.Close, f.Reason)
 	case f.Drop:
 		return live.NewClosing(websocket.CloseAbnormalClosure, "")
-	case f.DropMidFrame:
-		s.conn.sendHalf()
-		return live.NewClosing(websocket.CloseAbnormalClosure, "")
 	case f.Stall:
 		s.conn.silent = true
 		if f.Deaf {

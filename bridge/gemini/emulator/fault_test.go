@@ -74,7 +74,6 @@ func TestFaultsAtEveryMoment(t *testing.T) {
 		reason string
 	}{
 		"no frame":    {emulator.Fault{Drop: true}, 1006, ""},
-		"half":        {emulator.Fault{DropMidFrame: true}, 1006, ""},
 		"1006":        {emulator.Fault{Close: 1006}, 1006, ""},
 		"aborted":     {emulator.Fault{Close: 1008}, 1008, "The operation was aborted"},
 		"unavailable": {emulator.Fault{Close: 1011, Reason: "The service is currently unavailable."}, 1011, "The service is"},
@@ -122,7 +121,7 @@ func TestFaultsBeforeTheSession(t *testing.T) {
 		{"no setupComplete", emulator.Fault{On: emulator.OnSetup, Stall: true}, "deadline exceeded", 10 * time.Second},
 		{"deaf", emulator.Fault{On: emulator.OnSetup, Stall: true, Deaf: true}, "deadline exceeded", 10 * time.Second},
 		{"close", emulator.Fault{On: emulator.OnSetup, Close: 1011}, "1011: Internal error", 0},
-		{"drop", emulator.Fault{On: emulator.OnSetup, DropMidFrame: true}, "1006", 0},
+		{"drop", emulator.Fault{On: emulator.OnSetup, Drop: true}, "1006", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ const (
 //	    {"on": "handshake", "connections": [2], "http": 429},
 //	    {"on": "setup", "connections": [3], "stall": true},
 //	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Deadline expired before operation could complete."},
-//	    {"on": "speechStart", "after": "2s", "connections": [5], "dropMidFrame": true}
+//	    {"on": "speechStart", "after": "2s", "connections": [5], "drop": true}
 //	  ]
 //	}
 type Scenario struct {
@@ -84,9 +84,8 @@ type Fault struct {
 	Close  int    `json:"close"`
 	Reason string `json:"reason"`
 
-	// Drop ends the TCP connection without a frame, DropMidFrame after half of one.
-	Drop         bool `json:"drop"`
-	DropMidFrame bool `json:"dropMidFrame"`
+	// Drop ends the TCP connection without a frame.
+	Drop bool `json:"drop"`
 
 	// Stall sends nothing more and leaves the socket open. The client is still read and pings are answered, unless Deaf is
 	// set. A session whose connection went deaf counts as closed, since nobody would notice its end.
@@ -199,7 +198,7 @@ func (s *Scenario) Validate() error {
 
 func (f *Fault) validate() error {
 	actions := 0
-	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.DropMidFrame, f.Stall, f.Send != ""} {
+	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.Stall, f.Send != ""} {
 		if set {
 			actions++
 		}
@@ -209,12 +208,12 @@ func (f *Fault) validate() error {
 	case !slices.Contains(moments, f.On):
 		return fmt.Errorf("on %q must be one of %v", f.On, moments)
 	case actions != 1:
-		return errors.New("must have exactly one of http, close, drop, dropMidFrame, stall, send")
+		return errors.New("must have exactly one of http, close, drop, stall, send")
 	case f.HTTP != 0 && !slices.Contains([]int{401, 403, 429, 503}, f.HTTP):
 		return fmt.Errorf("http %d must be 401, 403, 429 or 503", f.HTTP)
 	case f.HTTP != 0 && !early:
 		return errors.New("http is for the handshake")
-	case early && (f.Close != 0 || f.DropMidFrame || f.Send != "" || f.Deaf):
+	case early && (f.Close != 0 || f.Send != "" || f.Deaf):
 		return errors.New("a handshake can meet http, drop and stall only")
 	case f.Close != 0 && !live.ValidCode(f.Close):
 		return fmt.Errorf("close %d cannot be sent", f.Close)

@@ -17,7 +17,7 @@ func TestScenarioFile(t *testing.T) {
 			{"on": "handshake", "connections": [2], "http": 429},
 			{"on": "handshake", "connections": [3], "after": "1s", "drop": true},
 			{"on": "setup", "connections": [4], "stall": true},
-			{"on": "speechEnd", "after": "2s", "connections": [5, 6], "dropMidFrame": true},
+			{"on": "speechEnd", "after": "2s", "connections": [5, 6], "drop": true},
 			{"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "The service is currently unavailable."},
 			{"on": "toolCall", "stall": true, "deaf": true},
 			{"on": "turnComplete", "nth": 3, "send": "{\"error\":{\"code\":500}}"}
@@ -33,7 +33,7 @@ func TestScenarioFile(t *testing.T) {
 			{On: emulator.OnHandshake, Connections: []int{2}, HTTP: 429},
 			{On: emulator.OnHandshake, Connections: []int{3}, After: time.Second, Drop: true},
 			{On: emulator.OnSetup, Connections: []int{4}, Stall: true},
-			{On: emulator.OnSpeechEnd, After: 2 * time.Second, Connections: []int{5, 6}, DropMidFrame: true},
+			{On: emulator.OnSpeechEnd, After: 2 * time.Second, Connections: []int{5, 6}, Drop: true},
 			{On: emulator.OnAnswer, After: 300 * time.Millisecond, Nth: 2, Times: 1, Close: 1011, Reason: "The service is currently unavailable."},
 			{On: emulator.OnToolCall, Stall: true, Deaf: true},
 			{On: emulator.OnTurnComplete, Nth: 3, Send: `{"error":{"code":500}}`},

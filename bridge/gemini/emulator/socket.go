@@ -101,19 +101,6 @@ func (c *conn) sendRaw(data []byte) error {
 	return c.ws.WriteMessage(websocket.BinaryMessage, data)
 }
 
-// sendHalf sends half of a frame of voice. Nothing else is being written but control frames, and each of them is one
-// write.
-func (c *conn) sendHalf() {
-	payload := live.Encode(live.Object{"serverContent": live.Object{"modelTurn": live.Object{"parts": []live.Object{
-		live.AudioPart(make([]int16, 960)), // 40 ms, the shortest that Google sends
-	}}}})
-	// RFC 6455, 5.2: final binary frame, no mask, length in the next two bytes.
-	frame := append([]byte{0x82, 126, byte(len(payload) >> 8), byte(len(payload))}, payload...)
-	raw := c.ws.NetConn()
-	_ = raw.SetWriteDeadline(time.Now().Add(patience))
-	_, _ = raw.Write(frame[:len(frame)/2])
-}
-
 // close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns why no more could be
 // read.
 func (c *conn) close(end *live.Closing) error {

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -76,15 +77,11 @@ func emptyArray(trimmed []byte) bool {
 func imageBlob(data map[string]any) *wire.Blob {
 	mime, _ := data["mimeType"].(string)
 	encoded, _ := data["data"].(string)
-	if !strings.HasPrefix(strings.ToLower(mime), "image/") {
+	image, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(image) == 0 || !strings.HasPrefix(strings.ToLower(mime), "image/") {
 		return nil
 	}
-	var blob wire.Blob
-	// encoding/json knows base64.
-	if json.Unmarshal(encode(map[string]any{"mimeType": mime, "data": encoded}), &blob) != nil || len(blob.Data) == 0 {
-		return nil
-	}
-	return &blob
+	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
 // InPlace returns the message that changes an open session of c into one of next. It is false if that needs a new
