@@ -69,18 +69,9 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// transcribeLive has one name on each backend, and one is the other's beginning.
-const transcribeLive = "gemini-3.5-transcribe-live"
-
 // rowOf returns the row of a model on a backend and the name it has there, which is another one if the model was shut
 // down or is called otherwise there. The name is "" if that backend does not have the model.
 func rowOf(model string, on backend) (row, string) {
-	switch {
-	case on == vertexAI && model == transcribeLive:
-		return rowOf(transcribeLive+"-preview", on)
-	case on == geminiAPI && model == transcribeLive+"-preview":
-		return rowOf(transcribeLive, on)
-	}
 	var other *row
 	for i := range models {
 		r := &models[i]

@@ -146,10 +146,15 @@ var models = []row{
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
 		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
 	},
-	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out.
+	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
 	{
 		Profile: Profile{Name: "3.5-transcribe-live"},
-		prefix:  "gemini-3.5-transcribe-live", on: anywhere,
+		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
+		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
+	},
+	{
+		Profile: Profile{Name: "3.5-transcribe-live"},
+		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
 		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table: taken for one that is like the newest, without what only one of them has.

@@ -2,34 +2,12 @@ package setup
 
 import "fmt"
 
-// oneSided are fields that one backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go
-// and models.go).
-var oneSided = []struct {
-	name string
-	on   backend
-}{
-	{"explicitVadSignal", vertexAI},
-	{"labels", geminiAPI},
-}
-
 // apply takes out, adds and translates what the row of the model says.
 func (p *parser) apply(setup, generation map[string]any) {
 	for _, name := range notLive {
 		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
 	}
-	for _, field := range oneSided {
-		if field.on != p.backend {
-			p.drop(setup, field.name, fmt.Sprintf("%s does not have it", p.backend))
-		}
-	}
-	if list, ok := setup["safetySettings"].([]any); ok && p.backend == geminiAPI {
-		for i, s := range list {
-			if setting := s.(map[string]any); setting["method"] != nil {
-				delete(setting, "method")
-				p.warnf("%s.safetySettings[%d].method was dropped: %s does not have it.", p.path, i, p.backend)
-			}
-		}
-	}
+	p.oneSided(setup)
 	for _, name := range p.row.refuses {
 		p.drop(setup, name, p.Model+" does not take it")
 	}
@@ -45,6 +23,24 @@ func (p *parser) apply(setup, generation map[string]any) {
 	p.thinking(generation)
 	p.moods(setup, generation)
 	p.coverage(setup)
+}
+
+// oneSided takes out what the other backend alone has, by what Google's SDK refuses to send (genai v1.77, live_converters.go and
+// models.go).
+func (p *parser) oneSided(setup map[string]any) {
+	why := fmt.Sprintf("%s does not have it", p.backend)
+	if p.backend == vertexAI {
+		p.drop(setup, "labels", why)
+		return
+	}
+	p.drop(setup, "explicitVadSignal", why)
+	list, _ := setup["safetySettings"].([]any)
+	for i, s := range list {
+		if setting := s.(map[string]any); setting["method"] != nil {
+			delete(setting, "method")
+			p.warnf("%s.safetySettings[%d].method was dropped: %s.", p.path, i, why)
+		}
+	}
 }
 
 // drop takes a field out with a warning, unless it says no to what it is about.
