@@ -64,8 +64,8 @@ func (s *Session) loop(parent context.Context) {
 			} else {
 				s.onArrival(ctx, v)
 			}
-		case r := <-s.keeper.Reports():
-			s.keeper.Handle(ctx, r)
+		case f := <-s.keeper.Work():
+			f(ctx)
 		case <-s.keeper.Alarms():
 			s.keeper.OnAlarm(ctx)
 		case r := <-s.requests:

@@ -2,8 +2,8 @@
 // minutes, networks end them sooner, and a model may fall silent on one that stays open. The keeper dials the next one,
 // goes on with the newest handle or tells a fresh session what was said, and says again what had no answer.
 //
-// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, and hands over what Reports and Alarms
-// deliver. What the owner must know comes as an [Event], by a call of [Options].Tell from within one of these methods.
+// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs what Work delivers,
+// and calls OnAlarm when Alarms does. What the owner must know comes as an [Event], by a call of [Options].Tell from within one of these methods.
 package keeper
 
 import (
@@ -125,9 +125,9 @@ type Counts struct {
 // Keeper keeps one conversation going. See the package comment for who may call its methods.
 type Keeper struct {
 	Options
-	reports chan Report // of dials, and of the reader and the writer of the connection
-	clock   *alarm.Clock[alarmKind]
-	counts  Counts
+	work   chan func(context.Context) // of dials, and of the reader and the writer of the connection
+	clock  *alarm.Clock[alarmKind]
+	counts Counts
 
 	config  setup.Config  // in force
 	opened  setup.Config  // what the model's session was set up with
@@ -180,7 +180,7 @@ const (
 // New returns a keeper that does nothing before Start.
 func New(o Options, config setup.Config) *Keeper {
 	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll)
-	return &Keeper{Options: o, reports: make(chan Report), clock: alarm.New(numAlarms), config: config}
+	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
 }
 
 // Start dials. With later it waits for the first Update, but not for long.
@@ -201,8 +201,8 @@ func (k *Keeper) Close() {
 	k.link.stop()
 }
 
-// Reports delivers what the owner's loop is to hand to Handle.
-func (k *Keeper) Reports() <-chan Report { return k.reports }
+// Work delivers functions that the owner's loop is to run.
+func (k *Keeper) Work() <-chan func(context.Context) { return k.work }
 
 // Alarms delivers a time whenever the owner's loop is to call OnAlarm.
 func (k *Keeper) Alarms() <-chan time.Time { return k.clock.C }
@@ -293,15 +293,6 @@ func (k *Keeper) Pause(ctx context.Context, on bool) {
 	case k.watch.what != forNothing: // it was asked while on hold
 		k.await(k.patience())
 	}
-}
-
-// Handle takes a report.
-func (k *Keeper) Handle(ctx context.Context, r Report) {
-	if r.dialled != nil {
-		k.onDialled(ctx, *r.dialled)
-		return
-	}
-	k.onReceived(ctx, *r.received)
 }
 
 // OnAlarm does what is due. It may be called when nothing is.

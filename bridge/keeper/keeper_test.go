@@ -91,8 +91,8 @@ func (o *owner) config(raw string) setup.Config {
 func (o *owner) loop() {
 	for {
 		select {
-		case r := <-o.keeper.Reports():
-			o.keeper.Handle(o.ctx, r)
+		case f := <-o.keeper.Work():
+			f(o.ctx)
 		case <-o.keeper.Alarms():
 			o.keeper.OnAlarm(o.ctx)
 		case f := <-o.do:

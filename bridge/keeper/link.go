@@ -37,31 +37,15 @@ type handle struct {
 	when int // it came; see Keeper.now
 }
 
-// Report is what a goroutine of the keeper has to say to the owner's loop.
-type Report struct {
-	dialled  *dialled
-	received *received
-}
-
 // dialled is the outcome of a dial.
 type dialled struct {
-	epoch    int
-	upgraded bool // only half of it: the WebSocket is open, the set-up under way
-	config   setup.Config
-	handle   string
-	told     int  // turns of the history
-	update   bool // config is a new one
-	conn     *gemini.Conn
-	err      error
-}
-
-// received is a message, or the end of a connection. The reader waits for done, because the next message overwrites the
-// audio of this one.
-type received struct {
-	epoch   int
-	message *wire.ServerMessage
-	err     error
-	done    chan struct{}
+	epoch  int
+	config setup.Config
+	handle string
+	told   int  // turns of the history
+	update bool // config is a new one
+	conn   *gemini.Conn
+	err    error
 }
 
 // stop closes the connection and waits for its reader and writer. Gemini refuses a handle while the connection that used it
@@ -122,21 +106,28 @@ func (k *Keeper) dial(parent context.Context) {
 	}
 	opening := d.config.Setup(d.handle, history)
 	if !l.setUp {
-		opening.Upgraded = func() { k.post(ctx, Report{dialled: &dialled{epoch: d.epoch, upgraded: true}}) }
+		opening.Upgraded = func() {
+			k.post(ctx, func(ctx context.Context) {
+				if d.epoch == l.epoch {
+					l.upgraded = true
+					k.changed(ctx)
+				}
+			})
+		}
 	}
 	l.running.Go(func() {
 		defer cancel()
 		d.conn, d.err = gemini.Dial(ctx, k.Client, opening)
-		if !k.post(ctx, Report{dialled: &d}) && d.conn != nil {
+		if !k.post(ctx, func(ctx context.Context) { k.onDialled(ctx, d) }) && d.conn != nil {
 			d.conn.Close()
 		}
 	})
 }
 
-// post hands a report to the owner's loop, unless ctx ends before it is taken.
-func (k *Keeper) post(ctx context.Context, r Report) bool {
+// post has the owner's loop run f, unless ctx ends before it takes it.
+func (k *Keeper) post(ctx context.Context, f func(context.Context)) bool {
 	select {
-	case k.reports <- r:
+	case k.work <- f:
 		return true
 	case <-ctx.Done():
 		return false
@@ -172,9 +163,6 @@ func (k *Keeper) onDialled(ctx context.Context, d dialled) {
 		if d.conn != nil {
 			d.conn.Close()
 		}
-	case d.upgraded:
-		k.link.upgraded = true
-		k.changed(ctx)
 	case d.err != nil:
 		k.link.busy = false
 		k.onDialFailed(ctx, d)
@@ -252,27 +240,27 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	}
 }
 
-// onReceived takes what the reader and the writer of the connection report.
-func (k *Keeper) onReceived(ctx context.Context, r received) {
-	if r.done != nil {
-		defer func() { r.done <- struct{}{} }()
+// onEnded takes the end of a connection.
+func (k *Keeper) onEnded(ctx context.Context, epoch int, err error) {
+	if epoch == k.link.epoch {
+		k.Logger.Warn("link lost", "err", err, "age", time.Since(k.link.since).Round(time.Millisecond))
+		k.onLost(ctx, err)
 	}
-	if r.epoch != k.link.epoch {
+}
+
+// onMessage takes a message of a connection.
+func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage) {
+	if epoch != k.link.epoch {
 		return
 	}
-	if r.err != nil {
-		k.Logger.Warn("link lost", "err", r.err, "age", time.Since(k.link.since).Round(time.Millisecond))
-		k.onLost(ctx, r.err)
-		return
-	}
-	k.Tell(ctx, Message{r.message})
-	if h := r.message.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption { // 3.8 gives one unasked
+	k.Tell(ctx, Message{m})
+	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption { // 3.8 gives one unasked
 		k.now++
 		k.handle = handle{text: h.Handle, when: k.now}
 		k.Uplink.Handled()
 		k.Tell(ctx, HandleChanged{})
 	}
-	if left := r.message.GoAway; left != nil {
+	if left := m.GoAway; left != nil {
 		k.Logger.Info("gemini will close the link", "in", *left)
 		k.replaceSoon(ctx, "goAway", *left-goAwaySpare)
 	}
@@ -292,31 +280,36 @@ func (k *Keeper) serve(parent context.Context, d dialled) {
 		// A server that closes says why, which the reader may not have read yet, and which decides what follows.
 		select {
 		case <-time.After(closeReasonTime):
-			k.post(ctx, Report{received: &received{epoch: epoch, err: fmt.Errorf("send: %w", err)}})
+			k.post(ctx, func(ctx context.Context) { k.onEnded(ctx, epoch, fmt.Errorf("send: %w", err)) })
 		case <-ctx.Done(): // the reader has reported
 		}
 	})
 }
 
-// read hands every message to the owner's loop.
+// read hands every message to the owner's loop, and waits until it is done with it: the next one overwrites its audio.
 func (k *Keeper) read(ctx context.Context, epoch int, conn *gemini.Conn) {
-	r := &received{epoch: epoch, done: make(chan struct{}, 1)}
+	var m *wire.ServerMessage
+	done := make(chan struct{}, 1)
+	handle := func(ctx context.Context) { // one for all messages, since each would be allocated
+		k.onMessage(ctx, epoch, m)
+		done <- struct{}{}
+	}
 	for {
-		m, err := conn.Recv(ctx)
+		var err error
+		m, err = conn.Recv(ctx)
 		if _, bad := errors.AsType[*wire.FrameError](err); bad {
 			k.Logger.Warn("message from gemini skipped", "err", err)
 			continue
 		}
 		if err != nil {
-			k.post(ctx, Report{received: &received{epoch: epoch, err: err}})
+			k.post(ctx, func(ctx context.Context) { k.onEnded(ctx, epoch, err) })
 			return
 		}
-		r.message = m
-		if !k.post(ctx, Report{received: r}) {
+		if !k.post(ctx, handle) {
 			return
 		}
 		select {
-		case <-r.done:
+		case <-done:
 		case <-ctx.Done(): // the loop waits for us to end
 			return
 		}
