@@ -19,8 +19,6 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	switch e := e.(type) {
 	case keeper.Message:
 		s.onMessage(ctx, e.ServerMessage)
-	case keeper.PhaseChanged:
-		s.updateState()
 	case keeper.Linked:
 		s.onLinked(e)
 	case keeper.CatchUp:

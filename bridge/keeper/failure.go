@@ -237,7 +237,6 @@ func (k *Keeper) redial(ctx context.Context, pause time.Duration) {
 		k.beginWait()
 		k.wait.unsure = false // whatever the wait was for before, nobody can be heard now
 	}
-	k.changed(ctx)
 	k.link.busy = true
 	k.clock.Set(alarmRetry, max(pause, k.failures.backoff()))
 }

@@ -45,9 +45,6 @@ type (
 	// Message is a message of the model. Its audio is valid until Tell returns.
 	Message struct{ *wire.ServerMessage }
 
-	// PhaseChanged says that Phase or Replacing has another answer now.
-	PhaseChanged struct{}
-
 	// Linked says that a new connection serves. Fresh: it is another session.
 	Linked struct {
 		First, Fresh bool
@@ -267,7 +264,6 @@ func (k *Keeper) Return(ctx context.Context) {
 	k.clock.Clear(alarmIdle)
 	switch {
 	case k.link.conn != nil && was:
-		k.changed(ctx)
 		k.update(ctx)
 		if k.watch.what != forNothing {
 			k.await(k.patience())
@@ -275,7 +271,6 @@ func (k *Keeper) Return(ctx context.Context) {
 	case k.link.conn != nil || k.clock.IsSet(alarmLater):
 	default:
 		if was {
-			k.changed(ctx)
 			k.beginWait()
 		}
 		if !k.link.busy {
@@ -323,9 +318,6 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 		}
 	}
 }
-
-// changed tells the owner of another phase.
-func (k *Keeper) changed(ctx context.Context) { k.Tell(ctx, PhaseChanged{}) }
 
 // adopt puts a configuration in force.
 func (k *Keeper) adopt(ctx context.Context, c setup.Config) {

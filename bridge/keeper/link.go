@@ -101,16 +101,12 @@ func (k *Keeper) dial(parent context.Context) {
 		history = k.History(true)
 		d.told = len(history)
 	}
-	if !k.parked {
-		k.changed(parent)
-	}
 	opening := d.config.Setup(d.handle, history)
 	if !l.setUp {
 		opening.Upgraded = func() {
 			k.post(ctx, func(ctx context.Context) {
 				if d.epoch == l.epoch {
 					l.upgraded = true
-					k.changed(ctx)
 				}
 			})
 		}
@@ -181,7 +177,6 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	if k.watch.stage == 0 {
 		k.endWait(ctx)
 	}
-	k.changed(ctx)
 	switch {
 	case first:
 	case fresh:

@@ -81,7 +81,6 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 	}
 	k.Logger.Info("link replaced", "why", k.replace.why, "age", time.Since(k.link.since).Round(time.Millisecond))
 	k.unlink(ctx)
-	k.changed(ctx)
 	k.beginWait()
 	k.dial(ctx)
 }

@@ -109,7 +109,6 @@ func (k *Keeper) Clear(ctx context.Context) {
 	k.clears++
 	if k.link.setUp { // else the first session has nothing to forget
 		k.unlink(ctx)
-		k.changed(ctx)
 		k.beginWait()
 		k.dial(ctx)
 	}
