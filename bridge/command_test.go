@@ -13,9 +13,7 @@ import (
 )
 
 func TestInterrupt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("tell me a story")
 		came := len(l.Inputs())
 		l.Speaks(7, "Once ", "upon ", "a ", "time ")
@@ -70,9 +68,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 		}, "Speaking TurnComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.typed("go")
@@ -95,15 +91,13 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 					l.Content(`"turnComplete":true`)
 				}
 				c.works(l)
-			})
+			}, watchful)
 		})
 	}
 }
 
 func TestPause(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Content(`"inputTranscription":{"text":"Tell me a story."}`)
@@ -137,7 +131,7 @@ func TestPause(t *testing.T) {
 		if got := c.tried(); got != "nudge" {
 			t.Errorf("tried %q", got)
 		}
-	})
+	}, watchful)
 }
 
 // Who is on hold does not wait, whatever is asked and lost meanwhile.
@@ -162,9 +156,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.do(bridge.Pause{On: true})
@@ -176,7 +168,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 				}
 				c.do(bridge.Pause{})
 				c.works(l)
-			})
+			}, watchful)
 		})
 	}
 }
@@ -191,9 +183,7 @@ func TestPauseInASentence(t *testing.T) {
 		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(test.open)
+			talk(t, test.open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				if mode == "the client marks it" {
 					c.do(bridge.ActivityStart)
 				}
@@ -221,9 +211,7 @@ func TestEndAfterSpeaking(t *testing.T) {
 		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				if test.happens != nil {
 					l.Say(7, 3*time.Second)
 				}
@@ -247,9 +235,7 @@ func TestEndAfterSpeaking(t *testing.T) {
 func TestRespond(t *testing.T) {
 	for model, goesUp := range map[string]string{"gemini-3.8-live": "typed Greet the caller.", "gemini-3.1-flash-live-preview": "text Greet the caller."} {
 		t.Run(model, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				if err := c.session.Do(bridge.Respond{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
@@ -279,16 +265,14 @@ func TestRespond(t *testing.T) {
 				if got := strings.Count(r.up.Next().Accept().Said(), "Say goodbye."); got != 1 {
 					t.Errorf("said again %d times", got)
 				}
-			})
+			}, watchful)
 		})
 	}
 }
 
 // An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
 func TestRespondIntoAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Respond{Instruction: "Be quick."})
@@ -322,9 +306,7 @@ func TestPartsOfATurn(t *testing.T) {
 	} {
 		for _, last := range []string{"", "three"} {
 			t.Run(model+last, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t, watchful)
-					c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+				talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					l.Handle("h")
 					part(c, "one", false)
 					part(c, "two", false)
@@ -350,7 +332,7 @@ func TestPartsOfATurn(t *testing.T) {
 						t.Errorf("then came %q", got)
 					}
 					synctest.Wait()
-				})
+				}, watchful)
 			})
 		}
 	}

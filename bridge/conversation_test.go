@@ -15,9 +15,7 @@ import (
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
 // answered is heard, on time.
 func TestLongConversation(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		links := []*bridgetest.Link{l}
 		var said []int16
@@ -143,9 +141,7 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 5*time.Second))
 		time.Sleep(time.Second)
 		c.do(bridge.ClearContext{})

@@ -23,9 +23,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+			talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.Voice(8000, 5*time.Second))
 				c.quiet(500 * time.Millisecond)
 				c.talks(500 * time.Millisecond)
@@ -71,9 +69,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"told again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				say := func(words string, tag int16, d time.Duration) {
 					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
 				}
@@ -111,9 +107,7 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				c.quiet(2 * time.Second)

@@ -41,9 +41,7 @@ func TestGap(t *testing.T) {
 		12 * time.Second:        {2 + 3, 1, true},
 		24 * time.Second:        {2 + 9, 1, true},
 	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.forget()
 			r.up.Set(0, errors.New("no route"))
@@ -68,9 +66,7 @@ func TestGap(t *testing.T) {
 
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		r.up.Set(0, errors.New("no route"))
@@ -95,9 +91,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 
 // Quota is no reason to try again: it is told at once, with a time, and new conversations are kept away that long.
 func TestQuota(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.End(1011, "RESOURCE_EXHAUSTED")
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
@@ -132,9 +126,7 @@ func TestQuota(t *testing.T) {
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.
 func TestQuotaOnResume(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		r.up.Set(429, nil)
 		l.Cut()
@@ -191,9 +183,7 @@ func TestReseed(t *testing.T) {
 
 // What the handle does not know is told after the resume.
 func TestMissedTurnsAreTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		c.typed("my name is Ada")
 		l.Content(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.Voice(7, time.Second))
@@ -214,9 +204,7 @@ func TestMissedTurnsAreTold(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
 		l.Content(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
@@ -254,9 +242,7 @@ func TestContext(t *testing.T) {
 }
 
 func TestContextIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 150 {
 			l.Content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
 		}
@@ -278,9 +264,7 @@ func TestContextIsBounded(t *testing.T) {
 }
 
 func TestClearContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		l.Say(7, 10*time.Second)
@@ -343,9 +327,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 2 {
 			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
@@ -364,9 +346,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestArrived(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		for i := range 300 {
 			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.Arrived(id) {
 				t.Errorf("%s is said to be known", id)
@@ -384,9 +364,7 @@ func TestArrived(t *testing.T) {
 
 // Sound is not for a model that waits for a tool and would close the session for it.
 func TestGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))})
+	talk(t, bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		c.tells("SetupComplete ToolCall(a)")
 		c.speak(loud(time.Second))

@@ -17,9 +17,7 @@ import (
 // The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
 // the client and the memory know what was heard, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
 			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), words)
@@ -71,9 +69,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.typed("first")
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
@@ -105,9 +101,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 
 // Each answer is timed, once, however it ends.
 func TestLatency(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.RoundTrip(80 * time.Millisecond)
 		check := func(n int, model time.Duration) {
 			t.Helper()
@@ -200,9 +194,7 @@ func TestDucking(t *testing.T) {
 
 func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 	t.Run("cut off by the model", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			l.Content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(500 * time.Millisecond)
@@ -218,9 +210,7 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		})
 	})
 	t.Run("stale after typed text", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
 			c.typed("stop")
@@ -240,9 +230,7 @@ func (e *early) Lead() time.Duration            { return 200 * time.Millisecond 
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.Attach(&early{})
 		for i := range 50 {
 			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
@@ -267,9 +255,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 		"a voice":   bridgetest.Voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				l.Content(`"generationComplete":true`)
 				l.Content(`"turnComplete":true`)
@@ -291,9 +277,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 }
 
 func TestAnswerAfterACutIsKept(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 		l.Content(`"generationComplete":true`)
 		time.Sleep(time.Second)
@@ -308,9 +292,7 @@ func TestAnswerAfterACutIsKept(t *testing.T) {
 }
 
 func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"outputTranscription":{"text":"Hello "}`)
 		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.Hold(true) // a peer connects
@@ -328,9 +310,7 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 }
 
 func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.Hold(true)
 		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
@@ -418,9 +398,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 		}, []time.Duration{1820 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(test.open)
+			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				test.talk(r, c, l).Answer(8, time.Second)
 				time.Sleep(3 * time.Second)
 				found, _ := find[bridge.Latency](c)
@@ -449,9 +427,7 @@ func twoQuestions(c *caller, l *bridgetest.Link) {
 // Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
 // connection count for the new one.
 func TestLatencyAfterAReturn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.session.RoundTrip(900 * time.Millisecond) // by a bad network
 		c.typed("what?")
 		c.leaves()
@@ -476,9 +452,7 @@ func TestLatencyAfterAReturn(t *testing.T) {
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.pace(count(0, 16000))
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks

@@ -11,9 +11,7 @@ import (
 )
 
 func TestLinkLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Handle("new")
 		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
@@ -36,9 +34,7 @@ func TestLinkLost(t *testing.T) {
 
 // Links that lived well are not counted among those that die, be they lost or replaced as planned.
 func TestStrikesAreForgiven(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 5 {
 			l.Handle("h")
 			for range 2 {
@@ -74,9 +70,7 @@ func TestLinkClosed(t *testing.T) {
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				test.end(l)
 				if test.want != "" {
@@ -120,9 +114,7 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+		talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			l.Content("%s", begin)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
@@ -136,8 +128,7 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 }
 
 func TestGoAwayDuringACall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		l.Handle("h")
 		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
@@ -157,8 +148,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 // The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
 func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			r, c, l := weather(t)
+		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			l.Calls("a weather", "b rm")
 			l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
@@ -198,9 +188,7 @@ func TestRefusedHandle(t *testing.T) {
 		"while the old one is held": {(*bridgetest.Link).Cut, 10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				time.Sleep(11 * time.Second)
 				begin := r.since()
@@ -226,9 +214,7 @@ func TestRefusedHandle(t *testing.T) {
 
 // A question that kills each session that hears it is dropped, and the client is told.
 func TestPoison(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		time.Sleep(11 * time.Second)
 		c.typed("poison")
@@ -251,9 +237,7 @@ func TestPoison(t *testing.T) {
 
 // Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
 func TestVeryLongSentence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(14 * time.Second))
 		l.Cut()
@@ -290,9 +274,7 @@ func TestSeedIsBounded(t *testing.T) {
 
 // A session that dies whenever it is resumed is first told less, and then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		fresh := 0
 		for {

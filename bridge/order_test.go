@@ -100,8 +100,7 @@ func TestSaidAgain(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				m := test.talk(r, c, l)
 				c.quiet(6 * time.Second)
@@ -156,8 +155,7 @@ func TestSameCallAgain(t *testing.T) {
 		}, sorted, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				synctest.Wait()
 				l.Call("a", "weather", sorted)
@@ -176,11 +174,7 @@ func TestSameCallAgain(t *testing.T) {
 // nothing would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
-	bubble(t, func(t *testing.T) {
-		r, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			yes, err := tools.Confirm(ctx, "Pay 5 €?")
-			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
-		}))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		synctest.Wait()
 		l.Call("a", "pay", `{}`)
@@ -195,14 +189,15 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
 			t.Errorf("Gemini got %s", got)
 		}
-	})
+	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		yes, err := tools.Confirm(ctx, "Pay 5 €?")
+		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+	}))
 }
 
 // A sentence marked by hand is said again with its mark.
 func TestMarkSurvivesAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(time.Second))
 		c.do(bridge.ActivityStart)
@@ -266,9 +261,7 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 
 // A typed turn that asks for no answer is not waited for.
 func TestIncompleteTurnDrains(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
 		l.Handle("h")
 		begin := r.since()
@@ -285,9 +278,7 @@ func TestIncompleteTurnDrains(t *testing.T) {
 
 // A wish to replace the link survives a short absence of the caller.
 func TestDrainSurvivesParking(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second)
 		begin := r.since()
@@ -305,9 +296,7 @@ func TestDrainSurvivesParking(t *testing.T) {
 
 // A transcript that comes again with what is said again is kept once.
 func TestTranscriptOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
@@ -323,9 +312,7 @@ func TestTranscriptOnce(t *testing.T) {
 
 // Speech that is marked by hand ends with its caller.
 func TestManualSpeechOfALostCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
@@ -342,9 +329,7 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 
 // CLEAR_CONTEXT over a network that is gone: the person is told as of any gap.
 func TestClearGap(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ClearContext{})
 		r.up.Next() // never accepts
@@ -357,9 +342,7 @@ func TestClearGap(t *testing.T) {
 
 // The model is told of what it said itself, although it is still being played.
 func TestMissedTurnStillPlaying(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		for range 5 {
@@ -377,9 +360,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 
 // A thinking model that goes on after turnComplete is not at rest before IDLE.
 func TestSlowModelIsNotIdle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		_ = c
 		l.Content(`%s`, bridgetest.Voice(7, time.Second))
 		l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
@@ -392,14 +373,12 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 			t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
 		default:
 		}
-	})
+	}, watchful)
 }
 
 // A configuration without resumption uses no handle, an old one least of all, and its caller is not waited for.
 func TestResumptionSwitchedOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.update(`{"voxgate":{"enableResumption":false}}`)
 		m := r.up.Next().Accept()
@@ -416,9 +395,7 @@ func TestResumptionSwitchedOff(t *testing.T) {
 
 // A model that hears that it is not spoken to says nothing: nobody is told to wait for it.
 func TestProactiveSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.forget()
 		c.utter(2 * time.Second)
@@ -443,14 +420,12 @@ func TestProactiveSilence(t *testing.T) {
 		}
 		c.do(bridge.Goodbye{})
 		<-c.over
-	})
+	}, watchful)
 }
 
 // What the model says of one turn while the person is in the next does not tear the next entry apart.
 func TestHistoryInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"one"}`)
 		l.Content(`%s,"outputTranscription":{"text":"first"}`, bridgetest.Voice(7, 5*time.Second))
 		l.Content(`"turnComplete":true`)
@@ -501,9 +476,7 @@ func TestSpeechDuringACall(t *testing.T) {
 
 // Who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
 func TestSoundDuringAnOverdueAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)})
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
@@ -522,14 +495,12 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 			t.Errorf("states %v", s)
 		}
 		c.works(l)
-	})
+	}, watchful)
 }
 
 // A call that is answered at once, because nobody knows the function, is waited for as any other.
 func TestWatchdogAfterUndeclaredCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Calls("a rm")
@@ -539,14 +510,12 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 			t.Error("nothing was tried")
 		}
 		r.up.Forget()
-	})
+	}, watchful)
 }
 
 // A model that is silent whatever is tried: the person is asked to say it again.
 func TestPleaseSayItAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("hello?")
 		r.up.Next().DialledFor("", "h").Accept()
@@ -558,5 +527,5 @@ func TestPleaseSayItAgain(t *testing.T) {
 		if sound, _ := c.waiting(); sound < time.Second {
 			t.Errorf("heard %v", sound)
 		}
-	})
+	}, watchful)
 }

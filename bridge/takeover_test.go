@@ -13,9 +13,7 @@ import (
 
 // An open call is told to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("1", "weather", `{}`)
 		for range 300 {
 			l.Content(`%s,"outputTranscription":{"text":"and "}`, bridgetest.Voice(7, 20*time.Millisecond))
@@ -29,9 +27,7 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 
 // Who takes over a conversation on hold is heard, and is told which turn is playing.
 func TestTakingOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true})
+	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Pause{On: true})
 		d := r.back(c.token())
 		d.speak(count(0, 3200))
@@ -53,9 +49,7 @@ func TestTakingOver(t *testing.T) {
 
 // What somebody else has asked for is not told to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true})
+	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -68,9 +62,7 @@ func TestOldAnswersStayAway(t *testing.T) {
 
 // A question that is asked over the answer survives the end of that answer.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{})
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		time.Sleep(time.Second)
@@ -108,9 +100,7 @@ func TestTypedOnHold(t *testing.T) {
 
 // A turn that was interrupted is counted once, though its connection is lost before its end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, time.Second)
 		c.typed("what time is it?")
@@ -130,9 +120,7 @@ func TestATurnIsCountedOnce(t *testing.T) {
 
 // The conversation ends when the answer has been heard that is due, and not before it has begun.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Respond{Instruction: "Say goodbye."})
 		c.do(bridge.EndAfterSpeaking{})
 		time.Sleep(time.Second)

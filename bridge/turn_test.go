@@ -14,9 +14,7 @@ import (
 )
 
 func TestTurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
 		l.Answer(8, time.Second)
@@ -35,9 +33,7 @@ func TestTurn(t *testing.T) {
 }
 
 func TestBurstPlaysInRealTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		l.Answer(7, 30*time.Second)
 		l.Answer(8, time.Second) // the next turn waits for its time
@@ -51,9 +47,7 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		begin := r.since()
@@ -72,9 +66,7 @@ func TestInterrupted(t *testing.T) {
 
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		l.Content(`"interrupted":true`)
@@ -110,9 +102,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Say(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
 				begin := r.since()
@@ -147,9 +137,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				continue // the turn was over for the server
 			}
 			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t)
-					c, l := r.plain()
+				talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					l.Say(7, 10*time.Second)
 					l.Content(`"generationComplete":true`)
 					if complete {
@@ -171,9 +159,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 
 // The end of a turn is told when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
@@ -183,9 +169,7 @@ func TestSilentTurnAfterTypedText(t *testing.T) {
 }
 
 func TestTypedTextIntoSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -241,9 +225,7 @@ func TestTextOnly(t *testing.T) {
 
 // There is no voice to cut off: the server says whether it was interrupted.
 func TestTypedTextIntoText(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
 		c.typed("stop")
 		c.tells("SetupComplete")
@@ -265,9 +247,7 @@ func contents(c *caller) string {
 }
 
 func TestOneMessageWithEverything(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
@@ -297,9 +277,7 @@ func TestOneMessageWithEverything(t *testing.T) {
 }
 
 func TestLoneFields(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{}`)
 		l.Send(`{"serverContent":{}}`)
 		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
@@ -316,9 +294,7 @@ func TestLoneFields(t *testing.T) {
 }
 
 func TestAudioOfAnotherRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
