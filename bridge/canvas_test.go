@@ -335,30 +335,59 @@ func TestCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// What a tool shows goes up with its answer: before it, or behind it where the model waits for it.
+// What a tool shows goes up before its answer, or behind it where the model waits for that, and its reference may stand on a canvas
+// once a tool has returned it.
 func TestPicturesOfATool(t *testing.T) {
-	const picture = `[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`
-	for model, want := range map[string]string{
-		"gemini-3.8-live":               "tool, typed, tool",
-		"gemini-3.1-flash-live-preview": "tool, tool, picture image/jpeg",
-	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: fmt.Appendf(nil,
-				`{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`, model)})
-			l.Call("no", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			l.Call("a", "take_photo", `{}`)
-			c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(picture)})
+	const live, waits = "gemini-3.8-live", "gemini-3.1-flash-live-preview"
+	const picture = "picture image/jpeg"
+	show := func(c *caller, more bool) {
+		c.do(bridge.ToolResponse{
+			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: more,
+			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
+		})
+		time.Sleep(2 * time.Second)
+	}
+	progress := func(c *caller) {
+		show(c, true)
+		c.respond("a", "", `{"photos":1}`)
+		time.Sleep(2 * time.Second)
+	}
+	for name, test := range map[string]struct {
+		model, function string
+		talk            func(c *caller)
+		want            string
+	}{
+		"an answer":                       {live, `{"name":"f"}`, func(c *caller) { show(c, false) }, "tool, typed, tool"},
+		"an answer to a model that waits": {waits, `{"name":"f"}`, func(c *caller) { show(c, false) }, "tool, tool, " + picture},
+		"progress":                        {live, `{"name":"f"}`, progress, "tool, typed, tool, tool"},
+		"progress, and the model waits":   {waits, `{"name":"f"}`, progress, "tool, tool, " + picture},
+		"progress, and the model waits no longer": {waits, `{"name":"f","timeout":"1m"}`, func(c *caller) {
+			show(c, true)
+			time.Sleep(12 * time.Second)
+			show(c, true)
+		}, "tool, tool, " + picture + ", " + picture},
+		"the function has been removed": {live, `{"name":"f","behavior":"BLOCKING"}`, func(c *caller) {
+			c.update(`{"model":"gemini-3.8-live","voxgate":{"canvas":true}}`)
 			time.Sleep(2 * time.Second)
-			if got := l.Said(); got != want {
-				t.Errorf("%s: %q came, want %q", model, got, want)
-			}
-			// Its reference may stand on a canvas, now that a tool has returned it.
-			l.Call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			got := l.Responses()
-			if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
-				t.Errorf("%q", got)
-			}
+			show(c, false)
+		}, "tool, typed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[%s]}]}`, test.model, test.function)
+			talk(t, bridge.Open{Origin: bridge.Origin{Screen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				canvas := schema(`{"type":"image","src":"photo:1"}`)
+				l.Call("no", "create_canvas_tool", canvas)
+				l.Call("a", "f", `{}`)
+				test.talk(c)
+				if got := l.Said(); !strings.HasSuffix(got, test.want) {
+					t.Errorf("%q came, want %q", got, test.want)
+				}
+				l.Call("b", "create_canvas_tool", canvas)
+				got := l.Responses()
+				if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
+					t.Errorf("%q", got)
+				}
+			})
 		})
 	}
 }

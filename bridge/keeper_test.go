@@ -303,34 +303,30 @@ func (c *caller) remembers(want string) {
 }
 
 // What a server closes the link for, it would close the next one for: the conversation ends and says why.
-func TestFatalAtEveryMoment(t *testing.T) {
-	for moment, at := range moments {
-		for code, reason := range map[int]string{1007: "Request contains an invalid argument.", 1008: "Operation is not implemented, or supported, or enabled."} {
-			t.Run(fmt.Sprintf("%d, %s", code, moment), func(t *testing.T) {
-				t.Parallel()
-				bubble(t, func(t *testing.T) {
-					f := scenario.Fault{On: at.on, Nth: at.nth, After: at.after, Close: code, Reason: reason}
-					r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
-					c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather")), Resumable: true})
-					c.says(1500*time.Millisecond, 4*time.Second)
-					if strings.Contains(moment, "tool") {
-						c.typed(`/tool weather {}`)
-						c.quiet(500 * time.Millisecond)
-						if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
-							_ = c.session.Do(bridge.ToolResponse{ID: calls[0].Calls[0].ID, Name: "weather", Response: json.RawMessage(`{"x":1}`)})
-						}
-					} else {
-						c.says(4*time.Second, 4*time.Second)
-					}
-					if e := c.fails(bridge.CodeRefused); e.Status != code || !strings.Contains(e.Message, reason) {
-						t.Errorf("%s: %+v", moment, e)
-					}
-					if n := len(m.saw(emulator.Opened, emulator.Refused)); n != 1 {
-						t.Errorf("%s: %d links", moment, n)
-					}
-				})
+func TestFatal(t *testing.T) {
+	for moment, f := range map[string]scenario.Fault{
+		"person speaking": {Close: 1007, Reason: "Request contains an invalid argument."},
+		"tool pending":    {Close: 1008, Reason: "Operation is not implemented, or supported, or enabled."},
+	} {
+		t.Run(moment, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				at := moments[moment]
+				f.On, f.Nth, f.After = at.on, at.nth, at.after
+				r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
+				c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather")), Resumable: true})
+				c.says(1500*time.Millisecond, 4*time.Second)
+				if moment == "tool pending" {
+					c.typed(`/tool weather {}`)
+				}
+				c.says(4*time.Second, 4*time.Second)
+				if e := c.fails(bridge.CodeRefused); e.Status != f.Close || !strings.Contains(e.Message, f.Reason) {
+					t.Errorf("%+v", e)
+				}
+				if n := len(m.saw(emulator.Opened, emulator.Refused)); n != 1 {
+					t.Errorf("%d links", n)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -468,29 +464,6 @@ func TestOddMessages(t *testing.T) {
 		}
 		if failures, _ := find[bridge.Failure](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
 			t.Errorf("%d links, %v", len(m.saw(emulator.Opened)), failures)
-		}
-	})
-}
-
-// Without resumption there is no handle: a lost session begins anew, told of what was said, and nobody is waited for.
-func TestWithoutResumption(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := scenario.Fault{On: scenario.OnTurnComplete, Nth: 1, After: time.Second, Times: 1, Drop: true}
-		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{f}}, watchful)
-		c := r.meets(bridge.Open{Config: []byte(`{"voxgate":{"enableResumption":false}}`), Resumable: true})
-		if c.token() != "" {
-			t.Error("there is a resume token")
-		}
-		c.says(2*time.Second, 5*time.Second)
-		c.says(time.Second, 5*time.Second)
-		m.heard(2*time.Second, time.Second)
-		if links := m.saw(emulator.Opened); len(links) != 2 || links[1].Resumed || len(m.saw(emulator.Appended)) != 1 {
-			t.Errorf("%+v", links)
-		}
-		c.leaves()
-		time.Sleep(time.Second)
-		if n := len(m.saw(emulator.Closed)); n != 2 {
-			t.Errorf("%d of 2 links are closed", n)
 		}
 	})
 }

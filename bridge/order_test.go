@@ -376,21 +376,43 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 	}, watchful)
 }
 
-// A configuration without resumption uses no handle, an old one least of all, and its caller is not waited for.
-func TestResumptionSwitchedOff(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		c.update(`{"voxgate":{"enableResumption":false}}`)
-		m := r.up.Next().Accept()
-		c.works(m)
-		time.Sleep(time.Minute)
-		m.Cut()
-		r.up.Next().DialledFor("", "").Accept()
-		c.leaves()
-		if n := len(r.log.find("conversation ended")); n != 1 {
-			t.Error("the conversation is parked")
-		}
-	})
+// A configuration without resumption, from the beginning or by an update, uses no handle, an old one least of all: a lost session
+// begins anew, told of what was said, and its caller is not waited for.
+func TestWithoutResumption(t *testing.T) {
+	const config = `{"voxgate":{"enableResumption":false}}`
+	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Link){
+		"from the beginning": func(r *rig) (*caller, *bridgetest.Link) {
+			c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(config)})
+			if c.token() != "" {
+				r.t.Error("there is a resume token")
+			}
+			return c, l
+		},
+		"by an update": func(r *rig) (*caller, *bridgetest.Link) {
+			c, l := r.connect(resumable)
+			l.Handle("h")
+			c.update(config)
+			return c, r.up.Next().Accept()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := begin(r)
+				c.works(l)
+				l.Content(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
+				time.Sleep(time.Minute)
+				l.Cut()
+				if got := r.up.Next().DialledFor("", "").Accept().Said(); !strings.Contains(got, "hello") {
+					t.Errorf("the fresh session was told %q", got)
+				}
+				c.leaves()
+				if n := len(r.log.find("conversation ended")); n != 1 {
+					t.Error("the conversation is parked")
+				}
+			})
+		})
+	}
 }
 
 // A model that hears that it is not spoken to says nothing: nobody is told to wait for it.
