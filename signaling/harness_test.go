@@ -411,7 +411,7 @@ func silence(d time.Duration, rate int) []int16 {
 func sentence(hz float64, d time.Duration, rate int) []int16 {
 	pcm := silence(300*time.Millisecond, rate)
 	pcm = append(pcm, tone(hz, d, rate)...)
-	return append(pcm, silence(1500*time.Millisecond, rate)...)
+	return append(pcm, silence(time.Second, rate)...)
 }
 
 // loud cuts the silence off both ends.

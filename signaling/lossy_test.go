@@ -83,14 +83,14 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			p := newProbe(t, o)
 			wants := map[string]bool{"red/48000/2": c.red, "a=rtcp-fb:111 nack": c.nack}
 			for text, want := range wants {
-				if strings.Contains(p.answer, text) != want {
-					t.Errorf("the answer and %s:\n%s", text, p.answer)
+				if strings.Contains(p.answered(), text) != want {
+					t.Errorf("the answer and %s:\n%s", text, p.answered())
 				}
 			}
-			late := p.speak(append(sentence(440, 2*time.Second, 48000), make([]int16, 48000)...), c.drop)
+			late := p.speak(sentence(440, 1500*time.Millisecond, 48000), c.drop)
 			p.c.expect("TURN_COMPLETE")
-			said := loud(p.c.heard()) // the parrot says what it heard: two seconds of the tone, without a hole
-			if len(said) < 24000*19/10 || toneShare(said, 440) < 0.5 {
+			said := loud(p.c.heard()) // the parrot says what it heard: a second and a half of the tone, without a hole
+			if len(said) < 24000*14/10 || toneShare(said, 440) < 0.5 {
 				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, toneShare(said, 440))
 			}
 			holes := 0
@@ -118,7 +118,7 @@ func TestREDMayBeTakenBack(t *testing.T) {
 	p := newProbe(t, probeOptions{red: true})
 	check := func(red bool, payloadType uint8) {
 		t.Helper()
-		if strings.Contains(p.answer, "red/48000/2") != red {
+		if strings.Contains(p.answered(), "red/48000/2") != red {
 			t.Errorf("RED in the answer: %v", !red)
 		}
 		before := len(p.packets())
@@ -160,7 +160,7 @@ func TestReportsOfLossAreHeeded(t *testing.T) {
 		came := p.packets()
 		return len(came) > 0 && came[len(came)-1].what.Payload[0]>>3 < 16 // SILK or hybrid: RFC 6716, section 3.1
 	}
-	const question = "Congratulations, the international telecommunication infrastructure remains extraordinarily responsive."
+	const question = "Congratulations, the telecommunication infrastructure is responsive."
 	p.c.ask(question)
 	if robust() {
 		t.Fatal("the voice is robust on a clean path")

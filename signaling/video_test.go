@@ -221,7 +221,7 @@ func TestVideoBecomesPictures(t *testing.T) {
 		t.Errorf("the answer to video is\n%s", answer)
 	}
 	p.connected()
-	eventually(p.t, "four pictures", func() bool { return len(k.all()) >= 4 })
+	eventually(p.t, "three pictures", func() bool { return len(k.all()) >= 3 })
 	for _, s := range k.all() {
 		if s.width != 768 || s.height != 432 {
 			t.Errorf("a slide of 1280x720 went up as %dx%d", s.width, s.height)
