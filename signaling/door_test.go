@@ -91,9 +91,7 @@ func (c *pcmClient) expect(kind string, is any) {
 	m, at := c.wait(c.at, kind, func(m message) bool { return m.Type == kind })
 	c.at = at
 	var e struct{ Body json.RawMessage }
-	if err := json.Unmarshal(m.Payload, &e); err != nil {
-		c.t.Fatal(err)
-	}
+	m.read(c.t, &e)
 	if err := json.Unmarshal(e.Body, is); err != nil {
 		c.t.Fatalf("%s: %v", e.Body, err)
 	}

@@ -140,6 +140,14 @@ func (m message) String() string {
 	return fmt.Sprintf("%s %s", m.Type, p)
 }
 
+// read reads the payload.
+func (m message) read(t testing.TB, into any) {
+	t.Helper()
+	if err := json.Unmarshal(m.Payload, into); err != nil {
+		t.Fatalf("%v: %v", m, err)
+	}
+}
+
 // inbox is what a client got, in order.
 type inbox struct {
 	t    testing.TB
@@ -338,9 +346,7 @@ func checkError(t testing.TB, m message, code, field string) {
 		Message string
 		Details struct{ Code, Field string }
 	}
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	if p.Details.Code != code || p.Details.Field != field || p.Message == "" {
 		t.Fatalf("error %v, want code %q and field %q", m, code, field)
 	}
@@ -392,9 +398,7 @@ func (c *client) heard() []int16 {
 func chunk(t testing.TB, m message) []int16 {
 	t.Helper()
 	var p struct{ Data []byte }
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	return media.AppendSamples(nil, p.Data)
 }
 

@@ -87,6 +87,16 @@ func newPhone(t *testing.T, c *client, o phoneOptions) *phone {
 	return p
 }
 
+// call is a conversation with a phone that has connected.
+func call(t *testing.T, g *gateway, config string, o phoneOptions) (*client, *phone) {
+	t.Helper()
+	c := connect(t, g, config)
+	p := newPhone(t, c, o)
+	p.offer(false)
+	p.connected()
+	return c, p
+}
+
 func (p *phone) addAudio(o phoneOptions) {
 	p.t.Helper()
 	if o.direction == webrtc.RTPTransceiverDirectionRecvonly {
@@ -222,9 +232,7 @@ func (p *phone) sendOffer(sdp string) {
 func (p *phone) answer(m message) {
 	p.t.Helper()
 	var answer struct{ SDP string }
-	if err := json.Unmarshal(m.Payload, &answer); err != nil {
-		p.t.Fatal(err)
-	}
+	m.read(p.t, &answer)
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
 		p.t.Fatalf("%v\n%s", err, answer.SDP)
 	}
@@ -341,10 +349,7 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, newGateway(t, func(d *doors, _ *bridge.Options) { d.OpusDecoder = o.decoder }), `{}`)
-			p := newPhone(t, c, o)
-			p.offer(false)
-			p.connected()
+			c, p := call(t, newGateway(t, func(d *doors, _ *bridge.Options) { d.OpusDecoder = o.decoder }), `{}`, o)
 			p.talk <- sentence(440, time.Second, 48000)
 			if level := p.voiceLevel(440); level < 0.5 {
 				t.Errorf("share of 440 Hz is %.2f", level)
@@ -450,10 +455,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, newGateway(t), `{}`)
-			p := newPhone(t, c, o)
-			p.offer(false)
-			p.connected()
+			c, p := call(t, newGateway(t), `{}`, o)
 			if p.mic == nil {
 				c.say(sentence(440, time.Second, 16000), 16000)
 			} else {
@@ -476,10 +478,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 
 func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	p := newPhone(t, c, phoneOptions{})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), `{}`, phoneOptions{})
 	p.talks(440)
 	for range 3 {
 		c.say(silence(100*time.Millisecond, 16000), 16000)
@@ -495,10 +494,7 @@ func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 // answered there, long before ICE has given the peer up (25 s).
 func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), `{}`, phoneOptions{channel: true})
 	p.talks(440)
 	p.offerOnly(true)
 	c.expect("WEBRTC_ANSWER")
@@ -657,10 +653,7 @@ func TestTooManyOffers(t *testing.T) {
 
 func TestDataChannelCarriesEverything(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), weatherTool, phoneOptions{channel: true})
 	at := len(c.all())
 	p.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
 	id, _ := c.expectCall("get_weather")
@@ -711,10 +704,7 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 func TestConversationOutlivesTheSocket(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	c := connect(t, g, weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, g, weatherTool, phoneOptions{channel: true})
 	c.conn.Close()
 	<-c.done
 	c.inbox.revive()
@@ -784,9 +774,7 @@ func (p *phone) callInPieces() (id, args string) {
 			Index, Count int
 			Data         string
 		}
-		if err := json.Unmarshal(p.c.expect("PIECE").Payload, &piece); err != nil {
-			p.t.Fatal(err)
-		}
+		p.c.expect("PIECE").read(p.t, &piece)
 		if piece.Index != next || len(piece.Data) > 16<<10 {
 			p.t.Fatalf("piece %d of %d bytes, want %d", piece.Index, len(piece.Data), next)
 		}
@@ -809,10 +797,7 @@ func (p *phone) callInPieces() (id, args string) {
 
 func TestALongMessageGoesByTheSocketWhileThatIsOpen(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, _ := call(t, newGateway(t), weatherTool, phoneOptions{channel: true})
 	c.send("SEND_MESSAGE", typed(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
 	if m := c.expect("TOOL_CALL"); m.way != "socket" || len(m.Payload) < 256<<10 {
 		t.Errorf("%d bytes came by %s", len(m.Payload), m.way)

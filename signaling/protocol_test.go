@@ -212,9 +212,7 @@ func TestSetupComplete(t *testing.T) {
 		Resumed                                *bool
 		EffectiveConfig                        map[string]any
 	}
-	if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	c.expect("SETUP_COMPLETE").read(t, &p)
 	if !p.Success || p.SessionID == "" || p.Model != api.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed || p.ResumeToken != "" {
 		t.Errorf("SETUP_COMPLETE has %+v", p)
 	}
@@ -259,9 +257,7 @@ func TestRefusedSetUp(t *testing.T) {
 					}
 				}
 			}
-			if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
-				t.Fatal(err)
-			}
+			c.expect("SETUP_COMPLETE").read(t, &p)
 			if p.Success == nil || *p.Success || p.Error.Message == "" || p.Error.Details.Code != test.code || p.Error.Details.Field != test.field {
 				t.Errorf("SETUP_COMPLETE has %+v", p)
 			}
@@ -343,9 +339,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 			continue
 		}
 		var p struct{ ServerContent map[string]json.RawMessage }
-		if err := json.Unmarshal(m.Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		m.read(t, &p)
 		in = in || p.ServerContent["inputTranscription"] != nil
 		out = out || p.ServerContent["outputTranscription"] != nil
 		usage = usage || p.ServerContent["usageMetadata"] != nil
@@ -377,9 +371,7 @@ type toolCall struct {
 func (c *client) expectCall(name string) (id string, args string) {
 	c.t.Helper()
 	var call toolCall
-	if err := json.Unmarshal(c.expect("TOOL_CALL").Payload, &call); err != nil {
-		c.t.Fatal(err)
-	}
+	c.expect("TOOL_CALL").read(c.t, &call)
 	calls := call.ToolCall.FunctionCalls
 	if len(calls) != 1 || calls[0].Name != name || calls[0].ID == "" {
 		c.t.Fatalf("TOOL_CALL has %+v", calls)
@@ -576,9 +568,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 		if m.Type != "AUDIO_CHUNK" && m.Type != "INTERRUPTED" {
 			continue
 		}
-		if err := json.Unmarshal(m.Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		m.read(t, &p)
 		switch {
 		case m.Type == "INTERRUPTED":
 			interrupted, cut = true, p
@@ -694,9 +684,7 @@ func setup(t *testing.T, m message, resumed bool) (session, token string) {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
 	}
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	if !p.Success || p.Resumed != resumed {
 		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
 	}

@@ -241,10 +241,7 @@ func TestCameraComesAndGoes(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
 	g := newGateway(t, tapped(t, k))
-	c := connect(t, g, `{}`)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	_, p := call(t, g, `{}`, phoneOptions{channel: true})
 	for i := range 2 {
 		before := len(k.all())
 		l := p.newLens(fixture(t, "slides.ivf"))
