@@ -66,6 +66,7 @@ func TestLinkClosed(t *testing.T) {
 		"quota in words": {closed(1011, "You exceeded your current Quota"), bridge.CodeBusy},
 		"quota, sent":    {sent(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`), bridge.CodeBusy},
 		"refused, sent":  {sent(`{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"no"}}`), bridge.CodeRefused},
+		"503, sent":      {sent(`{"error":{"code":503,"status":"UNAVAILABLE"}}`), ""},
 		"stale, 1008":    {closed(1008, "BidiGenerateContent session not found"), ""},
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {

@@ -66,14 +66,8 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		time.Sleep(time.Second)
-		for i := range 50 {
-			c.speak(count(320*i, 320))
-			time.Sleep(20 * time.Millisecond)
-		}
-		for range 25 {
-			c.speak(make([]int16, 320))
-			time.Sleep(20 * time.Millisecond)
-		}
+		c.pace(count(0, 16000))
+		c.quiet(500 * time.Millisecond)
 		c.do(bridge.Interrupt{})
 		l.Cut()
 		next := r.up.Next().Accept()
@@ -87,7 +81,7 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 // What is typed on hold is waited for when that is over.
 func TestTypedOnHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
+		r := newRig(t, watchful)
 		c, _ := r.plain()
 		c.do(bridge.Pause{On: true})
 		c.do(bridge.Text{Text: "are you there?"})
@@ -134,22 +128,13 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 
 // A model that understands at once, while the person still speaks, and never answers, is found out like any other.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for range 2 {
-			for i := range 75 {
-				pcm := make([]int16, 320)
-				if i < 50 {
-					pcm = count(320*i, 320)
-				}
-				c.speak(pcm)
-				time.Sleep(20 * time.Millisecond)
-				if i == 30 {
-					l.Content(`"inputTranscription":{"text":"hello"}`)
-				}
-			}
+			c.pace(count(0, 9600))
+			l.Content(`"inputTranscription":{"text":"hello"}`)
+			c.pace(count(9600, 6400))
+			c.quiet(500 * time.Millisecond)
 			for range 30 {
 				time.Sleep(time.Second)
 				synctest.Wait()
@@ -160,15 +145,8 @@ func TestAnEarlyTranscriptCounts(t *testing.T) {
 				}
 			}
 		}
-		var tried []any
-		logs, _ := find[bridge.Log](c)
-		for _, log := range logs {
-			if what := log.Details["stall"]; what != nil {
-				tried = append(tried, what)
-			}
-		}
-		if got := fmt.Sprint(tried); got != "[nudge resume none nudge fresh none]" {
+		if got := c.tried(); got != "nudge resume none nudge fresh none" {
 			t.Errorf("tried %s", got)
 		}
-	})
+	}, watchful)
 }
