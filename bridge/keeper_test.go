@@ -330,55 +330,35 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// The model says nothing: a nudge, another link, another session, and the truth.
-func TestSilentModel(t *testing.T) {
-	for name, test := range map[string]struct {
-		faults []scenario.Fault
-		tried  string
-		within time.Duration // from the end of the speech to the answer
-		links  int
-	}{
-		// The first link sends nothing after the speech; the next one is well.
-		"one link": {[]scenario.Fault{{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true}}, "nudge resume", 13 * time.Second, 2},
-		// It does not even notice that somebody speaks.
-		"deaf": {[]scenario.Fault{{On: scenario.OnSpeechStart, Nth: 2, Connections: []int{1}, Stall: true, Deaf: true}}, "", 12 * time.Second, 2},
-		// The session is broken, whichever link it has.
-		"one session": {[]scenario.Fault{
+// The session is broken, whichever link it has, and the model says nothing: a nudge, another link, another session. One link that
+// is silent or deaf is in TestFaults.
+func TestSilentSession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, scenario.Scenario{Faults: []scenario.Fault{
 			{On: scenario.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
 			{On: scenario.OnReady, Connections: []int{2}, Stall: true},
-		}, "nudge resume fresh", 22 * time.Second, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, m := emulated(t, scenario.Scenario{Faults: test.faults}, watchful)
-				c := r.meets(bridge.Open{})
-				c.says(1500*time.Millisecond, 4*time.Second)
-				c.forget()
-				end := r.since() + 3*time.Second
-				c.says(3*time.Second, 25*time.Second)
-				_, at := find[bridge.Speaking](c)
-				if len(at) != 1 || at[0]-end > test.within {
-					t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.story(), r.log.b.String())
-				}
-				t.Logf("answered %v after the end of the speech", at[0]-end)
-				if got := c.tried(); got != test.tried {
-					t.Errorf("tried %s", got)
-				}
-				if n := len(m.saw(emulator.Opened)); n != test.links {
-					t.Errorf("%d links", n)
-				}
-				heard := m.saw(emulator.Heard)
-				if d := voiced(heard[len(heard)-1].PCM); (d - 3*time.Second).Abs() > 40*time.Millisecond {
-					t.Errorf("%v of 3 s were said again", d)
-				}
-				c.forget()
-				c.says(time.Second, 4*time.Second)
-				if c.kinds() != "Speaking TurnComplete" {
-					t.Errorf("then: %s", c.kinds())
-				}
-			})
-		})
-	}
+		}}, watchful)
+		c := r.meets(bridge.Open{})
+		c.says(1500*time.Millisecond, 4*time.Second)
+		c.forget()
+		end := r.since() + 3*time.Second
+		c.says(3*time.Second, 25*time.Second)
+		if _, at := find[bridge.Speaking](c); len(at) != 1 || at[0]-end > 22*time.Second {
+			t.Fatalf("answered at %v after %v: %s\n%s", at, end, c.story(), r.log.b.String())
+		}
+		if n := len(m.saw(emulator.Opened)); n != 3 || c.tried() != "nudge resume fresh" {
+			t.Errorf("%d links, tried %s", n, c.tried())
+		}
+		heard := m.saw(emulator.Heard)
+		if d := voiced(heard[len(heard)-1].PCM); (d - 3*time.Second).Abs() > 40*time.Millisecond {
+			t.Errorf("%v of 3 s were said again", d)
+		}
+		c.forget()
+		c.says(time.Second, 4*time.Second)
+		if c.kinds() != "Speaking TurnComplete" {
+			t.Errorf("then: %s", c.kinds())
+		}
+	})
 }
 
 // tried is what the watchdog has told of.
