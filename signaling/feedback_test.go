@@ -16,7 +16,6 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
-	"voxgate/media/opus"
 )
 
 // probe is a phone that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no interceptors, and no
@@ -207,28 +206,6 @@ func (p *probe) write(packets ...rtcp.Packet) {
 	}
 }
 
-// say sends a sound by an SSRC, a packet every interval; numbers go on from one call to the next.
-func (p *probe) say(ssrc uint32, pcm []int16, interval time.Duration) {
-	p.t.Helper()
-	encoder, err := opus.NewEncoder(48000)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	buf := make([]byte, 1500)
-	for ; len(pcm) >= 960; pcm = pcm[960:] {
-		n, err := encoder.Encode(pcm[:960], buf)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		<-tick.C
-		p.said++
-		header := rtp.Header{Version: 2, PayloadType: 111, SequenceNumber: p.said, Timestamp: 960 * uint32(p.said), SSRC: ssrc}
-		(*p.mic.to.Load()).WriteRTP(&header, buf[:n]) // fails once the gateway has closed
-	}
-}
-
 // A sender may go on with another SSRC than its offer has, and go back to the first: it is heard all the time.
 func TestAnotherSSRCIsHeard(t *testing.T) {
 	t.Parallel()
@@ -238,7 +215,7 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 			p := newProbe(t, probeOptions{channel: channel})
 			for _, ssrc := range []uint32{p.micID, p.micID + 1, p.micID} {
 				at := len(p.c.all())
-				p.say(ssrc, sentence(440, time.Second, 48000), media.FrameDuration)
+				p.speak(ssrc, sentence(440, time.Second, 48000), media.FrameDuration, nil)
 				p.c.wait(at, "USER_SPEAKING", func(m message) bool {
 					return m.Type == "USER_SPEAKING" && strings.Contains(string(m.Payload), "true")
 				})
@@ -253,7 +230,7 @@ func TestTooManySSRCs(t *testing.T) {
 	p := newProbe(t, probeOptions{})
 	use := func(from, n uint32) {
 		for i := range n {
-			p.say(from+i, make([]int16, 960), 5*time.Millisecond)
+			p.speak(from+i, make([]int16, 960), 5*time.Millisecond, nil)
 		}
 	}
 	use(1000, 20)

@@ -254,6 +254,18 @@ type client struct {
 
 func dial(t testing.TB, url string) *client {
 	t.Helper()
+	return dialDoor(t, url, func(_ int, raw []byte) message {
+		m := message{way: "socket"}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Errorf("not JSON: %s", raw)
+		}
+		return m
+	})
+}
+
+// dialDoor is a client of any door with a WebSocket. What is read as a message without a type is not kept.
+func dialDoor(t testing.TB, url string, read func(kind int, raw []byte) message) *client {
+	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -262,17 +274,14 @@ func dial(t testing.TB, url string) *client {
 	go func() {
 		defer close(c.done)
 		for {
-			_, raw, err := conn.ReadMessage()
+			kind, raw, err := conn.ReadMessage()
 			if err != nil {
 				c.end(err)
 				return
 			}
-			var m message
-			if err := json.Unmarshal(raw, &m); err != nil {
-				t.Errorf("not JSON: %s", raw)
+			if m := read(kind, raw); m.Type != "" {
+				c.put(m)
 			}
-			m.way = "socket"
-			c.put(m)
 		}
 	}()
 	t.Cleanup(func() {
