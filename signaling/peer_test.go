@@ -400,7 +400,7 @@ func (p *phone) talks(hz float64) {
 	p.t.Helper()
 	for left := 3; ; left-- {
 		at := len(p.heard())
-		p.talk <- tone(hz, 600*time.Millisecond, 48000)
+		p.talk <- append(silence(300*time.Millisecond, 48000), tone(hz, 700*time.Millisecond, 48000)...)
 		said := func() bool { return len(loud(p.heard()[at:])) >= 24000*4/10 }
 		if left > 1 && !within(patience/3, said) {
 			continue

@@ -502,7 +502,7 @@ func TestRealtimeTextVideoAndMarks(t *testing.T) {
 	c.expect("TURN_COMPLETE")
 	for _, mark := range []string{"true", "{}"} {
 		c.send("SEND_REALTIME_INPUT", `{"activityStart":`+mark+`}`)
-		c.say(tone(440, time.Second, 16000), 16000)
+		c.say(tone(440, 500*time.Millisecond, 16000), 16000)
 		c.send("SEND_REALTIME_INPUT", `{"activityEnd":`+mark+`}`)
 		c.expect("ASSISTANT_SPEAKING")
 		c.expect("TURN_COMPLETE")

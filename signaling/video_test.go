@@ -233,7 +233,6 @@ func TestVideoBecomesPictures(t *testing.T) {
 			t.Errorf("key frame %d was asked for after %v", i+1, d)
 		}
 	}
-	p.talks(440)
 }
 
 // TestCameraComesAndGoes adds video to a call that goes on, takes it away and puts it back, as a page with a button does.
