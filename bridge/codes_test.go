@@ -82,8 +82,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
 		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			return c.gone()
 		}},
 		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
@@ -95,8 +94,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
 			l.Handle("h")
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			for range 11 {
 				c.speak(loud(time.Second))
 				time.Sleep(time.Second)

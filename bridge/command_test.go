@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,8 +29,7 @@ func TestInterrupt(t *testing.T) {
 		l.Speaks(8, "there ", "was ") // the model knows of nothing
 		time.Sleep(time.Second)
 		l.Speaks(8, "a ", "king.")
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
+		l.Completes()
 		time.Sleep(2 * time.Second)
 		if n := len(l.Inputs()) - came; n != 0 {
 			t.Errorf("the model was sent %s", l.Said())
@@ -148,8 +146,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 			return l
 		},
 		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Link) *bridgetest.Link {
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(10 * time.Second)
 			r.up.Set(0, nil)
 			return r.up.Next().DialledFor("", "h").Accept()
@@ -279,8 +276,7 @@ func TestRespondIntoAnAnswer(t *testing.T) {
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		c.works(l)
 		c.forget()
 		l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)

@@ -13,12 +13,10 @@ import (
 func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 	for name, cut := range map[string]func(c *caller, l *bridgetest.Link){
 		"by the model": func(_ *caller, l *bridgetest.Link) {
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 		"by typed text": func(c *caller, l *bridgetest.Link) {
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 			c.typed("stop")
 		},
 	} {
@@ -35,8 +33,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 				c.talks(100 * time.Millisecond)
 				c.forget()
 				l.Content(`%s,"outputTranscription":{"text":"four"}`, bridgetest.Voice(8000, 500*time.Millisecond))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				c.talks(600 * time.Millisecond)
 				frames := 0
 				for _, e := range c.entries() {
@@ -74,8 +71,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
 				}
 				say("nought ", 6, time.Second)
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(1500 * time.Millisecond)
 				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				say("one two three four ", 7, 4*time.Second)
@@ -85,8 +81,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 				}
 				l.Content(`"inputTranscription":{"text":"Letters!"}`)
 				say("a b ", 8, 2*time.Second)
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(3 * time.Second)
 				c.remembers("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
@@ -112,11 +107,9 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				c.quiet(2 * time.Second)
 				over(c, l)
-				l.Content(`"interrupted":true`)
-				l.Content(`"turnComplete":true`)
+				l.Interrupts()
 				l.Content(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.Voice(8, 2*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(3 * time.Second)
 				c.remembers("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})

@@ -73,8 +73,7 @@ func TestTextsAreTyped(t *testing.T) {
 		l.Content(`"inputTranscription":{"text":"More."}`)
 		l.Speaks(8, "There ", "was ", "a ", "king")
 		time.Sleep(400 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(time.Second)
 		want := []string{
 			`0s user 1 "Tell me "`, `0s user 1 "a story."`, `0s thought 1 "A story?"`, `0s user 1 "Tell me a story.".`,

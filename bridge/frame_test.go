@@ -78,8 +78,7 @@ func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
 		c.typed("what is this?")
-		l.Cut()
-		l = r.up.Next().Accept()
+		l = r.next(l)
 		time.Sleep(time.Second)
 		for _, in := range l.Inputs() {
 			if strings.Contains(in.Raw, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {

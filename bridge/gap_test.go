@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,8 +41,7 @@ func TestGap(t *testing.T) {
 		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.forget()
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(down)
 			synctest.Wait()
 			sound, told := c.waiting()
@@ -67,8 +65,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
-		r.up.Set(0, errors.New("no route"))
-		l.Cut()
+		r.cutOff(l)
 		time.Sleep(4 * time.Second)
 		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
 			t.Error(got)
@@ -78,8 +75,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 			r.up.Next().Accept()
 			return r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
-		r.up.Set(0, errors.New("no route"))
-		k.Cut()
+		r.cutOff(k)
 		time.Sleep(8 * time.Second)
 		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
 			t.Errorf("a reader hears %v and is told %v", sound, told)

@@ -150,6 +150,19 @@ func talk(t *testing.T, o bridge.Open, f func(*testing.T, *rig, *caller, *bridge
 	})
 }
 
+// next cuts a link, and accepts the one that follows.
+func (r *rig) next(l *bridgetest.Link) *bridgetest.Link {
+	r.t.Helper()
+	l.Cut()
+	return r.up.Next().Accept()
+}
+
+// cutOff cuts a link, and leaves no way to Gemini.
+func (r *rig) cutOff(l *bridgetest.Link) {
+	r.up.Set(0, errors.New("no route"))
+	l.Cut()
+}
+
 func (r *rig) plain() (*caller, *bridgetest.Link) { r.t.Helper(); return r.connect(bridge.Open{}) }
 
 func (r *rig) since() time.Duration { return time.Since(r.start) }

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -24,8 +23,7 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		}
 		l.Content(`"generationComplete":true`)
 		time.Sleep(2600 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
@@ -64,8 +62,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 			r.up.Set(0, nil)
 			l := r.up.Next().Accept()
 			l.Content(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.Voice(8, 2*time.Second))
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,12 +70,10 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 				l.Handle("h")
 				c.typed("first")
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				l.Handle("h")
 				time.Sleep(6 * time.Second) // all of it is heard
-				r.up.Set(0, errors.New("no route"))
-				l.Cut()
+				r.cutOff(l)
 				if name == "interrupted" {
 					c.typed("second")
 				}
@@ -145,8 +140,7 @@ func TestLatency(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		l.Content(`%s`, bridgetest.Voice(7, time.Second))
 		time.Sleep(500 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(time.Second)
 		check(3, 300*time.Millisecond)
 	})
@@ -201,8 +195,7 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript waits for the model's voice")
 			}
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript never came")
@@ -236,8 +229,7 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
 		}
 		time.Sleep(time.Second)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		synctest.Wait()
 		i := last[bridge.Interrupted](c)
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
@@ -257,13 +249,11 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(500 * time.Millisecond)
 				l.Content(`%s`, next)
 				time.Sleep(1800 * time.Millisecond)
-				l.Content(`"interrupted":true`)
-				l.Content(`"turnComplete":true`)
+				l.Interrupts()
 				time.Sleep(time.Second)
 				if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
@@ -284,8 +274,7 @@ func TestAnswerAfterACutIsKept(t *testing.T) {
 		c.typed("stop")
 		time.Sleep(time.Second)
 		l.Content(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.Voice(8, time.Second))
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
+		l.Completes()
 		time.Sleep(3 * time.Second)
 		c.remembers("a: one (cut after 1.0 s); u: stop; a: as you like")
 	})
@@ -297,8 +286,7 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.Hold(true) // a peer connects
 		l.Content(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.Voice(7, 4*time.Second))
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)

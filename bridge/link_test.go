@@ -38,8 +38,7 @@ func TestStrikesAreForgiven(t *testing.T) {
 		for range 5 {
 			l.Handle("h")
 			for range 2 {
-				l.Cut()
-				l = r.up.Next().Accept()
+				l = r.next(l)
 				synctest.Wait()
 			}
 			time.Sleep(10 * time.Second)
@@ -241,8 +240,7 @@ func TestVeryLongSentence(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(14 * time.Second))
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		time.Sleep(6 * time.Second)
 		if d := voiced(m.PCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
@@ -263,8 +261,7 @@ func TestSeedIsBounded(t *testing.T) {
 				l.Content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
 			}
 			time.Sleep(time.Second)
-			l.Cut()
-			m := r.up.Next().Accept()
+			m := r.next(l)
 			got := m.Said()
 			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 || size == 1000 && turns < 12 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,10 +42,6 @@ func TestWatchdogInMidSentence(t *testing.T) {
 
 // What has no answer yet is said again by the next link, whole; what has one is not.
 func TestSaidAgain(t *testing.T) {
-	lost := func(r *rig, l *bridgetest.Link) *bridgetest.Link {
-		l.Cut()
-		return r.up.Next().Accept()
-	}
 	for name, test := range map[string]struct {
 		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that hears it again
 		want time.Duration
@@ -58,12 +53,12 @@ func TestSaidAgain(t *testing.T) {
 			l.Calls("a weather")
 			l.Handle("h2")
 			c.talks(2 * time.Second)
-			return lost(r, l)
+			return r.next(l)
 		}, 4 * time.Second},
 		"a thought is no answer": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
 			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
-			return lost(r, l)
+			return r.next(l)
 		}, 2 * time.Second},
 		// It knew of the question and of the call; the fresh session knows neither.
 		"the handle is dead": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
@@ -77,23 +72,22 @@ func TestSaidAgain(t *testing.T) {
 		"the first of two is answered while both are said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
 			c.utter(4 * time.Second)
-			m := lost(r, l)
+			m := r.next(l)
 			c.quiet(2 * time.Second) // 4 s of the replay
 			m.Answer(7, time.Second)
 			c.quiet(500 * time.Millisecond)
-			return lost(r, m)
+			return r.next(m)
 		}, 4 * time.Second},
 		"after a long gap": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(26 * time.Second)
 			r.up.Set(0, nil)
 			return r.up.Next().Accept()
 		}, 2 * time.Second},
 		"cleared while it is said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(6 * time.Second)
-			lost(r, l)
+			r.next(l)
 			c.quiet(time.Second)
 			c.do(bridge.ClearContext{})
 			return r.up.Next().Accept()
@@ -203,11 +197,9 @@ func TestMarkSurvivesAnAnswer(t *testing.T) {
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
 		l.Say(7, time.Second) // the answer to what was said before
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		c.pace(loud(time.Second))
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		c.do(bridge.ActivityEnd)
 		time.Sleep(4 * time.Second)
 		if got := m.Said(); got != "mark activityStart, mark activityEnd" {
@@ -300,8 +292,7 @@ func TestTranscriptOnce(t *testing.T) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		c.quiet(2 * time.Second)
 		m.Content(`"inputTranscription":{"text":"hello"}`)
 		if got := c.memory(); len(got) != 1 || got[0].Content != "hello" {
@@ -350,8 +341,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 		}
 		l.Content(`"turnComplete":true`)
 		time.Sleep(500 * time.Millisecond)
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		if got := m.Said(); strings.Count(got, "word") < 5 {
 			t.Errorf("came %q", got)
 		}

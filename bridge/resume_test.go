@@ -292,8 +292,7 @@ func TestShutdown(t *testing.T) {
 		dialling := r.join(bridge.Open{})
 		r.up.Next()
 		waiting, n := r.plain()
-		r.up.Set(0, errors.New("no route"))
-		n.Cut()
+		r.cutOff(n)
 		begin := r.since()
 		if err := r.host.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -352,8 +351,7 @@ func TestEndsInEveryState(t *testing.T) {
 			"talking": func(r *rig) *caller { c, l := r.plain(); l.Say(7, 20*time.Second); return c },
 			"waiting": func(r *rig) *caller {
 				c, l := r.plain()
-				r.up.Set(0, errors.New("no route"))
-				l.Cut()
+				r.cutOff(l)
 				return c
 			},
 			"updating": func(r *rig) *caller {
@@ -400,8 +398,7 @@ func TestVoiceOfALostCaller(t *testing.T) {
 		"said while nobody is there": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, "SetupComplete"},
 		"playing":                    {func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, nil, "SetupComplete Speaking 7*50"},
 		"complete after the return": {nil, func(l *bridgetest.Link) { l.Say(7, 2*time.Second) }, func(l *bridgetest.Link) {
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 		}, "SetupComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {

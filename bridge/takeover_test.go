@@ -69,8 +69,7 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 		c.pace(count(0, 16000))
 		c.quiet(500 * time.Millisecond)
 		c.do(bridge.Interrupt{})
-		l.Cut()
-		next := r.up.Next().Accept()
+		next := r.next(l)
 		time.Sleep(3 * time.Second)
 		if n := len(next.PCM()); n < 16000 {
 			t.Errorf("%d samples of the question are said again", n)
@@ -99,8 +98,7 @@ func TestATurnIsCountedOnce(t *testing.T) {
 		l.Say(7, time.Second)
 		c.typed("what time is it?")
 		l.Content(`"interrupted":true`)
-		l.Cut()
-		next := r.up.Next().Accept()
+		next := r.next(l)
 		next.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := next.Said(); strings.Count(got, "what time") != 1 {

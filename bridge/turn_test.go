@@ -80,8 +80,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 	for name, after := range map[string]func(l *bridgetest.Link){
 		"interrupted": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 		"generation completed": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
@@ -89,16 +88,14 @@ func TestTypedTextInterrupts(t *testing.T) {
 		},
 		"generation and turn completed": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 		},
 		"turn completed": func(l *bridgetest.Link) {
 			l.Content(`%s,"turnComplete":true`, bridgetest.Voice(7, time.Second))
 		},
 		"generation completed, then interrupted": func(l *bridgetest.Link) {
 			l.Content(`"generationComplete":true`)
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,8 +206,7 @@ func TestTextOnly(t *testing.T) {
 					l.Content(`"modelTurn":{"parts":[{"text":"good "}]}`)
 					l.Content(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				c.tells("SetupComplete TurnComplete")
 				told := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
@@ -229,8 +225,7 @@ func TestTypedTextIntoText(t *testing.T) {
 		l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
 		c.typed("stop")
 		c.tells("SetupComplete")
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
 		l.Content(`"generationComplete":true,"turnComplete":true`)
 		c.tells("SetupComplete Interrupted TurnComplete")

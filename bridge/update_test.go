@@ -135,8 +135,7 @@ func TestUpdatesAreBounded(t *testing.T) {
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
 	talk(t, bridge.Open{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
-		l.Cut()
-		l = r.up.Next().Accept()
+		l = r.next(l)
 		synctest.Wait()
 		l.Cut() // the second time there is a pause
 		c.update(`[]`)
@@ -190,8 +189,7 @@ func TestUpdateInPlace(t *testing.T) {
 		}
 		r.up.Idle()
 		// A resumed session may have kept what it was set up with.
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
 		}
