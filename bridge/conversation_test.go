@@ -19,7 +19,7 @@ func TestLongConversation(t *testing.T) {
 		l.Handle("h")
 		links := []*bridgetest.Link{l}
 		var said []int16
-		for turn := range 24 {
+		for turn := range 12 {
 			question := count(len(said), 16000*2)
 			said = append(said, question...)
 			c.do(bridge.ActivityStart)
@@ -51,13 +51,13 @@ func TestLongConversation(t *testing.T) {
 			heard = append(heard, l.PCM()...)
 			marks += strings.Count(l.Said(), "mark")
 		}
-		if !slices.Equal(heard, said) || marks != 48 {
-			t.Errorf("%d of %d samples and %d of 48 marks arrived", len(heard), len(said), marks)
+		if !slices.Equal(heard, said) || marks != 24 {
+			t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
 		}
 		c.leaves()
 		end := r.log.find("conversation ended")
-		if len(end) != 1 || end[0]["chunks_up"] != 2400.0 || end[0]["chunks_dropped"] != 0.0 ||
-			end[0]["frames_down"] != 6000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 5.0 {
+		if len(end) != 1 || end[0]["chunks_up"] != 1200.0 || end[0]["chunks_dropped"] != 0.0 ||
+			end[0]["frames_down"] != 3000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 3.0 {
 			t.Errorf("the end is logged as %v", end)
 		}
 	})
