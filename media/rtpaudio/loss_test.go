@@ -43,6 +43,9 @@ func TestReceiverImpaired(t *testing.T) {
 		{"5 % twice", impair.Profile{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
 	} {
 		for i, s := range repairs {
+			if c.least[0] == c.least[3] && s != plain && s != redNACK {
+				continue // nothing is lost that they could repair
+			}
 			sink, stats := transmit(t, packets, s, impaired(c.path))
 			blocks := judge(want, sink)
 			var delays []time.Duration
@@ -72,7 +75,7 @@ func TestReceiverBlackout(t *testing.T) {
 	packets := protected(t)
 	want := mediatest.Decode(t, packets, 16000, "")
 	for _, lost := range []bool{true, false} {
-		for _, s := range repairs {
+		for _, s := range []sender{plain, redNACK} {
 			t.Run(fmt.Sprintf("lost %v %s", lost, s.name), func(t *testing.T) {
 				sink, stats := transmit(t, packets, s, dark(lost))
 				back := time.Duration(0)
@@ -175,28 +178,29 @@ func TestReceiverRED(t *testing.T) {
 			return a
 		}, rtpaudio.ReceiverStats{Packets: 50}},
 	} {
-		for _, seq := range []uint16{1000, 0, 65520, 65516} {
-			for _, ts := range []uint32{7, 1<<32 - 960*21, 1<<32 - 960*20 - 1} {
-				t.Run(c.name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						arrivals := stream(packets, seq, ts)
-						for i := range arrivals {
-							arrivals[i].pkt.PayloadType, arrivals[i].pkt.Payload = typeRED, redPayload(packets, i, c.copies)
-						}
-						sink, stats := receive(t, c.edit(arrivals), 1040*ms, "")
-						stats.Silence = 0 // what follows the stream
-						if stats != c.want {
-							t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
-						}
-						if len(sink.pcm) < len(whole) || !slices.Equal(sink.pcm[:len(whole)], whole) {
-							t.Error("the sound is not that of the stream in order")
-						}
-						if c.name == "one lost" && sink.before(419*ms) != 400*ms || c.name == "one lost" && sink.before(420*ms) != 440*ms {
-							t.Error("the copy was not written when it came")
-						}
-					})
+		for _, begin := range []struct {
+			seq uint16
+			ts  uint32
+		}{{1000, 1<<32 - 960*20 - 1}, {0, 7}, {65520, 1<<32 - 960*21}, {65516, 7}} {
+			t.Run(c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					arrivals := stream(packets, begin.seq, begin.ts)
+					for i := range arrivals {
+						arrivals[i].pkt.PayloadType, arrivals[i].pkt.Payload = typeRED, redPayload(packets, i, c.copies)
+					}
+					sink, stats := receive(t, c.edit(arrivals), 1040*ms, "")
+					stats.Silence = 0 // what follows the stream
+					if stats != c.want {
+						t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
+					}
+					if len(sink.pcm) < len(whole) || !slices.Equal(sink.pcm[:len(whole)], whole) {
+						t.Error("the sound is not that of the stream in order")
+					}
+					if c.name == "one lost" && sink.before(419*ms) != 400*ms || c.name == "one lost" && sink.before(420*ms) != 440*ms {
+						t.Error("the copy was not written when it came")
+					}
 				})
-			}
+			})
 		}
 	}
 }
