@@ -54,7 +54,7 @@ func (m *microphone) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters
 }
 
 type probeOptions struct {
-	channel  bool // a section for data channels, too
+	channel  bool // a section for data channels, too, and one that the gateway does not know
 	red      bool
 	feedback []webrtc.RTCPFeedback
 	numbers  bool // transport-cc's header extension
@@ -86,11 +86,15 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	if o.numbers {
 		check(codecs.RegisterHeaderExtension(webrtc.RTPHeaderExtensionCapability{URI: transportCC}, webrtc.RTPCodecTypeAudio))
 	}
-	phone := newPhone(t, connect(t, newGateway(t), `{}`), phoneOptions{noAudio: true, channel: o.channel, codecs: codecs})
+	phone := newPhone(t, connect(t, newGateway(t), `{}`), phoneOptions{noAudio: true, codecs: codecs})
 	p := &probe{phone: phone, red: o.red, sent: map[uint16]rtp.Packet{}}
 	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
 	check(err)
 	p.mic = &microphone{TrackLocalStaticRTP: track}
+	if o.channel {
+		_, err := p.pc.CreateDataChannel("other", nil)
+		check(err)
+	}
 	direction := webrtc.RTPTransceiverDirectionSendrecv
 	if o.mute {
 		direction = webrtc.RTPTransceiverDirectionSendonly
