@@ -84,23 +84,6 @@ func TestLinkClosed(t *testing.T) {
 	}
 }
 
-func TestFirstDialRefused(t *testing.T) {
-	for status, code := range map[int]bridge.Code{
-		400: bridge.CodeRefused, 401: bridge.CodeAPIKeyMissing, 403: bridge.CodeAPIKeyMissing,
-		429: bridge.CodeBusy, 503: bridge.CodeConnectionFailed,
-	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			r.up.Set(status, nil)
-			c := r.join(bridge.Open{Resumable: true})
-			if e := c.fails(code); e.Status != status {
-				t.Errorf("%d became %d", status, e.Status)
-			}
-			c.tells("")
-		})
-	}
-}
-
 func TestSetupThatIsNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
