@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"testing"
+
 	"voxgate/tools"
 )
 
