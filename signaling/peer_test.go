@@ -400,8 +400,8 @@ func (p *phone) talks(hz float64) {
 	p.t.Helper()
 	for left := 3; ; left-- {
 		at := len(p.heard())
-		p.talk <- append(silence(300*time.Millisecond, 48000), tone(hz, 700*time.Millisecond, 48000)...)
-		said := func() bool { return len(loud(p.heard()[at:])) >= 24000*4/10 }
+		p.talk <- sentence(hz, 800*time.Millisecond, 48000)
+		said := func() bool { return len(loud(p.heard()[at:])) >= 24000/2 }
 		if left > 1 && !within(patience/3, said) {
 			continue
 		}
