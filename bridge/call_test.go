@@ -37,15 +37,11 @@ func (c *caller) late(id, name string) {
 	}
 }
 
-func weather(t *testing.T) (*rig, *caller, *bridgetest.Link) {
-	r := newRig(t)
-	c, l := r.connect(bridge.Open{Config: json.RawMessage(declare("weather", "time"))})
-	return r, c, l
-}
+// weather is a conversation with two functions of the client.
+var weather = bridge.Open{Config: json.RawMessage(declare("weather", "time"))}
 
 func TestParallelCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b weather", "c time")
 		c.tells("SetupComplete ToolCall(a b c)")
 		c.respond("b", "weather", `{"sun":2}`)
@@ -61,8 +57,7 @@ func TestParallelCalls(t *testing.T) {
 }
 
 func TestSecondAnswerIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		c.entries()
 		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
@@ -74,8 +69,7 @@ func TestSecondAnswerIsRefused(t *testing.T) {
 }
 
 func TestAmbiguousAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b weather")
 		c.entries()
 		c.late("", "weather")
@@ -86,8 +80,7 @@ func TestAmbiguousAnswer(t *testing.T) {
 }
 
 func TestUndeclaredCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b rm")
 		l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
 		c.tells("SetupComplete Failure ToolCall(a)")
@@ -98,8 +91,7 @@ func TestUndeclaredCall(t *testing.T) {
 
 // The call with that id is answered by its own answer, and by no other.
 func TestDuplicateID(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "a time")
 		l.Calls("a weather")
 		l.Answered()
@@ -110,8 +102,7 @@ func TestDuplicateID(t *testing.T) {
 }
 
 func TestModelCancels(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b weather")
 		l.Send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
 		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
@@ -128,8 +119,7 @@ func TestModelCancels(t *testing.T) {
 }
 
 func TestTooManyCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		var want []string
 		var wanted []string
 		for i := range 17 {
@@ -152,8 +142,7 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 func TestAnswersAreReshaped(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		var want []string
 		for i, shape := range [][2]string{
 			{``, `{"output":"done"}`},
@@ -177,8 +166,7 @@ func TestAnswersAreReshaped(t *testing.T) {
 
 // An answer reaches the model though a client has filled the queue.
 func TestAnswersAreNotCrowdedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		l.Handle("newer")
 		c.entries()
@@ -194,8 +182,7 @@ func TestAnswersAreNotCrowdedOut(t *testing.T) {
 
 // Calls are repeated to a caller that is back in the order in which they came, whatever their ids: the newest canvas lies on top.
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("z", "show_canvas_tool", schema(question))
 		l.Call("y", "show_canvas_tool", schema(question))
 		l.Handle("h")
@@ -281,8 +268,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 
 // Each call of a message with very many is answered.
 func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, _, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
 		var calls []string
 		for i := range 400 {
 			calls = append(calls, fmt.Sprintf("c%d weather", i))

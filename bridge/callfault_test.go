@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/tools"
 )
 
@@ -24,8 +25,7 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 // A model that creates a form and appends a note in one message has them drawn in that order, though the first waits for the
 // person and the second does not.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
 			schema(question), schema(note))
 		c.tells("SetupComplete ToolCall(a b)")
@@ -35,8 +35,7 @@ func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 // An input may be called "error" or "continued": what the person puts in reaches the model all the same.
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
-		bubble(t, func(t *testing.T) {
-			_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+		talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Call("a", "show_canvas_tool", schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)))
 			answer := fmt.Sprintf(`{%q:"It says 0x80070005","action":"submit"}`, id)
 			c.respond("a", "", answer)
@@ -77,24 +76,23 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 
 // A tool that is about to ask when its call is cancelled does not show the person a question for something that is called off.
 func TestNobodyIsAskedForACancelledCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			<-ctx.Done()
-			_, err := tools.Confirm(ctx, "Pay 5 €?")
-			return nil, err
-		}))
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "pay", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		c.tells("SetupComplete ToolStatus ToolStatus")
-	})
+	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		<-ctx.Done()
+		_, err := tools.Confirm(ctx, "Pay 5 €?")
+		return nil, err
+	}))
 }
 
 // A tool that asks by a context that outlives its call asks nobody once the call is answered.
 func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		done := make(chan struct{})
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 			go func() {
 				defer close(done)
 				time.Sleep(time.Second)
@@ -102,6 +100,7 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 			}()
 			return nil, nil
 		}))
+		c, l := r.connect(canvasOn("gemini-3.8-live"))
 		l.Call("a", "pay", `{}`)
 		time.Sleep(2 * time.Second)
 		c.tells("SetupComplete ToolStatus ToolStatus")
@@ -127,76 +126,6 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 	})
 }
 
-// Pictures that come with progress go to the model, too.
-func TestPicturesOfProgress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`)})
-		l.Call("a", "take_photo", `{}`)
-		c.do(bridge.ToolResponse{
-			ID: "a", Response: json.RawMessage(`{"photo":1}`), WillContinue: true,
-			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
-		})
-		c.respond("a", "", `{"photos":1}`)
-		time.Sleep(2 * time.Second)
-		if got := l.Said(); !strings.Contains(got, "typed") && !strings.Contains(got, "picture") {
-			t.Errorf("Gemini got %q: the picture is lost", got)
-		}
-	})
-}
-
-// On a model that waits they go behind the answer, and their references may stand on a canvas.
-func TestPicturesOfProgressOnAModelThatWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: []byte(`{"model":"gemini-3.1-flash-live-preview","voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"},{"name":"long","timeout":"1m"}]}]}`)})
-		progress := bridge.ToolResponse{
-			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: true,
-			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
-		}
-		l.Call("a", "take_photo", `{}`)
-		c.do(progress)
-		if got := l.Said(); got != "" {
-			t.Errorf("while it waits Gemini got %s", got)
-		}
-		c.respond("a", "", `{"photos":1}`)
-		time.Sleep(2 * time.Second)
-		if got := l.Said(); got != "tool, picture image/jpeg" {
-			t.Errorf("Gemini got %s", got)
-		}
-		l.Call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-		l.Answered(`a take_photo {"photos":1}`, `b create_canvas_tool {"shown":true}`)
-		// One that the model was not made to wait for to its end shows them as soon as it goes on.
-		l.Call("c", "long", `{}`)
-		progress.ID = "c"
-		c.do(progress)
-		time.Sleep(12 * time.Second)
-		c.do(progress)
-		time.Sleep(2 * time.Second)
-		if got := l.Said(); got != "tool, picture image/jpeg, tool, tool, picture image/jpeg, picture image/jpeg" {
-			t.Errorf("Gemini got %s", got)
-		}
-	})
-}
-
-// A model that waits for a call gets its pictures behind the answer, though the function has been removed since.
-func TestPicturesOfARemovedFunction(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		const model = "gemini-3.8-live"
-		c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"take_photo","behavior":"BLOCKING"}]}]}`, model)})
-		l.Call("a", "take_photo", `{}`)
-		c.do(bridge.UpdateConfig{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
-		time.Sleep(2 * time.Second)
-		c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`)})
-		time.Sleep(2 * time.Second)
-		got := l.Said()
-		if answer, picture := strings.Index(got, ", tool"), strings.Index(got, ", typed"); picture < answer {
-			t.Errorf("the picture came before the answer: %s", got)
-		}
-	})
-}
-
 // A tool that began while nobody was there is told of once.
 func TestRunningIsToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -215,8 +144,7 @@ func TestRunningIsToldOnce(t *testing.T) {
 
 // Calls of what does not exist count for the rate limit, and the client is not told of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 200 {
 			l.Call(fmt.Sprint(i), "nothing", `{}`)
 		}
@@ -242,11 +170,12 @@ func TestQuestionsAreRepeatedOnce(t *testing.T) {
 	for range 100 {
 		bubble(t, func(t *testing.T) {
 			let := make(chan struct{})
-			r, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{Resumable: true}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 				<-let
 				_, err := tools.Confirm(ctx, "Really?")
 				return nil, err
 			}))
+			c, l := r.connect(canvasOn("gemini-3.8-live"))
 			l.Handle("h")
 			l.Call("a", "pay", `{}`)
 			token := c.token()

@@ -460,7 +460,8 @@ func TestCanvasTable(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
 					x := &cell{T: t, way: w}
-					x.r, x.c, x.l = withCanvas(t, w.model, resumable, w.on)
+					x.r = newRig(t, w.on)
+					x.c, x.l = x.r.connect(canvasOn(w.model))
 					x.l.Handle("old")
 					x.l.Call("a", "show_canvas_tool", schema(question))
 					fate.meet(x)
@@ -526,8 +527,7 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // a race: the answer is on its way through the tool's goroutine
-				bubble(t, func(t *testing.T) {
-					r, c, l := weather(t)
+				talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 					l.Calls("a weather", "b time")
 					synctest.Wait()
 					_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
@@ -561,8 +561,7 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	})
 	for _, slow := range []bool{true, false} {
 		t.Run(fmt.Sprintf("slow %v", slow), func(t *testing.T) { // or stuck
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Calls("a weather")
 				synctest.Wait()
 				l.Halt()

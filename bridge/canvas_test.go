@@ -23,18 +23,14 @@ const (
 	question = `{"type":"canvas","elements":[{"type":"input","id":"name"},{"type":"button","label":"OK","action":"submit"}]}`
 )
 
-// withCanvas is a conversation on a model, with a client that can show a canvas.
-func withCanvas(t *testing.T, model string, o bridge.Open, change ...func(*bridge.Options)) (*rig, *caller, *bridgetest.Link) {
-	r := newRig(t, change...)
-	o.Config = fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
-	o.Origin.Screen = true
-	c, l := r.connect(o)
-	return r, c, l
+// canvasOn is a conversation on a model, with a client that can show a canvas, and that may leave and come back.
+func canvasOn(model string) bridge.Open {
+	config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
+	return bridge.Open{Resumable: true, Origin: bridge.Origin{Screen: true}, Config: config}
 }
 
 func TestCanvasIsAcknowledged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) || !strings.Contains(l.Raw, `"show_canvas_tool"`) {
 			t.Fatalf("not declared: %s", l.Raw)
 		}
@@ -53,8 +49,7 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 }
 
 func TestCanvasThatIsWrong(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "append_to_canvas_tool", schema(note))
 		l.Call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
 		l.Call("c", "create_canvas_tool", `{}`)
@@ -70,8 +65,7 @@ func TestCanvasThatIsWrong(t *testing.T) {
 
 // A model that would wait is told at once, and what the person puts in follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
 		l.Call("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
 		want := `{"shown":true,"input":"what the person puts in follows as text"}`
@@ -90,8 +84,7 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 
 // An answer without an id is for the canvas that waits, be it acknowledged or not, and is taken once.
 func TestCanvasAnsweredByName(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		c.late("", "show_canvas_tool")
@@ -101,8 +94,7 @@ func TestCanvasAnsweredByName(t *testing.T) {
 			t.Errorf("%s came", got)
 		}
 	})
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
 		l.Call("b", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
@@ -114,8 +106,7 @@ func TestCanvasAnsweredByName(t *testing.T) {
 
 // What a person puts in is not more than what a tool may answer, on a model that waits as well.
 func TestInputOfACanvasIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{})
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
 		err := c.session.Do(bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))})
 		if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage || !strings.Contains(err.Error(), "65536") {
@@ -129,9 +120,7 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 }
 
 func TestNoCanvasOnATelephone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		if strings.Contains(l.Raw, "canvas_tool") {
 			t.Error("declared")
 		}
@@ -167,8 +156,7 @@ func TestToolsMayAsk(t *testing.T) {
 		"cancelled": {func(_ *caller, l *bridgetest.Link, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``, ` ToolStatus ToolCallCancellation(ask)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, confirm)
+			talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Call("a", "pay", `{}`)
 				asked := last[bridge.ToolCall](c).Calls[0]
 				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" || !strings.Contains(string(asked.Args), "Pay 5") {
@@ -183,18 +171,14 @@ func TestToolsMayAsk(t *testing.T) {
 				l.Answered("a pay " + fate.want)
 				c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
 				c.late(asked.ID, "")
-			})
+			}, confirm)
 		})
 	}
 }
 
 // A model that would wait is not made to wait for a person: it is told that the result follows, and hears what is said.
 func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			yes, err := tools.Confirm(ctx, "Pay 5 €?")
-			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
-		}))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "pay", `{"to":"Ada"}`)
 		const first = `a pay {"status":"not done yet","result":"follows as text; do not call again"}`
 		l.Answered(first)
@@ -209,7 +193,10 @@ func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 			t.Errorf("Gemini got %s", got)
 		}
 		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
-	})
+	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		yes, err := tools.Confirm(ctx, "Pay 5 €?")
+		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+	}))
 }
 
 // A tool that was given more time than a model can be deaf has it.
@@ -226,9 +213,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		"hung up":   {func(c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: []byte(config)})
+			talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Call("a", "f", `{}`)
 				time.Sleep(10*time.Second - time.Millisecond)
 				l.Answered()
@@ -242,9 +227,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 			})
 		})
 	}
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		_, l := r.connect(bridge.Open{Config: []byte(config)})
+	talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
 		l.Call("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
 		l.Answered(`b g {"error":"the tool did not answer in time (5s)"}`)
@@ -321,9 +304,7 @@ func TestProgress(t *testing.T) {
 
 // The arguments are checked before the tool sees them, and the model is told what was wrong.
 func TestArgumentsAreChecked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`)})
+	talk(t, bridge.Open{Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "f", `{"n":"many"}`)
 		l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
 		c.tells("SetupComplete Failure")
@@ -335,8 +316,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 }
 
 func TestCallsAreRateLimited(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
@@ -355,39 +335,65 @@ func TestCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// What a tool shows goes up with its answer: before it, or behind it where the model waits for it.
+// What a tool shows goes up before its answer, or behind it where the model waits for that, and its reference may stand on a canvas
+// once a tool has returned it.
 func TestPicturesOfATool(t *testing.T) {
-	const picture = `[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`
-	for model, want := range map[string]string{
-		"gemini-3.8-live":               "tool, typed, tool",
-		"gemini-3.1-flash-live-preview": "tool, tool, picture image/jpeg",
-	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: fmt.Appendf(nil,
-				`{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"take_photo"}]}]}`, model)})
-			l.Call("no", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			l.Call("a", "take_photo", `{}`)
-			c.do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), Parts: json.RawMessage(picture)})
+	const live, waits = "gemini-3.8-live", "gemini-3.1-flash-live-preview"
+	const picture = "picture image/jpeg"
+	show := func(c *caller, more bool) {
+		c.do(bridge.ToolResponse{
+			ID: "a", Response: json.RawMessage(`{"photo":"photo:1"}`), WillContinue: more,
+			Parts: json.RawMessage(`[{"inlineData":{"mimeType":"image/jpeg","data":"/9j/"}}]`),
+		})
+		time.Sleep(2 * time.Second)
+	}
+	progress := func(c *caller) {
+		show(c, true)
+		c.respond("a", "", `{"photos":1}`)
+		time.Sleep(2 * time.Second)
+	}
+	for name, test := range map[string]struct {
+		model, function string
+		talk            func(c *caller)
+		want            string
+	}{
+		"an answer":                       {live, `{"name":"f"}`, func(c *caller) { show(c, false) }, "tool, typed, tool"},
+		"an answer to a model that waits": {waits, `{"name":"f"}`, func(c *caller) { show(c, false) }, "tool, tool, " + picture},
+		"progress":                        {live, `{"name":"f"}`, progress, "tool, typed, tool, tool"},
+		"progress, and the model waits":   {waits, `{"name":"f"}`, progress, "tool, tool, " + picture},
+		"progress, and the model waits no longer": {waits, `{"name":"f","timeout":"1m"}`, func(c *caller) {
+			show(c, true)
+			time.Sleep(12 * time.Second)
+			show(c, true)
+		}, "tool, tool, " + picture + ", " + picture},
+		"the function has been removed": {live, `{"name":"f","behavior":"BLOCKING"}`, func(c *caller) {
+			c.update(`{"model":"gemini-3.8-live","voxgate":{"canvas":true}}`)
 			time.Sleep(2 * time.Second)
-			if got := l.Said(); got != want {
-				t.Errorf("%s: %q came, want %q", model, got, want)
-			}
-			// Its reference may stand on a canvas, now that a tool has returned it.
-			l.Call("b", "create_canvas_tool", schema(`{"type":"image","src":"photo:1"}`))
-			got := l.Responses()
-			if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
-				t.Errorf("%q", got)
-			}
+			show(c, false)
+		}, "tool, typed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[%s]}]}`, test.model, test.function)
+			talk(t, bridge.Open{Origin: bridge.Origin{Screen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				canvas := schema(`{"type":"image","src":"photo:1"}`)
+				l.Call("no", "create_canvas_tool", canvas)
+				l.Call("a", "f", `{}`)
+				test.talk(c)
+				if got := l.Said(); !strings.HasSuffix(got, test.want) {
+					t.Errorf("%q came, want %q", got, test.want)
+				}
+				l.Call("b", "create_canvas_tool", canvas)
+				got := l.Responses()
+				if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
+					t.Errorf("%q", got)
+				}
+			})
 		})
 	}
 }
 
 func TestSearchSuggestionsGetAPage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		_, c, l := withCanvas(t, "gemini-3.8-live", bridge.Open{}, func(o *bridge.Options) {
-			o.Chips = func(html string) string { return "canvas/chips?" + html }
-		})
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
 		if g := last[bridge.Grounding](c); g.Chips != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
 			t.Errorf("%+v", g)
@@ -396,6 +402,8 @@ func TestSearchSuggestionsGetAPage(t *testing.T) {
 		if g := last[bridge.Grounding](c); g.Chips != "" {
 			t.Errorf("%+v", g)
 		}
+	}, func(o *bridge.Options) {
+		o.Chips = func(html string) string { return "canvas/chips?" + html }
 	})
 }
 

@@ -86,8 +86,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
 		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			return c.gone()
 		}},
 		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
@@ -99,8 +98,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
 			l.Handle("h")
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			for range 11 {
 				c.speak(loud(time.Second))
 				time.Sleep(time.Second)

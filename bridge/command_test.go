@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,9 +12,7 @@ import (
 )
 
 func TestInterrupt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("tell me a story")
 		came := len(l.Inputs())
 		l.Speaks(7, "Once ", "upon ", "a ", "time ")
@@ -32,8 +29,7 @@ func TestInterrupt(t *testing.T) {
 		l.Speaks(8, "there ", "was ") // the model knows of nothing
 		time.Sleep(time.Second)
 		l.Speaks(8, "a ", "king.")
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
+		l.Completes()
 		time.Sleep(2 * time.Second)
 		if n := len(l.Inputs()) - came; n != 0 {
 			t.Errorf("the model was sent %s", l.Said())
@@ -70,9 +66,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 		}, "Speaking TurnComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.typed("go")
@@ -95,15 +89,13 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 					l.Content(`"turnComplete":true`)
 				}
 				c.works(l)
-			})
+			}, watchful)
 		})
 	}
 }
 
 func TestPause(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Content(`"inputTranscription":{"text":"Tell me a story."}`)
@@ -137,7 +129,7 @@ func TestPause(t *testing.T) {
 		if got := c.tried(); got != "nudge" {
 			t.Errorf("tried %q", got)
 		}
-	})
+	}, watchful)
 }
 
 // Who is on hold does not wait, whatever is asked and lost meanwhile.
@@ -154,17 +146,14 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 			return l
 		},
 		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Link) *bridgetest.Link {
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(10 * time.Second)
 			r.up.Set(0, nil)
 			return r.up.Next().DialledFor("", "h").Accept()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.do(bridge.Pause{On: true})
@@ -176,7 +165,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 				}
 				c.do(bridge.Pause{})
 				c.works(l)
-			})
+			}, watchful)
 		})
 	}
 }
@@ -191,9 +180,7 @@ func TestPauseInASentence(t *testing.T) {
 		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(test.open)
+			talk(t, test.open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				if mode == "the client marks it" {
 					c.do(bridge.ActivityStart)
 				}
@@ -221,9 +208,7 @@ func TestEndAfterSpeaking(t *testing.T) {
 		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				if test.happens != nil {
 					l.Say(7, 3*time.Second)
 				}
@@ -247,9 +232,7 @@ func TestEndAfterSpeaking(t *testing.T) {
 func TestRespond(t *testing.T) {
 	for model, goesUp := range map[string]string{"gemini-3.8-live": "typed Greet the caller.", "gemini-3.1-flash-live-preview": "text Greet the caller."} {
 		t.Run(model, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t, watchful)
-				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				if err := c.session.Do(bridge.Respond{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
@@ -279,24 +262,21 @@ func TestRespond(t *testing.T) {
 				if got := strings.Count(r.up.Next().Accept().Said(), "Say goodbye."); got != 1 {
 					t.Errorf("said again %d times", got)
 				}
-			})
+			}, watchful)
 		})
 	}
 }
 
 // An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
 func TestRespondIntoAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Respond{Instruction: "Be quick."})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		c.works(l)
 		c.forget()
 		l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
@@ -322,9 +302,7 @@ func TestPartsOfATurn(t *testing.T) {
 	} {
 		for _, last := range []string{"", "three"} {
 			t.Run(model+last, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t, watchful)
-					c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)})
+				talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					l.Handle("h")
 					part(c, "one", false)
 					part(c, "two", false)
@@ -350,7 +328,7 @@ func TestPartsOfATurn(t *testing.T) {
 						t.Errorf("then came %q", got)
 					}
 					synctest.Wait()
-				})
+				}, watchful)
 			})
 		}
 	}

@@ -15,13 +15,11 @@ import (
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
 // answered is heard, on time.
 func TestLongConversation(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		links := []*bridgetest.Link{l}
 		var said []int16
-		for turn := range 24 {
+		for turn := range 12 {
 			question := count(len(said), 16000*2)
 			said = append(said, question...)
 			c.do(bridge.ActivityStart)
@@ -53,13 +51,13 @@ func TestLongConversation(t *testing.T) {
 			heard = append(heard, l.PCM()...)
 			marks += strings.Count(l.Said(), "mark")
 		}
-		if !slices.Equal(heard, said) || marks != 48 {
-			t.Errorf("%d of %d samples and %d of 48 marks arrived", len(heard), len(said), marks)
+		if !slices.Equal(heard, said) || marks != 24 {
+			t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
 		}
 		c.leaves()
 		end := r.log.find("conversation ended")
-		if len(end) != 1 || end[0]["chunks_up"] != 2400.0 || end[0]["chunks_dropped"] != 0.0 ||
-			end[0]["frames_down"] != 6000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 5.0 {
+		if len(end) != 1 || end[0]["chunks_up"] != 1200.0 || end[0]["chunks_dropped"] != 0.0 ||
+			end[0]["frames_down"] != 3000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 3.0 {
 			t.Errorf("the end is logged as %v", end)
 		}
 	})
@@ -143,9 +141,7 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 5*time.Second))
 		time.Sleep(time.Second)
 		c.do(bridge.ClearContext{})

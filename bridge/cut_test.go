@@ -13,19 +13,15 @@ import (
 func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 	for name, cut := range map[string]func(c *caller, l *bridgetest.Link){
 		"by the model": func(_ *caller, l *bridgetest.Link) {
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 		"by typed text": func(c *caller, l *bridgetest.Link) {
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 			c.typed("stop")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+			talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.Voice(8000, 5*time.Second))
 				c.quiet(500 * time.Millisecond)
 				c.talks(500 * time.Millisecond)
@@ -37,8 +33,7 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 				c.talks(100 * time.Millisecond)
 				c.forget()
 				l.Content(`%s,"outputTranscription":{"text":"four"}`, bridgetest.Voice(8000, 500*time.Millisecond))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				c.talks(600 * time.Millisecond)
 				frames := 0
 				for _, e := range c.entries() {
@@ -71,15 +66,12 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"told again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				say := func(words string, tag int16, d time.Duration) {
 					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
 				}
 				say("nought ", 6, time.Second)
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(1500 * time.Millisecond)
 				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				say("one two three four ", 7, 4*time.Second)
@@ -89,8 +81,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 				}
 				l.Content(`"inputTranscription":{"text":"Letters!"}`)
 				say("a b ", 8, 2*time.Second)
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(3 * time.Second)
 				c.remembers("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
@@ -111,18 +102,14 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				c.quiet(2 * time.Second)
 				over(c, l)
-				l.Content(`"interrupted":true`)
-				l.Content(`"turnComplete":true`)
+				l.Interrupts()
 				l.Content(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.Voice(8, 2*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(3 * time.Second)
 				c.remembers("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})

@@ -15,9 +15,7 @@ import (
 
 // Events are numbered from 1 on, without a gap, and say when they happened.
 func TestEventsAreNumbered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.utter(time.Second)
 		l.Content(`"inputTranscription":{"text":"hi"}`)
 		l.Speaks(7, "Hello ", "there.")
@@ -65,9 +63,7 @@ func (c *caller) texts() (list []string) {
 // What is said is told in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
 // all of it.
 func TestTextsAreTyped(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
 		l.Content(`"inputTranscription":{"text":"a story."}`)
 		l.Content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
@@ -77,8 +73,7 @@ func TestTextsAreTyped(t *testing.T) {
 		l.Content(`"inputTranscription":{"text":"More."}`)
 		l.Speaks(8, "There ", "was ", "a ", "king")
 		time.Sleep(400 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(time.Second)
 		want := []string{
 			`0s user 1 "Tell me "`, `0s user 1 "a story."`, `0s thought 1 "A story?"`, `0s user 1 "Tell me a story.".`,
@@ -108,9 +103,7 @@ func TestWhoInterrupts(t *testing.T) {
 		},
 	} {
 		t.Run(string(by), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				l.Answer(6, time.Second) // so that the turn is the second one
 				time.Sleep(2 * time.Second)
@@ -128,9 +121,7 @@ func TestWhoInterrupts(t *testing.T) {
 
 // In silence there is nothing to be interrupted, not even by clearing the history.
 func TestNothingIsInterruptedInSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 // Who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
 func TestTypedTurnsShowThePicture(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		said := func() string {
 			t.Helper()
 			all := l.Inputs()
@@ -51,9 +50,7 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 
 // A picture costs its memory once, not once for each typed turn that waits.
 func TestAPictureCostsItsMemoryOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		r.up.Set(0, context.DeadlineExceeded) // the network is gone
 		l.Cut()
 		synctest.Wait()
@@ -76,15 +73,12 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 
 // What is said again to another link has its picture again.
 func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
 		c.typed("what is this?")
-		l.Cut()
-		l = r.up.Next().Accept()
+		l = r.next(l)
 		time.Sleep(time.Second)
 		for _, in := range l.Inputs() {
 			if strings.Contains(in.Raw, `{"text":"what is this?"},{"inlineData":{"mimeType":"image/jpeg","data":"Y2F0"}}`) {

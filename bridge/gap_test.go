@@ -2,8 +2,6 @@ package bridge_test
 
 import (
 	"encoding/json"
-	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,13 +37,10 @@ func TestGap(t *testing.T) {
 		12 * time.Second:        {2 + 3, 1, true},
 		24 * time.Second:        {2 + 9, 1, true},
 	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.forget()
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(down)
 			synctest.Wait()
 			sound, told := c.waiting()
@@ -66,13 +61,10 @@ func TestGap(t *testing.T) {
 
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
-		r.up.Set(0, errors.New("no route"))
-		l.Cut()
+		r.cutOff(l)
 		time.Sleep(4 * time.Second)
 		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
 			t.Error(got)
@@ -82,8 +74,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 			r.up.Next().Accept()
 			return r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
-		r.up.Set(0, errors.New("no route"))
-		k.Cut()
+		r.cutOff(k)
 		time.Sleep(8 * time.Second)
 		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
 			t.Errorf("a reader hears %v and is told %v", sound, told)
@@ -93,9 +84,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 
 // Quota is no reason to try again: it is told at once, with a time, and new conversations are kept away that long.
 func TestQuota(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.End(1011, "RESOURCE_EXHAUSTED")
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
@@ -130,9 +119,7 @@ func TestQuota(t *testing.T) {
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.
 func TestQuotaOnResume(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		r.up.Set(429, nil)
 		l.Cut()
@@ -189,9 +176,7 @@ func TestReseed(t *testing.T) {
 
 // What the handle does not know is told after the resume.
 func TestMissedTurnsAreTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		c.typed("my name is Ada")
 		l.Content(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.Voice(7, time.Second))
@@ -212,9 +197,7 @@ func TestMissedTurnsAreTold(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
 		l.Content(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
@@ -228,33 +211,12 @@ func TestContext(t *testing.T) {
 		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("thanks")
-		got := c.memory()
-		want := []bridge.Entry{
-			{Role: "user", Content: "Tell me a story."},
-			{Role: "assistant", Content: "Once upon a ", Played: 2520 * time.Millisecond, Cut: true},
-			{Role: "user", Content: "Stop."},
-			{Role: "assistant", Content: "As you wish.", Played: time.Second},
-			{Role: "user", Content: "thanks"},
-		}
-		for i := range got {
-			if i > 0 && got[i].Time.Before(got[i-1].Time) {
-				t.Error("not in order of time")
-			}
-			if i < len(want) && (got[i].Played-want[i].Played).Abs() <= 20*time.Millisecond {
-				got[i].Played = want[i].Played
-			}
-			got[i].Time = time.Time{}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("kept\n  %+v\nwant\n  %+v", got, want)
-		}
+		c.remembers("u: Tell me a story.; a: Once upon a (cut after 2.5 s); u: Stop.; a: As you wish.; u: thanks")
 	})
 }
 
 func TestContextIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 150 {
 			l.Content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
 		}
@@ -276,9 +238,7 @@ func TestContextIsBounded(t *testing.T) {
 }
 
 func TestClearContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		l.Say(7, 10*time.Second)
@@ -341,9 +301,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 2 {
 			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
@@ -362,9 +320,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestArrived(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		for i := range 300 {
 			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.Arrived(id) {
 				t.Errorf("%s is said to be known", id)
@@ -382,9 +338,7 @@ func TestArrived(t *testing.T) {
 
 // Sound is not for a model that waits for a tool and would close the session for it.
 func TestGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))})
+	talk(t, bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		c.tells("SetupComplete ToolCall(a)")
 		c.speak(loud(time.Second))

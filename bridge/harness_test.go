@@ -140,6 +140,29 @@ func (r *rig) connect(o bridge.Open) (*caller, *bridgetest.Link) {
 	return c, l
 }
 
+// talk holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
+func talk(t *testing.T, o bridge.Open, f func(*testing.T, *rig, *caller, *bridgetest.Link), change ...func(*bridge.Options)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, change...)
+		c, l := r.connect(o)
+		f(t, r, c, l)
+	})
+}
+
+// next cuts a link, and accepts the one that follows.
+func (r *rig) next(l *bridgetest.Link) *bridgetest.Link {
+	r.t.Helper()
+	l.Cut()
+	return r.up.Next().Accept()
+}
+
+// cutOff cuts a link, and leaves no way to Gemini.
+func (r *rig) cutOff(l *bridgetest.Link) {
+	r.up.Set(0, errors.New("no route"))
+	l.Cut()
+}
+
 func (r *rig) plain() (*caller, *bridgetest.Link) { r.t.Helper(); return r.connect(bridge.Open{}) }
 
 func (r *rig) since() time.Duration { return time.Since(r.start) }

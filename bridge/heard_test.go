@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -17,17 +16,14 @@ import (
 // The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
 // the client and the memory know what was heard, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
 			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), words)
 		}
 		l.Content(`"generationComplete":true`)
 		time.Sleep(2600 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
@@ -66,23 +62,18 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 			r.up.Set(0, nil)
 			l := r.up.Next().Accept()
 			l.Content(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.Voice(8, 2*time.Second))
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.typed("first")
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				l.Handle("h")
 				time.Sleep(6 * time.Second) // all of it is heard
-				r.up.Set(0, errors.New("no route"))
-				l.Cut()
+				r.cutOff(l)
 				if name == "interrupted" {
 					c.typed("second")
 				}
@@ -105,9 +96,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 
 // Each answer is timed, once, however it ends.
 func TestLatency(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.RoundTrip(80 * time.Millisecond)
 		check := func(n int, model time.Duration) {
 			t.Helper()
@@ -151,8 +140,7 @@ func TestLatency(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		l.Content(`%s`, bridgetest.Voice(7, time.Second))
 		time.Sleep(500 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		time.Sleep(time.Second)
 		check(3, 300*time.Millisecond)
 	})
@@ -200,17 +188,14 @@ func TestDucking(t *testing.T) {
 
 func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 	t.Run("cut off by the model", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			l.Content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(500 * time.Millisecond)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript waits for the model's voice")
 			}
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript never came")
@@ -218,9 +203,7 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		})
 	})
 	t.Run("stale after typed text", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.plain()
+		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
 			c.typed("stop")
@@ -240,16 +223,13 @@ func (e *early) Lead() time.Duration            { return 200 * time.Millisecond 
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.Attach(&early{})
 		for i := range 50 {
 			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
 		}
 		time.Sleep(time.Second)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		synctest.Wait()
 		i := last[bridge.Interrupted](c)
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
@@ -267,17 +247,13 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 		"a voice":   bridgetest.Voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				time.Sleep(500 * time.Millisecond)
 				l.Content(`%s`, next)
 				time.Sleep(1800 * time.Millisecond)
-				l.Content(`"interrupted":true`)
-				l.Content(`"turnComplete":true`)
+				l.Interrupts()
 				time.Sleep(time.Second)
 				if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
@@ -291,32 +267,26 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 }
 
 func TestAnswerAfterACutIsKept(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 		l.Content(`"generationComplete":true`)
 		time.Sleep(time.Second)
 		c.typed("stop")
 		time.Sleep(time.Second)
 		l.Content(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.Voice(8, time.Second))
-		l.Content(`"generationComplete":true`)
-		l.Content(`"turnComplete":true`)
+		l.Completes()
 		time.Sleep(3 * time.Second)
 		c.remembers("a: one (cut after 1.0 s); u: stop; a: as you like")
 	})
 }
 
 func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"outputTranscription":{"text":"Hello "}`)
 		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.Hold(true) // a peer connects
 		l.Content(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.Voice(7, 4*time.Second))
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
@@ -328,9 +298,7 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 }
 
 func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.session.Hold(true)
 		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
@@ -418,9 +386,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 		}, []time.Duration{1820 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(test.open)
+			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				test.talk(r, c, l).Answer(8, time.Second)
 				time.Sleep(3 * time.Second)
 				found, _ := find[bridge.Latency](c)
@@ -449,9 +415,7 @@ func twoQuestions(c *caller, l *bridgetest.Link) {
 // Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
 // connection count for the new one.
 func TestLatencyAfterAReturn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.session.RoundTrip(900 * time.Millisecond) // by a bad network
 		c.typed("what?")
 		c.leaves()
@@ -476,9 +440,7 @@ func TestLatencyAfterAReturn(t *testing.T) {
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.pace(count(0, 16000))
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks

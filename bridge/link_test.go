@@ -11,9 +11,7 @@ import (
 )
 
 func TestLinkLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Handle("new")
 		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
@@ -36,14 +34,11 @@ func TestLinkLost(t *testing.T) {
 
 // Links that lived well are not counted among those that die, be they lost or replaced as planned.
 func TestStrikesAreForgiven(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 5 {
 			l.Handle("h")
 			for range 2 {
-				l.Cut()
-				l = r.up.Next().Accept()
+				l = r.next(l)
 				synctest.Wait()
 			}
 			time.Sleep(10 * time.Second)
@@ -70,13 +65,12 @@ func TestLinkClosed(t *testing.T) {
 		"quota in words": {closed(1011, "You exceeded your current Quota"), bridge.CodeBusy},
 		"quota, sent":    {sent(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`), bridge.CodeBusy},
 		"refused, sent":  {sent(`{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"no"}}`), bridge.CodeRefused},
+		"503, sent":      {sent(`{"error":{"code":503,"status":"UNAVAILABLE"}}`), ""},
 		"stale, 1008":    {closed(1008, "BidiGenerateContent session not found"), ""},
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				test.end(l)
 				if test.want != "" {
@@ -86,23 +80,6 @@ func TestLinkClosed(t *testing.T) {
 				}
 				c.works(r.up.Next().DialledFor("", "h").Accept())
 			})
-		})
-	}
-}
-
-func TestFirstDialRefused(t *testing.T) {
-	for status, code := range map[int]bridge.Code{
-		400: bridge.CodeRefused, 401: bridge.CodeAPIKeyMissing, 403: bridge.CodeAPIKeyMissing,
-		429: bridge.CodeBusy, 503: bridge.CodeConnectionFailed,
-	} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			r.up.Set(status, nil)
-			c := r.join(bridge.Open{Resumable: true})
-			if e := c.fails(code); e.Status != status {
-				t.Errorf("%d became %d", status, e.Status)
-			}
-			c.tells("")
 		})
 	}
 }
@@ -120,9 +97,7 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+		talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			l.Content("%s", begin)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
@@ -136,8 +111,7 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 }
 
 func TestGoAwayDuringACall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r, c, l := weather(t)
+	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		l.Handle("h")
 		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
@@ -157,8 +131,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 // The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
 func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			r, c, l := weather(t)
+		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			l.Calls("a weather", "b rm")
 			l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
@@ -198,9 +171,7 @@ func TestRefusedHandle(t *testing.T) {
 		"while the old one is held": {(*bridgetest.Link).Cut, 10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				time.Sleep(11 * time.Second)
 				begin := r.since()
@@ -226,9 +197,7 @@ func TestRefusedHandle(t *testing.T) {
 
 // A question that kills each session that hears it is dropped, and the client is told.
 func TestPoison(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		time.Sleep(11 * time.Second)
 		c.typed("poison")
@@ -251,13 +220,10 @@ func TestPoison(t *testing.T) {
 
 // Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
 func TestVeryLongSentence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(14 * time.Second))
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		time.Sleep(6 * time.Second)
 		if d := voiced(m.PCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
@@ -278,8 +244,7 @@ func TestSeedIsBounded(t *testing.T) {
 				l.Content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
 			}
 			time.Sleep(time.Second)
-			l.Cut()
-			m := r.up.Next().Accept()
+			m := r.next(l)
 			got := m.Said()
 			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 || size == 1000 && turns < 12 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))
@@ -290,9 +255,7 @@ func TestSeedIsBounded(t *testing.T) {
 
 // A session that dies whenever it is resumed is first told less, and then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		fresh := 0
 		for {

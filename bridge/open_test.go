@@ -42,9 +42,7 @@ func TestAgent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Agent: test.agent, Config: json.RawMessage(test.config)})
+			talk(t, bridge.Open{Agent: test.agent, Config: json.RawMessage(test.config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
 						t.Errorf("no %s in %s", w, l.Raw)
@@ -156,9 +154,7 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 	const history = `"voxgate":{"history":[{"role":"user","content":"My name is Ada."},{"role":"model","content":"Hello Ada."}]}`
 	for model, seeded := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
 		t.Run(model, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)})
+			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				told := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
 				if told != seeded {
 					t.Errorf("came %s", l.Said())
@@ -191,9 +187,7 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 func TestMissedEvents(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+			talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.typed("hi")
 				l.Speaks(7, "Hello ", "there.")

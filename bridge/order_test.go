@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,10 +41,6 @@ func TestWatchdogInMidSentence(t *testing.T) {
 
 // What has no answer yet is said again by the next link, whole; what has one is not.
 func TestSaidAgain(t *testing.T) {
-	lost := func(r *rig, l *bridgetest.Link) *bridgetest.Link {
-		l.Cut()
-		return r.up.Next().Accept()
-	}
 	for name, test := range map[string]struct {
 		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that hears it again
 		want time.Duration
@@ -57,12 +52,12 @@ func TestSaidAgain(t *testing.T) {
 			l.Calls("a weather")
 			l.Handle("h2")
 			c.talks(2 * time.Second)
-			return lost(r, l)
+			return r.next(l)
 		}, 4 * time.Second},
 		"a thought is no answer": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
 			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
-			return lost(r, l)
+			return r.next(l)
 		}, 2 * time.Second},
 		// It knew of the question and of the call; the fresh session knows neither.
 		"the handle is dead": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
@@ -76,31 +71,29 @@ func TestSaidAgain(t *testing.T) {
 		"the first of two is answered while both are said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
 			c.utter(4 * time.Second)
-			m := lost(r, l)
+			m := r.next(l)
 			c.quiet(2 * time.Second) // 4 s of the replay
 			m.Answer(7, time.Second)
 			c.quiet(500 * time.Millisecond)
-			return lost(r, m)
+			return r.next(m)
 		}, 4 * time.Second},
 		"after a long gap": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(2 * time.Second)
-			r.up.Set(0, errors.New("no route"))
-			l.Cut()
+			r.cutOff(l)
 			time.Sleep(26 * time.Second)
 			r.up.Set(0, nil)
 			return r.up.Next().Accept()
 		}, 2 * time.Second},
 		"cleared while it is said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.utter(6 * time.Second)
-			lost(r, l)
+			r.next(l)
 			c.quiet(time.Second)
 			c.do(bridge.ClearContext{})
 			return r.up.Next().Accept()
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				m := test.talk(r, c, l)
 				c.quiet(6 * time.Second)
@@ -155,8 +148,7 @@ func TestSameCallAgain(t *testing.T) {
 		}, sorted, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r, c, l := weather(t)
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				synctest.Wait()
 				l.Call("a", "weather", sorted)
@@ -175,11 +167,7 @@ func TestSameCallAgain(t *testing.T) {
 // nothing would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
-	bubble(t, func(t *testing.T) {
-		r, c, l := withCanvas(t, "gemini-3.1-flash-live-preview", bridge.Open{}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-			yes, err := tools.Confirm(ctx, "Pay 5 €?")
-			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
-		}))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		synctest.Wait()
 		l.Call("a", "pay", `{}`)
@@ -194,24 +182,23 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
 			t.Errorf("Gemini got %s", got)
 		}
-	})
+	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		yes, err := tools.Confirm(ctx, "Pay 5 €?")
+		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
+	}))
 }
 
 // A sentence marked by hand is said again with its mark.
 func TestMarkSurvivesAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(time.Second))
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
 		l.Say(7, time.Second) // the answer to what was said before
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		c.pace(loud(time.Second))
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		c.do(bridge.ActivityEnd)
 		time.Sleep(4 * time.Second)
 		if got := m.Said(); got != "mark activityStart, mark activityEnd" {
@@ -265,9 +252,7 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 
 // A typed turn that asks for no answer is not waited for.
 func TestIncompleteTurnDrains(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
 		l.Handle("h")
 		begin := r.since()
@@ -284,9 +269,7 @@ func TestIncompleteTurnDrains(t *testing.T) {
 
 // A wish to replace the link survives a short absence of the caller.
 func TestDrainSurvivesParking(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second)
 		begin := r.since()
@@ -304,14 +287,11 @@ func TestDrainSurvivesParking(t *testing.T) {
 
 // A transcript that comes again with what is said again is kept once.
 func TestTranscriptOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		c.quiet(2 * time.Second)
 		m.Content(`"inputTranscription":{"text":"hello"}`)
 		if got := c.memory(); len(got) != 1 || got[0].Content != "hello" {
@@ -322,9 +302,7 @@ func TestTranscriptOnce(t *testing.T) {
 
 // Speech that is marked by hand ends with its caller.
 func TestManualSpeechOfALostCaller(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true})
+	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
@@ -341,9 +319,7 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 
 // CLEAR_CONTEXT over a network that is gone: the person is told as of any gap.
 func TestClearGap(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ClearContext{})
 		r.up.Next() // never accepts
@@ -356,9 +332,7 @@ func TestClearGap(t *testing.T) {
 
 // The model is told of what it said itself, although it is still being played.
 func TestMissedTurnStillPlaying(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		for range 5 {
@@ -366,8 +340,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 		}
 		l.Content(`"turnComplete":true`)
 		time.Sleep(500 * time.Millisecond)
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		if got := m.Said(); strings.Count(got, "word") < 5 {
 			t.Errorf("came %q", got)
 		}
@@ -376,9 +349,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 
 // A thinking model that goes on after turnComplete is not at rest before IDLE.
 func TestSlowModelIsNotIdle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)})
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		_ = c
 		l.Content(`%s`, bridgetest.Voice(7, time.Second))
 		l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
@@ -391,33 +362,51 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 			t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
 		default:
 		}
-	})
+	}, watchful)
 }
 
-// A configuration without resumption uses no handle, an old one least of all, and its caller is not waited for.
-func TestResumptionSwitchedOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
-		l.Handle("h")
-		c.update(`{"voxgate":{"enableResumption":false}}`)
-		m := r.up.Next().Accept()
-		c.works(m)
-		time.Sleep(time.Minute)
-		m.Cut()
-		r.up.Next().DialledFor("", "").Accept()
-		c.leaves()
-		if n := len(r.log.find("conversation ended")); n != 1 {
-			t.Error("the conversation is parked")
-		}
-	})
+// A configuration without resumption, from the beginning or by an update, uses no handle, an old one least of all: a lost session
+// begins anew, told of what was said, and its caller is not waited for.
+func TestWithoutResumption(t *testing.T) {
+	const config = `{"voxgate":{"enableResumption":false}}`
+	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Link){
+		"from the beginning": func(r *rig) (*caller, *bridgetest.Link) {
+			c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(config)})
+			if c.token() != "" {
+				r.t.Error("there is a resume token")
+			}
+			return c, l
+		},
+		"by an update": func(r *rig) (*caller, *bridgetest.Link) {
+			c, l := r.connect(resumable)
+			l.Handle("h")
+			c.update(config)
+			return c, r.up.Next().Accept()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := begin(r)
+				c.works(l)
+				l.Content(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
+				time.Sleep(time.Minute)
+				l.Cut()
+				if got := r.up.Next().DialledFor("", "").Accept().Said(); !strings.Contains(got, "hello") {
+					t.Errorf("the fresh session was told %q", got)
+				}
+				c.leaves()
+				if n := len(r.log.find("conversation ended")); n != 1 {
+					t.Error("the conversation is parked")
+				}
+			})
+		})
+	}
 }
 
 // A model that hears that it is not spoken to says nothing: nobody is told to wait for it.
 func TestProactiveSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.forget()
 		c.utter(2 * time.Second)
@@ -442,14 +431,12 @@ func TestProactiveSilence(t *testing.T) {
 		}
 		c.do(bridge.Goodbye{})
 		<-c.over
-	})
+	}, watchful)
 }
 
 // What the model says of one turn while the person is in the next does not tear the next entry apart.
 func TestHistoryInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"one"}`)
 		l.Content(`%s,"outputTranscription":{"text":"first"}`, bridgetest.Voice(7, 5*time.Second))
 		l.Content(`"turnComplete":true`)
@@ -500,9 +487,7 @@ func TestSpeechDuringACall(t *testing.T) {
 
 // Who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
 func TestSoundDuringAnOverdueAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)})
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
@@ -521,14 +506,12 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 			t.Errorf("states %v", s)
 		}
 		c.works(l)
-	})
+	}, watchful)
 }
 
 // A call that is answered at once, because nobody knows the function, is waited for as any other.
 func TestWatchdogAfterUndeclaredCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Calls("a rm")
@@ -538,14 +521,12 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 			t.Error("nothing was tried")
 		}
 		r.up.Forget()
-	})
+	}, watchful)
 }
 
 // A model that is silent whatever is tried: the person is asked to say it again.
 func TestPleaseSayItAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, watchful)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("hello?")
 		r.up.Next().DialledFor("", "h").Accept()
@@ -557,5 +538,5 @@ func TestPleaseSayItAgain(t *testing.T) {
 		if sound, _ := c.waiting(); sound < time.Second {
 			t.Errorf("heard %v", sound)
 		}
-	})
+	}, watchful)
 }

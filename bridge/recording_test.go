@@ -147,8 +147,7 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 			time.Sleep(time.Second)
 			c = r.join(bridge.Open{ResumeToken: token})
 			<-c.seated
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 			synctest.Wait()
 			if !last[bridge.SetupComplete](c).Recording {
 				t.Fatal("not recorded any more")

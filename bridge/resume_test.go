@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"testing"
@@ -52,9 +51,7 @@ func (r *rig) fresh(token string) *caller {
 }
 
 func TestResume(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.leaves()
 		time.Sleep(4 * time.Second)
@@ -72,9 +69,7 @@ func TestResume(t *testing.T) {
 }
 
 func TestTokensRotate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		a, _ := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, a *caller, _ *bridgetest.Link) {
 		a.leaves()
 		b := r.back(a.token())
 		b.leaves()
@@ -90,9 +85,7 @@ func TestTokensRotate(t *testing.T) {
 }
 
 func TestNotResumable(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		if token := c.token(); token != "" {
 			t.Errorf("token %q", token)
 		}
@@ -104,9 +97,7 @@ func TestNotResumable(t *testing.T) {
 }
 
 func TestReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, time.Second)
 		time.Sleep(490 * time.Millisecond)
 		d := r.back(c.token())
@@ -121,9 +112,7 @@ func TestReplaced(t *testing.T) {
 }
 
 func TestReplacedByTwoAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		a, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, a *caller, l *bridgetest.Link) {
 		open := bridge.Open{Resumable: true, ResumeToken: a.token()}
 		b, c := r.join(open), r.join(open)
 		a.ends(bridge.ErrReplaced)
@@ -139,9 +128,7 @@ func TestReplacedByTwoAtOnce(t *testing.T) {
 }
 
 func TestParkTimeOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
 		time.Sleep(59 * time.Second)
 		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
@@ -163,9 +150,7 @@ func TestParkTimeOver(t *testing.T) {
 }
 
 func TestParkedLinkWithoutHandle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
 		time.Sleep(30 * time.Second)
 		d := r.back(c.token())
@@ -177,9 +162,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 }
 
 func TestLinkLostWhileParked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.leaves()
 		l.Cut()
@@ -196,10 +179,8 @@ func TestLinkLostWhileParked(t *testing.T) {
 func TestLostWithADeadConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		let := make(chan struct{})
-		r, c, l := withCanvas(t, "gemini-3.8-live", resumable, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
-			<-let
-			return nil, nil
-		}))
+		r := newRig(t, deaf(let))
+		c, l := r.connect(canvasOn("gemini-3.8-live"))
 		l.Handle("h")
 		l.Call("p", "pay", `{}`)
 		token := c.token()
@@ -229,9 +210,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 
 // A call that has the id of one that was cancelled is not cancelled when the caller is back.
 func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "weather", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
@@ -242,51 +221,38 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 	})
 }
 
+// The goodbye ends the conversation for good, also when a busy session finds it together with the caller's departure.
 func TestGoodbye(t *testing.T) {
-	for _, open := range []bridge.Open{{}, resumable} {
-		for _, leave := range []bool{false, true} {
-			for range 10 {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t)
-					c, l := r.connect(open)
-					if leave { // the session is busy, and then finds both the goodbye and the departure
-						l.Halt()
-						c.do(bridge.Text{Text: "taken"})
-						c.do(bridge.Text{Text: "stuck"})
-						c.update(warm("1"))
-					}
-					if err := c.session.Do(bridge.Goodbye{}); err != nil {
-						t.Fatal(err)
-					}
-					if leave {
-						c.leave(nil)
-					}
-					c.ends(bridge.ErrGoodbye)
-					if err := c.session.Do(bridge.Text{Text: "late"}); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
-						t.Errorf("what is said after the end: %v", err)
-					}
-					l.Resume()
-					if _, closed := l.Closed(); !closed {
-						t.Error("the link is open")
-					}
-					if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
-						t.Errorf("logged %v", end)
-					}
-					if open.Resumable {
-						r.up.Forget() // the update may have been dialled before the goodbye was found
-						r.fresh(c.token())
-					}
-				})
+	for range 10 { // a race
+		talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Halt()
+			c.do(bridge.Text{Text: "taken"})
+			c.do(bridge.Text{Text: "stuck"})
+			c.update(warm("1"))
+			if err := c.session.Do(bridge.Goodbye{}); err != nil {
+				t.Fatal(err)
 			}
-		}
+			c.leave(nil)
+			c.ends(bridge.ErrGoodbye)
+			if err := c.session.Do(bridge.Text{Text: "late"}); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
+				t.Errorf("what is said after the end: %v", err)
+			}
+			l.Resume()
+			if _, closed := l.Closed(); !closed {
+				t.Error("the link is open")
+			}
+			if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
+				t.Errorf("logged %v", end)
+			}
+			r.up.Forget() // the update may have been dialled before the goodbye was found
+			r.fresh(c.token())
+		})
 	}
 }
 
 func TestCallerFails(t *testing.T) {
 	for _, open := range []bridge.Open{{}, resumable} {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t)
-			c, _ := r.connect(open)
+		talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 			broken := errors.New("too slow")
 			c.leave(broken)
 			c.ends(broken)
@@ -314,9 +280,7 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		live, l := r.connect(resumable)
+	talk(t, resumable, func(t *testing.T, r *rig, live *caller, l *bridgetest.Link) {
 		l.Say(7, 10*time.Second)
 		parked, _ := r.connect(resumable)
 		parked.leaves()
@@ -328,8 +292,7 @@ func TestShutdown(t *testing.T) {
 		dialling := r.join(bridge.Open{})
 		r.up.Next()
 		waiting, n := r.plain()
-		r.up.Set(0, errors.New("no route"))
-		n.Cut()
+		r.cutOff(n)
 		begin := r.since()
 		if err := r.host.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -388,8 +351,7 @@ func TestEndsInEveryState(t *testing.T) {
 			"talking": func(r *rig) *caller { c, l := r.plain(); l.Say(7, 20*time.Second); return c },
 			"waiting": func(r *rig) *caller {
 				c, l := r.plain()
-				r.up.Set(0, errors.New("no route"))
-				l.Cut()
+				r.cutOff(l)
 				return c
 			},
 			"updating": func(r *rig) *caller {
@@ -436,14 +398,11 @@ func TestVoiceOfALostCaller(t *testing.T) {
 		"said while nobody is there": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, "SetupComplete"},
 		"playing":                    {func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, nil, "SetupComplete Speaking 7*50"},
 		"complete after the return": {nil, func(l *bridgetest.Link) { l.Say(7, 2*time.Second) }, func(l *bridgetest.Link) {
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 		}, "SetupComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(resumable)
+			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				do := func(f func(*bridgetest.Link), then time.Duration) {
 					if f != nil {
 						f(l)
@@ -480,9 +439,7 @@ func TestAnsweredAfterTheReturn(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.connect(resumable)
+			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.do(test.ask)
 				m := r.up.Next()

@@ -3,8 +3,6 @@ package bridge
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"voxgate/tools"
 )
@@ -60,53 +58,4 @@ func TestRingIsBounded(t *testing.T) {
 	if r.bytes != 0 {
 		t.Errorf("%d bytes are left of nothing", r.bytes)
 	}
-}
-
-// Who has a number is told what was said, and who has none only what must be known: what runs and what has ended.
-func TestRingTellsWhatMatters(t *testing.T) {
-	var r ring
-	call := func(ids ...string) (calls []tools.Call) {
-		for _, id := range ids {
-			calls = append(calls, tools.Call{ID: id})
-		}
-		return calls
-	}
-	r.add(SetupComplete{}, true)
-	r.add(StateChange{State: StateTool}, true)
-	r.add(ToolCall{call("over", "open")}, true)
-	r.add(ToolCallCancellation{[]string{"again"}}, true)
-	r.add(ToolStatus{ID: "over", Status: StatusRunning}, true)
-	r.add(ToolStatus{ID: "over", Status: StatusDone}, true)
-	r.add(AssistantText{Turn: 1, Text: "hello"}, true)
-	r.add(ToolCall{call("again")}, true)
-	r.add(SetupFailed{}, true)
-	open := func(id string) bool { return id == "open" || id == "again" }
-	for after, want := range map[uint64]string{
-		0: "[3 {[{open  [] }]} 6 {over   done [] [] 0s } 8 {[{again  [] }]} 9 {<nil>}]",
-		1: "[3 {[{open  [] }]} 6 {over   done [] [] 0s } 7 {1 hello false} 8 {[{again  [] }]} 9 {<nil>}]",
-		6: "[7 {1 hello false} 8 {[{again  [] }]} 9 {<nil>}]",
-	} {
-		if got := fmt.Sprint(told(r.missed(after, open))); got != want {
-			t.Errorf("after %d: %s, want %s", after, got, want)
-		}
-	}
-}
-
-// What is old was heard, as long as somebody is there. A call that is open is never old.
-func TestRingForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r ring
-		r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
-		r.add(Log{}, true)
-		time.Sleep(ringTime + time.Second)
-		r.add(Log{}, true)
-		r.forget(true, func(id string) bool { return id == "a" })
-		if got := told(r.events); len(got) != 2 || r.events[0].Number != 1 || r.events[1].Number != 3 {
-			t.Errorf("%v", got)
-		}
-		r.forget(true, nothingOpen)
-		if got := told(r.events); len(got) != 1 {
-			t.Errorf("%v", got)
-		}
-	})
 }

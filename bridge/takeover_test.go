@@ -13,9 +13,7 @@ import (
 
 // An open call is told to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("1", "weather", `{}`)
 		for range 300 {
 			l.Content(`%s,"outputTranscription":{"text":"and "}`, bridgetest.Voice(7, 20*time.Millisecond))
@@ -29,9 +27,7 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 
 // Who takes over a conversation on hold is heard, and is told which turn is playing.
 func TestTakingOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true})
+	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Pause{On: true})
 		d := r.back(c.token())
 		d.speak(count(0, 3200))
@@ -53,9 +49,7 @@ func TestTakingOver(t *testing.T) {
 
 // What somebody else has asked for is not told to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Resumable: true})
+	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -68,23 +62,14 @@ func TestOldAnswersStayAway(t *testing.T) {
 
 // A question that is asked over the answer survives the end of that answer.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{})
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		time.Sleep(time.Second)
-		for i := range 50 {
-			c.speak(count(320*i, 320))
-			time.Sleep(20 * time.Millisecond)
-		}
-		for range 25 {
-			c.speak(make([]int16, 320))
-			time.Sleep(20 * time.Millisecond)
-		}
+		c.pace(count(0, 16000))
+		c.quiet(500 * time.Millisecond)
 		c.do(bridge.Interrupt{})
-		l.Cut()
-		next := r.up.Next().Accept()
+		next := r.next(l)
 		time.Sleep(3 * time.Second)
 		if n := len(next.PCM()); n < 16000 {
 			t.Errorf("%d samples of the question are said again", n)
@@ -95,7 +80,7 @@ func TestInterruptKeepsTheNextQuestion(t *testing.T) {
 // What is typed on hold is waited for when that is over.
 func TestTypedOnHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
+		r := newRig(t, watchful)
 		c, _ := r.plain()
 		c.do(bridge.Pause{On: true})
 		c.do(bridge.Text{Text: "are you there?"})
@@ -108,15 +93,12 @@ func TestTypedOnHold(t *testing.T) {
 
 // A turn that was interrupted is counted once, though its connection is lost before its end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, time.Second)
 		c.typed("what time is it?")
 		l.Content(`"interrupted":true`)
-		l.Cut()
-		next := r.up.Next().Accept()
+		next := r.next(l)
 		next.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := next.Said(); strings.Count(got, "what time") != 1 {
@@ -130,9 +112,7 @@ func TestATurnIsCountedOnce(t *testing.T) {
 
 // The conversation ends when the answer has been heard that is due, and not before it has begun.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Respond{Instruction: "Say goodbye."})
 		c.do(bridge.EndAfterSpeaking{})
 		time.Sleep(time.Second)
@@ -146,22 +126,13 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 
 // A model that understands at once, while the person still speaks, and never answers, is found out like any other.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *bridge.Options) { o.Stall = 6 * time.Second })
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for range 2 {
-			for i := range 75 {
-				pcm := make([]int16, 320)
-				if i < 50 {
-					pcm = count(320*i, 320)
-				}
-				c.speak(pcm)
-				time.Sleep(20 * time.Millisecond)
-				if i == 30 {
-					l.Content(`"inputTranscription":{"text":"hello"}`)
-				}
-			}
+			c.pace(count(0, 9600))
+			l.Content(`"inputTranscription":{"text":"hello"}`)
+			c.pace(count(9600, 6400))
+			c.quiet(500 * time.Millisecond)
 			for range 30 {
 				time.Sleep(time.Second)
 				synctest.Wait()
@@ -172,15 +143,8 @@ func TestAnEarlyTranscriptCounts(t *testing.T) {
 				}
 			}
 		}
-		var tried []any
-		logs, _ := find[bridge.Log](c)
-		for _, log := range logs {
-			if what := log.Details["stall"]; what != nil {
-				tried = append(tried, what)
-			}
-		}
-		if got := fmt.Sprint(tried); got != "[nudge resume none nudge fresh none]" {
+		if got := c.tried(); got != "nudge resume none nudge fresh none" {
 			t.Errorf("tried %s", got)
 		}
-	})
+	}, watchful)
 }

@@ -14,9 +14,7 @@ import (
 )
 
 func TestTurn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
 		l.Answer(8, time.Second)
@@ -35,9 +33,7 @@ func TestTurn(t *testing.T) {
 }
 
 func TestBurstPlaysInRealTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		l.Answer(7, 30*time.Second)
 		l.Answer(8, time.Second) // the next turn waits for its time
@@ -51,9 +47,7 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		begin := r.since()
@@ -72,9 +66,7 @@ func TestInterrupted(t *testing.T) {
 
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		l.Content(`"interrupted":true`)
@@ -88,8 +80,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 	for name, after := range map[string]func(l *bridgetest.Link){
 		"interrupted": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 		"generation completed": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
@@ -97,22 +88,18 @@ func TestTypedTextInterrupts(t *testing.T) {
 		},
 		"generation and turn completed": func(l *bridgetest.Link) {
 			l.Say(7, time.Second)
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.Completes()
 		},
 		"turn completed": func(l *bridgetest.Link) {
 			l.Content(`%s,"turnComplete":true`, bridgetest.Voice(7, time.Second))
 		},
 		"generation completed, then interrupted": func(l *bridgetest.Link) {
 			l.Content(`"generationComplete":true`)
-			l.Content(`"interrupted":true`)
-			l.Content(`"turnComplete":true`)
+			l.Interrupts()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(t)
-				c, l := r.plain()
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Say(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
 				begin := r.since()
@@ -147,9 +134,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				continue // the turn was over for the server
 			}
 			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t)
-					c, l := r.plain()
+				talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					l.Say(7, 10*time.Second)
 					l.Content(`"generationComplete":true`)
 					if complete {
@@ -171,9 +156,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 
 // The end of a turn is told when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
@@ -183,9 +166,7 @@ func TestSilentTurnAfterTypedText(t *testing.T) {
 }
 
 func TestTypedTextIntoSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -225,8 +206,7 @@ func TestTextOnly(t *testing.T) {
 					l.Content(`"modelTurn":{"parts":[{"text":"good "}]}`)
 					l.Content(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true`)
+				l.Completes()
 				c.tells("SetupComplete TurnComplete")
 				told := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
@@ -241,14 +221,11 @@ func TestTextOnly(t *testing.T) {
 
 // There is no voice to cut off: the server says whether it was interrupted.
 func TestTypedTextIntoText(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+	talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
 		c.typed("stop")
 		c.tells("SetupComplete")
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.Interrupts()
 		l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
 		l.Content(`"generationComplete":true,"turnComplete":true`)
 		c.tells("SetupComplete Interrupted TurnComplete")
@@ -265,9 +242,7 @@ func contents(c *caller) string {
 }
 
 func TestOneMessageWithEverything(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
@@ -297,9 +272,7 @@ func TestOneMessageWithEverything(t *testing.T) {
 }
 
 func TestLoneFields(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{}`)
 		l.Send(`{"serverContent":{}}`)
 		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
@@ -316,9 +289,7 @@ func TestLoneFields(t *testing.T) {
 }
 
 func TestAudioOfAnotherRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)

@@ -39,9 +39,7 @@ func (c *caller) works(l *bridgetest.Link) {
 }
 
 func TestUpdate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(warm("0.1"))})
+	talk(t, bridge.Open{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Handle("h")
 		c.update(warm("0.2"))
@@ -65,9 +63,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestUpdateRefusedHere(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.update(`{"generationConfig":{"temperature":9}}`)
 		c.tells("SetupComplete SetupFailed")
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
@@ -98,9 +94,7 @@ func TestUpdateWhileDialling(t *testing.T) {
 }
 
 func TestUpdatesInARow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.update(config)
@@ -139,12 +133,9 @@ func TestUpdatesAreBounded(t *testing.T) {
 
 // A refused update is nothing to dial for.
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(warm("0.4"))})
+	talk(t, bridge.Open{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
-		l.Cut()
-		l = r.up.Next().Accept()
+		l = r.next(l)
 		synctest.Wait()
 		l.Cut() // the second time there is a pause
 		c.update(`[]`)
@@ -156,9 +147,7 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 
 // Another model knows nothing of the conversation, and of its calls.
 func TestUpdateOfTheModel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+	talk(t, bridge.Open{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		l.Handle("h")
 		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
@@ -180,9 +169,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 
 // What the model takes in mid-session is changed in place, at once and without another link.
 func TestUpdateInPlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.connect(bridge.Open{Config: []byte(brief("long"))})
+	talk(t, bridge.Open{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second) // in the middle of an answer
 		c.update(brief("short"))
@@ -202,8 +189,7 @@ func TestUpdateInPlace(t *testing.T) {
 		}
 		r.up.Idle()
 		// A resumed session may have kept what it was set up with.
-		l.Cut()
-		m := r.up.Next().Accept()
+		m := r.next(l)
 		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
 		}
@@ -217,9 +203,7 @@ func told(c *caller) []bridge.SetupComplete { found, _ := find[bridge.SetupCompl
 
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second)
 		c.update(warm("0.5"))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 func TestFirstWords(t *testing.T) {
@@ -32,9 +33,7 @@ func TestChunks(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
 		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
 			t.Run(fmt.Sprintf("%d Hz in blocks of %d", rate, block), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					r := newRig(t)
-					c, l := r.plain()
+				talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					mic, err := c.session.Mic(rate)
 					if err != nil || mic.Rate() != rate {
 						t.Fatal(mic, err)
@@ -70,9 +69,7 @@ func TestChunks(t *testing.T) {
 }
 
 func TestMicRates(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, _ := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 		for _, rate := range []int{-1, 0, 7999, 48001} {
 			if _, err := c.session.Mic(rate); err == nil {
 				t.Errorf("%d Hz was accepted", rate)
@@ -83,9 +80,7 @@ func TestMicRates(t *testing.T) {
 
 // Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
 func TestSilenceGoesInPairs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for range 5 {
 			c.speak(make([]int16, 320))
 		}
@@ -102,9 +97,7 @@ func TestSilenceGoesInPairs(t *testing.T) {
 
 // A message that no link can carry must not be taken in: each link would fail on it.
 func TestBrokenPartsAreRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		c, l := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
 			err := c.session.Do(bridge.Message{Parts: []byte(parts), TurnComplete: true})
 			if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage {
@@ -143,9 +136,7 @@ func TestStalledWriter(t *testing.T) {
 
 // What does not fit the way in which speech is found is refused: Gemini would close the session for it.
 func TestMarksThatDoNotFit(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		auto, _ := r.plain()
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Link) {
 		byHand, _ := r.connect(manual)
 		for mark, c := range map[bridge.Activity]*caller{
 			bridge.ActivityStart: auto, bridge.ActivityEnd: auto, bridge.AudioStreamEnd: byHand,

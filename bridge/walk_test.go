@@ -26,7 +26,10 @@ type walk struct {
 	texts          int
 	free, freeText int      // how much of it need not have come
 	line           []string // what happened
+	pick           func(n int) int
+	model, config  string
 	manual         bool
+	temperature    int // of the newest configuration
 }
 
 func (w *walk) note(format string, args ...any) {
@@ -88,10 +91,9 @@ func (w *walk) print() {
 	}
 }
 
-func walkAtRandom(t *testing.T, seed int64, steps int) {
-	rng := rand.New(rand.NewPCG(uint64(seed), 1))
-	pick := func(n int) int { return rng.IntN(n) }
-	s := emulator.Scenario{Handles: []string{"prompt", "withheld"}[pick(2)]}
+// world is a scenario at random, and the model of it.
+func world(pick func(n int) int) (s emulator.Scenario, model string) {
+	s.Handles = []string{"prompt", "withheld"}[pick(2)]
 	if pick(2) == 0 {
 		s.ConnectionAge = time.Duration(20+pick(60)) * time.Second
 		if pick(2) == 0 {
@@ -106,97 +108,32 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 		f.After = time.Duration(pick(2000)) * time.Millisecond
 		s.Faults = append(s.Faults, f)
 	}
-	model := []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
+	model = []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"}[pick(3)]
 	if pick(4) == 0 && model == "gemini-3.8-live" { // the others would call, not say so, and close for what is said then
 		s.Faults = append(s.Faults, emulator.Fault{On: on[pick(len(on))], Nth: 1 + pick(3), Times: 1, Stall: true, Connections: []int{1, 2}})
 	}
+	return s, model
+}
+
+func walkAtRandom(t *testing.T, seed int64, steps int) {
+	pick := rand.New(rand.NewPCG(uint64(seed), 1)).IntN
+	s, model := world(pick)
 	r, m := emulated(t, s, watchful, distant(time.Duration(pick(400))*time.Millisecond))
-	w := &walk{t: t, r: r, m: m}
+	w := &walk{t: t, r: r, m: m, pick: pick, model: model, manual: pick(3) == 0}
 	defer w.print()
-	w.manual = pick(3) == 0
-	config := fmt.Sprintf(`{"model":%q,"voxgate":{"vad":{"enabled":%v}},`, model, !w.manual)
-	w.c = r.join(bridge.Open{Config: json.RawMessage(strings.Replace(declare("weather"), "{", config, 1)), Resumable: true})
+	w.config = fmt.Sprintf(`{"model":%q,"voxgate":{"vad":{"enabled":%v}},`, model, !w.manual)
+	w.c = r.join(bridge.Open{Config: json.RawMessage(strings.Replace(declare("weather"), "{", w.config, 1)), Resumable: true})
 	w.note("%s, manual %v, handles %s", model, w.manual, s.Handles)
 	<-w.c.seated
 	time.Sleep(5 * time.Second)
-	w.said = nil
-	temp := 1
 	actions := []string{"say", "say", "say", "type", "tool", "away", "update", "clear", "barge", "context", "inplace"}
 	for range steps {
-		select {
-		case <-w.c.over:
-			t.Errorf("seed %d: over: %v", seed, w.c.err)
-			return
-		default:
-		}
-		a := actions[pick(len(actions))]
-		pause := time.Duration(200+pick(3000)) * time.Millisecond
-		switch a {
-		case "say", "barge":
-			d := time.Duration(600+100*len(w.said)) * time.Millisecond
-			w.said = append(w.said, d)
-			w.note("says %v", d)
-			if w.manual {
-				w.c.do(bridge.ActivityStart)
-			}
-			if pick(3) == 0 {
-				w.c.pace(loud(d / 2))
-				w.idle(300 * time.Millisecond)
-				w.c.pace(loud(d - d/2))
-			} else {
-				w.c.pace(loud(d))
-			}
-			if w.manual {
-				w.c.do(bridge.ActivityEnd)
-			}
-			if a == "barge" {
-				pause = time.Duration(1200+pick(800)) * time.Millisecond
-			} else {
-				pause += 600 * time.Millisecond
-			}
-		case "type":
-			w.texts++
-			w.note("types %d", w.texts)
-			w.c.typed(fmt.Sprintf("typed-%d", w.texts))
-		case "tool":
-			w.note("tool")
-			w.c.typed(`/tool weather {}`)
-			if pause = time.Duration(pick(4000)) * time.Millisecond; model != "gemini-3.8-live" {
-				pause += 5 * time.Second // it does not listen meanwhile
-			}
-		case "away":
-			if all, _ := find[bridge.SetupComplete](w.c); len(all) == 0 {
-				continue // there is no token yet
-			}
-			d := time.Duration(pick(9000)) * time.Millisecond
-			w.note("away %v", d)
-			w.away(d)
-		case "update":
-			temp++
-			w.note("update")
-			w.c.update(strings.Replace(config, "{", fmt.Sprintf(`{"generationConfig":{"temperature":0.%d},`, temp), 1) + strings.TrimPrefix(declare("weather"), "{"))
-		case "inplace":
-			temp++
-			w.note("in place")
-			w.c.update(strings.Replace(config, "{", fmt.Sprintf(`{"systemInstruction":"i %d",`, temp), 1) + strings.TrimPrefix(declare("weather"), "{"))
-		case "clear":
-			w.note("clear")
-			w.free = len(w.said) // what was not heard yet need not be heard any more
-			w.freeText = w.texts
-			w.c.do(bridge.ClearContext{})
-		case "context":
-			w.c.do(bridge.GetContext{})
-		}
-		w.idle(pause)
+		w.goesOn(seed)
+		w.idle(w.act(actions[pick(len(actions))]))
 	}
 	w.note("ends")
 	w.idle(45 * time.Second)
-	select {
-	case <-w.c.over:
-		t.Errorf("seed %d: over: %v", seed, w.c.err)
-		return
-	default:
-	}
+	w.goesOn(seed)
 	w.check()
 	w.c.do(bridge.Goodbye{})
 	begin := time.Now()
@@ -204,6 +141,84 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 	if time.Since(begin) > 2*time.Second {
 		t.Error("goodbye took long")
 	}
+}
+
+// goesOn checks that the conversation is not over.
+func (w *walk) goesOn(seed int64) {
+	select {
+	case <-w.c.over:
+		w.t.Fatalf("seed %d: over: %v", seed, w.c.err)
+	default:
+	}
+}
+
+// act has something happen, and returns how long nothing shall happen then.
+func (w *walk) act(action string) (pause time.Duration) {
+	pause = time.Duration(200+w.pick(3000)) * time.Millisecond
+	switch action {
+	case "say":
+		w.say()
+		pause += 600 * time.Millisecond
+	case "barge":
+		w.say()
+		pause = time.Duration(1200+w.pick(800)) * time.Millisecond
+	case "type":
+		w.texts++
+		w.note("types %d", w.texts)
+		w.c.typed(fmt.Sprintf("typed-%d", w.texts))
+	case "tool":
+		w.note("tool")
+		w.c.typed(`/tool weather {}`)
+		if pause = time.Duration(w.pick(4000)) * time.Millisecond; w.model != "gemini-3.8-live" {
+			pause += 5 * time.Second // it does not listen meanwhile
+		}
+	case "away":
+		if all, _ := find[bridge.SetupComplete](w.c); len(all) == 0 {
+			return 0 // there is no token yet
+		}
+		d := time.Duration(w.pick(9000)) * time.Millisecond
+		w.note("away %v", d)
+		w.away(d)
+	case "update":
+		w.update(`{"generationConfig":{"temperature":0.%d},`)
+	case "inplace":
+		w.update(`{"systemInstruction":"i %d",`)
+	case "clear":
+		w.note("clear")
+		w.free = len(w.said) // what was not heard yet need not be heard any more
+		w.freeText = w.texts
+		w.c.do(bridge.ClearContext{})
+	case "context":
+		w.c.do(bridge.GetContext{})
+	}
+	return pause
+}
+
+// say has the person say a sentence, of a length of its own.
+func (w *walk) say() {
+	d := time.Duration(600+100*len(w.said)) * time.Millisecond
+	w.said = append(w.said, d)
+	w.note("says %v", d)
+	if w.manual {
+		w.c.do(bridge.ActivityStart)
+	}
+	if w.pick(3) == 0 {
+		w.c.pace(loud(d / 2))
+		w.idle(300 * time.Millisecond)
+		w.c.pace(loud(d - d/2))
+	} else {
+		w.c.pace(loud(d))
+	}
+	if w.manual {
+		w.c.do(bridge.ActivityEnd)
+	}
+}
+
+// update changes the configuration; the field has a number.
+func (w *walk) update(field string) {
+	w.temperature++
+	w.note("update")
+	w.c.update(strings.Replace(w.config, "{", fmt.Sprintf(field, w.temperature), 1) + strings.TrimPrefix(declare("weather"), "{"))
 }
 
 // check compares what the model got with what was said, typed and answered.

@@ -203,7 +203,7 @@ func TestServeUsesVertexAI(t *testing.T) {
 	}))
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	defer tokens.Close()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}

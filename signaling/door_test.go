@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,74 +28,48 @@ var lookUpConfig = json.RawMessage(`{"model":"gemini-3.8-live","tools":[{"functi
 
 // pcmClient is a client of [pcmDoor].
 type pcmClient struct {
-	*inbox
-	conn *websocket.Conn
-	at   int
-	pcm  []int16 // what was heard; guarded by inbox.mu
+	*client
+	ear sync.Mutex
+	pcm []int16 // what was heard
 }
 
 func dialPCM(t *testing.T, g *gateway, first string) *pcmClient {
 	t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial(strings.TrimSuffix(g.url, "/")+"/pcm", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &pcmClient{inbox: newInbox(t), conn: conn}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			kind, raw, err := conn.ReadMessage()
-			if err != nil {
-				c.end(err)
-				return
-			}
-			if kind == websocket.BinaryMessage {
-				c.mu.Lock()
-				c.pcm = media.AppendSamples(c.pcm, raw)
-				c.mu.Unlock()
-				continue
-			}
-			var m struct {
-				Event string
-				Is    json.RawMessage
-			}
-			if err := json.Unmarshal(raw, &m); err != nil {
-				t.Errorf("not JSON: %s", raw)
-			}
-			c.put(message{Type: m.Event, Payload: m.Is})
+	c := &pcmClient{}
+	c.client = dialDoor(t, strings.TrimSuffix(g.url, "/")+"/pcm", nil, func(kind int, raw []byte) message {
+		if kind == websocket.BinaryMessage {
+			c.ear.Lock()
+			defer c.ear.Unlock()
+			c.pcm = media.AppendSamples(c.pcm, raw)
+			return message{}
 		}
-	}()
-	t.Cleanup(func() { conn.Close(); <-done })
+		var m struct {
+			Event string
+			Is    json.RawMessage
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Errorf("not JSON: %s", raw)
+		}
+		return message{Type: m.Event, Payload: m.Is}
+	})
 	c.send(first)
 	return c
 }
 
-func (c *pcmClient) send(text string) {
-	c.t.Helper()
-	if err := c.conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-		c.t.Error(err)
-	}
-}
+func (c *pcmClient) send(text string) { c.t.Helper(); c.raw(websocket.TextMessage, []byte(text)) }
 
 func (c *pcmClient) say(pcm []int16) {
 	c.t.Helper()
-	for ; len(pcm) > 0; pcm = pcm[min(len(pcm), pcmRate/50):] {
-		if err := c.conn.WriteMessage(websocket.BinaryMessage, media.AppendBytes(nil, pcm[:min(len(pcm), pcmRate/50)])); err != nil {
-			c.t.Fatal(err)
-		}
+	for part := range slices.Chunk(pcm, pcmRate/50) {
+		c.raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
 	}
 }
 
 // expect waits for the next event of a kind, and reads what it is.
 func (c *pcmClient) expect(kind string, is any) {
 	c.t.Helper()
-	m, at := c.wait(c.at, kind, func(m message) bool { return m.Type == kind })
-	c.at = at
 	var e struct{ Body json.RawMessage }
-	if err := json.Unmarshal(m.Payload, &e); err != nil {
-		c.t.Fatal(err)
-	}
+	c.client.expect(kind).read(c.t, &e)
 	if err := json.Unmarshal(e.Body, is); err != nil {
 		c.t.Fatalf("%s: %v", e.Body, err)
 	}
@@ -125,9 +101,9 @@ func TestADoorIsSmall(t *testing.T) {
 	var text bridge.AssistantText
 	c.expect("Speaking", &struct{}{})
 	c.expect("TurnComplete", &turn)
-	c.mu.Lock()
+	c.ear.Lock()
 	voice := loud(c.pcm)
-	c.mu.Unlock()
+	c.ear.Unlock()
 	if level := mediatest.ToneLevel(voice, pcmRate, 440); turn.Turn != 1 || len(voice) < pcmRate*9/10 || level < 0.5 {
 		t.Errorf("turn %d is %d samples, share of 440 Hz %.2f", turn.Turn, len(voice), level)
 	}
@@ -160,27 +136,8 @@ func TestADoorIsSmall(t *testing.T) {
 	c.send(`{"command":"hang up"}`)
 	c.expect("AssistantText", &text)
 	c.expect("TurnComplete", &turn)
-	closed := c.ended()
-	if !websocket.IsCloseError(closed, websocket.CloseNormalClosure) {
-		t.Errorf("the door closed with %v", closed)
-	}
-}
-
-// ended waits for the end of the socket, and returns how it ended.
-func (c *pcmClient) ended() error {
-	c.t.Helper()
-	for {
-		c.mu.Lock()
-		over, more := c.over, c.more
-		c.mu.Unlock()
-		if over != nil {
-			return over
-		}
-		select {
-		case <-more:
-		case <-time.After(patience):
-			c.t.Fatal("the socket does not end")
-		}
+	if code := c.closeCode(); code != websocket.CloseNormalClosure {
+		t.Errorf("the door closed with %d", code)
 	}
 }
 

@@ -2,7 +2,6 @@ package signaling_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,20 +16,15 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
-	"voxgate/media/opus"
 )
 
-// probe is a WebRTC client that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no
-// interceptors, and no protection against packets that come twice.
+// probe is a phone that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no interceptors, and no
+// protection against packets that come twice.
 type probe struct {
-	t      *testing.T
-	c      *client
-	pc     *webrtc.PeerConnection
-	mic    *microphone
-	red    bool   // it was offered at first
-	micID  uint32 // the microphone's SSRC
-	offer  string
-	answer string
+	*phone
+	mic   *microphone
+	red   bool   // it was offered at first
+	micID uint32 // the microphone's SSRC
 
 	mu      sync.Mutex
 	came    []arrived[rtp.Packet]
@@ -60,7 +54,7 @@ func (m *microphone) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters
 }
 
 type probeOptions struct {
-	channel  bool // a section for data channels, too
+	channel  bool // a section for data channels, too, and one that the gateway does not know
 	red      bool
 	feedback []webrtc.RTCPFeedback
 	numbers  bool // transport-cc's header extension
@@ -71,7 +65,6 @@ const transportCC = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc
 
 func newProbe(t *testing.T, o probeOptions) *probe {
 	t.Helper()
-	p := &probe{t: t, c: connect(t, newGateway(t), `{}`), red: o.red, sent: map[uint16]rtp.Packet{}}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -93,35 +86,25 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	if o.numbers {
 		check(codecs.RegisterHeaderExtension(webrtc.RTPHeaderExtensionCapability{URI: transportCC}, webrtc.RTPCodecTypeAudio))
 	}
-	var settings webrtc.SettingEngine
-	settings.SetIncludeLoopbackCandidate(true)
-	settings.DisableSRTPReplayProtection(true)
-	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
-		NewPeerConnection(webrtc.Configuration{})
-	check(err)
-	p.pc = pc
+	phone := newPhone(t, connect(t, newGateway(t), `{}`), phoneOptions{noAudio: true, codecs: codecs})
+	p := &probe{phone: phone, red: o.red, sent: map[uint16]rtp.Packet{}}
 	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
 	check(err)
 	p.mic = &microphone{TrackLocalStaticRTP: track}
 	if o.channel {
-		_, err := pc.CreateDataChannel("other", nil)
+		_, err := p.pc.CreateDataChannel("other", nil)
 		check(err)
 	}
 	direction := webrtc.RTPTransceiverDirectionSendrecv
 	if o.mute {
 		direction = webrtc.RTPTransceiverDirectionSendonly
 	}
-	both, err := pc.AddTransceiverFromTrack(p.mic, webrtc.RTPTransceiverInit{Direction: direction})
+	both, err := p.pc.AddTransceiverFromTrack(p.mic, webrtc.RTPTransceiverInit{Direction: direction})
 	check(err)
 	sender := both.Sender()
 	p.micID = uint32(sender.GetParameters().Encodings[0].SSRC)
-	var running sync.WaitGroup
-	t.Cleanup(func() {
-		pc.GracefulClose()
-		running.Wait()
-	})
-	running.Go(func() { p.read(sender.ReadRTCP) })
-	pc.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+	p.done.Go(func() { p.read(sender.ReadRTCP) })
+	p.pc.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		p.mu.Lock()
 		for _, e := range receiver.GetParameters().HeaderExtensions {
 			if e.URI == transportCC {
@@ -129,7 +112,7 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 			}
 		}
 		p.mu.Unlock()
-		running.Go(func() { p.read(receiver.ReadRTCP) })
+		p.done.Go(func() { p.read(receiver.ReadRTCP) })
 		for {
 			packet, _, err := track.ReadRTP()
 			if err != nil {
@@ -144,30 +127,15 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	return p
 }
 
-// negotiate offers, with all candidates in the offer, and waits until it is connected.
+// negotiate offers, and waits until it is connected.
 func (p *probe) negotiate() {
 	p.t.Helper()
-	gathered := webrtc.GatheringCompletePromise(p.pc)
-	offer, err := p.pc.CreateOffer(nil)
-	if err == nil {
-		err = p.pc.SetLocalDescription(offer)
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	<-gathered
-	p.offer = p.pc.LocalDescription().SDP
-	p.c.send("WEBRTC_OFFER", string(must(json.Marshal(map[string]string{"sdp": p.offer}))))
-	var answer struct{ SDP string }
-	if err = json.Unmarshal(p.c.expect("WEBRTC_ANSWER").Payload, &answer); err == nil {
-		p.answer = answer.SDP
-		err = p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP})
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	eventually(p.t, "connection", func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
+	p.offer(false)
+	p.connected()
 }
+
+// answered is the gateway's SDP.
+func (p *probe) answered() string { return p.pc.RemoteDescription().SDP }
 
 // read keeps the reports that come, and sends again what speak has sent and the gateway asks for.
 func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error)) {
@@ -242,28 +210,6 @@ func (p *probe) write(packets ...rtcp.Packet) {
 	}
 }
 
-// say sends a sound by an SSRC, a packet every interval; numbers go on from one call to the next.
-func (p *probe) say(ssrc uint32, pcm []int16, interval time.Duration) {
-	p.t.Helper()
-	encoder, err := opus.NewEncoder(48000)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	buf := make([]byte, 1500)
-	for ; len(pcm) >= 960; pcm = pcm[960:] {
-		n, err := encoder.Encode(pcm[:960], buf)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		<-tick.C
-		p.said++
-		header := rtp.Header{Version: 2, PayloadType: 111, SequenceNumber: p.said, Timestamp: 960 * uint32(p.said), SSRC: ssrc}
-		(*p.mic.to.Load()).WriteRTP(&header, buf[:n]) // fails once the gateway has closed
-	}
-}
-
 // A sender may go on with another SSRC than its offer has, and go back to the first: it is heard all the time.
 func TestAnotherSSRCIsHeard(t *testing.T) {
 	t.Parallel()
@@ -273,7 +219,7 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 			p := newProbe(t, probeOptions{channel: channel})
 			for _, ssrc := range []uint32{p.micID, p.micID + 1, p.micID} {
 				at := len(p.c.all())
-				p.say(ssrc, sentence(440, time.Second, 48000), media.FrameDuration)
+				p.speak(ssrc, sentence(440, time.Second, 48000), media.FrameDuration, nil)
 				p.c.wait(at, "USER_SPEAKING", func(m message) bool {
 					return m.Type == "USER_SPEAKING" && strings.Contains(string(m.Payload), "true")
 				})
@@ -288,7 +234,7 @@ func TestTooManySSRCs(t *testing.T) {
 	p := newProbe(t, probeOptions{})
 	use := func(from, n uint32) {
 		for i := range n {
-			p.say(from+i, make([]int16, 960), 5*time.Millisecond)
+			p.speak(from+i, make([]int16, 960), 5*time.Millisecond, nil)
 		}
 	}
 	use(1000, 20)
@@ -323,11 +269,11 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 			if c.red {
 				carrier, offered, answered = 63, " 111 63 9 0", " 63 111"
 			}
-			if formats(p.offer) != offered || formats(p.answer) != answered {
-				t.Errorf("of%s the answer has%s, want%s", formats(p.offer), formats(p.answer), answered)
+			if formats(p.pc.LocalDescription().SDP) != offered || formats(p.answered()) != answered {
+				t.Errorf("of%s the answer has%s, want%s", offered, formats(p.answered()), answered)
 			}
-			if got := strings.Contains(p.answer, fmt.Sprintf("a=rtcp-fb:%d nack\r\n", carrier)); got != c.nack {
-				t.Errorf("NACK in the answer: %v\n%s", got, p.answer)
+			if got := strings.Contains(p.answered(), fmt.Sprintf("a=rtcp-fb:%d nack\r\n", carrier)); got != c.nack {
+				t.Errorf("NACK in the answer: %v\n%s", got, p.answered())
 			}
 			p.c.ask("again")
 			before := p.rests()
@@ -366,7 +312,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 	p.t.Helper()
 	if got := p.number != 0; got != negotiated {
-		p.t.Fatalf("transport-cc in the answer: %v\n%s", got, p.answer)
+		p.t.Fatalf("transport-cc in the answer: %v\n%s", got, p.answered())
 	}
 	var first uint16
 	for i, a := range packets {

@@ -143,6 +143,14 @@ func (m message) String() string {
 	return fmt.Sprintf("%s %s", m.Type, p)
 }
 
+// read reads the payload.
+func (m message) read(t testing.TB, into any) {
+	t.Helper()
+	if err := json.Unmarshal(m.Payload, into); err != nil {
+		t.Fatalf("%v: %v", m, err)
+	}
+}
+
 // inbox is what a client got, in order.
 type inbox struct {
 	t    testing.TB
@@ -255,6 +263,18 @@ func dial(t testing.TB, url string) *client {
 // dialAs sends headers with the request.
 func dialAs(t testing.TB, url string, header http.Header) *client {
 	t.Helper()
+	return dialDoor(t, url, header, func(_ int, raw []byte) message {
+		m := message{way: "socket"}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Errorf("not JSON: %s", raw)
+		}
+		return m
+	})
+}
+
+// dialDoor is a client of any door with a WebSocket. What is read as a message without a type is not kept.
+func dialDoor(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) message) *client {
+	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, header)
 	if err != nil {
 		t.Fatal(err)
@@ -263,17 +283,14 @@ func dialAs(t testing.TB, url string, header http.Header) *client {
 	go func() {
 		defer close(c.done)
 		for {
-			_, raw, err := conn.ReadMessage()
+			kind, raw, err := conn.ReadMessage()
 			if err != nil {
 				c.end(err)
 				return
 			}
-			var m message
-			if err := json.Unmarshal(raw, &m); err != nil {
-				t.Errorf("not JSON: %s", raw)
+			if m := read(kind, raw); m.Type != "" {
+				c.put(m)
 			}
-			m.way = "socket"
-			c.put(m)
 		}
 	}()
 	t.Cleanup(func() {
@@ -347,9 +364,7 @@ func checkError(t testing.TB, m message, code, field string) {
 		Message string
 		Details struct{ Code, Field string }
 	}
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	if p.Details.Code != code || p.Details.Field != field || p.Message == "" {
 		t.Fatalf("error %v, want code %q and field %q", m, code, field)
 	}
@@ -401,9 +416,7 @@ func (c *client) heard() []int16 {
 func chunk(t testing.TB, m message) []int16 {
 	t.Helper()
 	var p struct{ Data []byte }
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	return media.AppendSamples(nil, p.Data)
 }
 
@@ -420,7 +433,7 @@ func silence(d time.Duration, rate int) []int16 {
 func sentence(hz float64, d time.Duration, rate int) []int16 {
 	pcm := silence(300*time.Millisecond, rate)
 	pcm = append(pcm, tone(hz, d, rate)...)
-	return append(pcm, silence(1500*time.Millisecond, rate)...)
+	return append(pcm, silence(time.Second, rate)...)
 }
 
 // loud cuts the silence off both ends.

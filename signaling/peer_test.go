@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
@@ -41,6 +42,7 @@ type phoneOptions struct {
 	frame     time.Duration               // of the sender's packets; zero: 20 ms
 	dtx       bool                        // silence is not sent
 	network   func(*webrtc.SettingEngine) // nil: UDP on all addresses
+	codecs    *webrtc.MediaEngine         // of a probe; nil: Pion's
 	decoder   opus.DecoderChoice          // of the gateway
 }
 
@@ -52,7 +54,12 @@ func newPhone(t *testing.T, c *client, o phoneOptions) *phone {
 	if o.network != nil {
 		o.network(&settings)
 	}
-	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	var more []func(*webrtc.API)
+	if o.codecs != nil {
+		settings.DisableSRTPReplayProtection(true)
+		more = append(more, webrtc.WithMediaEngine(o.codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
+	}
+	pc, err := webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...).NewPeerConnection(webrtc.Configuration{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +85,16 @@ func newPhone(t *testing.T, c *client, o phoneOptions) *phone {
 	}
 	t.Cleanup(p.hangUp)
 	return p
+}
+
+// call is a conversation with a phone that has connected.
+func call(t *testing.T, g *gateway, config string, o phoneOptions) (*client, *phone) {
+	t.Helper()
+	c := connect(t, g, config)
+	p := newPhone(t, c, o)
+	p.offer(false)
+	p.connected()
+	return c, p
 }
 
 func (p *phone) addAudio(o phoneOptions) {
@@ -215,9 +232,7 @@ func (p *phone) sendOffer(sdp string) {
 func (p *phone) answer(m message) {
 	p.t.Helper()
 	var answer struct{ SDP string }
-	if err := json.Unmarshal(m.Payload, &answer); err != nil {
-		p.t.Fatal(err)
-	}
+	m.read(p.t, &answer)
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
 		p.t.Fatalf("%v\n%s", err, answer.SDP)
 	}
@@ -329,15 +344,12 @@ func (p *phone) voiceLevel(hz float64) float64 {
 func TestPeerSaysBackWhatItHears(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]phoneOptions{
-		"20 ms": {channel: true}, "10 ms": {frame: 10 * time.Millisecond}, "60 ms": {frame: 60 * time.Millisecond}, "DTX": {dtx: true},
-		"the other decoder": {decoder: opus.Pion},
+		"20 ms": {channel: true}, "10 ms, DTX": {frame: 10 * time.Millisecond, dtx: true},
+		"60 ms, the other decoder": {frame: 60 * time.Millisecond, decoder: opus.Pion},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, newGateway(t, func(d *doors, _ *bridge.Options) { d.OpusDecoder = o.decoder }), `{}`)
-			p := newPhone(t, c, o)
-			p.offer(false)
-			p.connected()
+			c, p := call(t, newGateway(t, func(d *doors, _ *bridge.Options) { d.OpusDecoder = o.decoder }), `{}`, o)
 			p.talk <- sentence(440, time.Second, 48000)
 			if level := p.voiceLevel(440); level < 0.5 {
 				t.Errorf("share of 440 Hz is %.2f", level)
@@ -435,33 +447,6 @@ func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
 	}
 }
 
-// Who offers a new peer that does not connect is told where the voice is, on the one before; one that connects takes its place.
-func TestAnotherPeerReplacesTheFirst(t *testing.T) {
-	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	first := newPhone(t, c, phoneOptions{})
-	first.offer(false)
-	first.connected()
-	first.talks(440) // so the gateway knows, too, that it is connected
-	newPhone(t, c, phoneOptions{}).offerOnly(false)
-	m := c.expectError("peer_failed", "")
-	if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "that there was") {
-		t.Errorf("the client is told %s", text)
-	}
-	first.talks(440)
-	second := newPhone(t, c, phoneOptions{channel: true})
-	second.offer(false)
-	second.connected()
-	second.talks(660)
-	eventually(t, "end of the first peer", func() bool {
-		s := first.pc.ConnectionState()
-		return s == webrtc.PeerConnectionStateClosed || s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed
-	})
-	if n := c.count("GEMINI_ERROR"); n != 1 {
-		t.Errorf("errors: %v", c.all())
-	}
-}
-
 func TestEitherWayMayGoBySocket(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]phoneOptions{
@@ -470,10 +455,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, newGateway(t), `{}`)
-			p := newPhone(t, c, o)
-			p.offer(false)
-			p.connected()
+			c, p := call(t, newGateway(t), `{}`, o)
 			if p.mic == nil {
 				c.say(sentence(440, time.Second, 16000), 16000)
 			} else {
@@ -496,10 +478,7 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 
 func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	p := newPhone(t, c, phoneOptions{})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), `{}`, phoneOptions{})
 	p.talks(440)
 	for range 3 {
 		c.say(silence(100*time.Millisecond, 16000), 16000)
@@ -511,37 +490,11 @@ func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	}
 }
 
-func TestVoiceIsHeldForAPeerAndGivenBackIfItFails(t *testing.T) {
-	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	newPhone(t, c, phoneOptions{}).offerOnly(false)
-	c.expect("WEBRTC_ANSWER")
-	c.send("SEND_MESSAGE", typed("hello"))
-	m := c.expect("GEMINI_ERROR")
-	checkError(t, m, "peer_failed", "")
-	for _, m := range c.all() {
-		if m.Type == "AUDIO_CHUNK" {
-			t.Fatal("AUDIO_CHUNK while a peer was connecting")
-		}
-		if m.Type == "GEMINI_ERROR" {
-			break
-		}
-	}
-	c.expect("AUDIO_CHUNK") // what was held
-	c.expect("TURN_COMPLETE")
-	if len(loud(c.heard())) == 0 {
-		t.Error("what was held is lost")
-	}
-}
-
 // The path by UDP is cut, by a restart of ICE that does not connect, and the WebSocket lives. Who sends audio by that is heard, and
 // answered there, long before ICE has given the peer up (25 s).
 func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), `{}`)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), `{}`, phoneOptions{channel: true})
 	p.talks(440)
 	p.offerOnly(true)
 	c.expect("WEBRTC_ANSWER")
@@ -559,27 +512,85 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	c.expect("AUDIO_CHUNK")
 }
 
-// A restart of ICE cuts the old path, so one that does not connect ends the peer as soon as a first connection would; one that
-// does connect leaves it alone.
-func TestARestartThatDoesNotConnectEndsThePeer(t *testing.T) {
+// Peers that do not connect are given up after ten seconds. Three conversations wait for that at once.
+func TestPeersThatDoNotConnect(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	good := connect(t, g, `{}`)
-	p := newPhone(t, good, phoneOptions{})
+	ends := map[string]func(*testing.T){}
+	for name, begin := range map[string]func(*testing.T, *client) func(*testing.T){
+		"the first": firstPeerFails, "another": anotherPeerFails, "a restart": restartFails,
+	} {
+		ends[name] = begin(t, connect(t, g, `{}`))
+	}
+	for name, end := range ends {
+		t.Run(name, end)
+	}
+}
+
+// The voice is held for a first peer, and given back to the socket.
+func firstPeerFails(t *testing.T, c *client) func(*testing.T) {
+	newPhone(t, c, phoneOptions{}).offerOnly(false)
+	c.expect("WEBRTC_ANSWER")
+	c.send("SEND_MESSAGE", typed("hello"))
+	return func(t *testing.T) {
+		checkError(t, c.expect("GEMINI_ERROR"), "peer_failed", "")
+		for _, m := range c.all() {
+			if m.Type == "AUDIO_CHUNK" {
+				t.Fatal("AUDIO_CHUNK while a peer was connecting")
+			}
+			if m.Type == "GEMINI_ERROR" {
+				break
+			}
+		}
+		c.expect("AUDIO_CHUNK") // what was held
+		c.expect("TURN_COMPLETE")
+		if len(loud(c.heard())) == 0 {
+			t.Error("what was held is lost")
+		}
+	}
+}
+
+// Who offers a new peer that does not connect is told where the voice is, on the one before; one that connects takes its place.
+func anotherPeerFails(t *testing.T, c *client) func(*testing.T) {
+	first := newPhone(t, c, phoneOptions{})
+	first.offer(false)
+	first.connected()
+	first.talks(440) // so the gateway knows, too, that it is connected
+	newPhone(t, c, phoneOptions{}).offerOnly(false)
+	return func(t *testing.T) {
+		m := c.expectError("peer_failed", "")
+		if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "that there was") {
+			t.Errorf("the client is told %s", text)
+		}
+		first.talks(440)
+		second := newPhone(t, c, phoneOptions{channel: true})
+		second.offer(false)
+		second.connected()
+		second.talks(660)
+		eventually(t, "end of the first peer", func() bool {
+			s := first.pc.ConnectionState()
+			return s == webrtc.PeerConnectionStateClosed || s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed
+		})
+		if n := c.count("GEMINI_ERROR"); n != 1 {
+			t.Errorf("errors: %v", c.all())
+		}
+	}
+}
+
+// A restart of ICE cuts the old path, so one that does not connect ends the peer as soon as a first connection would; one that
+// does connect leaves it alone.
+func restartFails(t *testing.T, c *client) func(*testing.T) {
+	p := newPhone(t, c, phoneOptions{})
 	p.offer(false)
 	p.connected()
 	p.offer(true)
 	p.connected()
-	bad := connect(t, g, `{}`)
-	q := newPhone(t, bad, phoneOptions{})
-	q.offer(false)
-	q.connected()
-	q.offerOnly(true)
-	bad.expectError("peer_failed", "")
 	p.talks(440)
-	if n := good.count("GEMINI_ERROR"); n > 0 {
-		t.Errorf("errors after a restart that connected: %v", good.all())
+	if n := c.count("GEMINI_ERROR"); n > 0 {
+		t.Errorf("errors after a restart that connected: %v", c.all())
 	}
+	p.offerOnly(true)
+	return func(*testing.T) { c.expectError("peer_failed", "") }
 }
 
 func TestSocketAudioEndsTheHold(t *testing.T) {
@@ -642,10 +653,7 @@ func TestTooManyOffers(t *testing.T) {
 
 func TestDataChannelCarriesEverything(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, newGateway(t), weatherTool, phoneOptions{channel: true})
 	at := len(c.all())
 	p.send("SEND_MESSAGE", typed(`/tool get_weather {"location":"London"}`))
 	id, _ := c.expectCall("get_weather")
@@ -696,10 +704,7 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 func TestConversationOutlivesTheSocket(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	c := connect(t, g, weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, p := call(t, g, weatherTool, phoneOptions{channel: true})
 	c.conn.Close()
 	<-c.done
 	c.inbox.revive()
@@ -769,9 +774,7 @@ func (p *phone) callInPieces() (id, args string) {
 			Index, Count int
 			Data         string
 		}
-		if err := json.Unmarshal(p.c.expect("PIECE").Payload, &piece); err != nil {
-			p.t.Fatal(err)
-		}
+		p.c.expect("PIECE").read(p.t, &piece)
 		if piece.Index != next || len(piece.Data) > 16<<10 {
 			p.t.Fatalf("piece %d of %d bytes, want %d", piece.Index, len(piece.Data), next)
 		}
@@ -794,10 +797,7 @@ func (p *phone) callInPieces() (id, args string) {
 
 func TestALongMessageGoesByTheSocketWhileThatIsOpen(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t), weatherTool)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
+	c, _ := call(t, newGateway(t), weatherTool, phoneOptions{channel: true})
 	c.send("SEND_MESSAGE", typed(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
 	if m := c.expect("TOOL_CALL"); m.way != "socket" || len(m.Payload) < 256<<10 {
 		t.Errorf("%d bytes came by %s", len(m.Payload), m.way)

@@ -212,9 +212,7 @@ func TestSetupComplete(t *testing.T) {
 		Resumed                                *bool
 		EffectiveConfig                        map[string]any
 	}
-	if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	c.expect("SETUP_COMPLETE").read(t, &p)
 	if !p.Success || p.SessionID == "" || p.Model != api.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed || p.ResumeToken != "" {
 		t.Errorf("SETUP_COMPLETE has %+v", p)
 	}
@@ -259,9 +257,7 @@ func TestRefusedSetUp(t *testing.T) {
 					}
 				}
 			}
-			if err := json.Unmarshal(c.expect("SETUP_COMPLETE").Payload, &p); err != nil {
-				t.Fatal(err)
-			}
+			c.expect("SETUP_COMPLETE").read(t, &p)
 			if p.Success == nil || *p.Success || p.Error.Message == "" || p.Error.Details.Code != test.code || p.Error.Details.Field != test.field {
 				t.Errorf("SETUP_COMPLETE has %+v", p)
 			}
@@ -347,9 +343,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 			continue
 		}
 		var p struct{ ServerContent map[string]json.RawMessage }
-		if err := json.Unmarshal(m.Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		m.read(t, &p)
 		in = in || p.ServerContent["inputTranscription"] != nil
 		out = out || p.ServerContent["outputTranscription"] != nil
 		usage = usage || p.ServerContent["usageMetadata"] != nil
@@ -381,9 +375,7 @@ type toolCall struct {
 func (c *client) expectCall(name string) (id string, args string) {
 	c.t.Helper()
 	var call toolCall
-	if err := json.Unmarshal(c.expect("TOOL_CALL").Payload, &call); err != nil {
-		c.t.Fatal(err)
-	}
+	c.expect("TOOL_CALL").read(c.t, &call)
 	calls := call.ToolCall.FunctionCalls
 	if len(calls) != 1 || calls[0].Name != name || calls[0].ID == "" {
 		c.t.Fatalf("TOOL_CALL has %+v", calls)
@@ -514,7 +506,7 @@ func TestRealtimeTextVideoAndMarks(t *testing.T) {
 	c.expect("TURN_COMPLETE")
 	for _, mark := range []string{"true", "{}"} {
 		c.send("SEND_REALTIME_INPUT", `{"activityStart":`+mark+`}`)
-		c.say(tone(440, time.Second, 16000), 16000)
+		c.say(tone(440, 500*time.Millisecond, 16000), 16000)
 		c.send("SEND_REALTIME_INPUT", `{"activityEnd":`+mark+`}`)
 		c.expect("ASSISTANT_SPEAKING")
 		c.expect("TURN_COMPLETE")
@@ -580,9 +572,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 		if m.Type != "AUDIO_CHUNK" && m.Type != "INTERRUPTED" {
 			continue
 		}
-		if err := json.Unmarshal(m.Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		m.read(t, &p)
 		switch {
 		case m.Type == "INTERRUPTED":
 			interrupted, cut = true, p
@@ -698,9 +688,7 @@ func setup(t *testing.T, m message, resumed bool) (session, token string) {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
 	}
-	if err := json.Unmarshal(m.Payload, &p); err != nil {
-		t.Fatal(err)
-	}
+	m.read(t, &p)
 	if !p.Success || p.Resumed != resumed {
 		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
 	}

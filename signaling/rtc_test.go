@@ -42,9 +42,6 @@ func TestTheAnswer(t *testing.T) {
 
 func TestWebRTCOverTCP(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t, served(t, rtc.Options{TCPAddr: "127.0.0.1:0"})), `{}`)
-	p := newPhone(t, c, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
-	p.offer(false)
-	p.connected()
+	_, p := call(t, newGateway(t, served(t, rtc.Options{TCPAddr: "127.0.0.1:0"})), `{}`, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
 	p.talks(440)
 }

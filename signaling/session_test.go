@@ -25,9 +25,7 @@ func (c *client) sendID(id, kind, payload string) {
 func (c *client) entries() []contextEntry {
 	c.t.Helper()
 	var p struct{ Entries []contextEntry }
-	if err := json.Unmarshal(c.expect("CONTEXT").Payload, &p); err != nil {
-		c.t.Fatal(err)
-	}
+	c.expect("CONTEXT").read(c.t, &p)
 	return p.Entries
 }
 
@@ -162,9 +160,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	stillWorks(t, c)
 	(<-links).Close()
 	for p.Message == "" {
-		if err := json.Unmarshal(c.expect("SESSION_STATE").Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		c.expect("SESSION_STATE").read(t, &p)
 		if p.State != "resuming" && p.State != "reseeding" {
 			t.Errorf("the state is %q", p.State)
 		}
@@ -172,9 +168,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	close(slow)
 	for p.State != "live" || p.Message != "" {
 		p.Message = ""
-		if err := json.Unmarshal(c.expect("SESSION_STATE").Payload, &p); err != nil {
-			t.Fatal(err)
-		}
+		c.expect("SESSION_STATE").read(t, &p)
 	}
 	stillWorks(t, c)
 	if n := c.count("GEMINI_ERROR"); n != 0 {

@@ -390,7 +390,20 @@ func (l *Link) Say(tag int16, d time.Duration) {
 func (l *Link) Answer(tag int16, d time.Duration) {
 	l.t.Helper()
 	l.Say(tag, d)
+	l.Completes()
+}
+
+// Completes ends a turn.
+func (l *Link) Completes() {
+	l.t.Helper()
 	l.Content(`"generationComplete":true`)
+	l.Content(`"turnComplete":true`)
+}
+
+// Interrupts ends a turn that the person has interrupted.
+func (l *Link) Interrupts() {
+	l.t.Helper()
+	l.Content(`"interrupted":true`)
 	l.Content(`"turnComplete":true`)
 }
 

@@ -33,7 +33,7 @@ const vertexPath = "/ws/google.cloud.aiplatform.v1beta1.LlmBidiService/BidiGener
 // printed.
 func adc(t *testing.T, h http.HandlerFunc) (private string) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}

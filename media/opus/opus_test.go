@@ -39,7 +39,11 @@ func TestDecodersAgree(t *testing.T) {
 	cases = append(cases, fec, narrow, stereo, stereoCELT)
 	for _, c := range cases {
 		packets := c.Encode(t, pcm)
-		for _, rate := range []int{8000, 16000, 24000, 48000} {
+		rates := []int{16000}
+		if c.Frame == 20*ms {
+			rates = []int{8000, 16000, 24000, 48000}
+		}
+		for _, rate := range rates {
 			t.Run(fmt.Sprintf("%s at %d", c.Name, rate), func(t *testing.T) {
 				want := mediatest.Decode(t, packets, rate, opus.LibOpus)
 				got := mediatest.Decode(t, packets, rate, opus.Pion)

@@ -76,8 +76,8 @@ func (f *follower) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// TestReceiverDrift checks that the clocks of sender and gateway may differ by 200 ppm for hours: the sink stays on the wall
-// clock, and what that takes is taken out of pauses or put into them, never into a word.
+// TestReceiverDrift checks that the clocks of sender and gateway may differ by 200 ppm, by which they are 240 and 480 ms apart in the end:
+// the sink stays on the wall clock, and what that takes is taken out of pauses or put into them, never into a word.
 func TestReceiverDrift(t *testing.T) {
 	pcm := mediatest.Speech(23*time.Second, 48000)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -92,8 +92,7 @@ func TestReceiverDrift(t *testing.T) {
 	for _, c := range []struct {
 		frame, length, jitter time.Duration
 	}{
-		{60 * ms, 3 * time.Hour, 0},
-		{60 * ms, 3 * time.Hour, 10 * ms},
+		{60 * ms, 40 * time.Minute, 0},
 		{20 * ms, 20 * time.Minute, 10 * ms},
 	} {
 		narrow.Frame = c.frame

@@ -24,6 +24,7 @@ func protected(t testing.TB) [][]byte {
 // TestReceiverImpaired measures how much of what was said reaches the sink over bad paths, and how much later than it came.
 func TestReceiverImpaired(t *testing.T) {
 	packets := protected(t)
+	packets = packets[:len(packets)/2]
 	want := mediatest.Decode(t, packets, 16000, "")
 	for _, c := range []struct {
 		name  string
@@ -35,13 +36,16 @@ func TestReceiverImpaired(t *testing.T) {
 		{"5 % loss", mediatest.Impairment{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
 		{"10 % loss", mediatest.Impairment{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
 		{"20 % loss", mediatest.Impairment{Loss: 0.20}, [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
-		{"7 % in bursts", mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, [4]float64{91.5, 92, 99, 99}, 140 * ms},
-		{"jitter 100 ms", mediatest.Impairment{Jitter: 100 * ms}, [4]float64{98, 98, 98, 98}, 100 * ms},
+		{"7 % in bursts", mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, [4]float64{95, 95.5, 99, 99}, 140 * ms},
+		{"jitter 100 ms", mediatest.Impairment{Jitter: 100 * ms}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
 		{"shuffled 100 ms", mediatest.Impairment{Jitter: 100 * ms, Overtake: true}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
 		{"25 % overtake", mediatest.Impairment{Reorder: 0.25}, [4]float64{100, 100, 100, 100}, 50 * ms},
 		{"5 % twice", mediatest.Impairment{Duplicate: 0.05}, [4]float64{100, 100, 100, 100}, 0},
 	} {
 		for i, s := range repairs {
+			if c.least[0] == c.least[3] && s != plain && s != redNACK {
+				continue // nothing is lost that they could repair
+			}
 			sink, stats := transmit(t, packets, s, impaired(c.path))
 			blocks := judge(want, sink)
 			var delays []time.Duration
@@ -71,7 +75,7 @@ func TestReceiverBlackout(t *testing.T) {
 	packets := protected(t)
 	want := mediatest.Decode(t, packets, 16000, "")
 	for _, lost := range []bool{true, false} {
-		for _, s := range repairs {
+		for _, s := range []sender{plain, redNACK} {
 			t.Run(fmt.Sprintf("lost %v %s", lost, s.name), func(t *testing.T) {
 				sink, stats := transmit(t, packets, s, dark(lost))
 				back := time.Duration(0)
@@ -174,28 +178,29 @@ func TestReceiverRED(t *testing.T) {
 			return a
 		}, rtpaudio.ReceiverStats{Packets: 50}},
 	} {
-		for _, seq := range []uint16{1000, 0, 65520, 65516} {
-			for _, ts := range []uint32{7, 1<<32 - 960*21, 1<<32 - 960*20 - 1} {
-				t.Run(c.name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						arrivals := stream(packets, seq, ts)
-						for i := range arrivals {
-							arrivals[i].pkt.PayloadType, arrivals[i].pkt.Payload = typeRED, redPayload(packets, i, c.copies)
-						}
-						sink, stats := receive(t, c.edit(arrivals), 1040*ms, "")
-						stats.Silence = 0 // what follows the stream
-						if stats != c.want {
-							t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
-						}
-						if len(sink.pcm) < len(whole) || !slices.Equal(sink.pcm[:len(whole)], whole) {
-							t.Error("the sound is not that of the stream in order")
-						}
-						if c.name == "one lost" && sink.before(419*ms) != 400*ms || c.name == "one lost" && sink.before(420*ms) != 440*ms {
-							t.Error("the copy was not written when it came")
-						}
-					})
+		for _, begin := range []struct {
+			seq uint16
+			ts  uint32
+		}{{1000, 1<<32 - 960*20 - 1}, {0, 7}, {65520, 1<<32 - 960*21}, {65516, 7}} {
+			t.Run(c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					arrivals := stream(packets, begin.seq, begin.ts)
+					for i := range arrivals {
+						arrivals[i].pkt.PayloadType, arrivals[i].pkt.Payload = typeRED, redPayload(packets, i, c.copies)
+					}
+					sink, stats := receive(t, c.edit(arrivals), 1040*ms, "")
+					stats.Silence = 0 // what follows the stream
+					if stats != c.want {
+						t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
+					}
+					if len(sink.pcm) < len(whole) || !slices.Equal(sink.pcm[:len(whole)], whole) {
+						t.Error("the sound is not that of the stream in order")
+					}
+					if c.name == "one lost" && sink.before(419*ms) != 400*ms || c.name == "one lost" && sink.before(420*ms) != 440*ms {
+						t.Error("the copy was not written when it came")
+					}
 				})
-			}
+			})
 		}
 	}
 }

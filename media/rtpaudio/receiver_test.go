@@ -36,7 +36,10 @@ func TestReceiverCleanPath(t *testing.T) {
 		{"10 ms", 7, 0, 10 * ms},
 		{"60 ms", 7, 0, 60 * ms},
 	} {
-		for _, choice := range []opus.DecoderChoice{"", opus.LibOpus, opus.Pion} {
+		for _, choice := range []opus.DecoderChoice{opus.LibOpus, opus.Pion} {
+			if choice == opus.Pion && c.name != "from 0" {
+				continue
+			}
 			t.Run(c.name+" "+string(choice), func(t *testing.T) {
 				cod := mediatest.Hybrid
 				if c.frame < 10*ms {

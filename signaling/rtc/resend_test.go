@@ -108,14 +108,6 @@ func TestPacketsAreSentAgain(t *testing.T) {
 	})
 }
 
-func TestOnlyWhoAsksIsAnswered(t *testing.T) {
-	l := newFakePeer(t, interceptor.RTCPFeedback{Type: "transport-cc"}, interceptor.RTCPFeedback{Type: "nack", Parameter: "pli"})
-	l.say(10)
-	if got := l.ask(7, 1, 2); len(got) > 0 {
-		t.Errorf("%d packets sent again", len(got))
-	}
-}
-
 // Who asks for everything again and again gets a bounded share of it, and is served as before when it stops.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

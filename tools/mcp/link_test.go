@@ -19,15 +19,13 @@ import (
 )
 
 // peer is a server of the older protocol in the test's own bubble of time. Its tool "slow" says that it runs, does not care for being
-// cancelled, asks when it is told to, and answers when it is told to. It must be closed, which answers what is open.
+// cancelled, and answers when it is told to. It must be closed, which answers what is open.
 type peer struct {
 	*sdk.Server
 	link *link
 	log  *strings.Builder
 
 	runs   chan struct{}
-	ask    chan struct{}
-	asked  chan string // what came of the question
 	answer chan struct{}
 }
 
@@ -37,19 +35,11 @@ func newPeer(t *testing.T) *peer {
 	p := &peer{
 		Server: sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, options),
 		log:    &strings.Builder{},
-		runs:   make(chan struct{}), ask: make(chan struct{}), asked: make(chan string), answer: make(chan struct{}),
+		runs:   make(chan struct{}), answer: make(chan struct{}),
 	}
-	p.add("slow", func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	p.add("slow", func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		p.runs <- struct{}{}
-		select {
-		case <-p.ask:
-			_, err := r.Session.Elicit(context.Background(), &sdk.ElicitParams{
-				Message: "Your PIN?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"pin":{"type":"string"}}}`),
-			})
-			p.asked <- fmt.Sprint(err)
-			<-p.answer
-		case <-p.answer:
-		}
+		<-p.answer
 		return &sdk.CallToolResult{}, nil
 	})
 	p.add("quick", nothing)
@@ -102,19 +92,6 @@ func (p *peer) abandoned(t *testing.T) {
 func (p *peer) quick(t *testing.T) error {
 	_, err := p.link.call(t.Context(), "quick", nil)
 	return err
-}
-
-// TestAbandonedCallAsks: whose call was cancelled is not asked for it any more, and nobody else either.
-func TestAbandonedCallAsks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPeer(t)
-		defer p.close()
-		p.abandoned(t)
-		p.ask <- struct{}{}
-		if got := <-p.asked; !strings.Contains(got, "cannot be told whose question") {
-			t.Error(got)
-		}
-	})
 }
 
 // TestCallAfterItsEnd: a call whose context is done before it begins does not reach the server.

@@ -47,18 +47,21 @@ func ourselves(kind string) mcp.Options {
 	}}
 }
 
-// everyWay runs a test against the server over each transport, in the newest protocol and in the one before.
+// everyWay runs a test against the server over each transport, in the newest protocol and in the one before: at the same time, since
+// a child process may have seconds to end by itself.
 func everyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
-	t.Run("stdio", func(t *testing.T) { test(t, ourselves("newest")) })
+	t.Run("stdio", func(t *testing.T) { t.Parallel(); test(t, ourselves("newest")) })
 	t.Run("http", func(t *testing.T) {
+		t.Parallel()
 		test(t, mcp.Options{Name: "test", URL: overHTTP(t, nil, func(*http.Request) {})})
 	})
 	everyLegacyWay(t, test)
 }
 
 func everyLegacyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
-	t.Run("stdio, legacy", func(t *testing.T) { test(t, ourselves("legacy")) })
+	t.Run("stdio, legacy", func(t *testing.T) { t.Parallel(); test(t, ourselves("legacy")) })
 	t.Run("http, legacy", func(t *testing.T) {
+		t.Parallel()
 		test(t, mcp.Options{Name: "test", URL: overHTTP(t, []string{legacy}, func(*http.Request) {})})
 	})
 }
@@ -261,6 +264,7 @@ func TestListChanged(t *testing.T) {
 
 // TestRestart: the server crashes and is started again at the next call, but not again and again.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"newest", "legacy"} {
 		t.Run(kind, func(t *testing.T) {
 			o := ourselves(kind)
@@ -374,9 +378,10 @@ func TestConnectFails(t *testing.T) {
 
 // TestProcess: what the child process gets, and that nothing of it is left.
 func TestProcess(t *testing.T) {
-	t.Setenv("VOXGATE_SECRET", "hidden")
+	t.Parallel() // a child has seconds to end by itself
 	for _, kind := range []string{"newest", "stubborn", "abrupt"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			o := ourselves(kind)
 			// A child of the child holds it open for writing.
 			fifo := filepath.Join(t.TempDir(), "fifo")

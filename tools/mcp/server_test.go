@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,13 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv("TEST_MCP_SERVER"); kind != "" {
 		serve(kind)
 		return
+	}
+	if err := os.Setenv("VOXGATE_SECRET", "hidden"); err != nil { // which no child may get
+		panic(err)
+	}
+	// Most of what the tests do is waiting for children that end late.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
@@ -27,33 +26,8 @@ func (p *peer) call(text string) wire.FunctionCall {
 	return m.ToolCalls[0]
 }
 
-func TestToolCall(t *testing.T) {
-	for _, name := range []string{"weather", "slow"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := join(t, newPeer(t, silent), toolConfig)
-				call := p.call(`/tool ` + name + ` {"n": 9007199254740993}`)
-				if call.Name != name || string(call.Args) != `{"n":9007199254740993}` || call.ID == "" {
-					t.Fatalf("%+v", call)
-				}
-				p.respond("nobody's", `{"output":"x"}`, "")
-				p.respond(call.ID, `{"output":"sunny"}`, "")
-				asked := p.turn() // of the turn that asked
-				if len(asked.audio) != 0 || asked.text != "" {
-					t.Errorf("the asking turn says %q", asked.text)
-				}
-				answer := p.turn()
-				if want := `The tool ` + name + ` says: {"output":"sunny"}`; answer.text != want || len(answer.audio) == 0 {
-					t.Errorf("says %q with %d samples", answer.text, len(answer.audio))
-				}
-			})
-		})
-	}
-}
-
 func TestEmptyResponseIsAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		first := p.call(`/tool slow`)
 		p.respond(first.ID, `{}`, "")
 		again := p.until(func(m *message) bool { return len(m.ToolCalls) > 0 }).ToolCalls[0]
@@ -64,8 +38,7 @@ func TestEmptyResponseIsAskedAgain(t *testing.T) {
 }
 
 func TestBargeInCancelsABlockingCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		call := p.call(`/tool slow`)
 		p.speak(tone(16000, 440, time.Second))
 		m := p.until(func(m *message) bool { return len(m.Cancelled) > 0 })
@@ -83,8 +56,7 @@ func TestBargeInCancelsABlockingCall(t *testing.T) {
 }
 
 func TestScheduling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		call := p.call("/tool weather")
 		p.turn()
 		p.text("a long text to be interrupted by the result of a tool")

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
@@ -27,8 +26,7 @@ func (p *peer) progress(id, response, scheduling string) {
 }
 
 func TestParallelCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.text(`/tools [{"name":"weather","args":{"city":"Bern"}},{"name":"slow"},{"name":"slow","args":{"n":1}}]`)
 		calls := p.calls()
 		if len(calls) != 3 || calls[0].Name != "weather" || string(calls[0].Args) != `{"city":"Bern"}` || calls[1].Name != "slow" ||
@@ -58,8 +56,7 @@ func TestChain(t *testing.T) {
 		"mixed":                 `{"name":"photo","behavior":"BLOCKING"},{"name":"show"},{"name":"send","behavior":"BLOCKING"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := join(t, newPeer(t, silent), `{"tools":[{"functionDeclarations":[`+tools+`]}]}`)
+			parrot(t, `{"tools":[{"functionDeclarations":[`+tools+`]}]}`, func(t *testing.T, p *peer) {
 				p.text(`/chain [{"name":"photo"},
 					{"name":"show","args":{"src":"$1.photo","size":"$1.size","pair":["$1.of.1"],"text":"at $1.size: $1.photo."}},
 					{"name":"send","args":{"all":"$1","was":"$2.output","price":"5 $"}}]`)
@@ -98,8 +95,7 @@ func TestChainStops(t *testing.T) {
 		{`{"name":"slow","args":{"a":"see $1.list.7"}}`, `{"list":[1]}`, "The chain stops: there is no $1.list.7."},
 		{`{"name":"slow","args":{"a":["$2"]}}`, `{"a":1}`, "The chain stops: there is no $2."},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			p := join(t, newPeer(t, silent), toolConfig)
+		parrot(t, toolConfig, func(t *testing.T, p *peer) {
 			call := p.call(`/chain [{"name":"weather"},` + test.second + `]`)
 			p.turn()
 			p.respond(call.ID, test.result, "SILENT") // it is said all the same
@@ -111,8 +107,7 @@ func TestChainStops(t *testing.T) {
 }
 
 func TestChainThatIsAskedAgainGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.respond(p.call(`/chain [{"name":"slow"},{"name":"weather"}]`).ID, `{}`, "")
 		p.respond(p.calls()[0].ID, `{"output":"x"}`, "")
 		if call := p.calls()[0]; call.Name != "weather" {
@@ -122,8 +117,7 @@ func TestChainThatIsAskedAgainGoesOn(t *testing.T) {
 }
 
 func TestBargeInEndsAChain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		call := p.call(`/chain [{"name":"slow"},{"name":"slow"}]`)
 		p.speak(tone(16000, 440, time.Second))
 		p.until(func(m *message) bool { return slices.Equal(m.Cancelled, []string{call.ID}) })
@@ -141,8 +135,7 @@ func TestBargeInEndsAChain(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.text(`/tools [{"name":"weather"},{"name":"slow"},{"name":"weather"}]`)
 		open := make(map[string]bool)
 		for _, call := range p.calls() {
@@ -164,8 +157,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestScriptsThatMakeNoSense(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		for text, want := range map[string]string{
 			`/tools`:                                       "The calls must be a JSON array",
 			`/tools []`:                                    "The calls must be a JSON array",
@@ -185,8 +177,7 @@ func TestScriptsThatMakeNoSense(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), toolConfig)
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		call := p.call("/tool weather")
 		p.turn()
 		p.progress(call.ID, `{"output":"a secret"}`, "SILENT")

@@ -2,7 +2,6 @@ package emulator_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -143,58 +142,6 @@ func TestFaultsBeforeTheSession(t *testing.T) {
 	}
 }
 
-// TestWhichConnection strikes where it is told to, and nowhere else.
-func TestWhichConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, w := newScene(t, with(
-			emulator.Fault{On: emulator.OnAnswer, Connections: []int{2}, Nth: 2, After: 300 * time.Millisecond, Close: 1011},
-		))
-		for n := 1; n <= 3; n++ {
-			p := join(t, client, `{}`)
-			p.text("one")
-			p.turn()
-			p.text("a longer text to be spoken")
-			if n == 2 {
-				heard := time.Duration(0)
-				for m := range p.in {
-					heard += duration(len(m.audio), 24000)
-				}
-				p.closes(1011, "Internal error")
-				if heard < 300*time.Millisecond || heard > 600*time.Millisecond {
-					t.Errorf("%v of voice before the end", heard)
-				}
-			} else {
-				p.turn()
-			}
-			_ = p.conn.Close()
-		}
-		if faults := w.of(emulator.Faulted); len(faults) != 1 || faults[0].Connection != 2 {
-			t.Errorf("%+v", faults)
-		}
-	})
-}
-
-// TestDeaf does not read, and the session does not count as open.
-func TestDeaf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnSpeechStart, Connections: []int{1}, Stall: true, Deaf: true}))
-		p := join(t, client, `{}`)
-		handle := p.until(func(m *message) bool { return m.Resumption != nil }).Resumption.Handle
-		p.audio(tone(16000, 440, 60*time.Millisecond)) // which is enough
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		for err := error(nil); err == nil; {
-			if err = p.conn.SendAudio(ctx, make([]int16, 320), 16000); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v", err)
-			}
-		}
-		q := resume(t, client, `{}`, handle)
-		q.text("hello")
-		q.turn()
-	})
-}
-
 func TestTypedFaults(t *testing.T) {
 	for text, want := range map[string]struct {
 		code   int
@@ -223,8 +170,7 @@ func TestTypedFaults(t *testing.T) {
 			p.closes(want.code, want.reason)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.text("/close 42")
 		if s := p.turn(); s.text != "There is no such code." {
 			t.Errorf("says %q", s.text)

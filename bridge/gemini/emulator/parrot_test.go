@@ -16,8 +16,7 @@ import (
 )
 
 func TestParrotSaysWhatItHears(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		for _, hz := range []float64{440, 1000, 3000} {
 			p.speak(tone(16000, hz, 1400*time.Millisecond))
 			s := p.turn()
@@ -52,8 +51,7 @@ func TestParrotSaysWhatItHears(t *testing.T) {
 }
 
 func TestNoiseIsNoSpeech(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		noise := make([]int16, 16000*30)
 		for i := range noise {
 			noise[i] = int16(rand.IntN(600) - 300) // rms 173
@@ -76,8 +74,7 @@ func TestNoiseIsNoSpeech(t *testing.T) {
 }
 
 func TestTypedTextIsAnsweredWhileTheUserSpeaks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.audio(tone(16000, 440, time.Second)) // and no end of it
 		p.text("hello")
 		if s := p.turn(); !strings.Contains(s.text, "hello") || s.interrupted {
@@ -87,8 +84,7 @@ func TestTypedTextIsAnsweredWhileTheUserSpeaks(t *testing.T) {
 }
 
 func TestClickIsNoSpeech(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`)
+	parrot(t, `{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`, func(t *testing.T, p *peer) {
 		p.speak(tone(16000, 440, 150*time.Millisecond)) // less than prefixPaddingMs
 		p.audio(tone(16000, 440, 500*time.Millisecond))
 		p.audio(make([]int16, 16000*7/10)) // less than silenceDurationMs
@@ -105,8 +101,7 @@ func TestClickIsNoSpeech(t *testing.T) {
 }
 
 func TestBargeIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.speak(tone(16000, 440, 3*time.Second))
 		first := p.until(func(m *message) bool { return m.audio != nil })
 		time.Sleep(300 * time.Millisecond)
@@ -125,8 +120,7 @@ func TestBargeIn(t *testing.T) {
 }
 
 func TestBargeInDuringPlayback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.speak(tone(16000, 440, 3*time.Second))
 		p.until(func(m *message) bool { return m.Content != nil && m.Content.GenerationComplete })
 		p.text("stop") // all was sent, but not yet played
@@ -140,8 +134,7 @@ func TestBargeInDuringPlayback(t *testing.T) {
 }
 
 func TestNoInterruption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"activityHandling":"NO_INTERRUPTION"}}`)
+	parrot(t, `{"realtimeInputConfig":{"activityHandling":"NO_INTERRUPTION"}}`, func(t *testing.T, p *peer) {
 		p.speak(tone(16000, 440, 2*time.Second))
 		p.until(func(m *message) bool { return m.audio != nil })
 		p.speak(tone(16000, 1000, time.Second))
@@ -155,8 +148,7 @@ func TestNoInterruption(t *testing.T) {
 }
 
 func TestManualActivity(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`)
+	parrot(t, `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`, func(t *testing.T, p *peer) {
 		p.speak(tone(16000, 440, time.Second)) // outside of an activity
 		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 		p.audio(tone(16000, 1000, time.Second))
@@ -173,8 +165,7 @@ func TestManualActivity(t *testing.T) {
 }
 
 func TestAudioStreamEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.audio(tone(16000, 440, time.Second)) // and nothing more: the server's clock stands still
 		time.Sleep(time.Minute)
 		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
@@ -182,16 +173,6 @@ func TestAudioStreamEnd(t *testing.T) {
 			t.Error("the speech was lost")
 		}
 	})
-}
-
-func content(text string, complete bool) wire.ClientMessage {
-	parts, err := json.Marshal([]map[string]string{{"text": text}})
-	if err != nil {
-		panic(err)
-	}
-	return wire.ClientMessage{ClientContent: &wire.ClientContent{
-		Turns: []wire.Content{{Role: "user", Parts: parts}}, TurnComplete: complete,
-	}}
 }
 
 func TestHistoryGetsNoAnswer(t *testing.T) {
@@ -210,8 +191,7 @@ func TestHistoryGetsNoAnswer(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := join(t, newPeer(t, silent), `{}`)
+	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.text("/ground the weather")
 		if s := p.turn(); !strings.Contains(string(s.grounding), `"renderedContent"`) || !strings.Contains(string(s.grounding), "the weather") {
 			t.Errorf("grounding %s", s.grounding)

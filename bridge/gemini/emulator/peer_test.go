@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"voxgate/bridge/bridgetest"
@@ -48,6 +49,12 @@ type peer struct {
 func join(t testing.TB, client *api.Client, config string) *peer {
 	t.Helper()
 	return resume(t, client, config, "")
+}
+
+// parrot runs a test in a bubble, with a session of a configuration.
+func parrot(t *testing.T, config string, f func(*testing.T, *peer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, join(t, newPeer(t, silent), config)) })
 }
 
 func resume(t testing.TB, client *api.Client, config, handle string) *peer {

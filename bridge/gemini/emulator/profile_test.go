@@ -189,6 +189,7 @@ func TestMidSession(t *testing.T) {
 		{livePath, extended, level, update, 0, ""},
 		{livePath, gemini31, "", update, 1007, "invalid argument"},
 		{livePath, gemini25, "", update, 1007, "invalid argument"},
+		{livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}}`, 0, ""},
 		{livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"},{"name":"f"}]}]}}}`, 1007, "Duplicate function declaration"},
 		{livePath, extended, level, `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SILENT"}]}}`, 1007, "scheduling is not supported for this model"},
 		{livePath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SOON"}]}}`, 1007, "Invalid value at 'tool_response.function_responses[0].scheduling'"},

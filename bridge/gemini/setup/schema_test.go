@@ -161,3 +161,17 @@ func leaves(n int) string {
 	}
 	return strings.Join(b, ",")
 }
+
+// largeConfig declares n functions of 1.3 KB.
+func largeConfig(n int) []byte {
+	about := strings.Repeat("What this is about, said at some length. ", 5)
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(`{"name":"f%d","description":%q,"parametersJsonSchema":{"type":"object","properties":{
+			"city":{"type":"string","description":%q},"days":{"type":"integer","minimum":1},"unit":{"enum":["C","F"]},
+			"tags":{"type":"array","items":{"type":"string","pattern":"^[a-z]+$"}},
+			"to":{"type":"object","properties":{"street":{"type":"string","description":%q},"number":{"type":["integer","null"]}},"required":["street"]}
+			},"required":["city"],"additionalProperties":false}}`, i, about, about, about))
+	}
+	return []byte(`{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`)
+}
