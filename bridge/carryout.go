@@ -46,6 +46,11 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.updateConfig(ctx, c.Config)
 	case Steer:
 		return s.steer(ctx, c)
+	case stopping:
+		s.notify(Log{
+			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", c.in),
+			Details: map[string]any{"stopsInMs": c.in.Milliseconds()},
+		})
 	case describe:
 		*c.into = s.describe()
 	case watch:

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -58,6 +59,7 @@ type Host struct {
 	breaker keeper.Breaker
 
 	mu       sync.Mutex
+	draining bool // no conversation begins any more
 	closed   bool
 	sessions map[*Session]*hosted
 	tokens   map[tokenHash]*Session
@@ -169,8 +171,11 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	switch {
+	case h.closed:
 		return nil, ErrShutdown
+	case h.draining:
+		return nil, &Error{Code: CodeBusy, Message: "This gateway is about to stop.", Retry: drainRetry}
 	}
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
@@ -197,6 +202,39 @@ func declarations(list []tools.Tool) (declared []tools.Declaration) {
 		declared = append(declared, t.Declaration)
 	}
 	return declared
+}
+
+// drainRetry is when a client may come back that was refused because the gateway is about to stop: to another one, or the next.
+const drainRetry = 5 * time.Second
+
+// Drain lets no conversation begin any more, tells those that run how long they have, and waits until the last has ended or ctx is
+// done. Who is lost meanwhile may come back.
+func (h *Host) Drain(ctx context.Context) {
+	h.mu.Lock()
+	h.draining = true
+	running := slices.Collect(maps.Keys(h.sessions))
+	h.mu.Unlock()
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline).Round(time.Second)
+	for _, s := range running {
+		_ = s.Do(stopping{left}) // fails if it has just ended
+	}
+	done := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Ready tells whether conversations may begin.
+func (h *Host) Ready() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.draining && !h.closed
 }
 
 // Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.

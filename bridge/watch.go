@@ -75,6 +75,11 @@ func (s *Session) describe() Info {
 	}
 }
 
+// stopping is a [Command] that tells of the gateway's end.
+type stopping struct{ in time.Duration }
+
+func (stopping) command() {}
+
 // watch is a [Command] that adds a watcher.
 type watch struct{ watcher *watcher }
 

@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"voxgate/bridge"
@@ -127,9 +130,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	log.Info("shutting down")
 	cancelCheck()
 	<-checked
+	if err == nil {
+		drain(host, s.drain, log)
+	}
+	log.Info("shutting down")
 	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
@@ -138,6 +144,19 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		told.close(ending)
 	}
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// drain gives conversations time to end by themselves, until the second signal.
+func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
+	if most == 0 {
+		return
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, most)
+	defer cancel()
+	log.Info("stopping: no conversation begins any more", "running", len(host.Sessions()), "until", most)
+	host.Drain(ctx)
 }
 
 // operatorsTools are the tools of a file, which every conversation has.

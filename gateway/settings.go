@@ -38,6 +38,7 @@ type settings struct {
 	limits      []string // as they were written
 	proxies     []string
 	park        time.Duration
+	drain       time.Duration
 	stall       time.Duration
 	maxTokens   int
 	recordings  string // a folder; "": nothing is recorded
@@ -79,6 +80,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.webhookSecret, "webhook-secret", "", "`secret` that its messages are signed with; say it by the environment, a command line is seen by all")
 	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
+	f.DurationVar(&s.drain, "drain", time.Minute, "how long conversations may go on after SIGTERM, until the second one; 0: not at all")
 	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
@@ -242,8 +244,8 @@ func (s *settings) check() error {
 	if s.access.IdentityHeader != "" && len(s.access.Proxies) == 0 {
 		return errors.New("identity-header: name the proxies that may say it by --trusted-proxies, or anybody could")
 	}
-	if s.park < 0 {
-		return errors.New("park: a duration cannot be negative")
+	if s.park < 0 || s.drain < 0 {
+		return errors.New("park, drain: a duration cannot be negative")
 	}
 	if s.stall < 0 || s.stall > 0 && s.stall < time.Second {
 		return fmt.Errorf("stall: %v is less than a second, which is no silence", s.stall)

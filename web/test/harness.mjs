@@ -25,7 +25,7 @@ export async function startGateway(environment = {}, inside = []) {
   const { PATH, HOME } = process.env; // no key of the developer's, or the tests would talk with Google
   const [command, ...args] = [...inside, gatewayBinary, 'serve'];
   const child = spawn(command, args, {
-    env: { PATH, HOME, VOXGATE_ADDR: '127.0.0.1:0', ...environment },
+    env: { PATH, HOME, VOXGATE_ADDR: '127.0.0.1:0', VOXGATE_DRAIN: '0', ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const kill = () => child.kill('SIGKILL');

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// A gateway that shall stop lets nobody in, and lets those who talk finish.
+func TestDrain(t *testing.T) {
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m"))
+	c := p.converse(`{}`)
+	if !c.until("SETUP_COMPLETE", "") {
+		t.Fatal(c.all.String())
+	}
+	p.stop()
+	if !c.until("LOG_MESSAGE", `"stopsInMs":60000`) {
+		t.Fatal(c.all.String())
+	}
+	if got := p.ask(`{}`); !strings.Contains(got, "about to stop") || !strings.Contains(got, `"code":"busy"`) {
+		t.Errorf("a newcomer got %.1000s", got)
+	}
+	c.say("hello")
+	if !c.until("TURN_COMPLETE", "") {
+		t.Errorf("it did not go on: %.2000s", c.all.String())
+	}
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	p.end() // which waits for it, and fails if it does not come
+}
+
+// A second signal does not wait.
+func TestSecondSignal(t *testing.T) {
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h"))
+	c := p.converse(`{}`)
+	if !c.until("SETUP_COMPLETE", "") {
+		t.Fatal(c.all.String())
+	}
+	p.stop()
+	if !c.until("LOG_MESSAGE", "stopsInMs") { // from now on signals are waited for
+		t.Fatal(c.all.String())
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if c.until("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(c.all.String(), "shutting down") {
+		t.Errorf("the caller got %.2000s", c.all.String())
+	}
+	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+		t.Errorf("closed with %v", err)
+	}
+	p.end()
+}
+
+// TestProcess is no test: TestKilled runs it as a gateway of its own.
+func TestProcess(*testing.T) {
+	if os.Getenv("VOXGATE_TEST_PROCESS") != "" {
+		os.Args = []string{"gateway", "serve"}
+		main()
+	}
+}
+
+// A gateway that is killed in the middle of a call leaves a recording that is whole as far as it goes, and starts again.
+func TestKilled(t *testing.T) {
+	recordings := t.TempDir()
+	run := func() (*exec.Cmd, *program) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$")
+		cmd.Env = append(os.Environ(), "VOXGATE_TEST_PROCESS=1", "VOXGATE_ADDR=127.0.0.1:0", "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
+		p := &program{t: t, stop: func() {}, done: make(chan error, 1), more: make(chan struct{}, 1)}
+		cmd.Stderr = p
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+		return cmd, p
+	}
+	cmd, p := run()
+	c := p.converse(`{}`)
+	c.until("SETUP_COMPLETE", "")
+	c.say("one two three four five six seven eight nine ten")
+	c.until("TURN_COMPLETE", "")
+	c.say("one two three four five six seven eight nine ten")
+	c.until("ASSISTANT_SPEAKING", "")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	files, err := filepath.Glob(filepath.Join(recordings, "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := bytes.Count(b, []byte("OggS"))
+	if !bytes.HasPrefix(b, []byte("OggS")) || pages < 3 {
+		t.Errorf("the recording has %d pages in %d bytes", pages, len(b))
+	}
+	out, err := exec.Command("opusinfo", files[0]).CombinedOutput() // which fails, for want of an end
+	whole := bytes.Count(out, []byte("WARNING")) == 1 && bytes.Contains(out, []byte("EOS not set")) && regexp.MustCompile(`Playback length: 0m:0[1-9]`).Match(out)
+	if !whole {
+		t.Errorf("opusinfo: %v\n%s", err, out)
+	}
+	cmd, p = run()
+	if got := p.ask(`{}`); !strings.Contains(got, "TURN_COMPLETE") {
+		t.Errorf("then: %.1000s", got)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer stopped.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v\n%s", err, p.logged())
+	}
+}
