@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"voxgate/bridge"
 )
 
@@ -45,6 +47,8 @@ type Gate struct {
 	options Options
 	keys    *keyring
 
+	logged rate.Sometimes
+
 	mu     sync.Mutex
 	shares map[share]*usage
 	used   map[string]time.Time // tokens for one conversation that have begun it, and when they expire
@@ -61,7 +65,7 @@ func New(o Options) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gate{options: o, keys: keys, shares: map[share]*usage{}, used: map[string]time.Time{}}, nil
+	return &Gate{options: o, keys: keys, logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{}, used: map[string]time.Time{}}, nil
 }
 
 // Close ends what the gate does in the background.
@@ -253,7 +257,9 @@ func (v *Visitor) refuse(err error) error {
 	if f := v.gate.options.Refused; f != nil {
 		f(r.rule)
 	}
-	v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
+	v.gate.logged.Do(func() { // strangers do not fill the disk; the metrics count all
+		v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
+	})
 	return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry}
 }
 

@@ -45,8 +45,11 @@ func (g *Grant) check(at string) error {
 	return nil
 }
 
-// within completes a grant by what its issuer may grant, and refuses what is more than that.
+// within completes a grant by what its issuer may grant, and refuses what is more than that, or cannot be meant.
 func (g Grant) within(most Grant, at string) (Grant, error) {
+	if err := g.check(at); err != nil {
+		return g, err
+	}
 	lists := []struct {
 		name      string
 		own, most *[]string
