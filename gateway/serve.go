@@ -228,7 +228,9 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 	default:
 		log.Info("Gemini answers.", who...)
 	}
-	if s.insecure && !s.access.Required {
+	if s.access.Required {
+		log.Info("Nobody talks without a token.", "keys", s.access.Keys)
+	} else if s.insecure {
 		log.Warn("Anybody who reaches this address can talk at your expense.")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
@@ -209,7 +210,13 @@ func (p *phone) offer(restart bool) {
 		if i != nil {
 			payload = string(must(json.Marshal(map[string]any{"candidate": i.ToJSON().Candidate, "sdpMid": nil, "sdpMLineIndex": 0})))
 		}
-		p.send("WEBRTC_ICE_CANDIDATE", payload)
+		if p.dc != nil && p.dc.ReadyState() == webrtc.DataChannelStateOpen {
+			p.send("WEBRTC_ICE_CANDIDATE", payload)
+			return
+		}
+		p.c.mu.Lock()
+		defer p.c.mu.Unlock()
+		_ = p.c.conn.WriteMessage(websocket.TextMessage, envelope("WEBRTC_ICE_CANDIDATE", payload)) // a test may have closed it by now
 	})
 	offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
 	if err != nil {
