@@ -18,6 +18,7 @@ type Limits struct {
 	SessionsPerAddress int
 	SessionsPerKey     int // of a server key or an issuer that does not say itself
 	NewPerSecond       int // conversations begun, in all
+	NewPerSecondPerKey int
 	NewPerMinute       int // of an address
 	Parked             int // conversations that wait for their lost client, in all
 	ParkedPerAddress   int
@@ -27,7 +28,7 @@ type Limits struct {
 // defaultLimits: what an address may is far above what a household needs, and what one machine carries is by its CPU: some
 // 400 calls a core (README).
 var defaultLimits = Limits{
-	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerMinute: 30,
+	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
 	Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
 }
 
@@ -35,7 +36,7 @@ var defaultLimits = Limits{
 func (l *Limits) names() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
-		"new-per-second": &l.NewPerSecond, "new-per-minute": &l.NewPerMinute,
+		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute,
 		"parked": &l.Parked, "parked-per-address": &l.ParkedPerAddress, "waiting-per-address": &l.WaitingPerAddress,
 	}
 }
@@ -97,6 +98,8 @@ func (g *Gate) usage(s share) *usage {
 		switch s.kind {
 		case "all":
 			u.begun = limiter(g.options.Limits.NewPerSecond, time.Second)
+		case "key":
+			u.begun = limiter(g.options.Limits.NewPerSecondPerKey, time.Second)
 		case "address":
 			u.begun = limiter(g.options.Limits.NewPerMinute, time.Minute)
 		}
