@@ -705,8 +705,15 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	t.Parallel()
 	l := newLocked(t, func(o *access.Options) {
 		behindProxy(o)
-		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1}
+		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1, NewPerSecondPerKey: -1}
 	})
+	heldUp := func(m message) float64 { // what the gateway has added to the answer, in ms
+		var p struct{ GatewayMs float64 }
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			t.Error(err)
+		}
+		return p.GatewayMs
+	}
 	c := dial(t, l.url)
 	enters(t, c, hello(l.mint(`{}`), ""))
 	token := l.mint(`{"once":false}`)
@@ -741,6 +748,9 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	}
 	before := len(c.heard())
 	c.say(sentence(440, time.Second, 16000), 16000)
+	if took := heldUp(c.expect("TURN_LATENCY")); took > 50 {
+		t.Errorf("the answer was held up by %v ms", took)
+	}
 	c.expect("TURN_COMPLETE")
 	stop()
 	strangers.Wait()
@@ -750,6 +760,11 @@ func TestStrangersAtTheLimit(t *testing.T) {
 	}
 	if share := mediatest.ToneLevel(loud(answer), bridge.VoiceRate, 440); share < 0.3 {
 		t.Errorf("%.2f of the answer is what was said", share)
+	}
+	c.send("DISCONNECT_GEMINI", "")
+	c.closeCode()
+	if logs := l.logs.String(); !strings.Contains(logs, "underruns=0") || strings.Count(logs, "conversation ended") != 1 {
+		t.Error("frames of the voice came late")
 	}
 	t.Logf("%d strangers were refused meanwhile", refused.Load())
 	if refused.Load() < 50 {
