@@ -22,9 +22,10 @@ import (
 // protection against packets that come twice.
 type probe struct {
 	*phone
-	mic   *microphone
-	red   bool   // it was offered at first
-	micID uint32 // the microphone's SSRC
+	gateway *gateway
+	mic     *microphone
+	red     bool   // it was offered at first
+	micID   uint32 // the microphone's SSRC
 
 	mu      sync.Mutex
 	came    []arrived[rtp.Packet]
@@ -86,8 +87,9 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	if o.numbers {
 		check(codecs.RegisterHeaderExtension(webrtc.RTPHeaderExtensionCapability{URI: transportCC}, webrtc.RTPCodecTypeAudio))
 	}
-	phone := newPhone(t, connect(t, newGateway(t), `{}`), phoneOptions{noAudio: true, codecs: codecs})
-	p := &probe{phone: phone, red: o.red, sent: map[uint16]rtp.Packet{}}
+	g := newGateway(t)
+	phone := newPhone(t, connect(t, g, `{}`), phoneOptions{noAudio: true, codecs: codecs})
+	p := &probe{phone: phone, gateway: g, red: o.red, sent: map[uint16]rtp.Packet{}}
 	track, err := webrtc.NewTrackLocalStaticRTP(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, "mic", "probe")
 	check(err)
 	p.mic = &microphone{TrackLocalStaticRTP: track}
@@ -228,13 +230,13 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 	}
 }
 
-// A peer whose microphone takes ever more SSRCs is given up; one that takes some is not.
+// A peer whose microphone takes ever more SSRCs is given up, and its client and the log are told why; one that takes some is not.
 func TestTooManySSRCs(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, probeOptions{})
 	use := func(from, n uint32) {
 		for i := range n {
-			p.speak(from+i, make([]int16, 960), 5*time.Millisecond, nil)
+			p.speak(from+i, make([]int16, 960), 2*time.Millisecond, nil)
 		}
 	}
 	use(1000, 20)
@@ -242,8 +244,14 @@ func TestTooManySSRCs(t *testing.T) {
 	if n := p.c.count("GEMINI_ERROR"); n > 0 {
 		t.Fatalf("errors: %v", p.c.all())
 	}
-	use(2000, 50)
-	p.c.expectError("peer_failed", "")
+	use(2000, 500)
+	const why = "More than 34 sources (SSRC)"
+	if m := p.c.expectError("peer_failed", ""); !strings.Contains(string(m.Payload), why) {
+		t.Errorf("the client is told %v, want %q", m, why)
+	}
+	if logs := p.gateway.logs.String(); !strings.Contains(logs, why) {
+		t.Errorf("the log has no %q:\n%s", why, logs)
+	}
 	stillWorks(t, p.c)
 }
 

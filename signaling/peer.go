@@ -54,13 +54,7 @@ func (c *webClient) newPeer() (*peer, error) {
 	p.Peer, err = c.door.RTC.NewPeer(rtc.PeerOptions{
 		Session: PeerSession{c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
 		Connected: func() { c.post(func() { c.onConnected(p) }) },
-		Lost: func(failed bool) {
-			message := "" // the client has closed it
-			if failed {
-				message = "The WebRTC connection failed"
-			}
-			c.post(func() { c.losePeer(p, message) })
-		},
+		Lost:      func(why string) { c.post(func() { c.losePeer(p, why) }) },
 		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
 		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
@@ -232,7 +226,7 @@ func (c *webClient) losePeer(p *peer, message string) {
 	}
 	c.closePeer(p)
 	if message != "" {
-		c.log.Info("peer lost", "was_connected", p.connected)
+		c.log.Info("peer lost", "why", message, "was_connected", p.connected)
 		where := "over the WebSocket"
 		if c.peer != nil && c.peer.connected {
 			where = "over the WebRTC connection that there was"

@@ -65,7 +65,7 @@ func (c *offerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	peer, err := c.api.NewPeer(rtc.PeerOptions{
 		Session: signaling.PeerSession{Session: s}, Cameras: &cameras, Logger: slog.New(slog.DiscardHandler),
 		Connected: func() { s.Hold(false) },
-		Lost:      func(bool) { lost <- struct{}{} },
+		Lost:      func(string) { lost <- struct{}{} },
 	})
 	if err != nil {
 		return err

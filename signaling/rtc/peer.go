@@ -50,7 +50,7 @@ type PeerOptions struct {
 	Logger  *slog.Logger
 
 	Connected func()
-	Lost      func(failed bool) // failed: it did not just close
+	Lost      func(why string) // a clause for people; "": the client has closed it
 
 	// Candidate takes one of our candidates, and the index of its media section; "": there are no more. Nil: the client cannot
 	// be told of them one by one, as after an HTTP request: its Answer waits until it has them all.
@@ -110,8 +110,10 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 		switch s {
 		case webrtc.PeerConnectionStateConnected:
 			o.Connected()
-		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed:
-			o.Lost(s == webrtc.PeerConnectionStateFailed)
+		case webrtc.PeerConnectionStateFailed:
+			o.Lost("The WebRTC connection failed")
+		case webrtc.PeerConnectionStateClosed:
+			o.Lost("")
 		}
 	})
 	if p.trickles {
@@ -128,8 +130,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 		number, most := p.tracks.Add(1), p.mayCome.Load()
 		if number > most {
-			p.log.Info("too many tracks", "most", most)
-			o.Lost(true)
+			o.Lost(fmt.Sprintf("More than %d sources (SSRC) have sent over one WebRTC connection", most))
 			return
 		}
 		if t.Kind() == webrtc.RTPCodecTypeAudio {

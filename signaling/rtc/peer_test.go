@@ -139,7 +139,7 @@ func answered(t *testing.T, s Session, offer string) (p *Peer, answer string, co
 	connected = make(chan struct{})
 	p, err = api.NewPeer(PeerOptions{
 		Session: s, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler),
-		Connected: func() { close(connected) }, Lost: func(bool) {},
+		Connected: func() { close(connected) }, Lost: func(string) {},
 	})
 	must(t, err)
 	t.Cleanup(p.Close)
