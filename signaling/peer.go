@@ -18,9 +18,6 @@ const (
 	// connectTimeout is how long a peer may take from its offer to being connected. DTLS has no limit of its own: of
 	// 14 connections made while a link died, one hung for 36 s.
 	connectTimeout = 10 * time.Second
-
-	// maxCandidates bounds the candidates kept for an offer.
-	maxCandidates = 64
 )
 
 // peer is a WebRTC connection to the client, as the client's loop sees it.
@@ -135,7 +132,7 @@ func (c *webClient) onOffer(w way, sdp string) error {
 	c.byRequest = false
 	c.steer()
 	for _, line := range c.early {
-		c.reply(w, refused("payload.candidate", p.AddCandidate(line)))
+		c.reply(w, c.add(p, line))
 	}
 	c.early = nil
 	return nil
@@ -180,16 +177,22 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 		return err
 	}
 	if p := cmp.Or(c.next, c.peer); p != nil {
-		return refused("payload.candidate", p.AddCandidate(line))
+		return c.add(p, line)
 	}
-	if len(c.early) >= maxCandidates {
-		return &bridge.Error{
-			Code: bridge.CodeBadOffer, Field: "payload.candidate",
-			Message: fmt.Sprintf("More than %d candidates came before the offer.", maxCandidates),
-		}
+	if len(c.early) <= rtc.MaxCandidates { // one too many, so that add tells
+		c.early = append(c.early, line)
 	}
-	c.early = append(c.early, line)
 	return nil
+}
+
+// add gives a peer one of the client's candidates.
+func (c *webClient) add(p *peer, line string) error {
+	err := p.AddCandidate(line)
+	if errors.Is(err, rtc.ErrTooManyCandidates) {
+		c.warnOnce("candidates", fmt.Sprintf("The first %d candidates of an offer are tried, and the rest is ignored.", rtc.MaxCandidates))
+		return nil
+	}
+	return refused("payload.candidate", err)
 }
 
 // onChannel moves the events to a data channel that has opened.

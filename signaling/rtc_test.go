@@ -1,6 +1,7 @@
 package signaling_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -26,7 +27,7 @@ func served(t *testing.T, o rtc.Options) option {
 
 func TestTheAnswer(t *testing.T) {
 	t.Parallel()
-	c := connect(t, newGateway(t, served(t, rtc.Options{UDPAddr: "127.0.0.1:0", PublicIPs: []string{"203.0.113.7"}})), `{}`)
+	c := connect(t, newGateway(t, served(t, rtc.Options{UDPAddr: "0.0.0.0:0", PublicIPs: []string{"203.0.113.7"}})), `{}`)
 	p := newPhone(t, c, phoneOptions{channel: true})
 	p.offer(false)
 	answer := p.pc.RemoteDescription().SDP
@@ -35,8 +36,18 @@ func TestTheAnswer(t *testing.T) {
 			t.Errorf("the answer lacks %s:\n%s", want, answer)
 		}
 	}
-	if strings.Contains(answer, "127.0.0.1") {
-		t.Errorf("the answer has our own address:\n%s", answer)
+	last := false
+	c.wait(0, "the last candidate", func(m message) bool {
+		last = m.Type == "WEBRTC_ICE_CANDIDATE" && strings.Contains(string(m.Payload), "null")
+		if m.Type == "WEBRTC_ICE_CANDIDATE" && !last {
+			answer += "a=" + string(m.Payload) + "\n"
+		}
+		return last
+	})
+	for line := range strings.Lines(answer) {
+		if strings.Contains(line, "candidate:") && !strings.Contains(line, "203.0.113.7") {
+			t.Errorf("an inner address is told: %s", line)
+		}
 	}
 }
 
@@ -44,4 +55,25 @@ func TestWebRTCOverTCP(t *testing.T) {
 	t.Parallel()
 	_, p := call(t, newGateway(t, served(t, rtc.Options{TCPAddr: "127.0.0.1:0"})), `{}`, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
 	p.talks(440)
+}
+
+// A client that names more candidates than are tried is told so once, and is served by the first ones.
+func TestTooManyCandidates(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	p := newPhone(t, c, phoneOptions{})
+	flood := func() {
+		for i := range 2 * rtc.MaxCandidates {
+			c.send("WEBRTC_ICE_CANDIDATE", fmt.Sprintf(`{"candidate":"candidate:%d 1 udp 1 198.51.100.%[1]d 9 typ host","sdpMid":"0","sdpMLineIndex":0}`, i+1))
+		}
+	}
+	p.offer(false)
+	p.connected()
+	flood()
+	p.offer(true)
+	flood()
+	p.talks(440)
+	if n := c.warned("candidates"); n != 1 || c.count("GEMINI_ERROR") > 0 {
+		t.Errorf("%d warnings: %v", n, c.all())
+	}
 }

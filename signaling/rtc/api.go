@@ -44,7 +44,7 @@ const (
 	tcpWriteBuffer = 256 << 10
 )
 
-// Options say where WebRTC is served. At an address of the loopback clients on this machine are served, too; else inner
+// Options say where WebRTC is served. At an address of the loopback clients on this machine are served, too; else loopback
 // addresses that a client names as its candidates get nothing.
 type Options struct {
 	UDPAddr   string   // one UDP port for all peers, "host:port"; empty: no UDP
@@ -56,13 +56,14 @@ type Options struct {
 // API makes WebRTC peers that share one UDP port, and one TCP port if there is one.
 type API struct {
 	api     *webrtc.API
+	public  []string   // addresses that alone are told; none: all
 	viewing sync.Mutex // held by the peer that makes a picture: see picture.NewViewer
 	closers []func() error
 }
 
 // New opens the ports. Close closes them.
 func New(o Options) (*API, error) {
-	a := &API{}
+	a := &API{public: o.PublicIPs}
 	var settings webrtc.SettingEngine
 	settings.LoggerFactory = pionLogs(o.Logger)
 	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
@@ -77,9 +78,7 @@ func New(o Options) (*API, error) {
 		return nil, err
 	}
 	settings.SetIncludeLoopbackCandidate(loopback)
-	if !loopback {
-		settings.SetRemoteIPFilter(reachable)
-	}
+	settings.SetRemoteIPFilter(reachable(loopback))
 	if len(o.PublicIPs) > 0 {
 		err := settings.SetICEAddressRewriteRules(webrtc.ICEAddressRewriteRule{
 			External: o.PublicIPs, AsCandidateType: webrtc.ICECandidateTypeHost, Mode: webrtc.ICEAddressRewriteReplace,
@@ -128,6 +127,7 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		loopback = loopback || listener.Addr().(*net.TCPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6)
 	}
+	settings.DisableActiveTCP(true) // or pion would dial any address that a stranger names
 	settings.SetNetworkTypes(networks)
 	return loopback, nil
 }
@@ -198,12 +198,6 @@ func (a *API) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// reachable says which addresses of a client's candidates get STUN checks: pion would send some to any address that a
-// stranger names. Inner addresses of this machine and of its cloud's metadata service are none of a client's business.
-func reachable(ip net.IP) bool {
-	return !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
 // pionLogs sends pion's warnings to our debug log: they are about single packets and checks.

@@ -72,10 +72,11 @@ type Peer struct {
 	log      *slog.Logger
 	pc       *webrtc.PeerConnection
 	session  Session
-	viewing  *sync.Mutex // of the API
+	api      *API
 	decoder  opus.DecoderChoice
 	trickles bool // our candidates can be told one by one
 
+	tried  int         // candidates of the client, since the last restart of ICE
 	offer  Offer       // the last one that was answered
 	mid    string      // of the section that carries the transport
 	chosen *codec      // of the first offer with audio, which all others must have; nil before that
@@ -103,7 +104,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	p := &Peer{
-		log: o.Logger, pc: pc, session: o.Session, viewing: &a.viewing, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
+		log: o.Logger, pc: pc, session: o.Session, api: a, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
@@ -122,8 +123,9 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 				o.Candidate("", nil)
 				return
 			}
-			init := i.ToJSON()
-			o.Candidate(init.Candidate, init.SDPMLineIndex)
+			if init := i.ToJSON(); a.tells(init.Candidate) {
+				o.Candidate(init.Candidate, init.SDPMLineIndex)
+			}
 		})
 	}
 	p.mayCome.Store(maxTracks)
@@ -219,7 +221,12 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		}
 	}
 	p.mayCome.Add(moreTracks)
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: withoutSSRC(o.sdp)}); err != nil {
+	offered, n := firstCandidates(withoutSSRC(o.sdp))
+	if p.Restarts(o) {
+		p.tried = 0
+	}
+	p.tried = max(p.tried, n) // a further offer repeats those of the first
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offered}); err != nil {
 		return bad(err)
 	}
 	for _, t := range p.pc.GetTransceivers() {
@@ -254,7 +261,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return "", errNotGathered
 		}
 	}
-	local := p.pc.LocalDescription().SDP
+	local := p.api.told(p.pc.LocalDescription().SDP)
 	p.offer, p.mid = o, firstMid(local)
 	p.offer.sdp = "" // 8 KiB and more
 	return wireAnswer(local, o.sdp), nil
@@ -304,11 +311,15 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func(
 }
 
 // AddCandidate takes one of the client's candidates; "" is no more of them, on which nothing depends. One that cannot be
-// read is refused with a [RefusedError].
+// read is refused with a [RefusedError], one that is ignored with [ErrTooManyCandidates].
 func (p *Peer) AddCandidate(line string) error {
 	if line == "" {
 		return nil
 	}
+	if p.tried >= MaxCandidates {
+		return ErrTooManyCandidates
+	}
+	p.tried++
 	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
 		return &RefusedError{Problem: "cannot be read: " + err.Error(), Err: err}
 	}

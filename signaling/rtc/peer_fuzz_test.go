@@ -36,7 +36,7 @@ func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Peer{log: slog.New(slog.DiscardHandler), pc: pc, session: &conversation{}, stop: func() {}}
+	p := &Peer{api: &API{}, log: slog.New(slog.DiscardHandler), pc: pc, session: &conversation{}, stop: func() {}}
 	t.Cleanup(p.Close)
 	return p
 }

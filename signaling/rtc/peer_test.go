@@ -68,6 +68,11 @@ type client struct {
 
 func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
 	t.Helper()
+	return newClientBy(t, func(*webrtc.SettingEngine) {}, says, offered...)
+}
+
+func newClientBy(t *testing.T, network func(*webrtc.SettingEngine), says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
+	t.Helper()
 	engine := &webrtc.MediaEngine{}
 	for _, c := range offered {
 		must(t, engine.RegisterCodec(c, webrtc.RTPCodecTypeAudio))
@@ -75,6 +80,7 @@ func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.R
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetICEMulticastDNSMode(1)
+	network(&settings)
 	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
 	must(t, err)
 	c := &client{t: t, pc: pc, came: make(chan []byte, 1000), types: make(chan uint8, 1000)}
@@ -136,8 +142,13 @@ func answered(t *testing.T, s Session, offer string) (p *Peer, answer string, co
 	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, api.Close()) })
+	return answeredBy(t, api, s, offer)
+}
+
+func answeredBy(t *testing.T, api *API, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
+	t.Helper()
 	connected = make(chan struct{})
-	p, err = api.NewPeer(PeerOptions{
+	p, err := api.NewPeer(PeerOptions{
 		Session: s, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler),
 		Connected: func() { close(connected) }, Lost: func(string) {},
 	})

@@ -57,7 +57,7 @@ func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) 
 		old.cancel()
 		<-old.done
 	}
-	viewer := picture.NewViewer(p.viewing, func(jpeg []byte, changed bool) {
+	viewer := picture.NewViewer(&p.api.viewing, func(jpeg []byte, changed bool) {
 		if ctx.Err() == nil {
 			p.session.SetFrame("image/jpeg", jpeg, changed)
 		}

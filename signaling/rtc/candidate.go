@@ -1,0 +1,64 @@
+package rtc
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+)
+
+// MaxCandidates is how many of a client's candidates are tried, those in its offer included; a restart of ICE begins anew. Each
+// gets up to seven STUN checks, wherever it points to. A browser has one to four for each of its networks and TURN servers.
+const MaxCandidates = 32
+
+// ErrTooManyCandidates says that a candidate is ignored, since so many have come before it.
+var ErrTooManyCandidates = errors.New("too many candidates")
+
+// metadata are addresses by which a cloud's own services are reached from inside, besides the link-local 169.254.169.254: of AWS
+// over IPv6, Alibaba, and Azure.
+var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
+
+// reachable says which addresses of a client's candidates get STUN checks: pion would send some to any address that a
+// stranger names. Inner addresses of this machine, of its link and of its cloud are none of a client's business, in whichever form
+// (net.IP takes ::ffff:127.0.0.1 for what it is). loopback: we listen there, so clients may be there, too.
+func reachable(loopback bool) func(net.IP) bool {
+	return func(ip net.IP) bool {
+		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&
+			!ip.Equal(net.IPv4bcast) && !slices.ContainsFunc(metadata, ip.Equal)
+	}
+}
+
+// firstCandidates leaves out of an offer the candidates that are too many, and returns how many are left.
+func firstCandidates(text string) (offer string, n int) {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "a=candidate:") {
+			if n == MaxCandidates {
+				continue
+			}
+			n++
+		}
+		b.WriteString(line)
+	}
+	return b.String(), n
+}
+
+// tells says whether clients are told of one of our candidates. Where public addresses are named they hear of no others: pion
+// replaces the local ones only of the families that have a public one.
+func (a *API) tells(candidate string) bool {
+	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
+	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {
+		return net.ParseIP(ip).Equal(net.ParseIP(fields[4]))
+	})
+}
+
+// told is an answer with the candidates that clients are told of.
+func (a *API) told(answer string) string {
+	var b strings.Builder
+	for line := range strings.Lines(answer) {
+		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); !ok || a.tells(candidate) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,110 @@
+package rtc
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/webrtc/v4"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the machine that inNamespace plays: a public one, an inner one and those of its cloud.
+const public4, public6, inner4, inner6 = "198.51.100.1", "2001:db8::1", "10.77.0.1", "fd77::1"
+
+// inNamespace opens the sockets of a test on a machine with these addresses: what open listens on is in a network namespace of its own.
+func inNamespace(t *testing.T, open func()) {
+	t.Helper()
+	impossible := make(chan error)
+	go func() {
+		defer close(impossible)
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and with its last socket the namespace
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			impossible <- err
+			return
+		}
+		commands := []string{"link set lo up"}
+		for _, a := range []string{public4, inner4, "169.254.169.254", "100.100.100.200", "192.0.2.1"} {
+			commands = append(commands, "addr add "+a+"/32 dev lo")
+		}
+		for _, a := range []string{public6, inner6, "fe80::7", "fd00:ec2::254"} {
+			commands = append(commands, "addr add "+a+"/128 dev lo")
+		}
+		commands = append(commands, "route add 224.0.0.0/4 dev lo")
+		for _, c := range commands {
+			if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+				impossible <- fmt.Errorf("ip %s: %w: %s", c, err, out)
+				return
+			}
+		}
+		open()
+	}()
+	if err := <-impossible; err != nil {
+		t.Skipf("no namespace: %v", err)
+	}
+}
+
+// trap is a socket that a candidate names.
+type trap struct {
+	name string
+	conn *net.UDPConn
+	port int
+}
+
+func (e *trap) caught(patience time.Duration) bool {
+	e.conn.SetReadDeadline(time.Now().Add(patience))
+	_, _, err := e.conn.ReadFrom(make([]byte, 1500))
+	return err == nil
+}
+
+// TestOnlyPublicCandidatesAreTried: a client that names addresses of the gateway's own machine, of its link or its cloud has nothing sent
+// there, and is served by its good candidate.
+func TestOnlyPublicCandidatesAreTried(t *testing.T) {
+	var api *API
+	var conn *net.UDPConn
+	var traps []*trap
+	inNamespace(t, func() {
+		var err error
+		api, err = New(Options{UDPAddr: public4 + ":0", Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")})
+		must(t, err)
+		for _, name := range []string{
+			"127.0.0.1", "127.8.8.8", "::ffff:127.0.0.1", "169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "100.100.100.200",
+			inner4,
+		} {
+			c, err := net.ListenUDP("udp", nil)
+			must(t, err)
+			traps = append(traps, &trap{name, c, c.LocalAddr().(*net.UDPAddr).Port})
+		}
+	})
+	t.Cleanup(func() { must(t, api.Close()) })
+	mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn})
+	t.Cleanup(func() { mux.Close() })
+	phone := newClientBy(t, func(s *webrtc.SettingEngine) { s.SetICEUDPMux(mux) }, offerOpus, offerOpus)
+	offer := phone.offer()
+	var lines strings.Builder
+	for i, e := range traps {
+		defer e.conn.Close()
+		fmt.Fprintf(&lines, "a=candidate:%d 1 udp %d %s %d typ host\r\n", i+10, 2130706431-i, e.name, e.port)
+	}
+	offer = strings.Replace(offer, "a=candidate:", lines.String()+"a=candidate:", 1)
+	_, answer, connected := answeredBy(t, api, &conversation{}, offer)
+	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	<-connected
+	good := traps[len(traps)-1]
+	if !good.caught(10 * time.Second) {
+		t.Errorf("nothing was sent to %s", good.name) // then the rest proves nothing
+	}
+	for _, e := range traps[:len(traps)-1] {
+		if e.caught(100 * time.Millisecond) {
+			t.Errorf("a packet was sent to %s", e.name)
+		}
+	}
+}
