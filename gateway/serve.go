@@ -102,7 +102,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		options.Admit, options.Ended = told.admit, told.ended
 	}
 	host := bridge.NewHost(options)
-	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
+	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
 	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Access: gate, Logger: log}, append(beside.Doors(), []signaling.Door{

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type settings struct {
 	tcpPort    int // 0: no ICE-TCP
 	publicIPs  []string
 	iceServers []signaling.ICEServer
+	turnSecret string // of those without credentials
 	origins    []string
 	hosts      []string
 	insecure   bool
@@ -69,6 +71,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		return nil
 	}))
 	f.Func("ice-servers", "STUN and TURN servers told to clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
+	f.StringVar(&s.turnSecret, "turn-secret", "", "`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
 	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
 	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
 	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
@@ -243,6 +246,9 @@ func (s *settings) check() error {
 	}
 	if s.access.IdentityHeader != "" && len(s.access.Proxies) == 0 {
 		return errors.New("identity-header: name the proxies that may say it by --trusted-proxies, or anybody could")
+	}
+	if s.turnSecret == "" && slices.ContainsFunc(s.iceServers, signaling.ICEServer.NeedsSecret) {
+		return errors.New("ice-servers: a TURN server needs credentials: set VOXGATE_TURN_SECRET, or name them in the JSON form")
 	}
 	if s.park < 0 || s.drain < 0 {
 		return errors.New("park, drain: a duration cannot be negative")

@@ -47,7 +47,8 @@ func TestSettings(t *testing.T) {
 		})},
 		"no Vertex AI": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "false", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_VERTEX_BASE_URL", "ws://v"), defaults},
 		"base URL":     {nil, env("GOOGLE_GEMINI_BASE_URL", "ws://x/y"), with(func(s *settings) { s.baseURL = "ws://x/y" })},
-		"ICE URLs": {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), with(func(s *settings) {
+		"ICE URLs": {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b", "VOXGATE_TURN_SECRET", "s"), with(func(s *settings) {
+			s.turnSecret = "s"
 			s.iceServers = []signaling.ICEServer{{URLs: []string{"stun:a:1"}}, {URLs: []string{"turn:b"}}}
 		})},
 		"ICE as JSON": {nil, env("VOXGATE_ICE_SERVERS", `[{"urls":["turn:b"],"username":"u","credential":"c"}]`), with(func(s *settings) {
@@ -77,6 +78,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"port out of range": {nil, env("VOXGATE_UDP_PORT", "70000"), "udp-port"},
 		"port in words":     {nil, env("VOXGATE_TCP_PORT", "many"), "VOXGATE_TCP_PORT"},
 		"public IP":         {nil, env("VOXGATE_PUBLIC_IP", "here"), "VOXGATE_PUBLIC_IP"},
+		"no TURN secret":    {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), "VOXGATE_TURN_SECRET"},
 		"ICE server":        {nil, env("VOXGATE_ICE_SERVERS", "http://x"), "VOXGATE_ICE_SERVERS"},
 		"decoder":           {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
 		"park":              {nil, env("VOXGATE_PARK", "-1s"), "park"},

@@ -13,18 +13,12 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// ICEServer is a STUN or TURN server that clients are told of, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
-type ICEServer struct {
-	URLs       []string `json:"urls"`
-	Username   string   `json:"username,omitempty"`
-	Credential string   `json:"credential,omitempty"`
-}
-
 // WebDoor is the front door for browsers and apps: it serves WebSockets that speak the client protocol.
 type WebDoor struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	ICEServers  []ICEServer // told to clients
+	TURNSecret  string      // shared with those of them that need credentials
 	OpusDecoder opus.DecoderChoice
 	Logger      *slog.Logger
 }

@@ -168,7 +168,7 @@ func (c *webClient) connect(ctx context.Context, open bridge.Open, token string)
 	}
 	c.socket.Opened()
 	c.setups = append(c.setups, socket)
-	c.out.put(socket, protocol.Connected(append([]ICEServer{}, c.door.ICEServers...)))
+	c.out.put(socket, protocol.Connected(c.door.iceServers(time.Now())))
 	return open, nil
 }
 

@@ -1,0 +1,44 @@
+package signaling
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha1"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// turnLife is how long a client can use its TURN credentials to begin with a relay; one that is in use lives on. A stolen
+// credential relays for as long, and a client whose network changes later goes on over the WebSocket. A reconnect brings new ones.
+const turnLife = time.Hour
+
+// ICEServer is a STUN or TURN server that clients are told of, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
+type ICEServer struct {
+	URLs       []string `json:"urls"`
+	Username   string   `json:"username,omitempty"`
+	Credential string   `json:"credential,omitempty"`
+}
+
+// NeedsSecret tells whether clients need credentials for the server, which they are not told.
+func (s ICEServer) NeedsSecret() bool {
+	return s.Credential == "" && len(s.URLs) > 0 && strings.HasPrefix(s.URLs[0], "turn")
+}
+
+// iceServers are those that a client is told of. A TURN server without credentials has some made of the secret that it shares with
+// us, in the form that coturn takes with use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2). Each client has
+// a name of its own, by which the server counts what it relays.
+func (d *WebDoor) iceServers(now time.Time) []ICEServer {
+	username := fmt.Sprintf("%d:%s", now.Add(turnLife).Unix(), rand.Text())
+	mac := hmac.New(sha1.New, []byte(d.TURNSecret))
+	mac.Write([]byte(username))
+	credential := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	servers := append([]ICEServer{}, d.ICEServers...)
+	for i, s := range servers {
+		if s.NeedsSecret() && d.TURNSecret != "" {
+			servers[i].Username, servers[i].Credential = username, credential
+		}
+	}
+	return servers
+}
