@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -62,11 +60,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for browsers: %w", err)
 	}
-	defer listener.Close()
-	webrtc, err := newRTC(s, listener.Addr().(*net.TCPAddr), log)
+	listener, webrtc, err := openPorts(s, listener, log)
 	if err != nil {
 		return err
 	}
+	defer listener.Close()
 	defer func() { err = errors.Join(err, webrtc.Close()) }()
 	s.access.Logger = log
 	gate, err := access.New(s.access)
@@ -105,7 +103,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: s.hosts, Access: gate, Logger: log}, append(beside.Doors(), []signaling.Door{
+	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}, append(beside.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -190,26 +188,13 @@ func startEmulator(addr string, o emulator.Options) (url string, ended <-chan er
 	}, nil
 }
 
-// newRTC opens the WebRTC ports on the host of addr.
-func newRTC(s settings, addr *net.TCPAddr, log *slog.Logger) (*rtc.API, error) {
-	at := func(port int) string { return net.JoinHostPort(addr.IP.String(), strconv.Itoa(port)) }
-	o := rtc.Options{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
-	if s.udpPort == 0 {
-		o.UDPAddr = at(addr.Port)
-	}
-	if s.tcpPort != 0 {
-		o.TCPAddr = at(s.tcpPort)
-	}
-	return rtc.New(o)
-}
-
 // announce says where we are and who answers.
 func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 	host := "localhost"
 	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
 		host = addr.IP.String()
 	}
-	log.Info("listening", "url", "http://"+net.JoinHostPort(host, strconv.Itoa(addr.Port))+"/")
+	log.Info("listening", "url", s.tls.url(host, addr.Port))
 	who := []any{}
 	if s.vertex {
 		who = append(who, "project", s.project)

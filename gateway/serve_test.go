@@ -27,7 +27,8 @@ import (
 
 func TestMain(m *testing.M) {
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
+		goleak.IgnoreTopFunction("github.com/letsencrypt/pebble/v2/va.VAImpl.processTasks")) // which nothing ends
 }
 
 // patience is how long a test waits for something that shall happen.

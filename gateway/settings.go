@@ -29,6 +29,7 @@ type settings struct {
 	publicIPs  []string
 	iceServers []signaling.ICEServer
 	turnSecret string // of those without credentials
+	tls        tlsSettings
 	origins    []string
 	hosts      []string
 	insecure   bool
@@ -72,6 +73,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	}))
 	f.Func("ice-servers", "STUN and TURN servers told to clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
 	f.StringVar(&s.turnSecret, "turn-secret", "", "`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
+	s.tls.flags(f)
 	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
 	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
 	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
@@ -249,6 +251,9 @@ func (s *settings) check() error {
 	}
 	if s.turnSecret == "" && slices.ContainsFunc(s.iceServers, signaling.ICEServer.NeedsSecret) {
 		return errors.New("ice-servers: a TURN server needs credentials: set VOXGATE_TURN_SECRET, or name them in the JSON form")
+	}
+	if err := s.tls.check(); err != nil {
+		return err
 	}
 	if s.park < 0 || s.drain < 0 {
 		return errors.New("park, drain: a duration cannot be negative")

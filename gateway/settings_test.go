@@ -54,6 +54,10 @@ func TestSettings(t *testing.T) {
 		"ICE as JSON": {nil, env("VOXGATE_ICE_SERVERS", `[{"urls":["turn:b"],"username":"u","credential":"c"}]`), with(func(s *settings) {
 			s.iceServers = []signaling.ICEServer{{URLs: []string{"turn:b"}, Username: "u", Credential: "c"}}
 		})},
+		"certificate": {[]string{"-tls-cert", "c", "-tls-key", "k"}, env(), with(func(s *settings) { s.tls.cert, s.tls.key = "c", "k" })},
+		"ACME": {nil, env("VOXGATE_ACME_DOMAIN", "a.example,b.example", "VOXGATE_ACME_CACHE", "f"), with(func(s *settings) {
+			s.tls.domains, s.tls.cache = []string{"a.example", "b.example"}, "f"
+		})},
 		"forced decoder": {nil, env("VOXGATE_OPUS_DECODER", "pion"), with(func(s *settings) { s.opusDecoder = "pion" })},
 	} {
 		got, err := parseSettings(test.args, test.env, io.Discard)
@@ -80,6 +84,9 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"public IP":         {nil, env("VOXGATE_PUBLIC_IP", "here"), "VOXGATE_PUBLIC_IP"},
 		"no TURN secret":    {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), "VOXGATE_TURN_SECRET"},
 		"ICE server":        {nil, env("VOXGATE_ICE_SERVERS", "http://x"), "VOXGATE_ICE_SERVERS"},
+		"no key":            {nil, env("VOXGATE_TLS_CERT", "c"), "tls-key"},
+		"two certificates":  {nil, env("VOXGATE_TLS_CERT", "c", "VOXGATE_TLS_KEY", "k", "VOXGATE_ACME_DOMAIN", "a.example", "VOXGATE_ACME_CACHE", "f"), "acme-domain"},
+		"no cache":          {nil, env("VOXGATE_ACME_DOMAIN", "a.example"), "acme-cache"},
 		"decoder":           {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
 		"park":              {nil, env("VOXGATE_PARK", "-1s"), "park"},
 		"no project":        {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "1"), "GOOGLE_CLOUD_PROJECT"},

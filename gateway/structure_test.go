@@ -63,6 +63,7 @@ var owners = map[string][]string{
 	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench"},
 	"github.com/pion/opus":                     {"media/opus"},
 	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
+	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestTheAnswer(t *testing.T) {
 
 func TestWebRTCOverTCP(t *testing.T) {
 	t.Parallel()
-	_, p := call(t, newGateway(t, served(t, rtc.Options{TCPAddr: "127.0.0.1:0"})), `{}`, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
+	_, p := call(t, newGateway(t, served(t, rtc.Options{TCP: must(net.Listen("tcp", "127.0.0.1:0"))})), `{}`, phoneOptions{network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }})
 	p.talks(440)
 }
 

@@ -187,7 +187,8 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 	if err != nil || origin.Host == "" {
 		return false
 	}
-	return strings.EqualFold(origin.Host, r.Host) ||
+	ours := strings.EqualFold(origin.Host, r.Host) && (r.TLS == nil || origin.Scheme == "https") // anybody on the way writes pages of http
+	return ours ||
 		slices.ContainsFunc(s.options.Origins, func(o string) bool { return strings.EqualFold(strings.TrimSuffix(o, "/"), values[0]) })
 }
 

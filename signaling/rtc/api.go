@@ -40,6 +40,9 @@ const (
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
+	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once.
+	tcpFirst = 5 * time.Second
+
 	// tcpWriteBuffer keeps a slow ICE-TCP client from blocking the playout clock: above it packets are dropped.
 	tcpWriteBuffer = 256 << 10
 )
@@ -48,9 +51,10 @@ const (
 // addresses that a client names as its candidates get nothing.
 type Options struct {
 	UDPAddr   string   // one UDP port for all peers, "host:port"; empty: no UDP
-	TCPAddr   string   // ICE-TCP, "host:port"; empty: none
 	PublicIPs []string // told to clients instead of the local addresses (NAT 1:1)
-	Logger    *slog.Logger
+
+	TCP    net.Listener // ICE-TCP, which Close closes; nil: none
+	Logger *slog.Logger
 }
 
 // API makes WebRTC peers that share one UDP port, and one TCP port if there is one.
@@ -114,17 +118,13 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		loopback = conn.LocalAddr().(*net.UDPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6)
 	}
-	if o.TCPAddr != "" {
-		listener, err := net.Listen("tcp", o.TCPAddr)
-		if err != nil {
-			return false, fmt.Errorf("listen for ICE-TCP: %w", err)
-		}
+	if o.TCP != nil {
 		mux := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: listener, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer,
+			Listener: o.TCP, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer, FirstStunBindTimeout: tcpFirst,
 		})
 		settings.SetICETCPMux(mux)
 		a.closers = append(a.closers, mux.Close)
-		loopback = loopback || listener.Addr().(*net.TCPAddr).IP.IsLoopback()
+		loopback = loopback || o.TCP.Addr().(*net.TCPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6)
 	}
 	settings.DisableActiveTCP(true) // or pion would dial any address that a stranger names

@@ -38,6 +38,13 @@ func serving(t *testing.T, o Options, offer string) (p *Peer, answer string) {
 	return p, answer
 }
 
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	must(t, err)
+	return l
+}
+
 // candidates are n lines, from this one on.
 func candidates(first, n int) (lines []string) {
 	for i := first; i < first+n; i++ {
@@ -98,11 +105,10 @@ func within(t *testing.T, ok func() bool) {
 
 // TestNobodyIsDialled: a client may connect to us over TCP, and cannot have us connect to anybody.
 func TestNobodyIsDialled(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := listen(t, "127.0.0.1:0")
 	defer listener.Close()
 	phone := newClientBy(t, func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }, offerOpus, offerOpus)
-	p, answer := serving(t, Options{TCPAddr: "127.0.0.1:0"}, phone.offer())
+	p, answer := serving(t, Options{TCP: listen(t, "127.0.0.1:0")}, phone.offer())
 	must(t, p.AddCandidate(fmt.Sprintf("candidate:1 1 tcp 1 127.0.0.1 %d typ host tcptype passive", listener.Addr().(*net.TCPAddr).Port)))
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 	within(t, func() bool { return p.pc.ConnectionState() == webrtc.PeerConnectionStateConnected })
@@ -118,7 +124,7 @@ func TestInnerAddressesAreNotTold(t *testing.T) {
 	for _, host := range []string{"0.0.0.0:0", "[::]:0", "127.0.0.1:0"} {
 		for _, public := range [][]string{{"203.0.113.7"}, {"203.0.113.7", "2001:db8::7"}, {"2001:db8::7"}} {
 			phone := newClient(t, offerOpus, offerOpus)
-			_, answer := serving(t, Options{UDPAddr: host, TCPAddr: host, PublicIPs: public}, phone.offer())
+			_, answer := serving(t, Options{UDPAddr: host, TCP: listen(t, host), PublicIPs: public}, phone.offer())
 			told := 0
 			for line := range strings.Lines(answer) {
 				fields := strings.Fields(line)

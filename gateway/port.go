@@ -1,0 +1,154 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"voxgate/signaling/rtc"
+)
+
+// openPorts opens those of WebRTC on the host of the page's, and puts TLS on that one if it is wanted. If it fails it closes the
+// page's; the listener that it returns takes its place.
+func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener, webrtc *rtc.API, err error) {
+	addr := page.Addr().(*net.TCPAddr)
+	at := func(port int) string {
+		return net.JoinHostPort(addr.IP.String(), strconv.Itoa(cmp.Or(port, addr.Port)))
+	}
+	o := rtc.Options{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	defer func() {
+		if err != nil {
+			page.Close()
+			if o.TCP != nil {
+				o.TCP.Close()
+			}
+		}
+	}()
+	config, err := s.tls.config(log)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch s.tcpPort {
+	case 0:
+	case addr.Port:
+		page, o.TCP = split(page)
+	default:
+		if o.TCP, err = net.Listen("tcp", at(s.tcpPort)); err != nil {
+			return nil, nil, fmt.Errorf("listen for ICE-TCP: %w", err)
+		}
+	}
+	if webrtc, err = rtc.New(o); err != nil {
+		return nil, nil, err
+	}
+	if config != nil {
+		page = tls.NewListener(page, config)
+	}
+	return page, webrtc, nil
+}
+
+// split shares a port between the page and WebRTC, for networks that let nothing out but 443. By ICE-TCP each message begins with its
+// length (RFC 4571), and no STUN message of a first check has 2,048 bytes; TLS begins with 22 and HTTP with a letter.
+func split(l net.Listener) (page, webrtc net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &splitter{Listener: l, closed: ctx.Done(), cancel: cancel}
+	p, w := &half{splitter: s, conns: make(chan net.Conn)}, &half{splitter: s, conns: make(chan net.Conn)}
+	s.running.Go(func() {
+		for ctx.Err() == nil {
+			conn, err := l.Accept()
+			if err == nil {
+				s.running.Go(func() { s.sort(ctx, conn, p, w) })
+				continue
+			}
+			select { // too many files are open, perhaps
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return p, w
+}
+
+const (
+	// maxFirstByte is that of ICE-TCP's first message.
+	maxFirstByte = 2048>>8 - 1
+	// acceptPause is how long after a failure another connection is accepted.
+	acceptPause = 100 * time.Millisecond
+)
+
+// splitter accepts the connections and looks at the first byte of each.
+type splitter struct {
+	net.Listener
+	closed  <-chan struct{}
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// sort hands a connection to whom it is for.
+func (s *splitter) sort(ctx context.Context, conn net.Conn, page, webrtc *half) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(headerTimeout))
+	first := make([]byte, 1)
+	_, err := conn.Read(first)
+	conn.SetReadDeadline(time.Time{})
+	if !stop() || err != nil {
+		conn.Close()
+		return
+	}
+	to := page
+	if first[0] <= maxFirstByte {
+		to = webrtc
+	}
+	select {
+	case to.conns <- &begun{conn, first}:
+	case <-ctx.Done():
+		conn.Close()
+	}
+}
+
+// half is the listener of one of the two.
+type half struct {
+	*splitter
+	conns chan net.Conn
+}
+
+func (h *half) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes both halves: neither is of use without the other.
+func (h *half) Close() error {
+	h.cancel()
+	err := h.Listener.Close()
+	h.running.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// begun is a connection of which the first byte was read. It has one reader at a time.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) > 0 && len(p) > 0 {
+		n := copy(p, b.first)
+		b.first = nil
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// certificateLook is how often a handshake looks whether the certificate's files have changed.
+	certificateLook = time.Second
+	// certificateWarning is how often the log tells at most that there is no certificate: each handshake finds out.
+	certificateWarning = time.Minute
+)
+
+// tlsSettings are where the certificate of our own port comes from: from files or a CA; else there is no TLS.
+type tlsSettings struct {
+	cert, key string // files
+	domains   []string
+	cache     string // a folder
+	directory string // a URL; "": Let's Encrypt's
+}
+
+func (s *tlsSettings) flags(f *flag.FlagSet) {
+	f.StringVar(&s.cert, "tls-cert", "", "`file` with the certificate chain of the page and the WebSocket, as PEM; read again when it changes")
+	f.StringVar(&s.key, "tls-key", "", "`file` with the key of tls-cert, as PEM")
+	f.Func("acme-domain", "`names` to get a certificate for from Let's Encrypt, comma separated; addr must be their port 443", list(&s.domains, nil))
+	f.StringVar(&s.cache, "acme-cache", "", "`folder` that keeps the certificates of acme-domain")
+	f.StringVar(&s.directory, "acme-directory", "", "`URL` of another CA's ACME directory; empty: Let's Encrypt")
+}
+
+// check finds out what cannot be meant.
+func (s *tlsSettings) check() error {
+	switch {
+	case (s.cert == "") != (s.key == ""):
+		return errors.New("tls-cert and tls-key: one is nothing without the other")
+	case s.cert != "" && len(s.domains) > 0:
+		return errors.New("acme-domain: there is a certificate already, by tls-cert")
+	case len(s.domains) > 0 && s.cache == "":
+		return errors.New("acme-cache: name a folder, or each start would ask for a certificate, which the CA allows a few times a week")
+	}
+	return nil
+}
+
+// url is where the page is.
+func (s *tlsSettings) url(host string, port int) string {
+	scheme := "http"
+	if s.cert != "" || len(s.domains) > 0 {
+		scheme = "https"
+	}
+	if len(s.domains) > 0 {
+		host = s.domains[0]
+	}
+	if scheme == "https" && port == 443 {
+		return "https://" + host + "/"
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/"
+}
+
+// config is what the own port speaks TLS with; nil: it does not. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
+func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
+	if s.cert != "" {
+		files := &certificateFiles{cert: s.cert, key: s.key, log: log}
+		if err := files.read(); err != nil {
+			return nil, err
+		}
+		return &tls.Config{GetCertificate: files.certificate, NextProtos: []string{"http/1.1"}}, nil
+	}
+	if len(s.domains) == 0 {
+		return nil, nil
+	}
+	manager := &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(s.cache), HostPolicy: autocert.HostWhitelist(s.domains...),
+		Client: &acme.Client{DirectoryURL: cmp.Or(s.directory, autocert.DefaultACMEDirectory), UserAgent: "voxgate"},
+	}
+	warn := rate.Sometimes{Interval: certificateWarning}
+	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c, err := manager.GetCertificate(hello)
+		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // strangers ask for other names
+			warn.Do(func() {
+				log.Warn("There is no certificate; browsers cannot connect.", "domain", hello.ServerName, "err", err)
+			})
+		}
+		return c, err
+	}
+	// The challenge tls-alpn-01 (RFC 8737) comes as a handshake at our own port, which must be 443 for the CA.
+	return &tls.Config{GetCertificate: certificate, NextProtos: []string{"http/1.1", acme.ALPNProto}}, nil
+}
+
+// certificateFiles are a certificate that somebody else renews.
+type certificateFiles struct {
+	cert, key string
+	log       *slog.Logger
+
+	mu     sync.Mutex
+	looked time.Time
+	stamps [2]stamp // of what was read last, well or not
+	pair   *tls.Certificate
+}
+
+// stamp is by what a file is known to be another one.
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+// certificate is the newest one that can be read.
+func (f *certificateFiles) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.looked) >= certificateLook {
+		switch old := f.pair; {
+		case f.read() != nil: // between the writing of the two files they do not fit
+		case f.pair != old:
+			f.log.Info("certificate renewed", "until", f.pair.Leaf.NotAfter)
+		}
+	}
+	return f.pair, nil
+}
+
+// read reads the files, if they have changed. What cannot be read is logged, and the old certificate stays.
+func (f *certificateFiles) read() error {
+	f.looked = time.Now()
+	var stamps [2]stamp
+	for i, name := range []string{f.cert, f.key} {
+		if info, err := os.Stat(name); err == nil {
+			stamps[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	if stamps == f.stamps && f.pair != nil {
+		return nil
+	}
+	f.stamps = stamps
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		if f.pair != nil {
+			f.log.Warn("The new certificate cannot be used; the old one stays.", "err", err)
+		}
+		return fmt.Errorf("certificate: %w", err)
+	}
+	f.pair = &pair
+	return nil
+}

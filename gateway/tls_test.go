@@ -1,0 +1,336 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/letsencrypt/pebble/v2/db"
+	"github.com/letsencrypt/pebble/v2/va"
+	"github.com/letsencrypt/pebble/v2/wfe"
+	"github.com/miekg/dns"
+	"github.com/pion/webrtc/v4"
+)
+
+// certificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.
+func certificate(t *testing.T, serial int64) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "gateway.test"}, DNSNames: []string{"gateway.test"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trusting are what a client needs that trusts these certificates.
+func trusting(t *testing.T, roots ...[]byte) *tls.Config {
+	t.Helper()
+	pool := x509.NewCertPool()
+	for _, root := range roots {
+		if !pool.AppendCertsFromPEM(root) {
+			t.Fatalf("no certificate: %s", root)
+		}
+	}
+	return &tls.Config{RootCAs: pool}
+}
+
+// serial shakes hands and returns the number of the certificate.
+func (p *program) serial(config *tls.Config) int64 {
+	p.t.Helper()
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.url, "https://"), config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// TestServeOverTLS talks over TLS while the certificate is renewed: first only one file, which is of no use without the other.
+func TestServeOverTLS(t *testing.T) {
+	folder := t.TempDir()
+	certFile, keyFile := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+	cert1, key1 := certificate(t, 1)
+	cert2, key2 := certificate(t, 2)
+	write(t, certFile, cert1)
+	write(t, keyFile, key1)
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", certFile, "VOXGATE_TLS_KEY", keyFile))
+	if !strings.HasPrefix(p.url, "https://localhost:") {
+		t.Fatalf("announced as %s", p.url)
+	}
+	p.url = strings.Replace(p.url, "localhost", "127.0.0.1", 1)
+	config := trusting(t, cert1, cert2)
+	dialer := websocket.Dialer{TLSClientConfig: config}
+	dial := func(origin string) (*websocket.Conn, error) {
+		conn, _, err := dialer.Dial("wss"+strings.TrimPrefix(p.url, "https"), http.Header{"Origin": {origin}})
+		return conn, err
+	}
+	if _, err := dial(strings.Replace(p.url, "https", "http", 1)); err == nil {
+		t.Error("a page that came over http may connect")
+	}
+	conn, err := dial(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	c := &conversation{t: t, conn: conn}
+	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+	if !c.until("SETUP_COMPLETE", "") {
+		t.Fatal(c.all.String())
+	}
+	if n := p.serial(config); n != 1 {
+		t.Fatalf("certificate %d", n)
+	}
+	until := func(done func() bool) {
+		t.Helper()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(patience); !done(); <-tick.C {
+			if time.Now().After(deadline) {
+				t.Fatalf("not in time:\n%s", p.logged())
+			}
+		}
+	}
+	write(t, certFile, cert2)
+	until(func() bool {
+		if n := p.serial(config); n != 1 {
+			t.Fatalf("certificate %d, before its key is there", n)
+		}
+		return strings.Contains(p.logged(), "the old one stays")
+	})
+	write(t, keyFile, key2)
+	until(func() bool { return p.serial(config) == 2 })
+	p.waitFor("certificate renewed")
+	c.say("hello")
+	if !c.until("TURN_COMPLETE", "") {
+		t.Errorf("the conversation: %s", c.all.String())
+	}
+}
+
+func TestBadCertificate(t *testing.T) {
+	folder := t.TempDir()
+	cert, _ := certificate(t, 1)
+	_, key := certificate(t, 2)
+	write(t, folder+"/cert", cert)
+	write(t, folder+"/key", key)
+	err := run(t.Context(), nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", folder+"/cert", "VOXGATE_TLS_KEY", folder+"/key"), io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a key of another certificate: %v", err)
+	}
+}
+
+// testCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
+func testCA(port int, resolver string) http.Handler {
+	quiet := log.New(io.Discard, "", 0)
+	store := db.NewMemoryStore()
+	authority := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {}})
+	validation := va.New(quiet, 0, port, false, resolver, store)
+	front := wfe.New(quiet, store, validation, authority, nil, false, false, 0, 0)
+	mux := http.NewServeMux()
+	mux.Handle("/", front.Handler())
+	mux.Handle("/roots/", front.ManagementHandler())
+	return mux
+}
+
+// resolver is a DNS server to which every name is at 127.0.0.1.
+func resolver(t *testing.T) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{Listener: listener, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, asked *dns.Msg) {
+		answer := new(dns.Msg).SetReply(asked)
+		if q := asked.Question[0]; q.Qtype == dns.TypeA {
+			answer.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: q.Qclass}, A: net.IPv4(127, 0, 0, 1)}}
+		}
+		w.WriteMsg(answer)
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ActivateAndServe() }()
+	t.Cleanup(func() {
+		server.Shutdown()
+		<-ended
+	})
+	return listener.Addr().String()
+}
+
+// TestServeWithACME gets a certificate from a CA that asks us for proof, and talks.
+func TestServeWithACME(t *testing.T) {
+	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
+	var authority atomic.Pointer[http.Handler]
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*authority.Load()).ServeHTTP(w, r) }))
+	defer server.Close()
+	transport := http.DefaultTransport.(*http.Transport) // of the gateway's ACME client; a real CA is in the system's roots
+	transport.TLSClientConfig = trusting(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	defer func() {
+		transport.CloseIdleConnections()
+		transport.TLSClientConfig = nil
+	}()
+	folder := t.TempDir()
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_ACME_DOMAIN", "gateway.test", "VOXGATE_ACME_CACHE", folder, "VOXGATE_ACME_DIRECTORY", server.URL+"/dir"))
+	at, err := url.Parse(p.url)
+	if err != nil || at.Hostname() != "gateway.test" {
+		t.Fatalf("announced as %s, %v", p.url, err)
+	}
+	port, err := strconv.Atoi(at.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := testCA(port, resolver(t))
+	authority.Store(&handler)
+	roots, err := http.Get(server.URL + "/roots/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := io.ReadAll(roots.Body)
+	roots.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer := websocket.Dialer{
+		TLSClientConfig: trusting(t, root),
+		NetDial:         func(string, string) (net.Conn, error) { return net.Dial("tcp", "127.0.0.1:"+at.Port()) },
+	}
+	conn, _, err := dialer.Dial("wss://"+at.Host, http.Header{"Origin": {p.url}})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.logged())
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	c := &conversation{t: t, conn: conn}
+	c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+	if !c.until("SETUP_COMPLETE", "") {
+		t.Error(c.all.String())
+	}
+	if kept, err := os.ReadFile(filepath.Join(folder, "gateway.test")); err != nil || !bytes.Contains(kept, []byte("CERTIFICATE")) {
+		t.Errorf("the certificate is not kept: %v", err)
+	}
+	// Another name is none of ours, whoever asks.
+	if other, err := tls.Dial("tcp", "127.0.0.1:"+at.Port(), &tls.Config{ServerName: "other.test", InsecureSkipVerify: true}); err == nil {
+		other.Close()
+		t.Error("there is a certificate for another name")
+	}
+}
+
+// TestOnePortForAll: the page and ICE-TCP share a port, with TLS and without, and somebody who says nothing keeps nobody waiting.
+func TestOnePortForAll(t *testing.T) {
+	folder := t.TempDir()
+	cert, key := certificate(t, 1)
+	write(t, folder+"/cert", cert)
+	write(t, folder+"/key", key)
+	for name, more := range map[string][]string{"plain": nil, "TLS": {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"}} {
+		t.Run(name, func(t *testing.T) {
+			free, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := free.Addr().(*net.TCPAddr)
+			free.Close()
+			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr.String(), "VOXGATE_TCP_PORT", strconv.Itoa(addr.Port))...))
+			silent, err := net.Dial("tcp", addr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			p.url = strings.Replace(p.url, "localhost", "127.0.0.1", 1)
+			dialer := websocket.Dialer{TLSClientConfig: trusting(t, cert)}
+			conn, _, err := dialer.Dial("ws"+strings.TrimPrefix(p.url, "http"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			c := &conversation{t: t, conn: conn}
+			c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
+			var settings webrtc.SettingEngine
+			settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4})
+			settings.SetIncludeLoopbackCandidate(true)
+			peer, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.GracefulClose()
+			connected := make(chan struct{})
+			peer.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+				if s == webrtc.PeerConnectionStateConnected {
+					close(connected)
+				}
+			})
+			if _, err := peer.CreateDataChannel("events", nil); err != nil {
+				t.Fatal(err)
+			}
+			offer, err := peer.CreateOffer(nil)
+			if err == nil {
+				err = peer.SetLocalDescription(offer)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			sdp, _ := json.Marshal(offer.SDP)
+			c.send(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
+			if !c.until("WEBRTC_ANSWER", "") {
+				t.Fatal(c.all.String())
+			}
+			var answer struct {
+				Type    string
+				Payload struct{ SDP string }
+			}
+			for messages := json.NewDecoder(strings.NewReader(c.all.String())); answer.Type != "WEBRTC_ANSWER"; {
+				if err := messages.Decode(&answer); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := peer.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.Payload.SDP}); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-connected:
+			case <-time.After(patience):
+				t.Errorf("not connected\n%s\n%s", answer.Payload.SDP, p.logged())
+			}
+		})
+	}
+}
