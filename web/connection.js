@@ -94,7 +94,7 @@ export class Connection {
   #pieceID = 0;
 
   /**
-   * @param {{url: URL, socket: WebSocket, transport: Transport, voice: Voice, sight: Sight, hello: ConnectGemini,
+   * @param {{url: URL, socket: WebSocket, transport: Transport, iceTransportPolicy: RTCIceTransportPolicy, voice: Voice, sight: Sight, hello: ConnectGemini,
    *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onWayLost: () => void,
    *   onDoubt: (doubted: boolean) => void, onLost: (e: LiveError, next?: WebSocket) => void}} o
    */
@@ -414,7 +414,7 @@ export class Connection {
     /** @type {RTCPeerConnection} */
     let pc;
     try {
-      pc = new RTCPeerConnection({ iceServers, bundlePolicy: 'max-bundle' });
+      pc = new RTCPeerConnection({ iceServers, iceTransportPolicy: this.#o.iceTransportPolicy, bundlePolicy: 'max-bundle' });
     } catch {
       return this.#fallBack(); // no WebRTC here, or an ICE server it cannot read
     }

@@ -36,6 +36,8 @@ export interface Options {
   /** true if absent. A conversation without a microphone can be typed. */
   mic?: boolean | MediaTrackConstraints | MediaStreamTrack;
   transport?: Transport;
+  /** 'relay': over TURN servers alone, so that the gateway does not learn the person's address by WebRTC. */
+  iceTransportPolicy?: RTCIceTransportPolicy;
   /** Ends the attempt to connect, and the session after it. */
   signal?: AbortSignal;
 }

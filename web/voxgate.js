@@ -316,6 +316,7 @@ export class Session {
       url,
       socket: socket ?? new WebSocket(url),
       transport: this.#options.transport ?? 'auto',
+      iceTransportPolicy: this.#options.iceTransportPolicy ?? 'all',
       voice: this.#voice,
       sight: this.#sight,
       hello: {

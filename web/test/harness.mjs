@@ -167,11 +167,11 @@ function chromiumInside(inside) {
 /**
  * A page of the gateway in a browser of its own.
  * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
- *   context?: object, inside?: string[], browsers?: Map<string, Promise<Browser>>}} o `sounds` is what the microphone hears from the
+ *   context?: object, args?: string[], inside?: string[], browsers?: Map<string, Promise<Browser>>}} o `sounds` is what the microphone hears from the
  *   moment it is opened; `inside` is a command that runs the browser somewhere else; `browsers` are shared by pages whose
  *   microphone hears nothing, and whoever gives them closes them
  */
-export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, inside, browsers }) {
+export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
   const launch = () => chromium.launch({
     executablePath: inside ? chromiumInside(inside) : mic === 'denied' ? chromiumBinary : shellBinary,
     args: [
@@ -185,9 +185,10 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
       '--disable-component-update',
       '--mute-audio',
       '--no-sandbox',
+      ...args,
     ],
   });
-  const shared = browsers && !sounds && !inside;
+  const shared = browsers && !sounds && !inside && !args.length;
   if (shared && !browsers.has(mic)) browsers.set(mic, launch());
   const browser = await (shared ? browsers.get(mic) : launch());
   const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
