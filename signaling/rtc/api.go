@@ -40,7 +40,7 @@ const (
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once.
+	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once, and how long one lives that belongs to nobody.
 	tcpFirst = 5 * time.Second
 
 	// tcpWriteBuffer keeps a slow ICE-TCP client from blocking the playout clock: above it packets are dropped.
@@ -120,7 +120,7 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 	}
 	if o.TCP != nil {
 		mux := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: o.TCP, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer, FirstStunBindTimeout: tcpFirst,
+			Listener: o.TCP, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer, FirstStunBindTimeout: tcpFirst, AliveDurationForConnFromStun: tcpFirst,
 		})
 		settings.SetICETCPMux(mux)
 		a.closers = append(a.closers, mux.Close)

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -44,11 +44,15 @@ function passes(...drops) {
 }
 
 async function startTURN(secret) {
-  const child = spawn(inside(far)[0], [
-    ...inside(far).slice(1), 'turnserver', '-n', '--use-auth-secret', `--static-auth-secret=${secret}`, '--realm=voxgate',
-    `--listening-ip=${turnAddr}`, `--relay-ip=${turnAddr}`, '--listening-port=3478', '--tls-listening-port=443', `--cert=${cert}`, `--pkey=${key}`,
-    '--no-cli', '--log-file=stdout', '--pidfile=', `--userdb=${join(folder, 'db')}`,
-  ], { stdio: 'ignore' });
+  const file = join(folder, 'turnserver.conf');
+  const told = [ // docs/network.md tells to write this
+    'use-auth-secret', `static-auth-secret=${secret}`, 'realm=turn.example.com', 'denied-peer-ip=0.0.0.0-255.255.255.255', `allowed-peer-ip=${gatewayAddr}`,
+    'tls-listening-port=443', `cert=${cert}`, `pkey=${key}`,
+  ];
+  const ours = [`listening-ip=${turnAddr}`, `relay-ip=${turnAddr}`, 'no-cli', 'log-file=stdout', 'pidfile=', `userdb=${join(folder, 'db')}`];
+  writeFileSync(file, [...told, ...ours, ''].join('\n'));
+  const [command, ...args] = [...inside(far), 'turnserver', '-c', file];
+  const child = spawn(command, args, { stdio: 'ignore' });
   process.on('exit', () => child.kill('SIGKILL'));
   while (!run(...inside(far), 'ss', '-ltn').includes(`${turnAddr}:443`)) {
     assert.equal(child.exitCode, null, 'coturn ends');
