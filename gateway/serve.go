@@ -122,6 +122,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	checking, cancelCheck := context.WithTimeout(ctx, checkTimeout)
 	go func() {
 		defer close(checked)
+		s.tls.fetch(checking, listener.Addr())
 		checkGemini(checking, gemini, backend, log)
 	}()
 	select {

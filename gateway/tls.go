@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"flag"
@@ -52,6 +53,16 @@ func (s *tlsSettings) check() error {
 		return errors.New("acme-cache: name a folder, or each start would ask for a certificate, which the CA allows a few times a week")
 	}
 	return nil
+}
+
+// fetch shakes hands with ourselves, so that the first visitor does not wait for the CA.
+func (s *tlsSettings) fetch(ctx context.Context, addr net.Addr) {
+	for _, domain := range s.domains {
+		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // a test's CA is in nobody's roots
+		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate tells of errors
+			conn.Close()
+		}
+	}
 }
 
 // url is where the page is.

@@ -22,7 +22,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +160,17 @@ func TestBadCertificate(t *testing.T) {
 	}
 }
 
+// freePort is one for what must be known before it is listened on.
+func freePort(t *testing.T) *net.TCPAddr {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr)
+}
+
 // testCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
 func testCA(port int, resolver string) http.Handler {
 	quiet := log.New(io.Discard, "", 0)
@@ -200,8 +210,8 @@ func resolver(t *testing.T) (addr string) {
 // TestServeWithACME gets a certificate from a CA that asks us for proof, and talks.
 func TestServeWithACME(t *testing.T) {
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
-	var authority atomic.Pointer[http.Handler]
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*authority.Load()).ServeHTTP(w, r) }))
+	addr := freePort(t)
+	server := httptest.NewTLSServer(testCA(addr.Port, resolver(t)))
 	defer server.Close()
 	transport := http.DefaultTransport.(*http.Transport) // of the gateway's ACME client; a real CA is in the system's roots
 	transport.TLSClientConfig = trusting(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
@@ -210,17 +220,20 @@ func TestServeWithACME(t *testing.T) {
 		transport.TLSClientConfig = nil
 	}()
 	folder := t.TempDir()
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_ACME_DOMAIN", "gateway.test", "VOXGATE_ACME_CACHE", folder, "VOXGATE_ACME_DIRECTORY", server.URL+"/dir"))
+	p := start(t, nil, env("VOXGATE_ADDR", addr.String(), "VOXGATE_ACME_DOMAIN", "gateway.test", "VOXGATE_ACME_CACHE", folder, "VOXGATE_ACME_DIRECTORY", server.URL+"/dir"))
 	at, err := url.Parse(p.url)
 	if err != nil || at.Hostname() != "gateway.test" {
 		t.Fatalf("announced as %s, %v", p.url, err)
 	}
-	port, err := strconv.Atoi(at.Port())
-	if err != nil {
-		t.Fatal(err)
+	kept := func() bool { // before anybody has come
+		file, err := os.ReadFile(filepath.Join(folder, "gateway.test"))
+		return err == nil && bytes.Contains(file, []byte("CERTIFICATE"))
 	}
-	handler := testCA(port, resolver(t))
-	authority.Store(&handler)
+	for deadline := time.Now().Add(patience); !kept(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no certificate:\n%s", p.logged())
+		}
+	}
 	roots, err := http.Get(server.URL + "/roots/0")
 	if err != nil {
 		t.Fatal(err)
@@ -245,9 +258,6 @@ func TestServeWithACME(t *testing.T) {
 	if !c.until("SETUP_COMPLETE", "") {
 		t.Error(c.all.String())
 	}
-	if kept, err := os.ReadFile(filepath.Join(folder, "gateway.test")); err != nil || !bytes.Contains(kept, []byte("CERTIFICATE")) {
-		t.Errorf("the certificate is not kept: %v", err)
-	}
 	// Another name is none of ours, whoever asks.
 	if other, err := tls.Dial("tcp", "127.0.0.1:"+at.Port(), &tls.Config{ServerName: "other.test", InsecureSkipVerify: true}); err == nil {
 		other.Close()
@@ -263,12 +273,7 @@ func TestOnePortForAll(t *testing.T) {
 	write(t, folder+"/key", key)
 	for name, more := range map[string][]string{"plain": nil, "TLS": {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"}} {
 		t.Run(name, func(t *testing.T) {
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			addr := free.Addr().(*net.TCPAddr)
-			free.Close()
+			addr := freePort(t)
 			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr.String(), "VOXGATE_TCP_PORT", strconv.Itoa(addr.Port))...))
 			silent, err := net.Dial("tcp", addr.String())
 			if err != nil {
