@@ -15,12 +15,12 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// openPorts opens those of WebRTC on the host of the page's, and puts TLS on that one if it is wanted. If it fails it closes the
+// openPorts opens those of WebRTC, and puts TLS on that one if it is wanted. If it fails it closes the
 // page's; the listener that it returns takes its place.
 func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener, webrtc *rtc.API, err error) {
 	addr := page.Addr().(*net.TCPAddr)
 	at := func(port int) string {
-		return net.JoinHostPort(addr.IP.String(), strconv.Itoa(cmp.Or(port, addr.Port)))
+		return net.JoinHostPort(cmp.Or(s.webrtcHost, addr.IP.String()), strconv.Itoa(cmp.Or(port, addr.Port)))
 	}
 	o := rtc.Options{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
 	defer func() {
@@ -35,9 +35,9 @@ func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener,
 	if err != nil {
 		return nil, nil, err
 	}
-	switch s.tcpPort {
-	case 0:
-	case addr.Port:
+	switch {
+	case s.tcpPort == 0:
+	case s.tcpPort == addr.Port && s.webrtcHost == "":
 		page, o.TCP = split(page)
 	default:
 		if o.TCP, err = net.Listen("tcp", at(s.tcpPort)); err != nil {

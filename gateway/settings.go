@@ -24,8 +24,9 @@ import (
 // in README.md is compared with them by a test.
 type settings struct {
 	addr       string
-	udpPort    int // 0: the port of addr
-	tcpPort    int // 0: no ICE-TCP
+	webrtcHost string // "": the host of addr
+	udpPort    int    // 0: the port of addr
+	tcpPort    int    // 0: no ICE-TCP
 	publicIPs  []string
 	iceServers []signaling.ICEServer
 	turnSecret string // of those without credentials
@@ -63,7 +64,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("gateway serve", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&s.addr, "addr", "127.0.0.1:3001", "`host:port` of the page and the WebSocket")
-	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls, on the same host; 0: the port of addr")
+	f.StringVar(&s.webrtcHost, "webrtc-host", "", "`address` where WebRTC listens; empty: the host of addr")
+	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls; 0: the port of addr")
 	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
 	f.Func("public-ip", "`address`es told to WebRTC clients instead of the local ones, comma separated", list(&s.publicIPs, func(v string) error {
 		if net.ParseIP(v) == nil {
@@ -251,6 +253,9 @@ func (s *settings) check() error {
 	}
 	if s.turnSecret == "" && slices.ContainsFunc(s.iceServers, signaling.ICEServer.NeedsSecret) {
 		return errors.New("ice-servers: a TURN server needs credentials: set VOXGATE_TURN_SECRET, or name them in the JSON form")
+	}
+	if s.webrtcHost != "" && net.ParseIP(s.webrtcHost) == nil {
+		return fmt.Errorf("webrtc-host: %q is not an IP address", s.webrtcHost)
 	}
 	if err := s.tls.check(); err != nil {
 		return err

@@ -30,15 +30,16 @@ func TestSettings(t *testing.T) {
 		env  func(string) string
 		want settings
 	}{
-		"defaults":      {nil, env(), defaults},
-		"environment":   {nil, env("VOXGATE_ADDR", "localhost:1", "VOXGATE_PARK", "5s"), with(func(s *settings) { s.addr, s.park = "localhost:1", 5*time.Second })},
-		"flag wins":     {[]string{"-addr", "[::1]:2"}, env("VOXGATE_ADDR", "localhost:1"), with(func(s *settings) { s.addr = "[::1]:2" })},
-		"lists":         {nil, env("VOXGATE_ORIGINS", "https://a, https://b,", "VOXGATE_HOSTS", "v.example"), with(func(s *settings) { s.origins, s.hosts = []string{"https://a", "https://b"}, []string{"v.example"} })},
-		"insecure":      {[]string{"--insecure"}, env("VOXGATE_ADDR", "0.0.0.0:3001"), with(func(s *settings) { s.addr, s.insecure = "0.0.0.0:3001", true })},
-		"insecure by 1": {nil, env("VOXGATE_ADDR", ":3001", "VOXGATE_INSECURE", "1"), with(func(s *settings) { s.addr, s.insecure = ":3001", true })},
-		"limits":        {[]string{"-stall", "0", "-max-session-tokens", "9"}, env(), with(func(s *settings) { s.stall, s.maxTokens = 0, 9 })},
-		"key":           {nil, env("GEMINI_API_KEY", "a", "GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "a" })},
-		"key, old name": {nil, env("GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "b" })},
+		"defaults":         {nil, env(), defaults},
+		"environment":      {nil, env("VOXGATE_ADDR", "localhost:1", "VOXGATE_PARK", "5s"), with(func(s *settings) { s.addr, s.park = "localhost:1", 5*time.Second })},
+		"flag wins":        {[]string{"-addr", "[::1]:2"}, env("VOXGATE_ADDR", "localhost:1"), with(func(s *settings) { s.addr = "[::1]:2" })},
+		"WebRTC elsewhere": {nil, env("VOXGATE_WEBRTC_HOST", "0.0.0.0"), with(func(s *settings) { s.webrtcHost = "0.0.0.0" })},
+		"lists":            {nil, env("VOXGATE_ORIGINS", "https://a, https://b,", "VOXGATE_HOSTS", "v.example"), with(func(s *settings) { s.origins, s.hosts = []string{"https://a", "https://b"}, []string{"v.example"} })},
+		"insecure":         {[]string{"--insecure"}, env("VOXGATE_ADDR", "0.0.0.0:3001"), with(func(s *settings) { s.addr, s.insecure = "0.0.0.0:3001", true })},
+		"insecure by 1":    {nil, env("VOXGATE_ADDR", ":3001", "VOXGATE_INSECURE", "1"), with(func(s *settings) { s.addr, s.insecure = ":3001", true })},
+		"limits":           {[]string{"-stall", "0", "-max-session-tokens", "9"}, env(), with(func(s *settings) { s.stall, s.maxTokens = 0, 9 })},
+		"key":              {nil, env("GEMINI_API_KEY", "a", "GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "a" })},
+		"key, old name":    {nil, env("GOOGLE_API_KEY", "b"), with(func(s *settings) { s.apiKey = "b" })},
 		"Vertex AI": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "True", "GOOGLE_CLOUD_PROJECT", "p", "GOOGLE_CLOUD_LOCATION", "us", "GOOGLE_VERTEX_BASE_URL", "ws://v", "GOOGLE_GEMINI_BASE_URL", "ws://g"), with(func(s *settings) {
 			s.vertex, s.project, s.location, s.baseURL = true, "p", "us", "ws://v"
 		})},
@@ -84,6 +85,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"public IP":         {nil, env("VOXGATE_PUBLIC_IP", "here"), "VOXGATE_PUBLIC_IP"},
 		"no TURN secret":    {nil, env("VOXGATE_ICE_SERVERS", "stun:a:1,turn:b"), "VOXGATE_TURN_SECRET"},
 		"ICE server":        {nil, env("VOXGATE_ICE_SERVERS", "http://x"), "VOXGATE_ICE_SERVERS"},
+		"WebRTC by a name":  {nil, env("VOXGATE_WEBRTC_HOST", "gateway.example"), "webrtc-host"},
 		"no key":            {nil, env("VOXGATE_TLS_CERT", "c"), "tls-key"},
 		"two certificates":  {nil, env("VOXGATE_TLS_CERT", "c", "VOXGATE_TLS_KEY", "k", "VOXGATE_ACME_DOMAIN", "a.example", "VOXGATE_ACME_CACHE", "f"), "acme-domain"},
 		"no cache":          {nil, env("VOXGATE_ACME_DOMAIN", "a.example"), "acme-cache"},

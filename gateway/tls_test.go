@@ -290,52 +290,73 @@ func TestOnePortForAll(t *testing.T) {
 			_ = conn.SetReadDeadline(time.Now().Add(patience))
 			c := &conversation{t: t, conn: conn}
 			c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-			var settings webrtc.SettingEngine
-			settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4})
-			settings.SetIncludeLoopbackCandidate(true)
-			peer, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer peer.GracefulClose()
+			peer, answer := c.offer(webrtc.NetworkTypeTCP4)
 			connected := make(chan struct{})
 			peer.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 				if s == webrtc.PeerConnectionStateConnected {
 					close(connected)
 				}
 			})
-			if _, err := peer.CreateDataChannel("events", nil); err != nil {
-				t.Fatal(err)
-			}
-			offer, err := peer.CreateOffer(nil)
-			if err == nil {
-				err = peer.SetLocalDescription(offer)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			sdp, _ := json.Marshal(offer.SDP)
-			c.send(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
-			if !c.until("WEBRTC_ANSWER", "") {
-				t.Fatal(c.all.String())
-			}
-			var answer struct {
-				Type    string
-				Payload struct{ SDP string }
-			}
-			for messages := json.NewDecoder(strings.NewReader(c.all.String())); answer.Type != "WEBRTC_ANSWER"; {
-				if err := messages.Decode(&answer); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := peer.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.Payload.SDP}); err != nil {
+			if err := peer.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}); err != nil {
 				t.Fatal(err)
 			}
 			select {
 			case <-connected:
 			case <-time.After(patience):
-				t.Errorf("not connected\n%s\n%s", answer.Payload.SDP, p.logged())
+				t.Errorf("not connected\n%s\n%s", answer, p.logged())
 			}
 		})
+	}
+}
+
+// offer has a peer with candidates of one kind answered.
+func (c *conversation) offer(network webrtc.NetworkType) (peer *webrtc.PeerConnection, answer string) {
+	c.t.Helper()
+	var settings webrtc.SettingEngine
+	settings.SetNetworkTypes([]webrtc.NetworkType{network})
+	settings.SetIncludeLoopbackCandidate(true)
+	peer, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { peer.GracefulClose() })
+	_, err = peer.CreateDataChannel("events", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	offer, err := peer.CreateOffer(nil)
+	if err == nil {
+		err = peer.SetLocalDescription(offer)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	sdp, err := json.Marshal(offer.SDP)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.send(fmt.Sprintf(`{"type":"WEBRTC_OFFER","payload":{"sdp":%s}}`, sdp))
+	if !c.until("WEBRTC_ANSWER", "") {
+		c.t.Fatal(c.all.String())
+	}
+	var m struct {
+		Type    string
+		Payload struct{ SDP string }
+	}
+	for messages := json.NewDecoder(strings.NewReader(c.all.String())); m.Type != "WEBRTC_ANSWER"; {
+		if err := messages.Decode(&m); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return peer, m.Payload.SDP
+}
+
+// TestWebRTCElsewhere: behind a proxy the page stays on the loopback, and WebRTC does not.
+func TestWebRTCElsewhere(t *testing.T) {
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_WEBRTC_HOST", "127.0.0.2"))
+	c := p.converse(`{}`)
+	defer c.conn.Close()
+	if _, answer := c.offer(webrtc.NetworkTypeUDP4); !strings.Contains(answer, " 127.0.0.2 ") || strings.Contains(answer, " 127.0.0.1 ") {
+		t.Errorf("WebRTC is at another place:\n%s", answer)
 	}
 }

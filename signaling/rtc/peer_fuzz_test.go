@@ -96,6 +96,9 @@ func FuzzAnswer(f *testing.F) {
 		}
 		refusedInWords(t, err)
 		wireAnswer(text, text)
+		if left, n := firstCandidates(text); n > MaxCandidates || len(left) > len(text) {
+			t.Errorf("%d candidates in %q", n, left)
+		}
 		firstMid(text)
 	})
 }
@@ -117,6 +120,7 @@ func FuzzCandidate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		p.tried = 0 // or the rest would be too many
 		refusedInWords(t, p.AddCandidate(text))
 	})
 }
