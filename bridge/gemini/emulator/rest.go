@@ -9,14 +9,14 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches the one call of the REST API there is, which describes a model, below any prefix. It is how the gateway
-// finds out whether its credentials are good.
+// modelPath matches what describes a model, below any prefix. It is how the gateway finds out whether its credentials are good.
 var modelPath = regexp.MustCompile(`/(?:v1|v1beta|v1alpha|v1beta1)/(?:publishers/google/)?models/([^/:]+)$`)
 
 // serveREST answers a request for a path, which is that of the request without double slashes.
 func serveREST(w http.ResponseWriter, r *http.Request, path string) {
-	m := modelPath.FindStringSubmatch(path)
-	if m == nil || r.Method != http.MethodGet {
+	m, call := modelPath.FindStringSubmatch(path), methodPath.FindStringSubmatch(path)
+	listed := listPath.MatchString(path)
+	if (m == nil && !listed || r.Method != http.MethodGet) && (call == nil || r.Method != http.MethodPost) {
 		notFound("Requested entity was not found.").write(w)
 		return
 	}
@@ -24,14 +24,22 @@ func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 		refused.write(w)
 		return
 	}
+	if listed {
+		list(w)
+		return
+	}
+	if call != nil {
+		m = call
+	}
 	if !strings.HasPrefix(m[1], "gemini-") {
 		notFound("models/" + m[1] + " is not found for API version v1beta.").write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, live.Object{
-		"name": "models/" + m[1], "displayName": m[1], "version": "001",
-		"inputTokenLimit": 131072, "outputTokenLimit": 65536, "supportedGenerationMethods": []string{"bidiGenerateContent"},
-	})
+	if call != nil {
+		generate(w, r, call[1], call[2])
+		return
+	}
+	writeJSON(w, http.StatusOK, describe(m[1]))
 }
 
 // admit checks the credentials of a request in all the places where clients put them.
@@ -73,8 +81,12 @@ type apiError struct {
 
 // write answers a request with it.
 func (e *apiError) write(w http.ResponseWriter) {
+	details := []live.Object{}
+	if e.Code == http.StatusTooManyRequests { // https://cloud.google.com/apis/design/errors#error_details
+		details = append(details, live.Object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"})
+	}
 	writeJSON(w, e.Code, live.Object{"error": live.Object{
-		"code": e.Code, "message": e.Message, "status": e.Status, "details": []any{},
+		"code": e.Code, "message": e.Message, "status": e.Status, "details": details,
 	}})
 }
 
