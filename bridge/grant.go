@@ -33,7 +33,9 @@ type Account interface {
 	End()
 }
 
-// unlimited is the account of who has none.
+// Unlimited is the account of who has none.
+var Unlimited Account = unlimited{}
+
 type unlimited struct{}
 
 func (unlimited) Begin() error         { return nil }

@@ -117,7 +117,7 @@ func (h *Host) Backend() string { return h.options.Backend }
 // over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
 func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if o.Account == nil {
-		o.Account = unlimited{}
+		o.Account = Unlimited
 	}
 	if s := h.resume(o.ResumeToken); s != nil && s.open.Origin.Identity == o.Origin.Identity {
 		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/rest"
 	"voxgate/signaling/sideband"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -102,15 +104,17 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	host := bridge.NewHost(options)
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
+	generate := rest.New(gemini, log)
+	defer generate.Close()
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}, append(beside.Doors(), []signaling.Door{
+	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
 		{Pattern: "POST /v1/tokens", Handler: gate},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
-	}...)...)
+	})...)
 	server := &http.Server{
 		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),

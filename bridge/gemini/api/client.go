@@ -46,6 +46,10 @@ var (
 	// ErrNoProject means that Vertex AI is to be used and no project is named.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
+	// ErrToken means that REST was asked for with an ephemeral token, which opens Live connections only:
+	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
+
 	// ErrCredentials is in the error if Google Cloud's credentials were not found or not accepted.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
@@ -178,6 +182,43 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	}
 	c.Vertex.drop(secret)
 	return true
+}
+
+// Request is a call of the REST API: a method of a model, "generateContent", or with neither the list of models. Who sends it tells
+// [Client.Refused] of a refusal, and shows nobody the secret. An ephemeral token is not for REST: [ErrToken].
+func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
+	if err := c.ready(); err != nil {
+		return nil, "", err
+	}
+	if c.hasToken() {
+		return nil, "", ErrToken
+	}
+	u, err := c.endpoint("http", "https")
+	if err != nil {
+		return nil, "", err
+	}
+	switch {
+	case c.Vertex != nil && model != "":
+		u.Path += "/" + vertexVersion + "/" + c.FullName("models/"+model)
+	case c.Vertex != nil:
+		u.Path += "/" + vertexVersion + "/publishers/google/models"
+	default:
+		u.Path += "/" + stableVersion + "/models"
+		if model != "" {
+			u.Path += "/" + model
+		}
+	}
+	if method != "" {
+		u.Path += ":" + method
+	}
+	u.RawQuery = query
+	r, err := http.NewRequestWithContext(ctx, httpMethod, u.String(), body)
+	if err != nil {
+		return nil, "", err
+	}
+	var secret Secret
+	r.Header, secret, err = c.Credentials(ctx)
+	return r, secret, err
 }
 
 // checkTimeout bounds Check: Google answers within a second, and an operator waits at the start.

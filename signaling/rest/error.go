@@ -1,0 +1,59 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+)
+
+// statuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
+var statuses = map[int]string{
+	http.StatusBadRequest:            "INVALID_ARGUMENT",
+	http.StatusUnauthorized:          "UNAUTHENTICATED",
+	http.StatusForbidden:             "PERMISSION_DENIED",
+	http.StatusNotFound:              "NOT_FOUND",
+	http.StatusRequestTimeout:        "DEADLINE_EXCEEDED",
+	http.StatusRequestEntityTooLarge: "INVALID_ARGUMENT",
+	http.StatusTooManyRequests:       "RESOURCE_EXHAUSTED",
+	http.StatusInternalServerError:   "INTERNAL",
+	http.StatusBadGateway:            "UNAVAILABLE",
+	http.StatusServiceUnavailable:    "UNAVAILABLE",
+}
+
+// errorObject is an error in Google's shape. retry, where it is known when to come back, is told as RetryInfo, which the Gemini CLI
+// keeps to.
+func errorObject(status int, message string, retry time.Duration) object {
+	details := []any{}
+	if retry > 0 {
+		details = append(details, object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds()))})
+	}
+	return object{"error": object{"code": status, "message": message, "status": statuses[status], "details": details}}
+}
+
+func refuse(w http.ResponseWriter, status int, message string, retry time.Duration) {
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	if retry > 0 {
+		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", math.Ceil(retry.Seconds())))
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(errorObject(status, message, retry)))
+}
+
+// refuseError refuses for an error of the gateway.
+func refuseError(w http.ResponseWriter, err error) {
+	e := bridge.AsError(err)
+	status := access.Status(e)
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	var own *bridge.Error
+	if !errors.As(err, &own) {
+		e.Message = "Something went wrong in the gateway."
+	}
+	refuse(w, status, e.Message, e.Retry)
+}

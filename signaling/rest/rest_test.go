@@ -1,0 +1,403 @@
+package rest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// open is a gateway with this backend, that asks nobody who they are.
+func open(t *testing.T, backend http.Handler, gate *access.Gate) (url string) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	up := httptest.NewServer(backend)
+	door := rest.New(&api.Client{BaseURL: up.URL, APIKey: "google's secret"}, log)
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
+	front := httptest.NewServer(server)
+	t.Cleanup(func() {
+		server.Close()
+		front.Close()
+		door.Close()
+		up.Close()
+	})
+	return front.URL
+}
+
+func emulated(t *testing.T) string {
+	t.Helper()
+	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
+	t.Cleanup(e.Close)
+	return open(t, e, nil)
+}
+
+func post(t *testing.T, url, body string) (int, string) {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	return answerOf(t, resp, err)
+}
+
+// answerOf is what was answered, in one line if it is JSON.
+func answerOf(t *testing.T, resp *http.Response, err error) (int, string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, text) == nil {
+		text = compact.Bytes()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// response is an answer in the words of the checklist.
+type response struct {
+	Candidates []struct {
+		Content *struct {
+			Parts []map[string]json.RawMessage
+			Role  string
+		}
+		FinishReason  *string
+		Index         *int
+		SafetyRatings []any
+	}
+	PromptFeedback *struct{ SafetyRatings []any }
+	UsageMetadata  *struct{ PromptTokenCount, CandidatesTokenCount, ToolUsePromptTokenCount, ThoughtsTokenCount, TotalTokenCount *int }
+	Error          *struct {
+		Code            int
+		Status, Message string
+	}
+}
+
+// check holds an answer to the checklist of the format (the README of this door), and returns its text.
+func check(t *testing.T, text string, last bool) (said string) {
+	t.Helper()
+	var r response
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if len(r.Candidates) == 0 {
+		t.Fatalf("no candidates: %s", text)
+	}
+	for _, c := range r.Candidates {
+		switch {
+		case c.Content == nil || c.Content.Parts == nil || c.Content.Role != "model":
+			t.Errorf("content: %s", text)
+			continue
+		case c.Index == nil || c.SafetyRatings == nil:
+			t.Errorf("no index or ratings: %s", text)
+		case last && (c.FinishReason == nil || *c.FinishReason == ""), !last && c.FinishReason != nil:
+			t.Errorf("finishReason: %s", text)
+		case !strings.Contains(text, `"finishReason"`):
+			t.Errorf("no finishReason: %s", text)
+		}
+		for _, p := range c.Content.Parts {
+			var s string
+			if json.Unmarshal(p["text"], &s) == nil && p["thought"] == nil {
+				said += s
+			}
+			if call, ok := p["functionCall"]; ok {
+				var f struct {
+					Name, ID string
+					Args     map[string]any
+				}
+				if err := json.Unmarshal(call, &f); err != nil || f.Name == "" || f.ID == "" || f.Args == nil {
+					t.Errorf("functionCall: %v %s", err, call)
+				}
+			}
+		}
+	}
+	if r.PromptFeedback == nil || r.PromptFeedback.SafetyRatings == nil {
+		t.Errorf("no promptFeedback: %s", text)
+	}
+	u := r.UsageMetadata
+	if u == nil || u.PromptTokenCount == nil || u.CandidatesTokenCount == nil || u.TotalTokenCount == nil {
+		t.Fatalf("no usageMetadata: %s", text)
+	}
+	sum := *u.PromptTokenCount + *u.CandidatesTokenCount
+	for _, more := range []*int{u.ToolUsePromptTokenCount, u.ThoughtsTokenCount} {
+		if more != nil {
+			sum += *more
+		}
+	}
+	if sum != *u.TotalTokenCount {
+		t.Errorf("the total is not the sum: %s", text)
+	}
+	return said
+}
+
+// checkStream does it for each event of a stream, of which the last alone ends.
+func checkStream(t *testing.T, events []string) (said string) {
+	t.Helper()
+	for i, e := range events {
+		said += check(t, e, i == len(events)-1)
+	}
+	return said
+}
+
+func events(t *testing.T, sse string) (list []string) {
+	t.Helper()
+	for _, e := range strings.Split(strings.TrimSuffix(sse, "\r\n\r\n"), "\r\n\r\n") {
+		data, ok := strings.CutPrefix(e, "data: ")
+		if !ok || strings.Contains(data, "\n") {
+			t.Fatalf("not an event: %q", e)
+		}
+		list = append(list, data)
+	}
+	return list
+}
+
+const hello = `{"contents":[{"role":"user","parts":[{"text":"Hello there, how are you?"}]}]}`
+
+func TestEveryForm(t *testing.T) {
+	url := emulated(t)
+	// To the letter as the old guide has it: a slash, and no role checked.
+	for _, path := range []string{
+		"/v1/models/gemini-2.5-flash/generateContent", "/v1beta/models/gemini-2.5-flash:generateContent", "/v1alpha/models/gemini-2.5-flash:generateContent",
+	} {
+		status, text := post(t, url+path, `{"contents":[{"parts":[{"text":"Hello"}],"role":"user"}]}`)
+		if said := check(t, text, true); status != 200 || said != "You said: Hello" {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	_, sse := post(t, url+"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", hello)
+	if list := events(t, sse); len(list) < 3 || checkStream(t, list) != "You said: Hello there, how are you?" {
+		t.Errorf("%q", list)
+	}
+	_, text := post(t, url+"/v1/models/gemini-2.5-flash/streamGenerateContent", hello)
+	var list []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) < 3 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var all []string
+	for _, e := range list {
+		all = append(all, string(e))
+	}
+	checkStream(t, all)
+	for path, want := range map[string]string{
+		"countTokens": `"totalTokens":`, "embedContent": `"values":[`,
+	} {
+		body := hello
+		if path == "embedContent" {
+			body = `{"content":{"parts":[{"text":"a b"}]},"outputDimensionality":8}`
+		}
+		if status, text := post(t, url+"/v1/models/gemini-embedding-001:"+path, body); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, text := post(t, url+"/v1/models/gemini-embedding-001:batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`); status != 200 || strings.Count(text, `"values"`) != 2 {
+		t.Errorf("%d %.100s", status, text)
+	}
+	for path, want := range map[string]string{"": `"models":[`, "/gemini-3.8-flash": `"name":"models/gemini-3.8-flash"`} {
+		resp, err := http.Get(url + "/v1beta/models" + path)
+		if status, text := answerOf(t, resp, err); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("GET %s: %d %s", path, status, text)
+		}
+	}
+}
+
+func TestToolsAndJSON(t *testing.T) {
+	url := emulated(t) + "/v1/models/gemini-3.8-flash:generateContent"
+	const tools = `"tools":[{"functionDeclarations":[{"name":"look_up","parametersJsonSchema":{"type":"object"}}]}]`
+	_, text := post(t, url, `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":9007199254740993}"}]}],`+tools+`}`)
+	check(t, text, true)
+	if !strings.Contains(text, `{"n":9007199254740993}`) || !strings.Contains(text, "thoughtSignature") {
+		t.Errorf("%s", text)
+	}
+	for _, role := range []string{"user", "function"} {
+		_, text = post(t, url, `{"contents":[{"role":"`+role+`","parts":[{"functionResponse":{"name":"look_up","id":"1","response":{"output":"sunny"}}}]}],`+tools+`}`)
+		if said := check(t, text, true); !strings.Contains(said, "sunny") {
+			t.Errorf("%s", text)
+		}
+	}
+	_, text = post(t, url, `{"contents":[{"parts":[{"text":"rate it"}]}],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":{"type":"object","properties":{"reason":{"type":"string"},"score":{"type":"integer","minimum":3}}}}}`)
+	if said := check(t, text, true); said != `{"reason":"a string","score":3}` {
+		t.Errorf("%s", said)
+	}
+}
+
+// What the backend leaves out is there, and what it does wrong ends well or is told.
+func TestABackendThatForgets(t *testing.T) {
+	var answer string
+	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Goog-Api-Key") != "google's secret" || r.URL.Query().Get("key") != "" {
+			t.Errorf("went up with %v %s", r.Header, r.URL)
+		}
+		head, body, _ := strings.Cut(answer, "|")
+		if head == "500" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		if head == "length" {
+			w.Header().Set("Content-Length", "100000") // and less comes
+		}
+		io.WriteString(w, body)
+	}), nil) + "/v1/models/m:"
+	for name, test := range map[string]struct{ sse, said string }{
+		"no end":        {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}` + "\n\n", "a"},
+		"no last line":  {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, "a"},
+		"two ends":      {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}` + "\n\n" + `data: {"candidates":[{"content":{"parts":[{"text":"b"}]},"finishReason":"STOP"}]}` + "\n\n", "ab"},
+		"usage at last": {`data: {"candidates":[{"content":{"parts":[{"text":"a"}],"role":"assistant"},"finishReason":"MAX_TOKENS"}]}` + "\n\n" + `data: {"usageMetadata":{"promptTokenCount":2,"candidatesTokenCount":3,"thoughtsTokenCount":4,"totalTokenCount":5}}` + "\n\n", "a"},
+		"nothing":       {``, ""},
+		"flat content":  {`data: {"candidates":[{"content":{"text":"a"}}]}` + "\n\n", "a"},
+		"a bare call":   {`data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}}]}}]}` + "\n\n", ""},
+	} {
+		answer = "200|" + test.sse
+		_, sse := post(t, url+"streamGenerateContent?alt=sse&key=ours", hello)
+		if said := checkStream(t, events(t, sse)); said != test.said {
+			t.Errorf("%s: %q", name, sse)
+		}
+	}
+	answer = `length|data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}` + "\n\n"
+	_, sse := post(t, url+"streamGenerateContent?alt=sse", hello)
+	if list := events(t, sse); len(list) != 2 || !strings.Contains(list[1], `"error":{"code":502`) {
+		t.Errorf("a broken stream: %q", list)
+	}
+	for given, status := range map[string]int{
+		"500|" + `{"error":{"code":500,"message":"Ours is google's secret.","status":"INTERNAL"}}`: 500, "500|<html>": 502, "200|<html>": 502,
+	} {
+		answer = given
+		got, text := post(t, url+"generateContent", hello)
+		var r response
+		if err := json.Unmarshal([]byte(text), &r); err != nil || r.Error == nil || got != status || r.Error.Code != status || strings.Contains(text, "secret") {
+			t.Errorf("%s: %d %s", given, got, text)
+		}
+	}
+	answer = `200|{"promptFeedback":{"blockReason":"SAFETY"}}`
+	if _, text := post(t, url+"generateContent", hello); !strings.Contains(text, "SAFETY") || strings.Contains(text, "candidates\"") {
+		t.Errorf("a refused prompt: %s", text)
+	}
+}
+
+// A piece reaches the client when it comes, and a client that leaves ends the call.
+func TestAStreamFlows(t *testing.T) {
+	more, gone := make(chan struct{}), make(chan struct{})
+	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for n := 0; ; n++ {
+			fmt.Fprintf(w, "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"%d\"}]}}]}\n\n", n)
+			http.NewResponseController(w).Flush()
+			select {
+			case <-more:
+			case <-r.Context().Done():
+				close(gone)
+				return
+			}
+		}
+	}), nil)
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", url+"/v1/models/m:streamGenerateContent?alt=sse", strings.NewReader(hello))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for n := range 3 {
+		line, err := lines.ReadString('\n')
+		if err != nil || !strings.Contains(line, fmt.Sprintf(`"text":"%d"`, n)) {
+			t.Fatalf("%q %v", line, err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		if n < 2 {
+			more <- struct{}{}
+		}
+	}
+	leave()
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the backend goes on")
+	}
+}
+
+// Who may call: the client's key is a token of this gateway.
+func TestWhoMayCall(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(file, "app", []string{access.MayTalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
+	t.Cleanup(e.Close)
+	url := open(t, e, gate) + "/v1beta/models/gemini-3.8-flash:generateContent"
+	for name, test := range map[string]struct {
+		header http.Header
+		query  string
+		status int
+		named  string
+	}{
+		"nothing":             {http.Header{}, "", 401, "UNAUTHENTICATED"},
+		"a key":               {http.Header{"X-Goog-Api-Key": {key}}, "", 200, ""},
+		"a key in the URL":    {http.Header{}, "?key=" + key, 200, ""},
+		"a bearer":            {http.Header{"Authorization": {"Bearer " + key}}, "", 200, ""},
+		"another":             {http.Header{"X-Goog-Api-Key": {"AIza"}}, "", 401, "UNAUTHENTICATED"},
+		"a page of strangers": {http.Header{"X-Goog-Api-Key": {key}, "Origin": {"https://evil.example"}, "Content-Type": {"text/plain"}}, "", 403, ""},
+	} {
+		r, err := http.NewRequest("POST", url+test.query, strings.NewReader(hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = test.header
+		resp, err := http.DefaultClient.Do(r)
+		if status, text := answerOf(t, resp, err); status != test.status || !strings.Contains(text, test.named) {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	url := emulated(t) + "/v1/models/"
+	for call, want := range map[string]struct {
+		body   string
+		status int
+		says   string
+	}{
+		"gemini-3.8-flash:sing":            {hello, 404, "no method"},
+		"gemini-3.8-flash":                 {hello, 404, "no method"},
+		"other:generateContent":            {hello, 404, "not found"},
+		"gemini-3.8-flash:generateContent": {`{`, 400, "Invalid JSON"},
+		"gemini-3.5-flash:generateContent": {`{}`, 400, "contents is not specified"},
+		"gemini-x:generateContent":         {`{"contents":[{"parts":[{"text":"/status 429"}]}]}`, 429, "RetryInfo"},
+		"gemini-y:generateContent":         {strings.Repeat(" ", 21<<20), 413, "too large"},
+	} {
+		status, text := post(t, url+call, want.body)
+		if status != want.status || !strings.Contains(text, want.says) || !strings.Contains(text, fmt.Sprintf(`"code":%d`, want.status)) {
+			t.Errorf("%s: %d %.300s", call, status, text)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package rest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+)
+
+// object is JSON as it came; numbers keep their digits.
+type object = map[string]any
+
+func decode(text []byte, into *object) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return dec.Decode(into)
+}
+
+func encode(o object) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(o); err != nil {
+		return []byte("{}") // what was read can be written
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// complete gives an answer what every client may count on: content with parts and the role of the model, index, safety ratings,
+// prompt feedback, a usage whose total is the sum, and calls whose arguments are an object and that have an id. With last each
+// candidate ends for a reason; before that the reason is null, and the one that was there is returned.
+func complete(answer object, last bool) (reason string) {
+	candidates, _ := answer["candidates"].([]any)
+	if len(candidates) == 0 {
+		if blocked(answer) { // there is nothing to complete, and promptFeedback says why
+			completeUsage(answer)
+			return ""
+		}
+		candidates = []any{object{}}
+		answer["candidates"] = candidates
+	}
+	for i, one := range candidates {
+		candidate, ok := one.(object)
+		if !ok {
+			continue
+		}
+		completeContent(candidate)
+		setDefault(candidate, "index", i)
+		setDefault(candidate, "safetyRatings", []any{})
+		said, _ := candidate["finishReason"].(string)
+		if said != "" {
+			reason = said
+		}
+		switch {
+		case last && said == "":
+			candidate["finishReason"] = "STOP"
+		case !last:
+			candidate["finishReason"] = nil
+		}
+	}
+	feedback, ok := answer["promptFeedback"].(object)
+	if !ok {
+		feedback = object{}
+		answer["promptFeedback"] = feedback
+	}
+	setDefault(feedback, "safetyRatings", []any{})
+	completeUsage(answer)
+	return reason
+}
+
+// blocked tells whether the prompt was refused, so that there is no candidate.
+func blocked(answer object) bool {
+	feedback, _ := answer["promptFeedback"].(object)
+	return feedback["blockReason"] != nil
+}
+
+func completeContent(candidate object) {
+	content, ok := candidate["content"].(object)
+	if !ok {
+		content = object{}
+		candidate["content"] = content
+	}
+	content["role"] = "model"
+	parts, ok := content["parts"].([]any)
+	if !ok {
+		parts = []any{}
+		if text, flat := content["text"].(string); flat { // a common fault of others
+			parts = append(parts, object{"text": text})
+			delete(content, "text")
+		}
+		content["parts"] = parts
+	}
+	for _, p := range parts {
+		part, _ := p.(object)
+		call, ok := part["functionCall"].(object)
+		if !ok {
+			continue
+		}
+		if _, ok := call["args"].(object); !ok {
+			call["args"] = object{}
+		}
+		if id, _ := call["id"].(string); id == "" {
+			call["id"] = "call_" + strings.ToLower(rand.Text()[:16])
+		}
+	}
+}
+
+// completeUsage makes the total the sum of its parts: https://ai.google.dev/api/generate-content#UsageMetadata.
+func completeUsage(answer object) {
+	usage, ok := answer["usageMetadata"].(object)
+	if !ok {
+		usage = object{}
+		answer["usageMetadata"] = usage
+	}
+	setDefault(usage, "promptTokenCount", 0)
+	setDefault(usage, "candidatesTokenCount", 0)
+	sum := 0
+	for _, name := range []string{"promptTokenCount", "candidatesTokenCount", "toolUsePromptTokenCount", "thoughtsTokenCount"} {
+		sum += number(usage[name])
+	}
+	usage["totalTokenCount"] = sum
+}
+
+func setDefault(o object, name string, value any) {
+	if o[name] == nil {
+		o[name] = value
+	}
+}
+
+func number(v any) int {
+	switch v := v.(type) {
+	case json.Number:
+		n, _ := v.Int64()
+		return int(n)
+	case int:
+		return v
+	}
+	return 0
+}

@@ -1,0 +1,60 @@
+/** Google's own SDK against the REST door of the gateway, as it is published. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { startGateway } from './harness.mjs';
+
+const { GoogleGenAI, FunctionCallingConfigMode } = await import('@google/genai');
+const MODEL = 'gemini-3.8-flash';
+
+let gateway, ai;
+before(async () => {
+  gateway = await startGateway();
+  ai = new GoogleGenAI({ apiKey: 'anything', httpOptions: { baseUrl: gateway.url } });
+});
+after(() => gateway?.stop());
+
+describe('@google/genai over REST', { timeout: 30_000 }, () => {
+  test('generates', async () => {
+    const answer = await ai.models.generateContent({ model: MODEL, contents: 'Hello there' });
+    assert.equal(answer.text, 'You said: Hello there');
+    assert.equal(answer.candidates[0].finishReason, 'STOP');
+    assert.ok(answer.usageMetadata.totalTokenCount > 0);
+  });
+
+  test('streams', async () => {
+    const pieces = [];
+    for await (const piece of await ai.models.generateContentStream({ model: MODEL, contents: 'one two three four five six seven' })) pieces.push(piece);
+    assert.ok(pieces.length > 2, `${pieces.length} pieces`);
+    assert.equal(pieces.map((p) => p.text ?? '').join(''), 'You said: one two three four five six seven');
+    assert.deepEqual(pieces.map((p) => p.candidates[0].finishReason ?? null), [...Array(pieces.length - 1).fill(null), 'STOP']);
+  });
+
+  test('calls a tool and takes its answer', async () => {
+    const chat = ai.chats.create({
+      model: MODEL,
+      config: {
+        tools: [{ functionDeclarations: [{ name: 'weather', parametersJsonSchema: { type: 'object', properties: { city: { type: 'string' } } } }] }],
+        toolConfig: { functionCallingConfig: { mode: FunctionCallingConfigMode.AUTO } },
+      },
+    });
+    const asked = await chat.sendMessage({ message: '/tool weather {"city":"Rome"}' });
+    const [call] = asked.functionCalls;
+    assert.deepEqual([call.name, call.args], ['weather', { city: 'Rome' }]);
+    const told = await chat.sendMessage({ message: [{ functionResponse: { id: call.id, name: call.name, response: { output: 'sunny' } } }] });
+    assert.match(told.text, /sunny/);
+  });
+
+  test('counts, embeds and lists', async () => {
+    assert.ok((await ai.models.countTokens({ model: MODEL, contents: 'some words' })).totalTokens > 0);
+    const { embeddings } = await ai.models.embedContent({ model: 'gemini-embedding-001', contents: ['a b', 'c'] });
+    assert.deepEqual(embeddings.map((e) => e.values.length), [768, 768]);
+    const names = [];
+    for await (const m of await ai.models.list()) names.push(m.name);
+    assert.ok(names.includes(`models/${MODEL}`));
+  });
+
+  test('is told what went wrong', async () => {
+    await assert.rejects(ai.models.generateContent({ model: 'other', contents: 'x' }), (e) => e.status === 404 && /not found/.test(e.message));
+    await assert.rejects(ai.models.generateContent({ model: MODEL, contents: '/status 503' }), (e) => e.status === 503);
+  });
+});
