@@ -104,10 +104,20 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	host := bridge.NewHost(options)
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
-	generate := rest.New(gemini, log)
+	routes, err := modelRoutes(s.models)
+	if err != nil {
+		return err
+	}
+	generate := rest.New(gemini, routes, log)
 	defer generate.Close()
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
+	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}
+	stopREST, err := serveREST(s.restAddr, admission, generate, log)
+	if err != nil {
+		return err
+	}
+	defer stopREST()
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -115,10 +125,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	})...)
-	server := &http.Server{
-		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	server := newServer(doors, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
@@ -147,6 +154,47 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		told.close(ending)
 	}
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// newServer serves the doors.
+func newServer(doors http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serveREST serves the REST API alone at an address of its own, if there is one.
+func serveREST(addr string, admission signaling.Options, door *rest.Door, log *slog.Logger) (stop func(), err error) {
+	if addr == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for REST: %w", err)
+	}
+	doors := signaling.NewServer(admission, door.Doors()...)
+	server := newServer(doors, log)
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(listener) })
+	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
+	return func() {
+		doors.Close()
+		server.Close()
+		serving.Wait()
+	}, nil
+}
+
+// modelRoutes are those of the models file, if there is one.
+func modelRoutes(file string) ([]rest.Route, error) {
+	if file == "" {
+		return nil, nil
+	}
+	routes, err := rest.ReadRoutes(file)
+	if err != nil {
+		return nil, fmt.Errorf("models: %w", err)
+	}
+	return routes, nil
 }
 
 // drain gives conversations time to end by themselves, until the second signal.

@@ -48,6 +48,8 @@ type settings struct {
 	recordings  string // a folder; "": nothing is recorded
 	recordAll   bool
 	metricsAddr string // "": no metrics
+	models      string // a file
+	restAddr    string
 	tools       string // a file; "": none but the clients' own
 	opusDecoder opus.DecoderChoice
 
@@ -94,6 +96,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
 	f.StringVar(&s.metricsAddr, "metrics-addr", "", "`host:port` of the metrics for Prometheus, at /metrics; empty: none")
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
+	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
+	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.Func("opus-decoder", "libopus, or pion: pure Go, for those who want no C to read strangers' bytes", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
@@ -244,6 +248,15 @@ func (s *settings) check() error {
 		}
 	}
 	s.access.Required = s.auth == "token" || s.auth == "" && s.access.Keys != ""
+	if s.restAddr != "" {
+		restHost, _, err := net.SplitHostPort(s.restAddr)
+		if err != nil {
+			return fmt.Errorf("rest-addr: %w", err)
+		}
+		if isLoopback(host) && !isLoopback(restHost) {
+			host = restHost // the more public of the two counts
+		}
+	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {
 		return fmt.Errorf("addr %s can be reached from outside, and anybody there could talk at your expense: "+
 			"name a file of keys by --keys (VOXGATE_KEYS), or say --insecure (VOXGATE_INSECURE=1)", s.addr)

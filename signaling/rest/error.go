@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -23,6 +24,8 @@ var statuses = map[int]string{
 	http.StatusInternalServerError:   "INTERNAL",
 	http.StatusBadGateway:            "UNAVAILABLE",
 	http.StatusServiceUnavailable:    "UNAVAILABLE",
+	http.StatusNotImplemented:        "UNIMPLEMENTED",
+	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
 // errorObject is an error in Google's shape. retry, where it is known when to come back, is told as RetryInfo, which the Gemini CLI
@@ -32,7 +35,7 @@ func errorObject(status int, message string, retry time.Duration) object {
 	if retry > 0 {
 		details = append(details, object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds()))})
 	}
-	return object{"error": object{"code": status, "message": message, "status": statuses[status], "details": details}}
+	return object{"error": object{"code": status, "message": message, "status": cmp.Or(statuses[status], "UNKNOWN"), "details": details}}
 }
 
 func refuse(w http.ResponseWriter, status int, message string, retry time.Duration) {

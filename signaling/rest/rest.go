@@ -8,7 +8,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"voxgate/bridge"
@@ -43,22 +43,24 @@ const doorName = "rest"
 
 // Door serves the REST API.
 type Door struct {
-	Gemini *api.Client
 	Logger *slog.Logger
 	client http.Client
+	google *google
+	routes []route
+	cli    sync.Once // it was told of the CLI's settings
 }
 
-// New returns a door to a backend.
-func New(gemini *api.Client, log *slog.Logger) *Door {
+// New returns a door to Google's backend, or to those that the routes name.
+func New(gemini *api.Client, routes []Route, log *slog.Logger) *Door {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true // events are flushed as they come
-	if gemini.NetDial != nil {
-		transport.DialContext = gemini.NetDial
-	}
 	// A redirect would carry the key to another host.
-	return &Door{gemini, log, http.Client{
+	d := &Door{Logger: log, client: http.Client{
 		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	d.google = &google{gemini, &d.client}
+	d.routes = makeRoutes(routes, d.google, &d.client)
+	return d
 }
 
 // Close ends the connections that are idle.
@@ -93,6 +95,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer account.End()
+	d.helpCLI(r)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -120,6 +123,18 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.Logger.Warn("REST call failed", "model", model, "method", method, "err", err)
 	}
 }
+
+// helpCLI tells the operator, once, of the line without which the Gemini CLI ends with exit 41 when only its base URL is set
+// (google-gemini/gemini-cli #27550).
+func (d *Door) helpCLI(r *http.Request) {
+	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
+		d.cli.Do(func() {
+			d.Logger.Info(`The Gemini CLI is here. Where it ends with "Invalid auth method selected", ~/.gemini/settings.json wants ` + cliSettings)
+		})
+	}
+}
+
+const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 
 var errSilent = errors.New("the backend has sent nothing for too long")
 
@@ -155,76 +170,56 @@ type call struct {
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	streams := c.method == "streamGenerateContent"
-	query := ""
-	if streams {
-		query = "alt=sse" // whatever the client reads
-	}
-	up, secret, err := c.door.Gemini.Request(ctx, r.Method, c.model, c.method, query, strings.NewReader(string(body)))
-	if err != nil {
-		refuse(c.w, http.StatusServiceUnavailable, err.Error(), 0)
-		return err
-	}
-	if r.Method == http.MethodPost {
-		up.Header.Set("Content-Type", "application/json")
-	}
-	if agent := r.UserAgent(); agent != "" {
-		up.Header.Set("X-Goog-Api-Client", agent)
-	}
-	resp, err := c.door.client.Do(up)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+	to := c.door.backend(c.model)
+	switch c.method {
+	case "generateContent", "streamGenerateContent":
+		streams := c.method == "streamGenerateContent"
+		next, err := to.generate(ctx, c.model, body, streams)
+		if err != nil {
+			return c.failed(ctx, err)
 		}
-		refuse(c.w, http.StatusBadGateway, "The backend cannot be reached.", 0)
-		return errors.New(secret.Hide(err.Error()))
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		c.door.Gemini.Refused(secret, resp.StatusCode)
-		return c.passError(resp, secret)
-	}
-	if streams {
-		return c.stream(ctx, r, resp.Body)
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		refuse(c.w, http.StatusBadGateway, "The backend's answer broke off.", 0)
-		return err
-	}
-	if c.method == "generateContent" {
-		var answer object
-		if err := decode(text, &answer); err != nil {
-			refuse(c.w, http.StatusBadGateway, "The backend's answer cannot be read.", 0)
-			return err
+		if streams {
+			return c.stream(ctx, r, next)
+		}
+		answer, err := next()
+		if err != nil {
+			return c.failed(ctx, err)
 		}
 		complete(answer, true)
 		c.spend(answer)
-		text = encode(answer)
+		return c.answer(encode(answer))
 	}
+	text, err := to.ask(ctx, r.Method, c.model, c.method, body)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	return c.answer(text)
+}
+
+func (c *call) answer(text []byte) error {
 	c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	_ = c.control.SetWriteDeadline(time.Now().Add(writeTime))
-	_, err = c.w.Write(text)
+	_, err := c.w.Write(text)
 	return err
 }
 
-// passError passes the backend's own error on, if it is one; the secret does not come down with it.
-func (c *call) passError(resp *http.Response, secret api.Secret) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	told := secret.Hide(string(text))
-	var shape struct {
-		Error *struct{ Message string } `json:"error"`
+// failed tells the client of a call that failed before its answer began.
+func (c *call) failed(ctx context.Context, err error) error {
+	var r *refused
+	switch {
+	case errors.As(err, &r):
+		if r.after != "" {
+			c.w.Header().Set("Retry-After", r.after)
+		}
+		c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+		c.w.WriteHeader(r.status)
+		_, _ = c.w.Write(encode(r.body))
+		return nil // it was told by who knows
+	case errors.Is(context.Cause(ctx), errSilent):
+		refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
+		return errSilent
 	}
-	if json.Unmarshal([]byte(told), &shape) != nil || shape.Error == nil {
-		refuse(c.w, http.StatusBadGateway, fmt.Sprintf("The backend answered %d.", resp.StatusCode), 0)
-		return fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, told)
-	}
-	if after := resp.Header.Get("Retry-After"); after != "" {
-		c.w.Header().Set("Retry-After", after)
-	}
-	c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	c.w.WriteHeader(resp.StatusCode)
-	_, err := io.WriteString(c.w, told)
+	refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err
 }
 

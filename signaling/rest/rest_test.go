@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 }
 
 // open is a gateway with this backend, that asks nobody who they are.
-func open(t *testing.T, backend http.Handler, gate *access.Gate) (url string) {
+func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	up := httptest.NewServer(backend)
-	door := rest.New(&api.Client{BaseURL: up.URL, APIKey: "google's secret"}, log)
+	door := rest.New(&api.Client{BaseURL: up.URL, APIKey: "google's secret"}, routes, log)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
 	front := httptest.NewServer(server)
 	t.Cleanup(func() {

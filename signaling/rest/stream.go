@@ -13,7 +13,7 @@ import (
 
 // stream passes the events of the backend on, each as it comes, as server-sent events (alt=sse) or as an array that grows. Exactly one
 // of them, the last, has a finishReason: one that has it waits for the next, and is the last if there is none.
-func (c *call) stream(ctx context.Context, r *http.Request, from io.Reader) error {
+func (c *call) stream(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &pieces{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	c.w.Header().Set("Cache-Control", "no-store")
@@ -23,26 +23,21 @@ func (c *call) stream(ctx context.Context, r *http.Request, from io.Reader) erro
 	}
 	var held object // the newest event
 	var reason string
-	events := bufio.NewReaderSize(from, 64<<10)
 	for {
-		text, err := readEvent(events)
+		event, err := next()
 		c.watch.Reset(silence)
 		if err == io.EOF {
 			break
-		}
-		var event object
-		if err == nil {
-			err = decode(text, &event)
 		}
 		if failed, ok := event["error"].(object); err == nil && ok {
 			return errors.Join(fmt.Errorf("the backend ended with %v", failed["message"]), out.flush(held, reason, false), out.write(event), out.end())
 		}
 		if err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
 			broken := errorObject(http.StatusBadGateway, "The backend's answer broke off.", 0)
-			return errors.Join(err, out.flush(held, reason, false), out.write(broken), out.end())
+			if r := (*refused)(nil); errors.As(err, &r) {
+				broken = r.body
+			}
+			return errors.Join(err, context.Cause(ctx), out.flush(held, reason, false), out.write(broken), out.end())
 		}
 		if err := out.flush(held, reason, false); err != nil {
 			return err

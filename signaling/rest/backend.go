@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"voxgate/bridge/gemini/api"
+)
+
+// backend is what answers for a model.
+type backend interface {
+	// generate asks for an answer. next returns its pieces, one if it does not stream, and then io.EOF; it ends with ctx. An error of
+	// either is a [*refused] if the backend has said why.
+	generate(ctx context.Context, model string, request []byte, streams bool) (next func() (object, error), err error)
+	// ask runs any other call. Its answer is passed on as it is.
+	ask(ctx context.Context, httpMethod, model, method string, request []byte) (answer []byte, err error)
+}
+
+// refused is an error of a backend that the client is told, in Google's shape.
+type refused struct {
+	status int
+	body   object
+	after  string // Retry-After, if there was one
+}
+
+func (r *refused) Error() string {
+	said, _ := r.body["error"].(object)
+	return fmt.Sprintf("refused with %d: %v", r.status, said["message"])
+}
+
+// google passes calls on to the Gemini API, Vertex AI or the emulator.
+type google struct {
+	api    *api.Client
+	client *http.Client
+}
+
+func (g *google) generate(ctx context.Context, model string, request []byte, streams bool) (func() (object, error), error) {
+	if !streams {
+		text, err := g.ask(ctx, http.MethodPost, model, "generateContent", request)
+		return once(text), err
+	}
+	from, err := g.send(ctx, http.MethodPost, model, "streamGenerateContent", "alt=sse", request)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { from.Close() })
+	events := bufio.NewReaderSize(from, 64<<10)
+	return func() (event object, err error) {
+		text, err := readEvent(events)
+		if err == nil {
+			err = decode(text, &event)
+		}
+		return event, err
+	}, nil
+}
+
+// once is an answer in one piece.
+func once(text []byte) func() (object, error) {
+	return func() (answer object, err error) {
+		if text == nil {
+			return nil, io.EOF
+		}
+		err = decode(text, &answer)
+		text = nil
+		return answer, err
+	}
+}
+
+func (g *google) ask(ctx context.Context, httpMethod, model, method string, request []byte) ([]byte, error) {
+	from, err := g.send(ctx, httpMethod, model, method, "", request)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return io.ReadAll(io.LimitReader(from, maxAnswer))
+}
+
+// send sends a call, and returns the body of an answer that is none of an error.
+func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request []byte) (io.ReadCloser, error) {
+	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, strings.NewReader(string(request)))
+	if err != nil {
+		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
+	}
+	if httpMethod == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := g.client.Do(r)
+	if err != nil {
+		return nil, errors.New(secret.Hide(err.Error()))
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	g.api.Refused(secret, resp.StatusCode)
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	told := secret.Hide(string(text)) // it may have echoed it
+	var body object
+	if json.Unmarshal([]byte(told), &body) != nil || body["error"] == nil {
+		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, told)
+	}
+	return nil, &refused{resp.StatusCode, body, resp.Header.Get("Retry-After")}
+}

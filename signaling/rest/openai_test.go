@@ -1,0 +1,294 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"voxgate/signaling/rest"
+)
+
+// chatRequest is a request as the reference has it: https://platform.openai.com/docs/api-reference/chat/create.
+type chatRequest struct {
+	Model    string
+	Messages []struct {
+		Role       string
+		Content    json.RawMessage
+		ToolCallID string `json:"tool_call_id"`
+		ToolCalls  []struct {
+			ID, Type string
+			Function struct{ Name, Arguments string }
+		} `json:"tool_calls"`
+	}
+	Stream        bool
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	Tools []struct {
+		Type     string
+		Function struct {
+			Name       string
+			Parameters map[string]any
+		}
+	}
+	ToolChoice     json.RawMessage `json:"tool_choice"`
+	ResponseFormat *struct {
+		Type       string
+		JSONSchema struct {
+			Name   string
+			Schema map[string]any
+		} `json:"json_schema"`
+	} `json:"response_format"`
+	Temperature         *float64
+	MaxCompletionTokens int `json:"max_completion_tokens"`
+	Stop                []string
+}
+
+// check refuses what the server would.
+func (q *chatRequest) check() error {
+	open := map[string]bool{}
+	for i, m := range q.Messages {
+		switch m.Role {
+		case "system", "user":
+		case "assistant":
+			for _, c := range m.ToolCalls {
+				if c.ID == "" || c.Type != "function" || !json.Valid([]byte(c.Function.Arguments)) {
+					return fmt.Errorf("messages[%d].tool_calls: %+v", i, c)
+				}
+				open[c.ID] = true
+			}
+		case "tool":
+			if !open[m.ToolCallID] {
+				return fmt.Errorf("messages[%d]: the id %q is that of no call", i, m.ToolCallID)
+			}
+			delete(open, m.ToolCallID)
+		default:
+			return fmt.Errorf("messages[%d].role %q", i, m.Role)
+		}
+	}
+	for _, t := range q.Tools {
+		if kind, _ := t.Function.Parameters["type"].(string); t.Type != "function" || t.Function.Name == "" || kind != "object" {
+			return fmt.Errorf("tools: %+v", t)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("calls without an answer: %v", open)
+	}
+	return nil
+}
+
+// chatServer is a server of chat completions that repeats what it was told, calls tools when told "/tool", and refuses what the
+// reference does not know.
+type chatServer struct {
+	t   *testing.T
+	got chan chatRequest
+}
+
+func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	fail := func(status int, message string) {
+		w.Header().Set("Retry-After", "3")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"error":{"message":%q,"type":"t","param":null,"code":null}}`, message)
+	}
+	if r.Header.Get("Authorization") != "Bearer sk-test" || r.Header.Get("X-Goog-Api-Key") != "" {
+		fail(401, "Incorrect API key provided.")
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if r.URL.Path == "/v1/embeddings" {
+		var q struct{ Input []string }
+		_ = json.Unmarshal(body, &q)
+		var list []string
+		for i := range q.Input {
+			list = append(list, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[0.5,%d]}`, i, i))
+		}
+		fmt.Fprintf(w, `{"object":"list","data":[%s],"model":"e","usage":{"prompt_tokens":1,"total_tokens":1}}`, strings.Join(list, ","))
+		return
+	}
+	var q chatRequest
+	if err := json.Unmarshal(body, &q); err != nil || r.URL.Path != "/v1/chat/completions" {
+		fail(400, fmt.Sprint(err, r.URL.Path))
+		return
+	}
+	if err := q.check(); err != nil {
+		fail(400, err.Error())
+		return
+	}
+	s.got <- q
+	last := q.Messages[len(q.Messages)-1]
+	var text string
+	if json.Unmarshal(last.Content, &text) != nil {
+		text = "a picture"
+	}
+	const usage = `"usage":{"prompt_tokens":7,"completion_tokens":9,"total_tokens":16,"completion_tokens_details":{"reasoning_tokens":4}}`
+	word, rest, _ := strings.Cut(text, " ")
+	name, args, _ := strings.Cut(rest, " ")
+	switch {
+	case word == "/fail":
+		fail(429, "Rate limit reached.")
+	case !q.Stream && word == "/tool":
+		fmt.Fprintf(w, `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":%q,"arguments":%q}}]}}],%s}`, name, args, usage)
+	case !q.Stream:
+		if q.ResponseFormat != nil {
+			text = `{"n":1}`
+		}
+		fmt.Fprintf(w, `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":%q}}],%s}`, "You said: "+text, usage)
+	default:
+		w.Header().Set("Content-Type", "text/event-stream")
+		chunk := func(delta, finish string) {
+			fmt.Fprintf(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", delta, finish)
+			http.NewResponseController(w).Flush()
+		}
+		chunk(`{"role":"assistant","content":""}`, "null")
+		if word == "/tool" {
+			for i, id := range []string{"call_a", "call_b"} { // two at once, their arguments in pieces
+				chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}]}`, i, id, name), "null")
+			}
+			for i := range 2 {
+				for _, part := range []string{args[:len(args)/2], args[len(args)/2:]} {
+					chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%q}}]}`, i, part), "null")
+				}
+			}
+			chunk(`{}`, `"tool_calls"`)
+		} else {
+			for _, piece := range strings.SplitAfter("You said: "+text, " ") {
+				chunk(fmt.Sprintf(`{"content":%q}`, piece), "null")
+				if strings.TrimSpace(piece) == "/die" {
+					panic(http.ErrAbortHandler)
+				}
+			}
+			chunk(`{}`, map[bool]string{true: `"length"`, false: `"stop"`}[word == "/long"])
+		}
+		if q.StreamOptions.IncludeUsage {
+			fmt.Fprintf(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[],%s}\n\n", usage)
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}
+}
+
+// chat is a gateway whose models go to a server of chat completions.
+func chat(t *testing.T) (url string, s *chatServer) {
+	t.Helper()
+	s = &chatServer{t: t, got: make(chan chatRequest, 16)}
+	up := httptest.NewServer(s)
+	t.Cleanup(up.Close)
+	file := filepath.Join(t.TempDir(), "models.json")
+	text := `{"models":[{"model":"gpt-*","openai":{"url":"` + up.URL + `/v1","key":"${VOXGATE_TEST_OPENAI_KEY}","model":"local"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("VOXGATE_TEST_OPENAI_KEY", "sk-test")
+	routes, err := rest.ReadRoutes(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, http.NotFoundHandler(), nil, routes...) + "/v1beta/models/gpt-x:", s
+}
+
+func TestChatCompletions(t *testing.T) {
+	url, s := chat(t)
+	body := `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"contents":[{"role":"user","parts":[{"text":"Hello there"}]}],
+		"generationConfig":{"temperature":0.5,"maxOutputTokens":99,"stopSequences":["END"]}}`
+	status, text := post(t, url+"generateContent", body)
+	if said := check(t, text, true); status != 200 || said != "You said: Hello there" || !strings.Contains(text, `"thoughtsTokenCount":4,"totalTokenCount":16`) {
+		t.Errorf("%d %s", status, text)
+	}
+	q := <-s.got
+	if q.Model != "local" || q.Messages[0].Role != "system" || q.Messages[1].Role != "user" || *q.Temperature != 0.5 || q.MaxCompletionTokens != 99 || q.Stop[0] != "END" {
+		t.Errorf("went up as %+v", q)
+	}
+	_, sse := post(t, url+"streamGenerateContent?alt=sse", body)
+	list := events(t, sse)
+	if said := checkStream(t, list); said != "You said: Hello there" || len(list) < 4 || !strings.Contains(list[len(list)-1], `"totalTokenCount":16`) {
+		t.Errorf("%q", list)
+	}
+	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"/long story"}]}]}`)
+	if list := events(t, sse); !strings.Contains(list[len(list)-1], "MAX_TOKENS") {
+		t.Errorf("%q", list)
+	}
+	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /die now"}]}]}`)
+	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) {
+		t.Errorf("%q", list)
+	}
+	status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
+	if status != 429 || !strings.Contains(text, "Rate limit reached.") || !strings.Contains(text, "RESOURCE_EXHAUSTED") {
+		t.Errorf("%d %s", status, text)
+	}
+	_, text = post(t, url+"batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`)
+	if text != `{"embeddings":[{"values":[0.5,0]},{"values":[0.5,1]}]}` {
+		t.Errorf("%s", text)
+	}
+	if status, text = post(t, url+"countTokens", body); status != 501 || !strings.Contains(text, "UNIMPLEMENTED") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 || !strings.Contains(text, "audio/wav") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestChatCompletionsWithTools(t *testing.T) {
+	url, s := chat(t)
+	const declared = `"tools":[{"functionDeclarations":[{"name":"look_up","description":"d","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}]}],
+		"toolConfig":{"functionCallingConfig":{"mode":"ANY"}}`
+	_, text := post(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
+	check(t, text, true)
+	if !strings.Contains(text, `"functionCall":{"args":{"n":1},"id":"call_a","name":"look_up"}`) {
+		t.Errorf("%s", text)
+	}
+	if q := <-s.got; string(q.ToolChoice) != `"required"` || q.Tools[0].Function.Parameters["properties"].(map[string]any)["n"].(map[string]any)["type"] != "integer" {
+		t.Errorf("%+v", q)
+	}
+	_, sse := post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
+	list := events(t, sse)
+	checkStream(t, list)
+	if last := list[len(list)-1]; strings.Count(last, `{"args":{"n":1},"id":"call_`) != 2 {
+		t.Errorf("%s", last)
+	}
+	// What comes back: with ids, without them, and from the role function.
+	for name, ids := range map[string][2]string{"ids": {`"id":"call_a",`, `"id":"call_b",`}, "no ids": {"", ""}} {
+		for _, role := range []string{"user", "function"} {
+			body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":"go"}]},
+				{"role":"model","parts":[{"text":"hm","thought":true},{"functionCall":{%s"name":"look_up","args":{"n":1}}},{"functionCall":{%s"name":"look_up","args":{"n":2}}}]},
+				{"role":%q,"parts":[{"functionResponse":{%s"name":"look_up","response":{"output":"one"}}},{"functionResponse":{%s"name":"look_up","response":{"error":"no two"}}}]}],%s}`,
+				ids[0], ids[1], role, ids[0], ids[1], declared)
+			status, text := post(t, url+"generateContent", body)
+			if said := check(t, text, true); status != 200 || !strings.Contains(said, "no two") {
+				t.Errorf("%s, %s: %d %s", name, role, status, text)
+			}
+		}
+	}
+	for range 5 {
+		<-s.got
+	}
+	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"rate"},{"inlineData":{"mimeType":"image/png","data":"AA=="}}]}],
+		"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}}`)
+	check(t, text, true)
+	if q := <-s.got; q.ResponseFormat.Type != "json_schema" || q.ResponseFormat.JSONSchema.Schema["type"] != "object" || !strings.Contains(string(q.Messages[0].Content), "data:image/png;base64,AA==") {
+		t.Errorf("%+v", q)
+	}
+}
+
+func TestBadModelsFiles(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"models":[{"model":""}]}`:                                                   "models[0].model",
+		`{"models":[{"model":"["}]}`:                                                  "models[0].model",
+		`{"models":[{"modle":"x"}]}`:                                                  "modle",
+		`{"models":[{"model":"x","openai":{"url":"ftp://x"}}]}`:                       "models[0].openai.url",
+		`{"models":[{"model":"x","openai":{"url":"http://x","key":"${NOT_THERE}"}}]}`: "models[0].openai.key: the environment has no variable NOT_THERE",
+	} {
+		file := filepath.Join(t.TempDir(), "models.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rest.ReadRoutes(file); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+)
+
+// Route is a line of the models file: which backend answers for which models.
+type Route struct {
+	Model  string  `json:"model"`            // a name, or a pattern as path.Match has them: "gpt-*", "*"
+	OpenAI *OpenAI `json:"openai,omitempty"` // nil: the Gemini API, Vertex AI or the emulator
+}
+
+// OpenAI is a server of chat completions.
+type OpenAI struct {
+	URL   string `json:"url"`             // with its version: "https://api.openai.com/v1"
+	Key   string `json:"key,omitempty"`   // "${NAME}" is of the environment; empty: none is sent
+	Model string `json:"model,omitempty"` // what the model is called there; empty: the same
+}
+
+// ReadRoutes reads the models file: {"models": [Route, …]}, of which the first that matches counts.
+func ReadRoutes(file string) ([]Route, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var all struct {
+		Models []Route `json:"models"`
+	}
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&all); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for i := range all.Models {
+		if err := all.Models[i].check(); err != nil {
+			return nil, fmt.Errorf("%s: models[%d].%w", file, i, err)
+		}
+	}
+	return all.Models, nil
+}
+
+func (r *Route) check() error {
+	if _, err := path.Match(r.Model, ""); err != nil || r.Model == "" {
+		return fmt.Errorf("model %q is no name and no pattern", r.Model)
+	}
+	o := r.OpenAI
+	if o == nil {
+		return nil
+	}
+	if u, err := url.Parse(o.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return errors.New("openai.url must be http://host/v1 or https://host/v1, without a user")
+	}
+	if name, ok := strings.CutPrefix(o.Key, "${"); ok && strings.HasSuffix(name, "}") {
+		name = strings.TrimSuffix(name, "}")
+		if o.Key, ok = os.LookupEnv(name); !ok {
+			return fmt.Errorf("openai.key: the environment has no variable %s", name)
+		}
+	}
+	return nil
+}
+
+// backend is who answers for a model; the list of models is the first one's that has one.
+func (d *Door) backend(model string) backend {
+	for _, r := range d.routes {
+		if ok, _ := path.Match(r.model, model); ok || model == "" && r.model == "*" {
+			return r.backend
+		}
+	}
+	return d.google
+}
+
+type route struct {
+	model   string
+	backend backend
+}
+
+func makeRoutes(routes []Route, google backend, client *http.Client) (made []route) {
+	for _, r := range routes {
+		to := google
+		if r.OpenAI != nil {
+			to = newOpenAI(*r.OpenAI, client)
+		}
+		made = append(made, route{r.Model, to})
+	}
+	return made
+}
