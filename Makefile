@@ -6,7 +6,7 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium chromium-headless-shell nodejs npm espeak-ng opus-tools iproute2 ca-certificates openssl coturn nftables
+BROWSER  := chromium chromium-headless-shell nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables
 
 .PHONY: run build test lint go-test web-test vuln fuzz bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
@@ -65,7 +65,7 @@ fmt:
 	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 clean:
-	rm -rf bin screenshots web/node_modules
+	rm -rf bin screenshots web/node_modules web/.venv
 
 # Debian packages, installed only where they are missing.
 build-deps:
@@ -74,8 +74,15 @@ build-deps:
 test-deps:
 	@./install-packages.sh $(BROWSER)
 
-web-deps: test-deps web/node_modules/.package-lock.json
+web-deps: test-deps web/node_modules/.package-lock.json web/.venv/google-genai
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	@echo "Installing the node packages of the browser tests into web/node_modules."
 	$(NPM) ci --silent
+
+# Google's SDK for Python, which the tests of the REST API call.
+web/.venv/google-genai:
+	@echo "Installing Google's SDK for Python into web/.venv."
+	/usr/bin/python3 -m venv web/.venv
+	web/.venv/bin/pip install --quiet --disable-pip-version-check google-genai==3.4.0
+	@touch $@

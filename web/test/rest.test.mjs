@@ -1,6 +1,12 @@
-/** Google's own SDK against the REST door of the gateway, as it is published. */
+/** Google's own SDKs and the Gemini CLI against the REST door of the gateway, as they are published. */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { startGateway } from './harness.mjs';
 
 const { GoogleGenAI, FunctionCallingConfigMode } = await import('@google/genai');
@@ -56,5 +62,45 @@ describe('@google/genai over REST', { timeout: 30_000 }, () => {
   test('is told what went wrong', async () => {
     await assert.rejects(ai.models.generateContent({ model: 'other', contents: 'x' }), (e) => e.status === 404 && /not found/.test(e.message));
     await assert.rejects(ai.models.generateContent({ model: MODEL, contents: '/status 503' }), (e) => e.status === 503);
+  });
+});
+
+const run = promisify(execFile);
+const local = (path) => fileURLToPath(new URL(path, import.meta.url));
+
+test('google-genai for Python', { timeout: 30_000 }, async () => {
+  const { stdout } = await run(local('../.venv/bin/python'), [local('rest_client.py'), gateway.url]);
+  const got = JSON.parse(stdout);
+  assert.equal(got.generated, 'You said: Hello');
+  assert.ok(got.streamed.length > 1);
+  assert.equal(got.streamed.join(''), 'You said: one two three four');
+  assert.ok(got.counted > 0);
+  assert.deepEqual(got.embedded, [768, 768]);
+  assert.match(got.called, /sunny in Rome/);
+});
+
+describe('the Gemini CLI', { timeout: 60_000 }, () => {
+  const home = mkdtempSync(join(tmpdir(), 'voxgate-cli-'));
+  before(() => {
+    mkdirSync(join(home, '.gemini'));
+    mkdirSync(join(home, 'work'));
+    writeFileSync(join(home, '.gemini', 'settings.json'), '{"security":{"auth":{"selectedType":"gemini-api-key"}}}');
+    writeFileSync(join(home, 'work', 'note.txt'), 'the secret word is parrot\n');
+  });
+  after(() => rmSync(home, { recursive: true, force: true }));
+  const gemini = (...args) =>
+    run(local('../node_modules/.bin/gemini'), ['--skip-trust', ...args], {
+      cwd: join(home, 'work'),
+      env: { PATH: process.env.PATH, HOME: home, GOOGLE_GEMINI_BASE_URL: gateway.url.replace(/\/$/, ''), GEMINI_API_KEY: 'anything' },
+    });
+
+  test('asks and prints the answer', async () => {
+    assert.match((await gemini('-p', 'Hello there')).stdout, /You said: [^]*Hello there/);
+    assert.match(gateway.log.join('\n'), /settings.json wants/);
+  });
+
+  test('runs a tool for the model', async () => {
+    const { stdout } = await gemini('--approval-mode', 'yolo', '-m', MODEL, '-p', '/tool read_file {"file_path":"note.txt"}');
+    assert.match(stdout, /read_file says: [^]*the secret word is parrot/);
   });
 });
