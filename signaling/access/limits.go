@@ -20,6 +20,7 @@ type Limits struct {
 	NewPerSecond       int // conversations begun, in all
 	NewPerSecondPerKey int
 	NewPerMinute       int // of an address
+	CallsPerMinute     int // of an address, at doors whose calls are short: REST
 	Parked             int // conversations that wait for their lost client, in all
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
@@ -28,7 +29,7 @@ type Limits struct {
 // defaultLimits: what an address may is far above what a household needs, and what one machine carries is by its CPU: some
 // 400 calls a core (README).
 var defaultLimits = Limits{
-	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
+	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30, CallsPerMinute: 600,
 	Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
 }
 
@@ -36,7 +37,7 @@ var defaultLimits = Limits{
 func (l *Limits) names() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
-		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute,
+		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute, "calls-per-minute": &l.CallsPerMinute,
 		"parked": &l.Parked, "parked-per-address": &l.ParkedPerAddress, "waiting-per-address": &l.WaitingPerAddress,
 	}
 }
@@ -71,7 +72,7 @@ type share struct{ kind, name string }
 // usage is what a share uses.
 type usage struct {
 	sessions, parked, waiting int
-	begun                     *rate.Limiter // conversations; nil: no limit
+	begun, called             *rate.Limiter // conversations and short calls; nil: no limit
 	spent                     int           // tokens of Gemini: of a key on this day, of a token in all
 	day                       string
 	expires                   time.Time // of a token
@@ -79,8 +80,12 @@ type usage struct {
 
 // idle tells whether nothing would be lost with it.
 func (u *usage) idle(now time.Time) bool {
-	full := u.begun == nil || u.begun.TokensAt(now) >= float64(u.begun.Burst())
-	return u.sessions == 0 && u.parked == 0 && u.waiting == 0 && full && u.spent == 0
+	for _, l := range []*rate.Limiter{u.begun, u.called} {
+		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
+			return false
+		}
+	}
+	return u.sessions == 0 && u.parked == 0 && u.waiting == 0 && u.spent == 0
 }
 
 // sweepEvery is how often what nobody uses is dropped.
@@ -102,6 +107,7 @@ func (g *Gate) usage(s share) *usage {
 			u.begun = limiter(g.options.Limits.NewPerSecondPerKey, time.Second)
 		case "address":
 			u.begun = limiter(g.options.Limits.NewPerMinute, time.Minute)
+			u.called = limiter(g.options.Limits.CallsPerMinute, time.Minute)
 		}
 		g.shares[s] = u
 	}
@@ -195,6 +201,7 @@ func exceeds(n, limit int) bool { return limit >= 0 && n > limit }
 type account struct {
 	visitor *Visitor
 	pass    pass
+	short   bool     // it is a call that is answered at once
 	begun   []*usage // whose sessions it counts among
 	waits   []*usage // whose parked ones
 }
@@ -259,10 +266,14 @@ func (a *account) begin() error {
 		}
 	}
 	for i, u := range usages { // last, because what it takes is not given back
-		if u.begun != nil && !u.begun.AllowN(now, 1) {
+		l := u.begun
+		if a.short {
+			l = u.called
+		}
+		if l != nil && !l.AllowN(now, 1) {
 			return &refusal{
 				rule: "new of " + claims[i].kind, code: bridge.CodeBusy, message: "Conversations begin too fast.",
-				retry: time.Duration((1 - u.begun.TokensAt(now)) / float64(u.begun.Limit()) * float64(time.Second)),
+				retry: time.Duration((1 - l.TokensAt(now)) / float64(l.Limit()) * float64(time.Second)),
 			}
 		}
 	}

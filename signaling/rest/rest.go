@@ -141,7 +141,7 @@ var errSilent = errors.New("the backend has sent nothing for too long")
 // authorize lets the client in, and counts the call.
 func (d *Door) authorize(r *http.Request, model string) (bridge.Account, error) {
 	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
-	if err := access.From(r.Context()).Authorize(&open, r.URL.Query().Get("key")); err != nil {
+	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
 		return nil, err
 	}
 	if g := open.Grant; g != nil && model != "" && len(g.Models) > 0 && !slices.ContainsFunc(g.Models, func(p string) bool {

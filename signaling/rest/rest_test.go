@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -376,6 +377,32 @@ func TestWhoMayCall(t *testing.T) {
 		resp, err := http.DefaultClient.Do(r)
 		if status, text := answerOf(t, resp, err); status != test.status || !strings.Contains(text, test.named) {
 			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+}
+
+// An address may call often, and not without end.
+func TestCallsOfAnAddress(t *testing.T) {
+	gate, err := access.New(access.Options{
+		Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Limits: access.Limits{CallsPerMinute: 40}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
+	t.Cleanup(e.Close)
+	url := open(t, e, gate) + "/v1beta/models/gemini-3.8-flash:countTokens"
+	for n := range 41 {
+		r, err := http.NewRequest("POST", url, strings.NewReader(hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Forwarded-For", "198.51.100.7")
+		resp, err := http.DefaultClient.Do(r)
+		status, text := answerOf(t, resp, err)
+		if n < 40 && status != 200 || n == 40 && (status != 429 || !strings.Contains(text, "RetryInfo") || resp.Header.Get("Retry-After") == "") {
+			t.Fatalf("call %d: %d %s", n+1, status, text)
 		}
 	}
 }
