@@ -67,7 +67,6 @@ var owners = map[string][]string{
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
-	"github.com/openai/openai-go/v3":           {"signaling/rest"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},
 	"google.golang.org/genai":                  {"bridge/gemini/setup"},

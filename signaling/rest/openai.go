@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,26 +12,19 @@ import (
 	"net/http"
 	"strings"
 
-	openai "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
+	"voxgate/bridge/gemini/api"
 )
 
 // completions translates to a server of chat completions and back: https://platform.openai.com/docs/api-reference/chat.
 type completions struct {
-	client openai.Client
+	url    string
+	key    string
 	model  string // what every model is called there; empty: the same
+	client *http.Client
 }
 
 func newOpenAI(o OpenAI, client *http.Client) *completions {
-	options := []option.RequestOption{option.WithBaseURL(o.URL), option.WithHTTPClient(client), option.WithMaxRetries(0)} // the client tries again
-	if o.Key != "" {
-		options = append(options, option.WithAPIKey(o.Key))
-	} else {
-		options = append(options, option.WithHeaderDel("Authorization"))
-	}
-	return &completions{openai.NewClient(options...), o.Model}
+	return &completions{strings.TrimRight(o.URL, "/"), o.Key, o.Model, client}
 }
 
 // generation is what of a request can be said in chat completions.
@@ -46,7 +41,7 @@ type generation struct {
 	GenerationConfig struct {
 		Temperature        *float64        `json:"temperature"`
 		TopP               *float64        `json:"topP"`
-		MaxOutputTokens    *int64          `json:"maxOutputTokens"`
+		MaxOutputTokens    *int            `json:"maxOutputTokens"`
 		StopSequences      []string        `json:"stopSequences"`
 		Seed               *int64          `json:"seed"`
 		ResponseMIMEType   string          `json:"responseMimeType"`
@@ -103,60 +98,46 @@ func invalid(format string, args ...any) error {
 }
 
 // translate is a request in the words of chat completions.
-func (c *completions) translate(model string, request []byte) (openai.ChatCompletionNewParams, error) {
+func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
 	if err := json.Unmarshal(request, &g); err != nil {
-		return openai.ChatCompletionNewParams{}, invalid("The request cannot be read: %v.", err)
+		return chatRequest{}, invalid("The request cannot be read: %v.", err)
 	}
 	if len(g.Contents) == 0 {
-		return openai.ChatCompletionNewParams{}, invalid("contents is not specified.")
+		return chatRequest{}, invalid("contents is not specified.")
 	}
-	p := openai.ChatCompletionNewParams{Model: cmp.Or(c.model, model)}
+	config := g.GenerationConfig
+	q := chatRequest{
+		Model: cmp.Or(c.model, model), Temperature: config.Temperature, TopP: config.TopP, MaxTokens: config.MaxOutputTokens,
+		Stop: config.StopSequences, Seed: config.Seed,
+	}
 	if g.SystemInstruction != nil {
-		p.Messages = append(p.Messages, openai.SystemMessage(g.SystemInstruction.text()))
+		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text()})
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
 		messages, err := g.Contents[i].messages(calls)
 		if err != nil {
-			return p, err
+			return q, err
 		}
-		p.Messages = append(p.Messages, messages...)
-	}
-	config := g.GenerationConfig
-	if config.Temperature != nil {
-		p.Temperature = param.NewOpt(*config.Temperature)
-	}
-	if config.TopP != nil {
-		p.TopP = param.NewOpt(*config.TopP)
-	}
-	if config.MaxOutputTokens != nil {
-		p.MaxCompletionTokens = param.NewOpt(*config.MaxOutputTokens)
-	}
-	if config.Seed != nil {
-		p.Seed = param.NewOpt(*config.Seed)
-	}
-	if len(config.StopSequences) > 0 {
-		p.Stop = openai.ChatCompletionNewParamsStopUnion{OfStringArray: config.StopSequences}
+		q.Messages = append(q.Messages, messages...)
 	}
 	if config.ResponseMIMEType == "application/json" {
-		p.ResponseFormat = format(config.ResponseJSONSchema, config.ResponseSchema)
+		q.ResponseFormat = format(config.ResponseJSONSchema, config.ResponseSchema)
 	}
-	g.tools(&p)
-	return p, nil
+	g.tools(&q)
+	return q, nil
 }
 
 // format is the form of an answer in JSON, by a schema if there is one.
-func format(jsonSchema, schema json.RawMessage) openai.ChatCompletionNewParamsResponseFormatUnion {
+func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
 		jsonSchema = lowerTypes(schema)
 	}
 	if jsonSchema == nil {
-		return openai.ChatCompletionNewParamsResponseFormatUnion{OfJSONObject: &shared.ResponseFormatJSONObjectParam{}}
+		return &chatFormat{Type: "json_object"}
 	}
-	return openai.ChatCompletionNewParamsResponseFormatUnion{OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{
-		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Schema: jsonSchema},
-	}}
+	return &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "answer", Schema: jsonSchema}}
 }
 
 // lowerTypes makes JSON Schema of Google's Schema, whose types are in upper case.
@@ -189,34 +170,25 @@ func lowerTypes(schema json.RawMessage) json.RawMessage {
 	return text
 }
 
-func (g *generation) tools(p *openai.ChatCompletionNewParams) {
+func (g *generation) tools(q *chatRequest) {
 	for _, t := range g.Tools {
 		for _, f := range t.FunctionDeclarations {
 			schema := f.ParametersJSONSchema
 			if schema == nil {
 				schema = lowerTypes(f.Parameters)
 			}
-			function := shared.FunctionDefinitionParam{Name: f.Name}
-			if f.Description != "" {
-				function.Description = param.NewOpt(f.Description)
-			}
-			if schema != nil {
-				_ = json.Unmarshal(schema, &function.Parameters) // one that is no object is none
-			}
-			p.Tools = append(p.Tools, openai.ChatCompletionFunctionTool(function))
+			q.Tools = append(q.Tools, chatTool{"function", chatFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
 		}
 	}
 	how := g.ToolConfig.FunctionCallingConfig
 	switch {
-	case len(p.Tools) == 0:
+	case len(q.Tools) == 0:
 	case how.Mode == "NONE":
-		p.ToolChoice.OfAuto = param.NewOpt("none")
+		q.ToolChoice = "none"
 	case how.Mode == "ANY" && len(how.AllowedFunctionNames) == 1:
-		p.ToolChoice.OfFunctionToolChoice = &openai.ChatCompletionNamedToolChoiceParam{
-			Function: openai.ChatCompletionNamedToolChoiceFunctionParam{Name: how.AllowedFunctionNames[0]},
-		}
+		q.ToolChoice = chatTool{"function", chatFunction{Name: how.AllowedFunctionNames[0]}}
 	case how.Mode == "ANY":
-		p.ToolChoice.OfAuto = param.NewOpt("required")
+		q.ToolChoice = "required"
 	}
 }
 
@@ -246,43 +218,39 @@ func (c *callIDs) answer(id, name string) string {
 }
 
 // messages are a turn in the words of chat completions: the answers of tools are messages of their own.
-func (t *turn) messages(calls *callIDs) (list []openai.ChatCompletionMessageParamUnion, err error) {
+func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
 	if t.Role == "model" {
-		message := openai.ChatCompletionAssistantMessageParam{}
+		message := chatMessage{Role: "assistant"}
 		if text := t.text(); text != "" {
-			message.Content.OfString = param.NewOpt(text)
+			message.Content = text
 		}
 		for _, p := range t.Parts {
 			if f := p.FunctionCall; f != nil {
-				message.ToolCalls = append(message.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
-					OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-						ID:       calls.call(f.ID, f.Name),
-						Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: f.Name, Arguments: cmp.Or(string(f.Args), "{}")},
-					},
+				message.ToolCalls = append(message.ToolCalls, chatCall{
+					ID: calls.call(f.ID, f.Name), Type: "function", Function: chatCalled{f.Name, cmp.Or(string(f.Args), "{}")},
 				})
 			}
 		}
-		return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &message}}, nil
+		return []chatMessage{message}, nil
 	}
-	var parts []openai.ChatCompletionContentPartUnionParam
+	var parts []chatPart
 	for i, p := range t.Parts {
 		switch {
 		case p.FunctionResponse != nil:
 			f := p.FunctionResponse
-			list = append(list, openai.ToolMessage(cmp.Or(string(f.Response), "{}"), calls.answer(f.ID, f.Name)))
+			list = append(list, chatMessage{Role: "tool", Content: cmp.Or(string(f.Response), "{}"), ToolCallID: calls.answer(f.ID, f.Name)})
 		case p.InlineData != nil && strings.HasPrefix(p.InlineData.MIMEType, "image/"):
-			url := "data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data
-			parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}))
+			parts = append(parts, chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}})
 		case p.InlineData != nil:
 			return nil, invalid("parts[%d].inlineData: %s cannot be shown to this model; images can.", i, p.InlineData.MIMEType)
 		case p.Text != nil:
-			parts = append(parts, openai.TextContentPart(*p.Text))
+			parts = append(parts, chatPart{Type: "text", Text: *p.Text})
 		}
 	}
-	if len(parts) == 1 && parts[0].OfText != nil {
-		list = append(list, openai.UserMessage(parts[0].OfText.Text)) // the form that every server knows
+	if len(parts) == 1 && parts[0].Type == "text" {
+		list = append(list, chatMessage{Role: "user", Content: parts[0].Text}) // the form that every server knows
 	} else if len(parts) > 0 {
-		list = append(list, openai.UserMessage(parts))
+		list = append(list, chatMessage{Role: "user", Content: parts})
 	}
 	return list, nil
 }
@@ -293,17 +261,17 @@ var finishReasons = map[string]string{
 }
 
 // piece is an answer, or a piece of one, in Google's words.
-func piece(parts []any, finish string, usage openai.CompletionUsage, model string) object {
+func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	candidate := object{"content": object{"parts": parts, "role": "model"}}
 	if finish != "" {
 		candidate["finishReason"] = cmp.Or(finishReasons[finish], "OTHER")
 	}
 	answer := object{"candidates": []any{candidate}, "modelVersion": model}
-	if usage.TotalTokens > 0 {
-		thoughts := usage.CompletionTokensDetails.ReasoningTokens // are among those of the completion
+	if usage != nil {
+		thoughts := usage.CompletionDetails.Reasoning // are among those of the completion
 		answer["usageMetadata"] = object{
-			"promptTokenCount": int(usage.PromptTokens), "candidatesTokenCount": int(usage.CompletionTokens - thoughts), "thoughtsTokenCount": int(thoughts),
-			"cachedContentTokenCount": int(usage.PromptTokensDetails.CachedTokens),
+			"promptTokenCount": usage.Prompt, "candidatesTokenCount": usage.Completion - thoughts, "thoughtsTokenCount": thoughts,
+			"cachedContentTokenCount": usage.PromptDetails.Cached,
 		}
 	}
 	return answer
@@ -319,107 +287,140 @@ func functionCall(id, name, arguments string) object {
 }
 
 func (c *completions) generate(ctx context.Context, model string, request []byte, streams bool) (func() (object, error), error) {
-	p, err := c.translate(model, request)
+	q, err := c.translate(model, request)
 	if err != nil {
 		return nil, err
 	}
 	if streams {
-		p.StreamOptions.IncludeUsage = param.NewOpt(true)
-		return c.stream(ctx, p)
+		q.Stream, q.StreamOptions = true, &chatStream{IncludeUsage: true}
 	}
-	answer, err := c.client.Chat.Completions.New(ctx, p)
+	from, err := c.send(ctx, "/chat/completions", q)
 	if err != nil {
-		return nil, refusedBy(err)
+		return nil, err
+	}
+	if streams {
+		context.AfterFunc(ctx, func() { from.Close() })
+		return c.stream(bufio.NewReaderSize(from, 64<<10)), nil
+	}
+	defer from.Close()
+	var answer chatAnswer
+	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+		return nil, err
 	}
 	if len(answer.Choices) == 0 {
 		return nil, errors.New("the backend has answered with no choice")
 	}
-	said := answer.Choices[0]
+	choice := answer.Choices[0]
 	parts := []any{}
-	if text := said.Message.Content + said.Message.Refusal; text != "" {
+	if text := choice.Message.Content + choice.Message.Refusal; text != "" {
 		parts = append(parts, object{"text": text})
 	}
-	for _, call := range said.Message.ToolCalls {
+	for _, call := range choice.Message.ToolCalls {
 		parts = append(parts, functionCall(call.ID, call.Function.Name, call.Function.Arguments))
 	}
-	return once(encode(piece(parts, said.FinishReason, answer.Usage, answer.Model))), nil
+	return once(encode(piece(parts, choice.FinishReason, answer.Usage, answer.Model))), nil
+}
+
+// send posts a request, and returns the body of an answer that is none of an error.
+func (c *completions) send(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if c.key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var refusal struct{ Error struct{ Message string } }
+	_ = json.Unmarshal(said, &refusal) // some servers say it otherwise
+	message := cmp.Or(api.Secret(c.key).Hide(refusal.Error.Message), http.StatusText(resp.StatusCode))
+	return nil, &refused{resp.StatusCode, errorObject(resp.StatusCode, message, 0), resp.Header.Get("Retry-After")}
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
-func (c *completions) stream(ctx context.Context, p openai.ChatCompletionNewParams) (func() (object, error), error) {
-	from := c.client.Chat.Completions.NewStreaming(ctx, p)
-	if err := from.Err(); err != nil {
-		return nil, refusedBy(err)
-	}
-	context.AfterFunc(ctx, func() { from.Close() })
-	var calls []struct{ id, name, arguments string }
-	var finish string
-	var usage openai.CompletionUsage
+func (c *completions) stream(events *bufio.Reader) func() (object, error) {
+	var calls []chatCall
+	var finish, model string
+	var usage *chatUsage
 	over := false
 	return func() (object, error) {
-		for !over && from.Next() {
-			chunk := from.Current()
-			if chunk.Usage.TotalTokens > 0 {
-				usage = chunk.Usage
+		for !over {
+			text, err := readEvent(events)
+			if err == io.EOF || string(text) == "[DONE]" {
+				over = true
+				break
 			}
+			var chunk chatAnswer
+			if err == nil {
+				err = json.Unmarshal(text, &chunk)
+			}
+			if err != nil {
+				return nil, err
+			}
+			usage, model = cmp.Or(chunk.Usage, usage), cmp.Or(chunk.Model, model)
 			if len(chunk.Choices) == 0 {
 				continue
 			}
-			said := chunk.Choices[0]
-			finish = cmp.Or(said.FinishReason, finish)
-			for _, call := range said.Delta.ToolCalls {
-				for int(call.Index) >= len(calls) && len(calls) < maxCalls {
-					calls = append(calls, struct{ id, name, arguments string }{})
-				}
-				if call.Index < 0 || int(call.Index) >= len(calls) {
-					return nil, fmt.Errorf("a call has the index %d", call.Index)
-				}
-				at := &calls[call.Index]
-				at.id, at.name, at.arguments = cmp.Or(at.id, call.ID), at.name+call.Function.Name, at.arguments+call.Function.Arguments
+			choice := chunk.Choices[0]
+			finish = cmp.Or(choice.FinishReason, finish)
+			if calls, err = gather(calls, choice.Delta.ToolCalls); err != nil {
+				return nil, err
 			}
-			if text := said.Delta.Content + said.Delta.Refusal; text != "" {
-				return piece([]any{object{"text": text}}, "", openai.CompletionUsage{}, chunk.Model), nil
+			if text := choice.Delta.Content + choice.Delta.Refusal; text != "" {
+				return piece([]any{object{"text": text}}, "", nil, model), nil
 			}
 		}
-		if over {
+		if events == nil {
 			return nil, io.EOF
 		}
-		if err := from.Err(); err != nil {
-			return nil, refusedBy(err)
-		}
-		over = true
+		events = nil
 		parts := []any{}
 		for _, call := range calls {
-			parts = append(parts, functionCall(call.id, call.name, call.arguments))
+			parts = append(parts, functionCall(call.ID, call.Function.Name, call.Function.Arguments))
 		}
-		return piece(parts, cmp.Or(finish, "stop"), usage, string(p.Model)), nil
-	}, nil
+		return piece(parts, cmp.Or(finish, "stop"), usage, model), nil
+	}
+}
+
+// gather adds pieces of calls to the calls that they are of.
+func gather(calls, pieces []chatCall) ([]chatCall, error) {
+	for _, p := range pieces {
+		if p.Index < 0 || p.Index >= maxCalls {
+			return nil, fmt.Errorf("a call has the index %d", p.Index)
+		}
+		for p.Index >= len(calls) {
+			calls = append(calls, chatCall{})
+		}
+		at := &calls[p.Index]
+		at.ID, at.Function.Name, at.Function.Arguments = cmp.Or(at.ID, p.ID), at.Function.Name+p.Function.Name, at.Function.Arguments+p.Function.Arguments
+	}
+	return calls, nil
 }
 
 // maxCalls bounds the calls of one answer.
 const maxCalls = 128
 
-// refusedBy is an error of the server in Google's shape.
-func refusedBy(err error) error {
-	var said *openai.Error
-	if !errors.As(err, &said) || said.StatusCode == 0 {
-		return err
-	}
-	after := ""
-	if said.Response != nil {
-		after = said.Response.Header.Get("Retry-After")
-	}
-	return &refused{said.StatusCode, errorObject(said.StatusCode, cmp.Or(said.Message, http.StatusText(said.StatusCode)), 0), after}
-}
-
 // ask serves embeddings; there is nothing that counts tokens, and models are what the file says.
 func (c *completions) ask(ctx context.Context, _, model, method string, request []byte) ([]byte, error) {
 	var q struct {
-		Content              turn  `json:"content"`
-		OutputDimensionality int64 `json:"outputDimensionality"`
+		Content              turn `json:"content"`
+		OutputDimensionality int  `json:"outputDimensionality"`
 		Requests             []struct {
-			Content              turn  `json:"content"`
-			OutputDimensionality int64 `json:"outputDimensionality"`
+			Content              turn `json:"content"`
+			OutputDimensionality int  `json:"outputDimensionality"`
 		} `json:"requests"`
 	}
 	if method != "embedContent" && method != "batchEmbedContents" {
@@ -435,13 +436,18 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 			texts, dimensions = append(texts, r.Content.text()), r.OutputDimensionality
 		}
 	}
-	p := openai.EmbeddingNewParams{Model: cmp.Or(c.model, model), Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: texts}}
-	if dimensions > 0 {
-		p.Dimensions = param.NewOpt(dimensions)
-	}
-	answer, err := c.client.Embeddings.New(ctx, p)
+	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions})
 	if err != nil {
-		return nil, refusedBy(err)
+		return nil, err
+	}
+	defer from.Close()
+	var answer struct {
+		Data []struct {
+			Embedding json.RawMessage `json:"embedding"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+		return nil, err
 	}
 	list := []any{}
 	for _, e := range answer.Data {

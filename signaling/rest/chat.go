@@ -1,0 +1,112 @@
+package rest
+
+import "encoding/json"
+
+// What of chat completions is said and read here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has all of
+// it, and takes two minutes to compile.
+
+type chatRequest struct {
+	Model          string        `json:"model"`
+	Messages       []chatMessage `json:"messages"`
+	Tools          []chatTool    `json:"tools,omitempty"`
+	ToolChoice     any           `json:"tool_choice,omitempty"` // none, required, or a chatTool
+	ResponseFormat *chatFormat   `json:"response_format,omitempty"`
+	Temperature    *float64      `json:"temperature,omitempty"`
+	TopP           *float64      `json:"top_p,omitempty"`
+	MaxTokens      *int          `json:"max_completion_tokens,omitempty"`
+	Stop           []string      `json:"stop,omitempty"`
+	Seed           *int64        `json:"seed,omitempty"`
+	Stream         bool          `json:"stream,omitempty"`
+	StreamOptions  *chatStream   `json:"stream_options,omitempty"`
+}
+
+type chatStream struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+type chatMessage struct {
+	Role       string     `json:"role"`
+	Content    any        `json:"content,omitempty"` // a string, or a []chatPart
+	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type chatPart struct {
+	Type     string     `json:"type"` // text or image_url
+	Text     string     `json:"text,omitempty"`
+	ImageURL *chatImage `json:"image_url,omitempty"`
+}
+
+type chatImage struct {
+	URL string `json:"url"`
+}
+
+// chatCall is a call of a tool, or in a stream a piece of the one with this index.
+type chatCall struct {
+	Index    int        `json:"index,omitempty"`
+	ID       string     `json:"id,omitempty"`
+	Type     string     `json:"type,omitempty"`
+	Function chatCalled `json:"function"`
+}
+
+type chatCalled struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments"` // JSON
+}
+
+type chatTool struct {
+	Type     string       `json:"type"` // function
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+}
+
+type chatFormat struct {
+	Type       string      `json:"type"` // json_object or json_schema
+	JSONSchema *chatSchema `json:"json_schema,omitempty"`
+}
+
+type chatSchema struct {
+	Name   string          `json:"name"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+// chatAnswer is an answer, or a piece of a stream.
+type chatAnswer struct {
+	Model   string       `json:"model"`
+	Choices []chatChoice `json:"choices"`
+	Usage   *chatUsage   `json:"usage"`
+}
+
+type chatChoice struct {
+	Message      chatSaid `json:"message"`
+	Delta        chatSaid `json:"delta"` // in a stream
+	FinishReason string   `json:"finish_reason"`
+}
+
+type chatSaid struct {
+	Content   string     `json:"content"`
+	Refusal   string     `json:"refusal"`
+	ToolCalls []chatCall `json:"tool_calls"`
+}
+
+type chatUsage struct {
+	Prompt        int `json:"prompt_tokens"`
+	Completion    int `json:"completion_tokens"`
+	PromptDetails struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+type chatEmbedding struct {
+	Model      string   `json:"model"`
+	Input      []string `json:"input"`
+	Dimensions int      `json:"dimensions,omitempty"`
+}
