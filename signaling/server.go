@@ -168,9 +168,9 @@ func (s *Server) knownHost(hostport string) bool {
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h
 	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
+	host = plain(strings.Trim(host, "[]"))
 	return host == "localhost" || net.ParseIP(host) != nil ||
-		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return plain(h) == host })
 }
 
 // allowedOrigin tells whether the page that asks is our own or on the list. Who sends no Origin is not a browser, so there is
@@ -187,8 +187,18 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 	if err != nil || origin.Host == "" {
 		return false
 	}
-	return strings.EqualFold(origin.Host, r.Host) ||
-		slices.ContainsFunc(s.options.Origins, func(o string) bool { return strings.EqualFold(strings.TrimSuffix(o, "/"), values[0]) })
+	return plain(origin.Host) == plain(r.Host) ||
+		slices.ContainsFunc(s.options.Origins, func(o string) bool { return plain(strings.TrimSuffix(o, "/")) == plain(values[0]) })
+}
+
+// plain is the one form of a name, perhaps with a port or as an origin: in lower case and without the dot of the root, with which
+// it is the same name (RFC 1034 section 3.1).
+func plain(name string) string {
+	name, port := strings.ToLower(name), ""
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.Contains(name[i:], "/") {
+		name, port = name[:i], name[i:]
+	}
+	return strings.TrimSuffix(name, ".") + port
 }
 
 // csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
