@@ -8,6 +8,7 @@ package signaling
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -63,8 +65,39 @@ func NewServer(o Options, doors ...Door) *Server {
 	return s
 }
 
+// bodyTimeout is how long the body of a request may take: one that never comes costs a connection, and the goroutine that would
+// read or discard it. The longest that a door takes, 64 KiB, comes in time at 105 kbit/s.
+const bodyTimeout = 5 * time.Second
+
+// hurry gives the body of a request a deadline, which ends with it: an answer may take longer, and http.Server ends a request
+// whose connection cannot be read any more.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	c := http.NewResponseController(w)
+	if c.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
+		r.Body = &hurried{r.Body, c}
+	}
+}
+
+// hurried is a body with a deadline.
+type hurried struct {
+	io.ReadCloser
+	connection *http.ResponseController
+}
+
+func (b *hurried) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.connection.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hurry(w, r)
 	if !s.knownHost(r.Host) {
 		http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
 		return
