@@ -66,11 +66,6 @@ func cpuTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// prepare makes a frame once, so that sending it costs the sender little.
-func prepare(text string) *websocket.PreparedMessage {
-	return must(websocket.NewPreparedMessage(websocket.TextMessage, []byte(text)))
-}
-
 // What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
 const (
 	mostHeap    = 120 << 20

@@ -33,7 +33,7 @@ func harmless(datagram []byte) bool {
 		return true
 	}
 	for rest := datagram; len(rest) > 0; {
-		if len(rest) < recordHeader {
+		if len(rest) <= recordHeader {
 			return false
 		}
 		kind, epoch, length := rest[0], binary.BigEndian.Uint16(rest[3:]), int(binary.BigEndian.Uint16(rest[11:]))
