@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables
 
-.PHONY: run build test lint go-test web-test vuln fuzz bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test soak vuln fuzz bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -31,8 +31,12 @@ go-test: build-deps test-deps
 web-test: build test-deps web-deps
 	$(NPM) run --silent test
 
-vuln: build-deps ## known vulnerabilities; needs the internet for its database
-	$(GO) tool govulncheck ./...
+soak: build-deps ## 3,000 conversations opened and closed in every way
+	$(GO) test ./signaling -run '^TestSoak$$' -count=1 -timeout=30m -soak=3000
+
+VULNDB ?= https://vuln.go.dev
+vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
+	$(GO) tool govulncheck -db $(VULNDB) ./...
 
 bench: build-deps ## the figures of the README, beside an echo server that decodes and encodes
 	$(GO) run ./gateway/bench

@@ -21,7 +21,11 @@ func (c *webClient) onMessage(w way, raw []byte) {
 	} else if err == nil {
 		err = c.dispatch(w, m)
 	}
-	c.reply(w, err)
+	if err != nil {
+		c.refuse(w, err)
+	} else if m.Type != protocol.TypePiece && m.Type != protocol.TypeRealtimeInput {
+		c.pace(w).charge()
+	}
 }
 
 func (c *webClient) dispatch(w way, m protocol.ClientMessage) error {
@@ -39,7 +43,7 @@ func (c *webClient) dispatch(w way, m protocol.ClientMessage) error {
 		}
 		return c.session.Do(turn)
 	case protocol.TypeRealtimeInput:
-		return c.onRealtimeInput(m)
+		return c.onRealtimeInput(w, m)
 	case protocol.TypeToolResponse:
 		return c.onToolResponse(m)
 	case protocol.TypeUpdateConfig:
@@ -101,10 +105,13 @@ func (c *webClient) ask(ways *[]way, w way, command bridge.Command) error {
 }
 
 // onRealtimeInput passes on audio, a picture, text, or a mark.
-func (c *webClient) onRealtimeInput(m protocol.ClientMessage) error {
+func (c *webClient) onRealtimeInput(w way, m protocol.ClientMessage) error {
 	in, err := m.RealtimeInput()
 	if err != nil {
 		return err
+	}
+	if in.PCM == nil {
+		c.pace(w).charge()
 	}
 	if in.Deprecated {
 		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")

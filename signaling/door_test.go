@@ -229,7 +229,7 @@ func TestLongReasonsStayReadable(t *testing.T) {
 				return
 			}
 			l.Goodbye(1008, reason)
-			l.Read()
+			l.Read(0)
 			l.Close()
 		})})
 		_, err := readOnce(t, server)

@@ -121,6 +121,12 @@ func (l *logBook) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+func (l *logBook) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
 func (l *logBook) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,6 +56,7 @@ type Line struct {
 	arrived   func()              // it counts no longer among those that have not opened
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip func(time.Duration) // by a pong, in the reader
+	pace      *pace
 }
 
 // Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
@@ -66,15 +67,23 @@ func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration
 		access.Refuse(w, err)
 		return nil, err
 	}
-	conn, err := upgrader.Upgrade(w, r, nil)
+	pace := newPace()
+	conn, err := upgrader.Upgrade(pacedWriter{w, pace}, r, nil)
 	if err != nil {
 		arrived()
 		return nil, err
 	}
-	l := &Line{conn: conn, arrived: sync.OnceFunc(arrived), roundTrip: roundTrip}
+	l := &Line{conn: conn, arrived: sync.OnceFunc(arrived), roundTrip: roundTrip, pace: pace}
 	conn.SetReadLimit(maxRead)
 	conn.SetReadDeadline(time.Now().Add(firstMessage))
+	pong := conn.PingHandler()
+	conn.SetPingHandler(func(data string) error { // an answer for each
+		pace.message()
+		pace.charge()
+		return pong(data)
+	})
 	conn.SetPongHandler(func(string) error {
+		pace.message()
 		if !l.opened {
 			return nil // no pong buys time for the first message
 		}
@@ -96,17 +105,34 @@ func (l *Line) Opened() {
 	l.arrived()
 }
 
-// Read blocks until the next message. text tells what kind of message it is.
-func (l *Line) Read() (message []byte, text bool, err error) {
+// ErrTooLong says that a message is longer than it may be. The next one can be read.
+var ErrTooLong = errors.New("the message is too long")
+
+// Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed over by the
+// call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second is read no faster.
+func (l *Line) Next() (message io.Reader, text bool, err error) {
 	if l.opened {
 		l.conn.SetReadDeadline(time.Now().Add(silence))
 	}
-	kind, r, err := l.conn.NextReader()
+	kind, message, err := l.conn.NextReader()
 	if err != nil {
 		return nil, false, err
 	}
-	message, err = io.ReadAll(r)
-	return message, kind == websocket.TextMessage, err
+	l.pace.message()
+	return message, kind == websocket.TextMessage, nil
+}
+
+// Read blocks until it has the next message, as [Line.Next] does. One of more than limit bytes is not kept: [ErrTooLong].
+func (l *Line) Read(limit int) (message []byte, text bool, err error) {
+	r, text, err := l.Next()
+	if err != nil {
+		return nil, false, err
+	}
+	message, err = io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err == nil && len(message) > limit {
+		return nil, text, ErrTooLong
+	}
+	return message, text, err
 }
 
 // Write sends a message. It blocks for 5 s at most.

@@ -23,6 +23,9 @@ type pcmDoor struct{ host *bridge.Host }
 
 const pcmRate = 16000
 
+// maxFrame bounds a message: a second of sound.
+const maxFrame = 2 * pcmRate
+
 type pcmMessage struct {
 	data []byte
 	text bool
@@ -42,7 +45,7 @@ func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // Accept has answered
 	}
 	defer line.Close()
-	first, _, err := line.Read()
+	first, _, err := line.Read(maxFrame)
 	var agent bridge.Agent
 	if err != nil || json.Unmarshal(first, &agent) != nil {
 		line.Goodbye(websocket.ClosePolicyViolation, "The first message must be an agent.")
@@ -85,7 +88,7 @@ func (c *pcmCall) Serve(ctx context.Context, s *bridge.Session) error {
 	s.Hold(false)
 	defer context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })() // which ends Read
 	for {
-		data, text, err := c.line.Read()
+		data, text, err := c.line.Read(maxFrame)
 		if err != nil {
 			return nil
 		}

@@ -56,11 +56,9 @@ func (c *webClient) newPeer() (*peer, error) {
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
 		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
-			if !isText {
-				c.post(func() { c.reply(channel, errNotText) })
-				return
-			}
-			c.post(func() { c.onMessage(channel, message) })
+			c.channelPace.read(len(message))
+			c.channelPace.message()
+			c.take(channel, message, isText)
 		},
 	})
 	return p, err

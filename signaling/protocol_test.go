@@ -699,7 +699,7 @@ func TestWhoMayConnect(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(o *doors, _ *bridge.Options) {
 		o.origins = []string{"https://app.example"}
-		o.hosts = []string{"voice.example"}
+		o.hosts = []string{"voice.example", "dotted.example."}
 	})
 	self := strings.TrimPrefix(g.http, "http://")
 	for _, test := range []struct {
@@ -715,7 +715,15 @@ func TestWhoMayConnect(t *testing.T) {
 		{"a rebound name", "http://evil.example", "evil.example", 421},
 		{"a rebound name without origin", "", "evil.example", 421},
 		{"a name on the list", "http://voice.example", "voice.example", 101},
+		{"a name on the list, with its dot", "https://VOICE.example.", "voice.example.", 101},
+		{"a name with its dot, from a page without", "http://voice.example:443", "voice.example.:443", 101},
+		{"an app on the list, with its dot", "https://app.example.", "", 101},
+		{"another port of an app on the list", "https://app.example:8443", "", 403},
 		{"localhost", "", "localhost:3001", 101},
+		{"localhost with its dot", "http://localhost.:3001", "localhost.:3001", 101},
+		{"a name that is on the list with its dot", "", "dotted.example", 101},
+		{"a dot alone", "", ".", 421},
+		{"two dots", "", "localhost..", 421},
 	} {
 		header := http.Header{}
 		if test.origin != "" {

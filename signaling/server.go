@@ -8,6 +8,7 @@ package signaling
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -63,8 +65,39 @@ func NewServer(o Options, doors ...Door) *Server {
 	return s
 }
 
+// bodyTimeout is how long the body of a request may take: one that never comes costs a connection, and the goroutine that would
+// read or discard it. The longest that a door takes, 64 KiB, comes in time at 105 kbit/s.
+const bodyTimeout = 5 * time.Second
+
+// hurry gives the body of a request a deadline, which ends with it: an answer may take longer, and http.Server ends a request
+// whose connection cannot be read any more.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	c := http.NewResponseController(w)
+	if c.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
+		r.Body = &hurried{r.Body, c}
+	}
+}
+
+// hurried is a body with a deadline.
+type hurried struct {
+	io.ReadCloser
+	connection *http.ResponseController
+}
+
+func (b *hurried) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.connection.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hurry(w, r)
 	if !s.knownHost(r.Host) {
 		http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
 		return
@@ -168,9 +201,9 @@ func (s *Server) knownHost(hostport string) bool {
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h
 	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
+	host = plain(strings.Trim(host, "[]"))
 	return host == "localhost" || net.ParseIP(host) != nil ||
-		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return plain(h) == host })
 }
 
 // allowedOrigin tells whether the page that asks is our own or on the list. Who sends no Origin is not a browser, so there is
@@ -187,9 +220,18 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 	if err != nil || origin.Host == "" {
 		return false
 	}
-	ours := strings.EqualFold(origin.Host, r.Host) && (r.TLS == nil || origin.Scheme == "https") // anybody on the way writes pages of http
-	return ours ||
-		slices.ContainsFunc(s.options.Origins, func(o string) bool { return strings.EqualFold(strings.TrimSuffix(o, "/"), values[0]) })
+	ours := plain(origin.Host) == plain(r.Host) && (r.TLS == nil || origin.Scheme == "https") // anybody on the way writes pages of http
+	return ours || slices.ContainsFunc(s.options.Origins, func(o string) bool { return plain(strings.TrimSuffix(o, "/")) == plain(values[0]) })
+}
+
+// plain is the one form of a name, perhaps with a port or as an origin: in lower case and without the dot of the root, with which
+// it is the same name (RFC 1034 section 3.1).
+func plain(name string) string {
+	name, port := strings.ToLower(name), ""
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.Contains(name[i:], "/") {
+		name, port = name[:i], name[i:]
+	}
+	return strings.TrimSuffix(name, ".") + port
 }
 
 // csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.

@@ -34,7 +34,7 @@ func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // Accept has answered
 	}
 	c.log = d.Logger.With("remote", l.Remote())
-	c.socket = &socketLine{l}
+	c.socket, c.socketPace, c.channelPace = &socketLine{l}, l.pace, newPace()
 	c.run(r.Context())
 }
 
@@ -60,6 +60,7 @@ func (c *webClient) run(ctx context.Context) {
 		err = c.door.Host.Serve(ctx, c, open)
 	}
 	close(c.done)
+	c.channelPace.end()
 	code, reason := c.farewell(err)
 	c.out.close()
 	<-written

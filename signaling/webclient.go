@@ -27,6 +27,8 @@ type webClient struct {
 	done    chan struct{} // closed when nothing is taken from posts any more
 	cameras rtc.Cameras   // of its peers
 
+	socketPace, channelPace *pace
+
 	// Guarded by mu.
 	mu       sync.Mutex
 	setups   []way // where the next SETUP_COMPLETE goes, in order
@@ -64,17 +66,71 @@ func (c *webClient) post(f func()) {
 // read posts what comes by the socket until it is lost.
 func (c *webClient) read(l *socketLine) {
 	for {
-		raw, text, err := l.Read()
-		switch {
-		case err != nil:
+		r, text, err := l.Next()
+		if err != nil {
 			c.post(func() { c.onLost(l) })
 			return
-		case !text:
-			c.post(func() { c.reply(socket, errNotText) })
-		default:
-			c.post(func() { c.onMessage(socket, raw) })
+		}
+		if !text {
+			c.take(socket, nil, false)
+			continue
+		}
+		raw, err := protocol.Read(r)
+		var refused *bridge.Error
+		switch {
+		case err == nil:
+			c.take(socket, raw, true)
+		case errors.As(err, &refused):
+			c.post(func() { c.refuse(socket, refused) })
+		} // else Next fails, too
+	}
+}
+
+// longMessage is the most that may wait for the loop, in bytes, without who brings it: 64 messages may.
+const longMessage = 64 << 10
+
+// take has the loop act on a message that has come. Of a long one it waits for the end, so that there is one at a time.
+func (c *webClient) take(w way, raw []byte, text bool) {
+	if c.pace(w).held() {
+		c.post(c.onHeld)
+	}
+	switch {
+	case !text:
+		c.post(func() { c.refuse(w, errNotText) })
+	case len(raw) <= longMessage:
+		c.post(func() { c.onMessage(w, raw) })
+	default:
+		done := make(chan struct{})
+		c.post(func() {
+			c.onMessage(w, raw)
+			close(done)
+		})
+		select {
+		case <-done:
+		case <-c.done:
 		}
 	}
+}
+
+// pace is that of the connection by which a message came.
+func (c *webClient) pace(w way) *pace {
+	if w == channel {
+		return c.channelPace
+	}
+	return c.socketPace
+}
+
+// onHeld tells the client's developer that it sends too much.
+func (c *webClient) onHeld() {
+	c.log.Info("client held back")
+	c.warnOnce("pace", fmt.Sprintf("Too much comes, and the gateway reads it more slowly now: %d messages a second are read, %d of those that are not audio, and %d bytes.",
+		messageRate, messageRate/heavy, byteRate))
+}
+
+// refuse tells the client what is wrong with a message.
+func (c *webClient) refuse(w way, err error) {
+	c.pace(w).charge()
+	c.reply(w, err)
 }
 
 // onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
@@ -129,15 +185,18 @@ func (c *webClient) gone() bool {
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
 func (c *webClient) open(ctx context.Context) (bridge.Open, error) {
 	for {
-		raw, text, err := c.socket.Read()
-		if err != nil {
+		raw, text, err := c.socket.Read(protocol.MaxControl)
+		var m protocol.ClientMessage
+		switch {
+		case errors.Is(err, ErrTooLong):
+			err = errTooLong
+		case err != nil:
 			return bridge.Open{}, errNoRequest
+		case !text:
+			err = errNotText
+		default:
+			m, err = protocol.Parse(raw)
 		}
-		if !text {
-			c.reply(socket, errNotText)
-			continue
-		}
-		m, err := protocol.Parse(raw)
 		if err == nil && m.Type == protocol.TypeConnect {
 			var open bridge.Open
 			var token string
@@ -147,9 +206,13 @@ func (c *webClient) open(ctx context.Context) (bridge.Open, error) {
 		} else if err == nil {
 			err = c.keep(m)
 		}
+		c.socketPace.charge()
 		c.reply(socket, err)
 	}
 }
+
+// errTooLong is the answer to a long message before CONNECT_GEMINI.
+var errTooLong = protocol.BadField("payload", fmt.Sprintf("is too long: before the conversation begins a message may have %d bytes", protocol.MaxControl))
 
 // errNotText is the answer to a message of bytes.
 var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}

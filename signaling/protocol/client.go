@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"voxgate/bridge"
@@ -14,12 +15,14 @@ import (
 )
 
 const (
-	// maxControl bounds a message without an image.
-	maxControl = 1 << 20
+	// MaxControl bounds a message without an image.
+	MaxControl = 1 << 20
+	// maxHead is where the type of a longer message must stand, at the latest.
+	maxHead = 64 << 10
 	// maxImage bounds a picture; in base64 it is a third longer.
 	maxImage = 8 << 20
 	// maxLarge bounds a message with a picture.
-	maxLarge = maxImage/3*4 + maxControl/4
+	maxLarge = maxImage/3*4 + MaxControl/4
 	// maxCandidate bounds one candidate line, which has about 120 bytes.
 	maxCandidate = 1 << 10
 	// maxID bounds the id of a message, in bytes: room for a UUID and a word before it. The bridge keeps some hundreds.
@@ -36,6 +39,56 @@ type ClientMessage struct {
 	length int // of the whole message, in bytes
 }
 
+// mayBeLarge tells whether messages of a type may have pictures.
+func mayBeLarge(kind string) bool {
+	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
+}
+
+// Read reads the text of a client's message from r, and of one that is too long for its type no more than 1 MiB: that is refused. It
+// blocks as long as r does.
+func Read(r io.Reader) ([]byte, error) {
+	var text bytes.Buffer
+	text.Grow(2 << 10) // room for 20 ms of audio
+	if _, err := text.ReadFrom(io.LimitReader(r, MaxControl+1)); err != nil {
+		return nil, err
+	}
+	if text.Len() <= MaxControl {
+		return text.Bytes(), nil
+	}
+	if err := checkLong(text.Bytes()); err != nil {
+		return nil, err
+	}
+	if _, err := text.ReadFrom(io.LimitReader(r, maxLarge+1-int64(text.Len()))); err != nil {
+		return nil, err
+	}
+	if text.Len() > maxLarge {
+		return nil, tooLong(typeIn(text.Bytes()[:maxHead]), maxLarge)
+	}
+	return text.Bytes(), nil
+}
+
+// checkLong tells, of the beginning of a message, whether it may have more than 1 MiB.
+func checkLong(text []byte) error {
+	switch kind := typeIn(text[:min(maxHead, len(text))]); {
+	case kind == "":
+		return BadField("type", fmt.Sprintf("is not in the first %d bytes of a message of more than %d", maxHead, MaxControl))
+	case !mayBeLarge(kind):
+		return tooLong(kind, MaxControl)
+	}
+	return nil
+}
+
+// typeIn finds the type in the beginning of a message; "": it is not there.
+func typeIn(head []byte) (kind string) {
+	_ = wire.EachField(head, func(name, value []byte) error { // it ends with an error, as the head ends in the midst
+		if string(name) == "type" && kind == "" {
+			_ = json.Unmarshal(value, &kind) // what is no string is none
+		}
+		return nil
+	})
+	return kind
+}
+
 // Parse reads a client's message but for its payload, and refuses one that is too long. It keeps raw.
 func Parse(raw []byte) (ClientMessage, error) {
 	m := ClientMessage{length: len(raw)}
@@ -48,26 +101,29 @@ func Parse(raw []byte) (ClientMessage, error) {
 	if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
 		return m, BadField("id", fmt.Sprintf("has %d bytes; 1 to %d are served", len(*m.ID), maxID))
 	}
-	switch m.Type {
-	case TypeMessage, TypeRealtimeInput, TypeToolResponse:
-		if len(raw) > maxLarge {
-			return m, tooLong(m.Type, len(raw), maxLarge)
-		}
-		return m, nil // the rest of the limit depends on what of it is media
+	switch {
+	case !mayBeLarge(m.Type):
+		return m, m.checkLength(0)
+	case len(raw) > maxLarge:
+		return m, tooLong(m.Type, maxLarge)
 	}
-	return m, m.checkLength(0)
+	return m, nil // the rest of the limit depends on what of it is media
 }
 
 // checkLength refuses a message that is too long without its media, which have so many bytes of it.
 func (m ClientMessage) checkLength(media int) error {
-	if rest := m.length - media; rest > maxControl {
-		return tooLong(m.Type, rest, maxControl)
+	if m.length-media > MaxControl {
+		return tooLong(m.Type, MaxControl)
 	}
 	return nil
 }
 
-func tooLong(kind string, length, limit int) error {
-	return BadField("payload", fmt.Sprintf("is too long: %d bytes, %s may have %d", length, Clip(kind), limit))
+func tooLong(kind string, limit int) error {
+	without := ""
+	if mayBeLarge(kind) && limit < maxLarge {
+		without = " without its pictures"
+	}
+	return BadField("payload", fmt.Sprintf("is too long: %s may have %d bytes%s", Clip(kind), limit, without))
 }
 
 // Decode reads a payload into v.

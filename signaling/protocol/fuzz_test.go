@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 )
@@ -57,4 +58,26 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			t.Errorf("size %d: %q", size, joined)
 		}
 	}
+}
+
+// FuzzHead finds the type in the beginning of a message: whatever is cut off, it is the same or none.
+func FuzzHead(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"SEND_MESSAGE","payload":{"type":"x"}}`, ` { "id":"1" , "t\u0079pe" : "PING" }`, `{"payload":["}"],"type":7}`, `{"type":"a","type":"b"}`, `[1]`, `{"type":"SEND_`, `null`,
+	} {
+		f.Add([]byte(seed), 10)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, cut int) {
+		whole := typeIn(raw)
+		if head := typeIn(raw[:min(max(cut, 0), len(raw))]); head != "" && head != whole {
+			t.Fatalf("the type %q became %q", whole, head)
+		}
+		text, err := Read(bytes.NewReader(raw))
+		if len(raw) <= MaxControl && (err != nil || !bytes.Equal(text, raw)) {
+			t.Fatalf("%d bytes became %d, %v", len(raw), len(text), err)
+		}
+		if m, err := Parse(raw); err == nil && whole == "" && m.Type != "" {
+			t.Fatalf("the type %q was not found", m.Type)
+		}
+	})
 }

@@ -56,7 +56,10 @@ const (
 )
 
 // Joiner joins the messages of which some pieces have come. The zero Joiner is ready. One goroutine at a time.
-type Joiner struct{ started map[string]*puzzle }
+type Joiner struct {
+	started map[string]*puzzle
+	size    int // bytes in all of them
+}
 
 type puzzle struct {
 	text []byte
@@ -90,18 +93,36 @@ func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
 		j.started[piece.ID] = z
 	}
 	if piece.Index != z.next || piece.Index >= piece.Count {
-		delete(j.started, piece.ID)
+		j.drop(piece.ID)
 		return nil, BadField("payload.index", fmt.Sprintf("is %d where %d was expected; the message is dropped", piece.Index, z.next))
 	}
+	small := len(z.text) <= MaxControl
 	z.text = append(z.text, piece.Data...)
 	z.next++
-	if len(z.text) > maxLarge {
-		delete(j.started, piece.ID)
-		return nil, BadField("payload.data", fmt.Sprintf("makes a message of more than %d bytes", maxLarge))
+	j.size += len(piece.Data)
+	err := error(nil)
+	switch {
+	case len(z.text) > maxLarge:
+		err = BadField("payload.data", fmt.Sprintf("makes a message of more than %d bytes", maxLarge))
+	case small && len(z.text) > MaxControl:
+		err = checkLong(z.text)
+	case j.size > maxLarge:
+		err = &bridge.Error{
+			Code: bridge.CodeStreamLimitExceeded, Field: "payload.data",
+			Message: fmt.Sprintf("payload.data is too much: the messages in pieces have %d bytes together; this one is dropped", maxLarge),
+		}
 	}
-	if z.next < piece.Count {
+	if err == nil && z.next < piece.Count {
 		return nil, nil
 	}
-	delete(j.started, piece.ID)
+	j.drop(piece.ID)
+	if err != nil {
+		return nil, err
+	}
 	return z.text, nil
+}
+
+func (j *Joiner) drop(id string) {
+	j.size -= len(j.started[id].text)
+	delete(j.started, id)
 }

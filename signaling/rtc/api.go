@@ -112,7 +112,7 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		if err != nil {
 			return false, fmt.Errorf("listen for WebRTC: %w", err)
 		}
-		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn, Logger: logger})
+		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: sifted{conn}, Logger: logger})
 		settings.SetICEUDPMux(mux)
 		a.closers = append(a.closers, mux.Close)
 		loopback = conn.LocalAddr().(*net.UDPAddr).IP.IsLoopback()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
@@ -155,6 +156,35 @@ func FuzzRTCP(f *testing.F) {
 		for range 3 {
 			if packets, err := rtcp.Unmarshal(bytes.Clone(raw)); err == nil {
 				v.onRTCP(packets, time.Unix(1_800_000_000, 0))
+			}
+		}
+	})
+}
+
+// FuzzDatagram looks at anything that may come at the UDP port. What it lets pass in plaintext has no record that ends a connection.
+func FuzzDatagram(f *testing.F) {
+	for _, seed := range [][]byte{
+		nil,
+		{0},
+		{22},
+		{0x80, 111, 0, 0},
+		{23, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 1},
+		{23, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9, 0, 1, 1},
+		{20, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 1, 22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0xff, 0xff},
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, datagram []byte) {
+		if !harmless(datagram) || len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
+			return
+		}
+		records, err := recordlayer.UnpackDatagram(datagram)
+		if err != nil {
+			t.Fatalf("% x passes: %v", datagram, err)
+		}
+		for _, r := range records {
+			if r[3] == 0 && r[4] == 0 && (r[0] < 20 || r[0] > 22) {
+				t.Fatalf("% x passes", datagram)
 			}
 		}
 	})

@@ -179,11 +179,15 @@ func (c *watcher) notify(e bridge.Event) {
 // read does what the backend asks for, until it leaves.
 func (c *watcher) read() {
 	for {
-		raw, _, err := c.line.Read()
+		r, _, err := c.line.Next()
 		if err != nil {
 			return
 		}
-		m, err := protocol.Parse(raw)
+		var m protocol.ClientMessage
+		raw, err := protocol.Read(r)
+		if err == nil {
+			m, err = protocol.Parse(raw)
+		}
 		if err == nil {
 			err = c.do(m)
 		}

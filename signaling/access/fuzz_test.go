@@ -1,0 +1,133 @@
+package access_test
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+)
+
+// newGate returns a gate that nobody passes without a token, and a key that mints.
+func newGate(t testing.TB) (*access.Gate, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(file, "shop", []string{access.MayMint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.New(access.Options{
+		Required: true, Keys: file, Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	return gate, key
+}
+
+// mint sends a body and returns the token that was made; "" if it was refused.
+func mint(t *testing.T, gate *access.Gate, key, body string) string {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/v1/tokens", strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+key)
+	ctx, _ := gate.Visit(r)
+	w := httptest.NewRecorder()
+	gate.ServeHTTP(w, r.WithContext(ctx))
+	var answer struct {
+		Token string
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("%d %q: %v", w.Code, w.Body, err)
+	}
+	if (w.Code == http.StatusOK) != (answer.Token != "") || w.Code != http.StatusOK && (w.Code != http.StatusBadRequest || answer.Error.Message == "") {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return answer.Token
+}
+
+// FuzzToken shows anything as a token, in a header and in the first message. Nobody passes.
+func FuzzToken(f *testing.F) {
+	gate, key := newGate(f)
+	for _, seed := range []string{
+		"", ".", "a.b.c", key, "vgk_x",
+		"eyJhbGciOiJub25lIn0.eyJpc3MiOiJ2b3hnYXRlIiwiYXVkIjoidm94Z2F0ZSIsImV4cCI6OTk5OTk5OTk5OX0.",
+		"eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJ2b3hnYXRlIiwiYXVkIjpbInZveGdhdGUiXSwiZXhwIjoxZTk5LCJncmFudCI6e319.AAAA",
+	} {
+		f.Add("Bearer "+seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, header, first string) {
+		r := httptest.NewRequest(http.MethodGet, "/ws", nil)
+		r.Header.Set("Authorization", header)
+		r.Header.Set("Sec-WebSocket-Protocol", "voxgate, voxgate.token."+header)
+		_, v := gate.Visit(r)
+		err := v.Authorize(&bridge.Open{Origin: bridge.Origin{Door: "web"}}, first)
+		var refused *bridge.Error
+		if !errors.As(err, &refused) || refused.Message == "" || access.Status(refused) == 0 {
+			t.Fatalf("let in, or refused without a word: %v", err)
+		}
+	})
+}
+
+// FuzzMint asks for anything to be minted. What is minted is good for a conversation.
+func FuzzMint(f *testing.F) {
+	gate, key := newGate(f)
+	for _, seed := range []string{
+		`{}`, ``, `{"identity":"ada","expiresIn":60,"once":true}`, `{"expiresIn":-1}`, `{"expiresIn":1e9}`, `{"grant":{"models":["a*","[","\\"],"tools":["*"],"doors":["web"]}}`,
+		`{"grant":{"maxSeconds":5,"sessions":1,"tokens":100,"agent":{"prompt":"x","voice":"Puck"}}}`, `{"grant":{"sessions":-1}}`, `{"unknown":1}`, `{"identity":"\ud800"}`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		token := mint(t, gate, key, body)
+		if token == "" {
+			return
+		}
+		_, v := gate.Visit(httptest.NewRequest(http.MethodGet, "/ws", nil))
+		err := v.Authorize(&bridge.Open{Origin: bridge.Origin{Door: "web"}}, token)
+		var refused *bridge.Error
+		if err != nil && (!errors.As(err, &refused) || refused.Code != bridge.CodeForbidden) { // a grant of other doors
+			t.Fatalf("%q made a token that is refused: %v", body, err)
+		}
+	})
+}
+
+// FuzzForwarded says anything about who is spoken for. Who is no trusted proxy speaks for nobody.
+func FuzzForwarded(f *testing.F) {
+	gate, _ := newGate(f)
+	for _, seed := range []string{
+		"", "198.51.100.7", "6.6.6.6, 198.51.100.7", "198.51.100.7, 192.0.2.9", "unknown", "[::1]:80", "::ffff:192.0.2.1", "2001:db8::1%lo", strings.Repeat("192.0.2.1,", 100), ",,,",
+	} {
+		f.Add(seed, "192.0.2.1:1234")
+		f.Add(seed, "198.51.100.1:1234")
+		f.Add(seed, "[2001:db8::5]:1234")
+	}
+	f.Fuzz(func(t *testing.T, forwarded, remote string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = remote
+		r.Header["X-Forwarded-For"] = []string{forwarded}
+		_, v := gate.Visit(r)
+		got := v.Address()
+		from, err := netip.ParseAddrPort(remote)
+		if err != nil {
+			if got.IsValid() {
+				t.Fatalf("%q is at %v", remote, got)
+			}
+			return
+		}
+		own := from.Addr().Unmap()
+		if proxy := netip.MustParsePrefix("192.0.2.0/24").Contains(own) || netip.MustParsePrefix("2001:db8::/32").Contains(own); !proxy && got != own {
+			t.Fatalf("%q, who says %q, is at %v", remote, forwarded, got)
+		}
+		access.Block(got)
+	})
+}

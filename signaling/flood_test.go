@@ -1,0 +1,283 @@
+package signaling_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+)
+
+// floodTime is how long each flood lasts.
+const floodTime = 700 * time.Millisecond
+
+// usage is what this process takes while something happens.
+type usage struct {
+	heap  uint64 // bytes in use, at most, more than before
+	cores float64
+}
+
+// measure runs f and says what the process took meanwhile.
+func measure(f func()) (u usage) {
+	inUse := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	began, cpu, heap := time.Now(), cpuTime(), inUse()
+	done := make(chan struct{})
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if now := inUse(); now > heap {
+				u.heap = max(u.heap, now-heap)
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	f()
+	close(done)
+	sampling.Wait()
+	u.cores = float64(cpuTime()-cpu) / float64(time.Since(began))
+	return u
+}
+
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
+const (
+	mostHeap    = 120 << 20
+	mostAnswers = 400
+)
+
+// TestAFloodHurtsNobodyElse floods the gateway by one connection in the ways that were found to hurt, while the call beside it asks
+// and is answered and new calls begin.
+func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
+	g := newGateway(t)
+	junk := strings.Repeat("A", 15<<20)
+	audio := `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
+	const thirty = time.Second / 30
+	for _, test := range []struct {
+		name     string
+		every    time.Duration // 0: as fast as they go
+		channel  bool
+		messages []string
+	}{
+		{"media of 11 MB", thirty, false, []string{
+			fmt.Sprintf(audio, junk[:11<<20-100]),
+			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + junk[:11<<20-100] + `"}}}`,
+		}},
+		{"junk of 15 MB", thirty, false, []string{junk, fmt.Sprintf(audio, junk), `{"type":"UPDATE_CONFIG","payload":"` + junk + `"}`}},
+		{"nonsense", 0, false, []string{`{"type":"NONSENSE"}`, `{}`, `[`, `{"type":"SEND_MESSAGE"}`}},
+		{"tool answers, candidates, offers, marks and ids", 0, false, []string{
+			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}}`,
+			`{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":"candidate:1 1 udp 1 192.0.2.1 9 typ host"}}`,
+			`{"type":"WEBRTC_OFFER","payload":{"sdp":"v=0"}}`,
+			`{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":true}}`,
+			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(audio, "AAA="),
+		}},
+		{"text", 0, false, []string{
+			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me all about it."}]}}`,
+		}},
+		{"pings", 0, false, nil},
+		{"a data channel", 0, true, []string{`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			beside, flooder := connect(t, g, `{}`), connect(t, g, `{}`)
+			send := bySocket(flooder, test.messages)
+			if test.channel {
+				send = byChannel(t, flooder, test.messages)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), floodTime)
+			defer stop()
+			sent := 0
+			var flooding sync.WaitGroup
+			var asked, opened []time.Duration
+			used := measure(func() {
+				flooding.Go(func() {
+					tick := time.NewTicker(max(test.every, 1))
+					defer tick.Stop()
+					for ; ctx.Err() == nil && send(sent); sent++ {
+						if test.every > 0 {
+							<-tick.C
+						}
+					}
+				})
+				for ctx.Err() == nil {
+					asked = append(asked, answered(beside))
+					began := time.Now()
+					connect(t, g, `{}`).conn.Close()
+					opened = append(opened, time.Since(began))
+				}
+			})
+			answers := flooder.count("GEMINI_ERROR") + flooder.count("CONTEXT")
+			warned := func() bool { return flooder.warned("Too much comes") > 0 } // of what has not been read yet, at the latest
+			if test.every == 0 && test.messages != nil && !within(patience, warned) {
+				t.Error("nobody was warned")
+			}
+			if n := flooder.warned("Too much comes"); n > 1 {
+				t.Errorf("warned %d times", n)
+			}
+			flooder.conn.Close()
+			flooding.Wait()
+			t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v at most", sent, used.heap>>20,
+				used.cores, slices.Max(asked), slices.Max(opened))
+			if used.heap > mostHeap {
+				t.Errorf("it took %d MB", used.heap>>20)
+			}
+			if test.every > 0 && sent > 4 {
+				t.Errorf("%d of 11 MB and more were read", sent)
+			}
+			if late := max(slices.Max(asked), slices.Max(opened)); late > patience/5 {
+				t.Errorf("somebody waited for %v", late)
+			}
+			if answers > mostAnswers {
+				t.Errorf("%d answers", answers)
+			}
+			if late := answered(beside); late > patience/5 {
+				t.Errorf("afterwards somebody waited for %v", late)
+			}
+		})
+	}
+}
+
+// bySocket sends one of the messages; none are pings. Each was made into a frame before, so that sending it costs little.
+func bySocket(c *client, messages []string) func(n int) bool {
+	frames := [][]byte{frame(websocket.PingMessage, "")}
+	if messages != nil {
+		frames = nil
+	}
+	for _, m := range messages {
+		frames = append(frames, frame(websocket.TextMessage, m))
+	}
+	conn := c.conn.UnderlyingConn()
+	return func(n int) bool {
+		conn.SetWriteDeadline(time.Now().Add(floodTime))
+		_, err := conn.Write(frames[n%len(frames)])
+		return err == nil
+	}
+}
+
+// frame is a client's frame (RFC 6455 section 5.2), masked with zeros, which leave it as it is.
+func frame(kind int, payload string) []byte {
+	const final, masked = 0x80, 0x80
+	b := []byte{final | byte(kind), masked | 127}
+	if len(payload) < 126 {
+		b[1] = masked | byte(len(payload))
+	} else {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(payload)))
+	}
+	return append(append(b, 0, 0, 0, 0), payload...)
+}
+
+func byChannel(t *testing.T, c *client, messages []string) func(n int) bool {
+	p := newPhone(t, c, phoneOptions{channel: true, noAudio: true})
+	p.offer(false)
+	p.connected()
+	return func(n int) bool {
+		for p.dc.BufferedAmount() > 256<<10 {
+			if p.dc.ReadyState() != webrtc.DataChannelStateOpen {
+				return false
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return p.dc.SendText(messages[n%len(messages)]) == nil
+	}
+}
+
+// TestWhoSendsAsClientsDoIsNotHeldBack sends what a busy client does, after 10 s that it could not send in.
+func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	picture := aPicture(t, 300<<10)
+	second := func(pictures int) {
+		for n := range 50 {
+			c.say(silence(20*time.Millisecond, 48000), 48000)
+			if n < pictures {
+				c.send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+picture+`"}}`)
+			}
+		}
+	}
+	for range 10 {
+		second(1)
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range 2 {
+		<-tick.C
+		second(1)
+	}
+	c.send("GET_CONTEXT", "")
+	c.expect("CONTEXT")
+	if n := c.warned("Too much comes"); n != 0 {
+		t.Error("it was held back")
+	}
+}
+
+// TestLongMessages: which may be long is decided by the type, which must come first then.
+func TestLongMessages(t *testing.T) {
+	t.Parallel()
+	c := connect(t, newGateway(t), `{}`)
+	long := strings.Repeat("x", 5<<18)
+	picture := aPicture(t, 1<<20)
+	for _, test := range []struct{ name, raw, field string }{
+		{"no JSON", long, "type"},
+		{"type behind", `{"payload":{"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]},"type":"SEND_MESSAGE"}`, "type"},
+		{"type at the end of the head", `{"payload":"` + strings.Repeat("x", 64<<10-30) + `","type":"SEND_MESSAGE","more":"` + long + `"}`, "type"},
+		{"no type", `{"payload":"` + long + `"}`, "type"},
+		{"type a number", `{"type":7,"payload":"` + long + `"}`, "type"},
+		{"a type that is not long", `{"type":"PING","payload":"` + long + `"}`, "payload"},
+		{"another type than it began with", `{"type":"SEND_MESSAGE","payload":"` + long + `","type":"UPDATE_CONFIG"}`, "payload"},
+		{"a type that nobody knows", `{"type":"` + long + `"}`, "type"},
+		{"too long for any", `{"type":"SEND_MESSAGE","payload":"` + strings.Repeat("x", 11<<20) + `"}`, "payload"},
+	} {
+		c.raw(websocket.TextMessage, []byte(test.raw))
+		m := c.expectError("bad_message", test.field)
+		t.Logf("%s: %s", test.name, m.Payload)
+	}
+	for _, raw := range []string{
+		`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"one"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
+		` { "id" : "7", "t\u0079pe" : "SEND_MESSAGE", "payload":{"parts":[{"text":"two"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
+		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + aPicture(t, 500<<10) + `"}}]},"type":"SEND_MESSAGE"}`,
+	} {
+		c.raw(websocket.TextMessage, []byte(raw))
+		c.expectTranscript("(image/png)")
+		c.expect("TURN_COMPLETE")
+	}
+	c.ask("Are you there?")
+}
+
+// answered types a question and returns how long the gateway takes until the answer begins.
+func answered(c *client) time.Duration {
+	c.t.Helper()
+	c.at = len(c.all())
+	began := time.Now()
+	c.send("SEND_MESSAGE", typed("Hi"))
+	c.expect("ASSISTANT_SPEAKING")
+	took := time.Since(began)
+	c.expect("TURN_COMPLETE")
+	return took
+}

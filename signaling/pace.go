@@ -1,0 +1,101 @@
+package signaling
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// What one connection, WebSocket or data channel, may send. A client that sends 20 ms of audio at a time sends 50 messages a second;
+// one that sends what its browser's audio worklet hands out (128 samples at 48 kHz), 375.
+const (
+	messageRate = 500 // a second
+	// messageBurst is 10 s of audio in pieces of 5 ms, as after a lost connection.
+	messageBurst = 2000
+	// heavy is what a message counts for that is neither audio nor a PIECE, or is refused: it is passed on or answered, which costs
+	// ten times as much and more. No client has reason to send 50 of them a second.
+	heavy = 10
+
+	// byteRate is 32 times what stereo-quality audio (48 kHz in base64) takes, or four pictures of 1 MB a second.
+	byteRate = 4 << 20 // a second
+	// byteBurst is the longest message at once.
+	byteBurst = 12 << 20
+)
+
+// pace holds a client back that sends more than it may: it is not read on until it may, so that TCP or SCTP slow it down and nothing
+// of it waits here. Its methods may be called by any goroutine.
+type pace struct {
+	messages, bytes *rate.Limiter
+	news            atomic.Int32 // 0: it has not waited yet; 1: it has; 2: which is told
+	done            chan struct{}
+	end             func() // closes done
+}
+
+func newPace() *pace {
+	p := &pace{messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst), done: make(chan struct{})}
+	p.end = sync.OnceFunc(func() { close(p.done) })
+	return p
+}
+
+// message waits until a message that has come may be read, or the pace has ended.
+func (p *pace) message() { p.wait(p.messages, 1) }
+
+// read waits, likewise, after so many bytes.
+func (p *pace) read(n int) { p.wait(p.bytes, n) }
+
+func (p *pace) wait(l *rate.Limiter, n int) {
+	d := l.ReserveN(time.Now(), min(n, l.Burst())).Delay()
+	if d <= 0 {
+		return
+	}
+	p.news.CompareAndSwap(0, 1)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.done:
+	}
+}
+
+// charge has the next message wait for one that has turned out to be heavy.
+func (p *pace) charge() { p.messages.ReserveN(time.Now(), heavy-1) }
+
+// held tells once that the client was held back.
+func (p *pace) held() bool { return p.news.CompareAndSwap(1, 2) }
+
+// pacedWriter gives who takes its connection one that is read at a pace.
+type pacedWriter struct {
+	http.ResponseWriter
+	pace *pace
+}
+
+// Hijack implements http.Hijacker.
+func (w pacedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return pacedConn{conn, w.pace}, rw, nil
+}
+
+// pacedConn is read at a pace. One goroutine reads.
+type pacedConn struct {
+	net.Conn
+	pace *pace
+}
+
+func (c pacedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.pace.read(n)
+	return n, err
+}
+
+func (c pacedConn) Close() error {
+	c.pace.end()
+	return c.Conn.Close()
+}

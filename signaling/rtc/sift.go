@@ -1,0 +1,59 @@
+package rtc
+
+import (
+	"encoding/binary"
+	"net"
+)
+
+// sifted is the UDP port without datagrams that would end somebody's DTLS connection though anybody can send them who knows the
+// addresses of both sides: pion/dtls ends it for a record in plaintext that has application data, no known type, or a
+// ChangeCipherSpec that is none. RFC 6347 section 4.1.2.7 has such records discarded.
+type sifted struct{ *net.UDPConn }
+
+func (s sifted) ReadFrom(p []byte) (n int, from net.Addr, err error) {
+	for {
+		n, from, err = s.UDPConn.ReadFrom(p)
+		if err != nil || harmless(p[:n]) {
+			return n, from, err
+		}
+	}
+}
+
+// The types of DTLS records (RFC 5246 section 6.2.1) that are sent in plaintext, and the length of their header (RFC 6347 section 4.1).
+const (
+	recordChangeCipherSpec = 20
+	recordAlert            = 21
+	recordHandshake        = 22
+	recordHeader           = 13
+)
+
+// harmless looks at the DTLS records of a datagram, if it is one (RFC 7983).
+func harmless(datagram []byte) bool {
+	if len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
+		return true
+	}
+	for rest := datagram; len(rest) > 0; {
+		if len(rest) <= recordHeader {
+			return false
+		}
+		kind, epoch, length := rest[0], binary.BigEndian.Uint16(rest[3:]), int(binary.BigEndian.Uint16(rest[11:]))
+		if rest = rest[recordHeader:]; length > len(rest) {
+			return false
+		}
+		body := rest[:length]
+		rest = rest[length:]
+		if epoch > 0 {
+			continue // it is encrypted, and what is not from the other side is discarded
+		}
+		switch kind {
+		case recordHandshake, recordAlert: // which pion discards once there is a connection
+		case recordChangeCipherSpec:
+			if string(body) != "\x01" {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
