@@ -40,19 +40,27 @@ func newMetrics() *metrics {
 	return m
 }
 
-// observe takes the latency of an answer.
-func (m *metrics) observe(l bridge.Latency) {
+// observe takes what happens in a conversation.
+func (m *metrics) observe(_ string, o bridge.Observation) {
+	switch o := o.(type) {
+	case bridge.TurnEnd:
+		m.answered(o.Latency)
+	case bridge.CallEnd:
+		m.calls.WithLabelValues(o.Where, o.Outcome).Observe(o.Took.Seconds())
+	}
+}
+
+// answered takes the latency of an answer.
+func (m *metrics) answered(l bridge.Latency) {
+	if l == (bridge.Latency{}) {
+		return
+	}
 	m.answer.WithLabelValues("model").Observe(l.Model.Seconds())
 	m.answer.WithLabelValues("gateway").Observe(l.Gateway.Seconds())
 	m.answer.WithLabelValues("total").Observe(l.Total().Seconds())
 	if l.RoundTrip > 0 {
 		m.answer.WithLabelValues("roundtrip").Observe(l.RoundTrip.Seconds())
 	}
-}
-
-// observeCall takes the end of a tool call.
-func (m *metrics) observeCall(c bridge.CallEnd) {
-	m.calls.WithLabelValues(c.Where, c.Outcome).Observe(c.Took.Seconds())
 }
 
 // serve answers at addr until stop is called.

@@ -92,11 +92,15 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
-		Observe: measured.observe, ObserveCall: measured.observeCall, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
+		Observe: measured.observe, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
 	}
 	if told != nil {
-		options.Admit, options.Ended = told.admit, told.ended
+		options.Admit = told.admit
+		options.Observe = func(id string, o bridge.Observation) {
+			measured.observe(id, o)
+			told.observe(id, o)
+		}
 	}
 	host := bridge.NewHost(options)
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
