@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
@@ -118,4 +119,31 @@ func (s *Session) observeCall(e toolcalls.End) {
 	if tell := s.host.options.Observe; tell != nil {
 		tell(s.id, CallEnd{e, s.answer.number})
 	}
+}
+
+// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, or the [Code] of
+// what has gone wrong.
+func (e Ended) Code() string {
+	if word, ok := e.harmless(); ok {
+		return word
+	}
+	return string(AsError(e.Reason).Code)
+}
+
+// Failed tells whether something has gone wrong.
+func (e Ended) Failed() bool {
+	_, ok := e.harmless()
+	return !ok
+}
+
+// harmless is an end that is nobody's failure.
+func (e Ended) harmless() (word string, ok bool) {
+	for reason, word := range map[error]string{
+		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown", ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget",
+	} {
+		if errors.Is(e.Reason, reason) {
+			return word, true
+		}
+	}
+	return "", false
 }

@@ -42,6 +42,9 @@ func (h *Host) Sessions() []Info {
 	return list
 }
 
+// LateFrames is how many frames of all conversations were handed over 20 ms and more after their time.
+func (h *Host) LateFrames() uint64 { return h.ticker.Late() }
+
 // Closed tells whether there will be no further conversation: after [Host.Shutdown] has begun.
 func (h *Host) Closed() bool {
 	h.mu.Lock()

@@ -58,6 +58,7 @@ type API struct {
 	api     *webrtc.API
 	viewing sync.Mutex // held by the peer that makes a picture: see picture.NewViewer
 	closers []func() error
+	observe func(Quality) // nil: nobody is told
 }
 
 // New opens the ports. Close closes them.

@@ -73,6 +73,7 @@ type Peer struct {
 	pc       *webrtc.PeerConnection
 	session  Session
 	viewing  *sync.Mutex // of the API
+	observe  func(Quality)
 	decoder  opus.DecoderChoice
 	trickles bool // our candidates can be told one by one
 
@@ -103,7 +104,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // until Close
 	p := &Peer{
-		log: o.Logger, pc: pc, session: o.Session, viewing: &a.viewing, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
+		log: o.Logger, pc: pc, session: o.Session, viewing: &a.viewing, observe: a.observe, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
@@ -332,4 +333,7 @@ func (p *Peer) Close() {
 		p.log.Debug("peer close", "err", err)
 	}
 	p.running.Wait()
+	if p.output != nil {
+		p.tellQuality(p.output.quality)
+	}
 }
