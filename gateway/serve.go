@@ -14,6 +14,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/gateway/tracing"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
@@ -34,6 +35,8 @@ const (
 	maxHeader = 16 << 10
 	// shutdownTimeout is how long the end may take: goodbyes are one write each.
 	shutdownTimeout = 10 * time.Second
+	// tracesTimeout bounds the sending of the last traces.
+	tracesTimeout = 5 * time.Second
 	// checkTimeout bounds the question to Google at the start.
 	checkTimeout = 10 * time.Second
 )
@@ -65,6 +68,21 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, webrtc.Close()) }()
+	var seen observers
+	var measured *metrics
+	if s.privateAddr != "" {
+		measured = newMetrics()
+		seen, s.access.Refused = append(seen, measured.observe), measured.refused
+		webrtc.Observe(measured.heard)
+	}
+	traced, err := tracing.New(ctx, log)
+	if err != nil {
+		return err
+	}
+	if traced != nil {
+		seen = append(seen, traced.Observe)
+		defer closeTraces(traced, log)
+	}
 	s.access.Logger = log
 	gate, err := access.New(s.access)
 	if err != nil {
@@ -76,15 +94,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer stop()
-	measured := newMetrics()
-	if s.metricsAddr != "" {
-		url, stop, err := measured.serve(s.metricsAddr)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		log.Info("metrics", "at", url)
-	}
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	told, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
 	if err != nil {
@@ -92,17 +101,23 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
-		Observe: measured.observe, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
+		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
 	}
 	if told != nil {
-		options.Admit = told.admit
-		options.Observe = func(id string, o bridge.Observation) {
-			measured.observe(id, o)
-			told.observe(id, o)
-		}
+		options.Admit, seen = told.admit, append(seen, told.observe)
 	}
+	options.Observe = seen.all()
 	host := bridge.NewHost(options)
+	if measured != nil {
+		measured.ask(host)
+		url, stop, err := servePrivate(s.privateAddr, measured.handler(), func() bool { return ctx.Err() == nil && !host.Closed() })
+		if err != nil {
+			return errors.Join(err, host.Shutdown(ctx))
+		}
+		defer stop()
+		log.Info("private", "at", url)
+	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
@@ -142,6 +157,15 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		told.close(ending)
 	}
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// closeTraces sends the traces that were not sent yet.
+func closeTraces(t *tracing.Tracer, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), tracesTimeout)
+	defer cancel()
+	if err := t.Close(ctx); err != nil {
+		log.Warn("traces left unsent", "err", err)
+	}
 }
 
 // operatorsTools are the tools of a file, which every conversation has.
