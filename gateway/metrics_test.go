@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -132,6 +133,36 @@ func TestRecordingsNeedAFolder(t *testing.T) {
 	} {
 		if _, err := parseSettings(args, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// A program whose environment names a collector tells it of conversations; one that has nobody to tell makes nothing for it.
+func TestTraces(t *testing.T) {
+	if (observers{}).all() != nil {
+		t.Error("conversations are observed for nobody")
+	}
+	sent := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent <- r.URL.Path + string(body)
+	}))
+	defer server.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0"}, env())
+	p.ask(`{}`)
+	p.end() // what was not sent yet is sent now
+	close(sent)
+	var all strings.Builder
+	for one := range sent {
+		all.WriteString(one)
+	}
+	for _, want := range []string{"/v1/traces", "voxgate", "conversation", "turn", "link"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the collector is not told of %s: %q", want, all.String())
 		}
 	}
 }
