@@ -69,7 +69,7 @@ func start(t *testing.T, args []string, getenv func(string) string) *program {
 	p := &program{t: t, stop: stop, done: make(chan error, 1), more: make(chan struct{}, 1)}
 	go func() { p.done <- run(ctx, args, getenv, io.Discard, p) }()
 	t.Cleanup(p.end)
-	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	p.url = strings.TrimSuffix(p.waitFor(`url"?[=:]"?([^\s"]+)`), "/")
 	return p
 }
 
