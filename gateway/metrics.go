@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -140,6 +141,17 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 
 // refused takes a refusal.
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
+
+// admitting counts whom admit refuses.
+func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) error) func(context.Context, string, *bridge.Open) error {
+	return func(ctx context.Context, id string, o *bridge.Open) error {
+		err := admit(ctx, id, o)
+		if err != nil {
+			m.refused("session webhook")
+		}
+		return err
+	}
+}
 
 // observe takes what happens in a conversation.
 func (m *metrics) observe(_ string, o bridge.Observation) {

@@ -106,6 +106,9 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	if told != nil {
 		options.Admit, seen = told.admit, append(seen, told.observe)
+		if measured != nil {
+			options.Admit = measured.admitting(told.admit)
+		}
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)

@@ -240,7 +240,7 @@ func TestCallsFindTheirTurn(t *testing.T) {
 func TestNobodyIsTold(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
 		"no endpoint": {},
-		"disabled":    {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+		"disabled":    {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "True"},
 		"no exporter": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
