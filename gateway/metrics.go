@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"net/http"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -108,10 +108,6 @@ func (m *metrics) begin() {
 	}
 }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-}
-
 // ask has the host asked whenever the metrics are.
 func (m *metrics) ask(host *bridge.Host) {
 	m.registry.MustRegister(running{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -142,8 +138,24 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 // refused takes a refusal.
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
-// admitting counts whom admit refuses.
+// serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
+func (m *metrics) serve(addr string, host *bridge.Host, ready func() bool, log *slog.Logger) (stop func(), err error) {
+	if m == nil {
+		return func() {}, nil
+	}
+	m.ask(host)
+	url, stop, err := servePrivate(addr, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), ready)
+	if err == nil {
+		log.Info("private", "at", url)
+	}
+	return stop, err
+}
+
+// admitting counts whom admit refuses; a nil m does not.
 func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) error) func(context.Context, string, *bridge.Open) error {
+	if m == nil {
+		return admit
+	}
 	return func(ctx context.Context, id string, o *bridge.Open) error {
 		err := admit(ctx, id, o)
 		if err != nil {

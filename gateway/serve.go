@@ -14,7 +14,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/gateway/tracing"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
@@ -35,8 +34,6 @@ const (
 	maxHeader = 16 << 10
 	// shutdownTimeout is how long the end may take: goodbyes are one write each.
 	shutdownTimeout = 10 * time.Second
-	// tracesTimeout bounds the sending of the last traces.
-	tracesTimeout = 5 * time.Second
 	// checkTimeout bounds the question to Google at the start.
 	checkTimeout = 10 * time.Second
 )
@@ -68,21 +65,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, webrtc.Close()) }()
-	var seen observers
-	var measured *metrics
-	if s.privateAddr != "" {
-		measured = newMetrics()
-		seen, s.access.Refused = append(seen, measured.observe), measured.refused
-		webrtc.Observe(measured.heard)
-	}
-	traced, err := tracing.New(ctx, log)
+	measured, seen, stopTraces, err := observe(ctx, &s, webrtc, log)
 	if err != nil {
 		return err
 	}
-	if traced != nil {
-		seen = append(seen, traced.Observe)
-		defer closeTraces(traced, log)
-	}
+	defer stopTraces()
 	s.access.Logger = log
 	gate, err := access.New(s.access)
 	if err != nil {
@@ -105,22 +92,15 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
 	}
 	if told != nil {
-		options.Admit, seen = told.admit, append(seen, told.observe)
-		if measured != nil {
-			options.Admit = measured.admitting(told.admit)
-		}
+		options.Admit, seen = measured.admitting(told.admit), append(seen, told.observe)
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
-	if measured != nil {
-		measured.ask(host)
-		url, stop, err := servePrivate(s.privateAddr, measured.handler(), func() bool { return ctx.Err() == nil && !host.Closed() })
-		if err != nil {
-			return errors.Join(err, host.Shutdown(ctx))
-		}
-		defer stop()
-		log.Info("private", "at", url)
+	stopPrivate, err := measured.serve(s.privateAddr, host, func() bool { return ctx.Err() == nil && !host.Closed() }, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
 	}
+	defer stopPrivate()
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
@@ -160,15 +140,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		told.close(ending)
 	}
 	return errors.Join(err, server.Shutdown(ending))
-}
-
-// closeTraces sends the traces that were not sent yet.
-func closeTraces(t *tracing.Tracer, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), tracesTimeout)
-	defer cancel()
-	if err := t.Close(ctx); err != nil {
-		log.Warn("traces left unsent", "err", err)
-	}
 }
 
 // operatorsTools are the tools of a file, which every conversation has.
