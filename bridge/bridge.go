@@ -67,6 +67,7 @@ type Open struct {
 type Origin struct {
 	Door     string          // the front door: "web", "sip", …
 	Identity string          // of the caller; empty: not known
+	Key      string          // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
 	Grant    json.RawMessage // what the caller may do, as tools are told; nil: nothing was said
 	Screen   bool            // callers of this door may have where to show a canvas
 }

@@ -413,7 +413,12 @@ var errNo = errors.New("no")
 func TestCallsAreObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ends := make(chan bridge.CallEnd, 10)
-		r := newRig(t, func(o *bridge.Options) { o.ObserveCall = func(e bridge.CallEnd) { ends <- e } },
+		observe := func(_ string, o bridge.Observation) {
+			if e, ok := o.(bridge.CallEnd); ok {
+				ends <- e
+			}
+		}
+		r := newRig(t, func(o *bridge.Options) { o.Observe = observe },
 			asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
 				time.Sleep(time.Second)
 				return nil, errNo
@@ -422,7 +427,7 @@ func TestCallsAreObserved(t *testing.T) {
 		l.Call("a", "pay", `{}`)
 		l.Call("b", "weather", `{}`)
 		time.Sleep(time.Minute)
-		if got := fmt.Sprint(<-ends, <-ends); got != "{gateway failed 1s} {client timeout 30s}" {
+		if got := fmt.Sprint(<-ends, <-ends); got != "{{pay gateway failed 1s} 1} {{weather client timeout 30s} 1}" {
 			t.Error(got)
 		}
 	})

@@ -142,9 +142,6 @@ const (
 	StatusCancelled = toolcalls.Cancelled
 )
 
-// CallEnd is how a tool call ended.
-type CallEnd = toolcalls.End
-
 // Tool is a function that the model may call, as it will be called.
 type Tool struct {
 	Name, Title string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"voxgate/bridge"
@@ -29,6 +30,7 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 		c, l := r.connect(bridge.Open{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
 		l.Calls("a pay", "b look_up")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if ran["pay"] != 0 || ran["look_up"] != 1 {
 			t.Errorf("ran %v", ran)
 		}

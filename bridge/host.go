@@ -29,19 +29,17 @@ type Options struct {
 	Stall time.Duration
 	// MaxTokens ends a conversation that has used so many; 0: no limit.
 	MaxTokens int
-	// Observe is told of the latency of each answer; nil: nobody is. It must not block.
-	Observe func(Latency)
-	// ObserveCall is told of the end of each tool call; nil: nobody is. It must not block.
-	ObserveCall func(CallEnd)
+	// Observe is told what happens in the conversation of this id; nil: nobody is, and nothing is made for it. It is called by
+	// several goroutines and must not block.
+	Observe func(id string, o Observation)
 	// Tools returns the gateway's own tools, for a conversation that begins; nil: there are none.
 	Tools func() []tools.Tool
 	// SignPicture gives a picture's URL on the internet its address on the gateway, and Chips a page of search suggestions;
 	// nil: clients are given none.
 	SignPicture, Chips func(string) string
-	// Admit is asked before a conversation begins, and may refuse it with an [Error] or change how it is opened: its Agent. Ended is
-	// told of its end. Nil: nobody is. Admit may block until ctx is done; Ended must not block.
+	// Admit is asked before a conversation begins, and may refuse it with an [Error] or change how it is opened: its Agent. Nil:
+	// nobody is. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *Open) error
-	Ended func(Ended)
 	// Recordings is the folder for conversations that are recorded; empty: none is. RecordAll records those, too, that do not
 	// ask for it.
 	Recordings string
@@ -184,9 +182,8 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 		s.loop(running)
 		stop(nil)
 		h.forget(s)
-		o.Account.End()
-		if h.options.Ended != nil {
-			h.options.Ended(s.summary())
+		if tell := h.options.Observe; tell != nil {
+			tell(s.id, s.summary())
 		}
 	})
 	return s, nil

@@ -37,20 +37,18 @@ func (s *Session) answered() time.Time {
 // forgetAsked forgets what was asked: it is not going to be answered.
 func (s *Session) forgetAsked() { s.asked = asked{} }
 
-// tellLatency tells what was measured of a turn, once.
-func (s *Session) tellLatency(t *timing) {
+// tellLatency tells what was measured of a turn, once, and returns it.
+func (s *Session) tellLatency(t *timing) (l Latency) {
 	if t == nil {
-		return
+		return l
 	}
 	out := time.Duration(t.out.Swap(0))
 	if t.asked.IsZero() || out == 0 || t.audio.Before(t.asked) {
-		return // nobody asked, nobody heard, or the model did not wait for the end
+		return l // nobody asked, nobody heard, or the model did not wait for the end
 	}
-	l := Latency{Model: t.audio.Sub(t.asked), Gateway: out, RoundTrip: time.Duration(s.roundTrip.Load())}
+	l = Latency{Model: t.audio.Sub(t.asked), Gateway: out, RoundTrip: time.Duration(s.roundTrip.Load())}
 	s.notify(l)
-	if s.host.options.Observe != nil {
-		s.host.options.Observe(l)
-	}
+	return l
 }
 
 // timed queues the first audio of an answer, and notes when its first frame is out. It takes the end of the question with

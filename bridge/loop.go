@@ -16,6 +16,9 @@ import (
 
 func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
 	log := h.options.Logger.With("call", id)
+	if o.Account == nil {
+		o.Account = Unlimited
+	}
 	s := &Session{
 		id: id, host: h, log: log, open: o, scope: scope,
 		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript{},
@@ -32,7 +35,7 @@ func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Sco
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s}, Uplink: s.up, Tools: own,
 		Env:         tools.Env{Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant},
-		SignPicture: h.options.SignPicture, Observe: h.options.ObserveCall, Logger: log,
+		SignPicture: h.options.SignPicture, Observe: s.observeCall, Logger: log,
 	})
 	return s
 }
@@ -51,6 +54,9 @@ func (s *Session) loop(parent context.Context) {
 	config := s.keeper.Config()
 	s.started = time.Now()
 	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
+	if tell := s.host.options.Observe; tell != nil {
+		tell(s.id, Begun{s.describe()})
+	}
 	s.playout.Hold(true)
 	s.configured()
 	s.record()
@@ -89,8 +95,10 @@ func (s *Session) loop(parent context.Context) {
 	cancel()
 	s.keeper.Close()
 	s.calls.Wait()
+	s.observeEnd()
 	s.playout.Close()
 	s.closeRecording()
+	s.open.Account.End() // before anybody is told: who comes back at once finds room
 	s.finish()
 }
 
@@ -123,13 +131,13 @@ func (s *Session) finish() {
 	if current != nil {
 		current.cancel(s.ended)
 	}
-	voice, total, kept := s.playout.Stats(), s.spent.meter.Total(), s.keeper.Counts()
+	c := s.counts()
 	s.log.Info("conversation ended", "reason", s.ended, "duration", time.Since(s.started).Round(time.Millisecond),
-		"chunks_up", s.up.Frames.Load(), "chunks_dropped", s.up.Dropped.Load(), "speech_dropped", s.up.Lost.Load(), "chunks_gated", s.up.Gated.Load(),
-		"chunks_replayed", s.up.Replayed.Load(),
-		"frames_down", voice.Frames, "underruns", voice.Underruns, "flushes", voice.Flushes,
-		"turns", s.answer.number-1, "tokens", total.Total, "tokens_in", total.Prompt, "tokens_in_by", total.PromptBy,
-		"tokens_out", total.Response, "tokens_out_by", total.ResponseBy,
-		"dials", kept.Dials, "resumed", kept.Resumed, "reseeded", kept.Reseeded,
-		"stalls", []int{kept.Nudges, kept.Resumes, kept.Restarts}, "longest_wait", kept.LongestWait.Round(time.Millisecond))
+		"chunks_up", c.Up.Sent, "chunks_dropped", c.Up.Dropped, "speech_dropped", c.Up.Speech, "chunks_gated", c.Up.Gated,
+		"chunks_replayed", c.Up.Replayed,
+		"frames_down", c.Voice.Frames, "underruns", c.Voice.Underruns, "flushes", c.Voice.Flushes,
+		"turns", s.answer.number-1, "tokens", c.Tokens.Total, "tokens_in", c.Tokens.Prompt, "tokens_in_by", c.Tokens.PromptBy,
+		"tokens_out", c.Tokens.Response, "tokens_out_by", c.Tokens.ResponseBy,
+		"dials", c.Links.Dials, "resumed", c.Links.Resumed, "reseeded", c.Links.Reseeded,
+		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts}, "longest_wait", c.Links.LongestWait.Round(time.Millisecond))
 }

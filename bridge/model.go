@@ -17,6 +17,10 @@ import (
 // onKeeper follows what happens between us and the model.
 func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	switch e := e.(type) {
+	case keeper.Dialled, keeper.LinkEnd:
+		if tell := s.host.options.Observe; tell != nil {
+			tell(s.id, e)
+		}
 	case keeper.Message:
 		s.onMessage(ctx, e.ServerMessage)
 	case keeper.Linked:

@@ -186,6 +186,7 @@ type turn struct {
 	lost       bool          // some of its voice was not played
 	voice      time.Duration // of it so far
 	timing     *timing       // nil before its first audio
+	began      time.Time     // when the first of it came
 }
 
 // making tells whether the model makes something of it that is wanted.
@@ -198,6 +199,8 @@ type answers struct {
 	known    int // the last turn that the session behind the newest handle knows
 	finished []finishedTurn
 	working  bool // the model thinks on, whatever its turn says
+
+	cutBy atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
 }
 
 // finishedTurn is how much voice a turn had that is over, and may still be heard.

@@ -129,7 +129,7 @@ func (s *Session) onAnswer(c *wire.ServerContent, transcript json.RawMessage) {
 			}
 			*t = turn{counted: t.counted}
 		}
-		t.number = s.answer.number
+		t.number, t.began = s.answer.number, time.Now()
 		t.state = turnThinking
 	}
 	text, answer := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
@@ -268,13 +268,13 @@ func (s *Session) question() int {
 
 // complete has the client told when all that was said of a turn is played.
 func (s *Session) complete() {
-	number, timing := s.answer.turn.number, s.answer.timing
+	number, timing, began := s.answer.turn.number, s.answer.timing, s.answer.began
 	s.toBeHeard(finishedTurn{number, s.answer.voice})
 	if number == 0 {
 		number = s.answer.number // it had nothing to say
 	}
 	s.playout.Mark(func(heard bool) {
-		s.tellLatency(timing)
+		s.observeTurn(number, began, timing, s.tellLatency(timing), s.cause(heard, ""))
 		if heard {
 			s.transcript.complete(number)
 			s.finalText(number)
@@ -288,11 +288,11 @@ func (s *Session) complete() {
 
 // breakOff has the client told, when all that has come of a turn is played, that the rest will not come.
 func (s *Session) breakOff() {
-	number, voice, timing := s.answer.turn.number, s.answer.voice, s.answer.timing
+	number, voice, timing, began := s.answer.turn.number, s.answer.voice, s.answer.timing, s.answer.began
 	generation := s.playout.Generation()
 	s.toBeHeard(finishedTurn{number, voice})
 	s.playout.Mark(func(heard bool) {
-		s.tellLatency(timing)
+		s.observeTurn(number, began, timing, s.tellLatency(timing), s.cause(heard, ByLink))
 		if heard {
 			kept := s.transcript.cut(number, voice)
 			s.finalText(number)
@@ -362,7 +362,12 @@ func (s *Session) playing() int {
 // cut ends the answer here.
 func (s *Session) cut(by Cause) Interrupted {
 	t := &s.answer.turn
+	speaking := s.playout.Queued() > 0
+	s.answer.cutBy.Store(&by)
 	flushed := s.playout.Flush()
+	if speaking && by == ByVoice {
+		s.observeBargeIn(flushed.Left)
+	}
 	s.playout.Duck(0)
 	i := Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
 	if number, ok := s.cutHistory(flushed.Unheard); ok {
@@ -370,7 +375,10 @@ func (s *Session) cut(by Cause) Interrupted {
 		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
 		s.finalText(number)
 	}
-	s.tellLatency(t.timing)
+	latency := s.tellLatency(t.timing)
+	if t.state != turnIdle && t.state != turnCut {
+		s.observeTurn(t.number, t.began, t.timing, latency, by)
+	}
 	t.timing = nil
 	t.skipping = t.making()
 	if t.state != turnIdle {

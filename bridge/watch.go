@@ -15,6 +15,7 @@ type Info struct {
 	ID       string
 	Door     string // the front door: "web", "sip", …
 	Identity string // of the caller; empty: not known
+	Key      string // see [Origin]
 	Model    string
 	State    State
 	Started  time.Time
@@ -41,15 +42,8 @@ func (h *Host) Sessions() []Info {
 	return list
 }
 
-// Ended is a conversation that is over.
-type Ended struct {
-	Info
-	At     time.Time
-	Reason error
-}
-
-// summary is the session after its end.
-func (s *Session) summary() Ended { return Ended{s.describe(), time.Now(), s.ended} }
+// LateFrames is how many frames of all conversations were handed over 20 ms and more after their time.
+func (h *Host) LateFrames() uint64 { return h.ticker.Late() }
 
 // Session finds a conversation; nil: there is none of this id.
 func (h *Host) Session(id string) *Session {
@@ -70,7 +64,7 @@ func (describe) command() {}
 
 func (s *Session) describe() Info {
 	return Info{
-		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Model: s.keeper.Config().Model, State: s.state,
+		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key, Model: s.keeper.Config().Model, State: s.state,
 		Started: s.started, Turns: s.answer.number - 1, Tokens: s.spent.meter.Total().Total,
 	}
 }

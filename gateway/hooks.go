@@ -93,6 +93,13 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	return nil
 }
 
+// observe tells the end of a conversation.
+func (h *hooks) observe(_ string, o bridge.Observation) {
+	if e, ok := o.(bridge.Ended); ok {
+		h.ended(e)
+	}
+}
+
 // ended tells the end of a conversation, in the background.
 func (h *hooks) ended(e bridge.Ended) {
 	body := map[string]any{

@@ -55,7 +55,8 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}))
 	defer endpoint.Close()
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret"))
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
+		"VOXGATE_PRIVATE_ADDR", "127.0.0.1:0"))
 	for given, says := range map[string]string{
 		`200 `: `"success":true`,
 		`200 {"agent":{"prompt":"You sell shoes.","voice":"Puck"}}`: "You sell shoes.",
@@ -77,6 +78,7 @@ func TestSessionWebhook(t *testing.T) {
 	if got := p.ask(`{}`); !strings.Contains(got, `"code":"busy"`) {
 		t.Errorf("while the endpoint is down the client got %.1500s", got)
 	}
+	metricsWith(t, p.waitFor(`msg=private at=(\S+)`), `voxgate_refusals_total{rule="session webhook"} 4`)
 	if logged := p.logged(); strings.Contains(logged, "top-secret") {
 		t.Error("the secret is in the log")
 	}

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -42,16 +41,15 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
 	switch command {
 	case "serve":
 		s, err := parseSettings(args, getenv, stderr)
 		if err != nil {
 			return err
 		}
-		return serve(ctx, s, log)
+		return serve(ctx, s, newLogger(stderr, s.log))
 	case "emulate":
-		return emulate(ctx, args, stderr, log)
+		return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
 	case "key":
 		return key(args, getenv, stdout, stderr)
 	case "help":

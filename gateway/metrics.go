@@ -1,9 +1,9 @@
 package main
 
 import (
-	"fmt"
-	"net"
-	"net/http"
+	"context"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,37 +11,195 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/bridge"
+	"voxgate/signaling/rtc"
 )
 
-// metrics are what Prometheus is told.
+// metrics are what Prometheus is told: docs/operating.md. Labels are doors, states, kinds and the operator's names of keys: never
+// who or which conversation. What a conversation has counted is added when it is over, so that its audio pays nothing for it.
 type metrics struct {
 	registry *prometheus.Registry
+
+	ended    *prometheus.CounterVec
+	duration prometheus.Histogram
+	turns    *prometheus.CounterVec
 	answer   *prometheus.HistogramVec
+	bargeIn  prometheus.Histogram
 	calls    *prometheus.HistogramVec
+	tokens   *prometheus.CounterVec
+	refusals *prometheus.CounterVec
+	dials    *prometheus.CounterVec
+	lost     *prometheus.CounterVec
+	stalls   *prometheus.CounterVec
+
+	frames, framesLate, framesDropped *prometheus.CounterVec
+
+	packets, packetsLost *prometheus.CounterVec
+	jitter               *prometheus.HistogramVec
+	concealed            prometheus.Counter
 }
 
+// seconds from what the gateway adds (ms) to what a thinking model takes (10 s).
+var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
+
 func newMetrics() *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		answer: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "voxgate_answer_seconds",
-			Help: "From the end of what a person said to the answer, by part: model (to its first audio), gateway (to the first frame sent), roundtrip (the client's), total.",
-			// From what the gateway adds (ms) to what a thinking model takes (10 s).
-			Buckets: []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10},
-		}, []string{"part"}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "voxgate_tool_call_seconds",
-			Help: "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
-			// From what the gateway does itself (ms) to a person who is asked (5 min).
-			Buckets: []float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300},
-		}, []string{"where", "outcome"}),
+	m := &metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "voxgate_" + name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
 	}
-	m.registry.MustRegister(m.answer, m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "voxgate_" + name, Help: help, Buckets: buckets}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.ended = counter("sessions_ended_total", "Conversations that are over, by door and reason.", "door", "reason")
+	// From a wrong number to a long meeting.
+	m.duration = histogram("session_seconds", "How long conversations were.", []float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
+	m.turns = counter("turns_total", "Answers of the model, by what has cut them off: voice, text, client, clear, link (to the model), end, or nothing.", "cut")
+	m.answer = histogram("answer_seconds", "From the end of what a person said to the answer, by part: model (to its first audio), gateway (to the first frame sent), roundtrip (the client's), total.",
+		answerBuckets, "part")
+	m.bargeIn = histogram("barge_in_seconds", "From the voice of a person who speaks over an answer to the last frame of it.",
+		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
+	// From what the gateway does itself (ms) to a person who is asked (5 min).
+	m.calls = histogram("tool_call_seconds", "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
+		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
+	m.tokens = counter("tokens_total", "Tokens of Gemini of conversations that are over, by direction (in, out), modality and server key.", "direction", "modality", "key")
+	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
+	m.dials = counter("model_dials_total", "Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).", "kind", "outcome")
+	m.lost = counter("model_links_ended_total", "Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
+	m.stalls = counter("model_stalls_total", "Silences of the model where an answer was due, by what was tried: nudge, resume, fresh.", "remedy")
+	m.frames = counter("frames_total", "Frames of 20 ms that went through a queue: uplink (to the model), playout (to clients).", "queue")
+	m.framesLate = counter("frames_late_total", "Frames that came too late for their time, by queue: microphone (from clients), model (its voice ran dry).", "queue")
+	m.framesDropped = counter("frames_dropped_total", "Frames that were dropped, by queue: uplink (10 s waited), gate (the model waits for a tool), playout (2 min waited), output (the client took none).", "queue")
+	m.packets = counter("rtp_packets_total", "RTP packets of sound, by direction: up (from clients), down (as clients report).", "direction")
+	m.packetsLost = counter("rtp_packets_lost_total", "Those of them that were lost.", "direction")
+	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.", []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
+	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.begin()
 	return m
 }
 
-// observe takes the latency of an answer.
-func (m *metrics) observe(l bridge.Latency) {
+// begin has those series there from the start whose labels are known: a rate of what was never counted is 0, and not nothing.
+func (m *metrics) begin() {
+	for _, part := range []string{"model", "gateway", "roundtrip", "total"} {
+		m.answer.WithLabelValues(part)
+	}
+	for _, remedy := range []string{"nudge", "resume", "fresh"} {
+		m.stalls.WithLabelValues(remedy)
+	}
+	for _, queue := range []string{"uplink", "playout"} {
+		m.frames.WithLabelValues(queue)
+	}
+	for _, queue := range []string{"microphone", "model"} {
+		m.framesLate.WithLabelValues(queue)
+	}
+	for _, queue := range []string{"uplink", "gate", "playout", "output"} {
+		m.framesDropped.WithLabelValues(queue)
+	}
+	for _, direction := range []string{"up", "down"} {
+		m.packets.WithLabelValues(direction)
+		m.packetsLost.WithLabelValues(direction)
+		m.jitter.WithLabelValues(direction)
+	}
+	for _, where := range []string{"client", "gateway", "canvas"} {
+		m.calls.WithLabelValues(where, "done")
+	}
+}
+
+// ask has the host asked whenever the metrics are.
+func (m *metrics) ask(host *bridge.Host) {
+	m.registry.MustRegister(running{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "voxgate_playout_late_frames_total", Help: "Frames that were handed over 20 ms and more after their time, because this machine was busy.",
+	}, func() float64 { return float64(host.LateFrames()) }))
+}
+
+// running are the conversations of a host, as Prometheus asks for them.
+type running struct{ host *bridge.Host }
+
+var sessions = prometheus.NewDesc("voxgate_sessions", "Conversations that there are, by door and state.", []string{"door", "state"}, nil)
+
+// Describe implements prometheus.Collector.
+func (running) Describe(to chan<- *prometheus.Desc) { to <- sessions }
+
+// Collect implements prometheus.Collector.
+func (r running) Collect(to chan<- prometheus.Metric) {
+	type series struct{ door, state string }
+	counts := map[series]int{{"web", string(bridge.StateLive)}: 0}
+	for _, i := range r.host.Sessions() {
+		counts[series{i.Door, string(i.State)}]++
+	}
+	for s, n := range counts {
+		to <- prometheus.MustNewConstMetric(sessions, prometheus.GaugeValue, float64(n), s.door, s.state)
+	}
+}
+
+// refused takes a refusal.
+func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
+
+// serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
+func (m *metrics) serve(addr string, host *bridge.Host, ready func() bool, log *slog.Logger) (stop func(), err error) {
+	if m == nil {
+		return func() {}, nil
+	}
+	m.ask(host)
+	url, stop, err := servePrivate(addr, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), ready)
+	if err == nil {
+		log.Info("private", "at", url)
+	}
+	return stop, err
+}
+
+// admitting counts whom admit refuses; a nil m does not.
+func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) error) func(context.Context, string, *bridge.Open) error {
+	if m == nil {
+		return admit
+	}
+	return func(ctx context.Context, id string, o *bridge.Open) error {
+		err := admit(ctx, id, o)
+		if err != nil {
+			m.refused("session webhook")
+		}
+		return err
+	}
+}
+
+// observe takes what happens in a conversation.
+func (m *metrics) observe(_ string, o bridge.Observation) {
+	switch o := o.(type) {
+	case bridge.TurnEnd:
+		cut := string(o.Cut)
+		if cut == "" {
+			cut = "nothing"
+		}
+		m.turns.WithLabelValues(cut).Inc()
+		if o.Latency != (bridge.Latency{}) {
+			m.answered(o.Latency)
+		}
+	case bridge.BargeIn:
+		m.bargeIn.Observe(o.Took.Seconds())
+	case bridge.CallEnd:
+		m.calls.WithLabelValues(o.Where, o.Outcome).Observe(o.Took.Seconds())
+	case bridge.Dialled:
+		m.dials.WithLabelValues(string(o.Kind), cause(o.Cause, "ok")).Inc()
+	case bridge.LinkEnd:
+		m.lost.WithLabelValues(cause(o.Cause, "planned")).Inc()
+	case bridge.Ended:
+		m.conversationEnded(o)
+	}
+}
+
+// cause is a cause as a label; none is that of what has not failed.
+func cause(text, none string) string {
+	if text == "" {
+		return none
+	}
+	return strings.ReplaceAll(text, " ", "_")
+}
+
+// answered takes the latency of an answer.
+func (m *metrics) answered(l bridge.Latency) {
 	m.answer.WithLabelValues("model").Observe(l.Model.Seconds())
 	m.answer.WithLabelValues("gateway").Observe(l.Gateway.Seconds())
 	m.answer.WithLabelValues("total").Observe(l.Total().Seconds())
@@ -50,27 +208,47 @@ func (m *metrics) observe(l bridge.Latency) {
 	}
 }
 
-// observeCall takes the end of a tool call.
-func (m *metrics) observeCall(c bridge.CallEnd) {
-	m.calls.WithLabelValues(c.Where, c.Outcome).Observe(c.Took.Seconds())
+// conversationEnded takes what a conversation has counted.
+func (m *metrics) conversationEnded(e bridge.Ended) {
+	m.ended.WithLabelValues(e.Door, e.Code()).Inc()
+	m.duration.Observe(e.At.Sub(e.Started).Seconds())
+	c := e.Counts
+	for direction, by := range map[string]map[string]int{"in": c.Tokens.PromptBy, "out": c.Tokens.ResponseBy} {
+		for modality, n := range by {
+			m.tokens.WithLabelValues(direction, modalityOf(modality), e.Key).Add(float64(n))
+		}
+	}
+	m.stalls.WithLabelValues("nudge").Add(float64(c.Links.Nudges))
+	m.stalls.WithLabelValues("resume").Add(float64(c.Links.Resumes))
+	m.stalls.WithLabelValues("fresh").Add(float64(c.Links.Restarts))
+	m.frames.WithLabelValues("uplink").Add(float64(c.Up.Sent))
+	m.frames.WithLabelValues("playout").Add(float64(c.Voice.Frames))
+	m.framesLate.WithLabelValues("model").Add(float64(c.Voice.Underruns))
+	m.framesDropped.WithLabelValues("uplink").Add(float64(c.Up.Dropped))
+	m.framesDropped.WithLabelValues("gate").Add(float64(c.Up.Gated))
+	m.framesDropped.WithLabelValues("playout").Add(float64(c.Voice.Dropped / (20 * time.Millisecond)))
+	m.framesDropped.WithLabelValues("output").Add(float64(c.Voice.WriteErrors))
 }
 
-// serve answers at addr until stop is called.
-func (m *metrics) serve(addr string) (url string, stop func(), err error) {
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return "", nil, fmt.Errorf("listen for metrics: %w", err)
+// modalityOf is one of those that Google has (https://ai.google.dev/api/live, Modality): a server that makes up others shall not
+// make up series.
+func modalityOf(name string) string {
+	switch name {
+	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT":
+		return strings.ToLower(name)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Serve(listener)
-	}()
-	return "http://" + listener.Addr().String() + "/metrics", func() {
-		server.Close()
-		<-done
-	}, nil
+	return "other"
+}
+
+// heard takes how well sound came through.
+func (m *metrics) heard(q rtc.Quality) {
+	direction := "down"
+	if q.Up {
+		direction = "up"
+		m.framesLate.WithLabelValues("microphone").Add(float64(q.Late))
+		m.concealed.Add(q.Concealed.Seconds())
+	}
+	m.packets.WithLabelValues(direction).Add(float64(q.Packets))
+	m.packetsLost.WithLabelValues(direction).Add(float64(q.Lost))
+	m.jitter.WithLabelValues(direction).Observe(q.Jitter.Seconds())
 }

@@ -3,40 +3,121 @@ package main
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
-// What an operator sees of a conversation: how long its answer took, and the process, at an address of their own.
-func TestMetrics(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, func(string) string { return "" })
-	p.ask(`{}`)
-	at := p.waitFor(`msg=metrics at=(\S+)`)
-	get := func(url string) (int, string) {
-		t.Helper()
-		r, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.StatusCode, string(b)
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, text := get(at)
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+// What an operator sees of a conversation, at an address of their own.
+func TestMetrics(t *testing.T) {
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
+	private := p.waitFor(`msg=private at=(\S+)`)
+	c := p.converse(`{}`)
+	c.until("SETUP_COMPLETE", "")
+	c.say("hello")
+	c.until("TURN_COMPLETE", "")
+	if _, text := get(t, private+"/metrics"); !strings.Contains(text, `voxgate_sessions{door="web",state="live"} 1`) {
+		t.Errorf("while it runs:\n%s", ours(text))
+	}
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.until("GEMINI_DISCONNECTED", "")
+	c.conn.Close()
+	text := metricsWith(t, private, "voxgate_sessions_ended_total")
 	for _, want := range []string{
 		`voxgate_answer_seconds_count{part="total"} 1`, `voxgate_answer_seconds_count{part="model"} 1`,
 		`voxgate_answer_seconds_bucket{part="gateway",le="0.04"} 1`, "process_resident_memory_bytes", "go_goroutines",
+		`voxgate_sessions{door="web",state="live"} 0`, `voxgate_sessions_ended_total{door="web",reason="goodbye"} 1`,
+		`voxgate_turns_total{cut="nothing"} 1`, `voxgate_model_dials_total{kind="first",outcome="ok"} 1`,
+		`voxgate_model_links_ended_total{cause="planned"} 1`, `voxgate_model_stalls_total{remedy="nudge"} 0`,
+		`voxgate_tokens_total{direction="in",key="",modality="audio"} `, `voxgate_tokens_total{direction="out",key="",modality="audio"} `,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the metrics lack %s", want)
+			t.Errorf("the metrics lack %s:\n%s", want, ours(text))
 		}
 	}
-	if code, text := get(p.url + "/metrics"); code == http.StatusOK && strings.Contains(text, "voxgate_answer") {
-		t.Error("everybody gets the metrics")
+}
+
+// metricsWith waits until the metrics have a series, and returns them.
+func metricsWith(t *testing.T, private, series string) string {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		if _, text := get(t, private+"/metrics"); strings.Contains(text, series) {
+			return text
+		} else if time.Now().After(deadline) {
+			t.Fatalf("no %s:\n%s", series, ours(text))
+		}
+	}
+}
+
+// ours is the gateway's own part of the metrics.
+func ours(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "voxgate_") && !strings.Contains(line, "_bucket") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// What is the operator's is at the private address and nowhere else.
+func TestThePrivateListener(t *testing.T) {
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
+	private := p.waitFor(`msg=private at=(\S+)`)
+	for path, says := range map[string]string{
+		"/metrics": "voxgate_sessions", "/healthz": "ok", "/readyz": "ok", "/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile",
+	} {
+		if status, body := get(t, private+path); status != http.StatusOK || !strings.Contains(body, says) {
+			t.Errorf("%s: %d %.300s", path, status, body)
+		}
+		if status, body := get(t, p.url+path); status != http.StatusNotFound || strings.Contains(body, says) {
+			t.Errorf("%s is served to everybody: %d %.300s", path, status, body)
+		}
+	}
+	if status, _ := get(t, private+"/"); status != http.StatusNotFound {
+		t.Errorf("the page is served at the private address: %d", status)
+	}
+	if status, body := get(t, private+"/debug/pprof/cmdline"); strings.Contains(body, "serve") || strings.Contains(body, "-test") {
+		t.Errorf("the command line is told, which may hold a secret: %d %s", status, body)
+	}
+}
+
+// Whoever sends calls here learns when to stop.
+func TestReady(t *testing.T) {
+	ready := true
+	url, stop, err := servePrivate("127.0.0.1:0", http.NotFoundHandler(), func() bool { return ready })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	for _, want := range []struct {
+		ready  bool
+		status int
+	}{{true, 200}, {false, 503}} {
+		ready = want.ready
+		if status, body := get(t, url+"/readyz"); status != want.status {
+			t.Errorf("ready %v: %d %s", ready, status, body)
+		}
+		if status, _ := get(t, url+"/healthz"); status != http.StatusOK {
+			t.Errorf("healthy: %d", status)
+		}
 	}
 }
 
@@ -52,6 +133,36 @@ func TestRecordingsNeedAFolder(t *testing.T) {
 	} {
 		if _, err := parseSettings(args, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// A program whose environment names a collector tells it of conversations; one that has nobody to tell makes nothing for it.
+func TestTraces(t *testing.T) {
+	if (observers{}).all() != nil {
+		t.Error("conversations are observed for nobody")
+	}
+	sent := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent <- r.URL.Path + string(body)
+	}))
+	defer server.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0"}, env())
+	p.ask(`{}`)
+	p.end() // what was not sent yet is sent now
+	close(sent)
+	var all strings.Builder
+	for one := range sent {
+		all.WriteString(one)
+	}
+	for _, want := range []string{"/v1/traces", "voxgate", "conversation", "turn", "link"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the collector is not told of %s: %q", want, all.String())
 		}
 	}
 }

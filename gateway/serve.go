@@ -68,6 +68,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	defer listener.Close()
 	defer func() { err = errors.Join(err, webrtc.Close()) }()
+	measured, seen, stopTraces, err := observe(ctx, &s, webrtc, log)
+	if err != nil {
+		return err
+	}
+	defer stopTraces()
 	s.access.Logger = log
 	gate, err := access.New(s.access)
 	if err != nil {
@@ -79,44 +84,41 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer stop()
-	measured := newMetrics()
-	if s.metricsAddr != "" {
-		url, stop, err := measured.serve(s.metricsAddr)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		log.Info("metrics", "at", url)
-	}
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	told, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
 	if err != nil {
 		return err
 	}
-	options := bridge.Options{
-		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
-		Observe: measured.observe, ObserveCall: measured.observeCall, Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
-	}
-	if told != nil {
-		options.Admit, options.Ended = told.admit, told.ended
-	}
-	host := bridge.NewHost(options)
-	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	page := signaling.Page(web.Files, backend)
 	routes, err := modelRoutes(s.models)
 	if err != nil {
 		return err
 	}
 	generate := rest.New(gemini, routes, log)
 	defer generate.Close()
-	beside := sideband.Door{Host: host, Logger: log}
 	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}
 	stopREST, err := serveREST(s.restAddr, admission, generate, log)
 	if err != nil {
 		return err
 	}
 	defer stopREST()
+	options := bridge.Options{
+		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
+		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
+		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
+	}
+	if told != nil {
+		options.Admit, seen = measured.admitting(told.admit), append(seen, told.observe)
+	}
+	options.Observe = seen.all()
+	host := bridge.NewHost(options)
+	stopPrivate, err := measured.serve(s.privateAddr, host, func() bool { return ctx.Err() == nil && host.Ready() }, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
+	defer stopPrivate()
+	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
+	page := signaling.Page(web.Files, backend)
+	beside := sideband.Door{Host: host, Logger: log}
 	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},

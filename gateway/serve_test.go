@@ -76,7 +76,7 @@ func start(t *testing.T, args []string, getenv func(string) string) *program {
 	}
 	go func() { p.done <- run(ctx, args, atOnce, io.Discard, p) }()
 	t.Cleanup(p.end)
-	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	p.url = strings.TrimSuffix(p.waitFor(`url"?[=:]"?([^\s"]+)`), "/")
 	return p
 }
 

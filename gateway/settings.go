@@ -47,7 +47,8 @@ type settings struct {
 	maxTokens   int
 	recordings  string // a folder; "": nothing is recorded
 	recordAll   bool
-	metricsAddr string // "": no metrics
+	privateAddr string // "": no private listener
+	log         logFormat
 	models      string // a file
 	restAddr    string
 	tools       string // a file; "": none but the clients' own
@@ -94,7 +95,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
-	f.StringVar(&s.metricsAddr, "metrics-addr", "", "`host:port` of the metrics for Prometheus, at /metrics; empty: none")
+	f.StringVar(&s.privateAddr, "private-addr", "", "`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
+	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
@@ -129,6 +131,15 @@ func (s *settings) parseAuth(v string) error {
 		return fmt.Errorf("%q is neither off nor token", v)
 	}
 	s.auth = v
+	return nil
+}
+
+func (s *settings) parseLog(v string) error {
+	format, more, _ := strings.Cut(v, ",")
+	if format != "text" && format != "json" || more != "" && more != "debug" {
+		return fmt.Errorf("%q is neither text nor json, nor one of them with ,debug behind it", v)
+	}
+	s.log = logFormat{json: format == "json", debug: more == "debug"}
 	return nil
 }
 

@@ -19,7 +19,8 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "media/opus", "tools", "tools/*", "web"},
+	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
+	"gateway/tracing":             {"bridge"},
 	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access":            {"bridge"},
@@ -66,6 +67,7 @@ var owners = map[string][]string{
 	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
+	"go.opentelemetry.io/otel":                 {"gateway/tracing"},
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},

@@ -81,7 +81,7 @@ func TestOperatorsTools(t *testing.T) {
 
 // TestCanvas: the model shows something and searches; what the client is to load is there, and an operator sees the call.
 func TestCanvas(t *testing.T) {
-	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, env())
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	c := p.converse(`{"voxgate":{"canvas":true}}`)
 	defer c.conn.Close()
 	c.must("SETUP_COMPLETE", `"name":"show_canvas_tool"`)
@@ -109,7 +109,7 @@ func TestCanvas(t *testing.T) {
 	if r, body := get(p.url + "/canvas/image?u=https%3A%2F%2Fexample.com&x=9999999999&s=forged"); r.StatusCode != http.StatusForbidden {
 		t.Errorf("a forged address: %s %s", r.Status, body)
 	}
-	_, metrics := get(p.waitFor(`msg=metrics at=(\S+)`))
+	_, metrics := get(p.waitFor(`msg=private at=(\S+)`) + "/metrics")
 	if want := `voxgate_tool_call_seconds_count{outcome="done",where="canvas"} 1`; !strings.Contains(metrics, want) {
 		t.Errorf("the metrics lack %s", want)
 	}

@@ -57,6 +57,9 @@ type Line struct {
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip func(time.Duration) // by a pong, in the reader
 	pace      *pace
+
+	mu      sync.Mutex
+	leaving bool // the last deadline holds
 }
 
 // Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
@@ -90,7 +93,8 @@ func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration
 		if sent := l.pinged.Swap(0); sent != 0 && l.roundTrip != nil {
 			l.roundTrip(time.Since(time.Unix(0, sent)))
 		}
-		return conn.SetReadDeadline(time.Now().Add(silence))
+		l.listen(silence, false)
+		return nil
 	})
 	return l, nil
 }
@@ -112,7 +116,7 @@ var ErrTooLong = errors.New("the message is too long")
 // call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second is read no faster.
 func (l *Line) Next() (message io.Reader, text bool, err error) {
 	if l.opened {
-		l.conn.SetReadDeadline(time.Now().Add(silence))
+		l.listen(silence, false)
 	}
 	kind, message, err := l.conn.NextReader()
 	if err != nil {
@@ -177,7 +181,17 @@ func (l *Line) Goodbye(code int, reason string) {
 		l.conn.Close()
 		return
 	}
-	l.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	l.listen(closeTimeout, true)
+}
+
+// listen gives the client so much time. After the last time nothing that it sends buys more.
+func (l *Line) listen(d time.Duration, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leaving {
+		l.leaving = last
+		l.conn.SetReadDeadline(time.Now().Add(d))
+	}
 }
 
 // Close lets go of the socket.

@@ -83,14 +83,14 @@ var endings = []struct {
 		cut(c)
 	}},
 	{"WebRTC", func(t *testing.T, g *gateway) {
-		c, p := call(t, g)
+		c, p := call(t, g, `{}`, phoneOptions{channel: true})
 		p.send("DISCONNECT_GEMINI", "")
 		c.expect("GEMINI_DISCONNECTED")
 		c.closeCode()
 		p.hangUp()
 	}},
 	{"WebRTC, cut", func(t *testing.T, g *gateway) {
-		c, p := call(t, g)
+		c, p := call(t, g, `{}`, phoneOptions{channel: true})
 		p.hangUp()
 		cut(c)
 	}},
@@ -112,15 +112,6 @@ func leave(c *client) {
 func cut(c *client) {
 	c.conn.Close()
 	<-c.done
-}
-
-func call(t *testing.T, g *gateway) (*client, *phone) {
-	t.Helper()
-	c := connect(t, g, `{}`)
-	p := newPhone(t, c, phoneOptions{channel: true})
-	p.offer(false)
-	p.connected()
-	return c, p
 }
 
 // resources are what must be given back.

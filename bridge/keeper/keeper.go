@@ -61,6 +61,20 @@ type (
 	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long ago.
 	Rewound struct{ Replayed, Lost time.Duration }
 
+	// Dialled is the outcome of a dial.
+	Dialled struct {
+		Kind  LinkKind
+		Began time.Time
+		Cause string // why it has failed: lost, stale handle, quota, fatal or auth; empty: it has not
+	}
+
+	// LinkEnd says that a connection is over which was dialled and set up at these times. Cause is empty if we have ended it.
+	LinkEnd struct {
+		Kind      LinkKind
+		Began, Up time.Time
+		Cause     string
+	}
+
 	// Unlinked says that the connection is gone, and with it the end of an answer that was under way.
 	Unlinked struct{}
 
@@ -98,6 +112,16 @@ type (
 		Err  error
 		Used bool
 	}
+)
+
+// LinkKind is what a connection is for.
+type LinkKind string
+
+// The kinds of connections.
+const (
+	FirstLink   LinkKind = "first"
+	ResumedLink LinkKind = "resume" // the session goes on
+	FreshLink   LinkKind = "fresh"  // another session begins, in the same conversation
 )
 
 // Phase is where the connection stands.
@@ -195,7 +219,7 @@ func (k *Keeper) Close() {
 	if k.Probe {
 		k.Breaker.release()
 	}
-	k.link.stop()
+	k.endLink(context.Background())
 }
 
 // Work delivers functions that the owner's loop is to run.

@@ -114,7 +114,7 @@ func (o *owner) told(_ context.Context, e keeper.Event) {
 		}
 	}
 	switch e := e.(type) {
-	case keeper.Message, keeper.Configured:
+	case keeper.Message, keeper.Configured, keeper.Dialled, keeper.LinkEnd:
 		return
 	case keeper.Linked:
 		is(e.First, "first")

@@ -27,6 +27,8 @@ type link struct {
 	upgraded bool         // the first dial has a WebSocket, but no session yet
 	setUp    bool         // there was a session
 	since    time.Time
+	outcome  Dialled            // of the dial
+	cause    string             // of its end; empty: it is ours
 	cancel   context.CancelFunc // of the dial, or of the reader and writer
 	running  sync.WaitGroup     // dial, reader, writer
 }
@@ -46,6 +48,8 @@ type dialled struct {
 	update bool // config is a new one
 	conn   *gemini.Conn
 	err    error
+	kind   LinkKind
+	began  time.Time
 }
 
 // stop closes the connection and waits for its reader and writer. Gemini refuses a handle while the connection that used it
@@ -93,9 +97,15 @@ func (k *Keeper) dial(parent context.Context) {
 	l.epoch++
 	l.busy, l.cancel, l.upgraded = true, cancel, false
 	k.counts.Dials++
-	d := dialled{epoch: l.epoch}
+	d := dialled{epoch: l.epoch, began: time.Now(), kind: ResumedLink}
 	d.config, d.update = k.nextConfig()
 	d.handle = k.nextHandle(d.config)
+	switch {
+	case !l.setUp:
+		d.kind = FirstLink
+	case d.handle == "":
+		d.kind = FreshLink
+	}
 	var history []wire.Content
 	if d.handle == "" && k.clears == 0 && k.failures.step < stepBare {
 		history = k.History(true)
@@ -135,7 +145,7 @@ func (k *Keeper) unlink(ctx context.Context) {
 	if k.link.conn != nil && time.Since(k.link.since) >= calmTime {
 		k.failures = failures{}
 	}
-	k.link.stop()
+	k.endLink(ctx)
 	k.replace = replacement{}
 	k.clock.Clear(alarmAge, alarmReplace, alarmHandle, alarmStall, alarmRetry)
 	if !k.parked {
@@ -153,12 +163,35 @@ func (k *Keeper) unlink(ctx context.Context) {
 	}
 }
 
+// endLink closes the connection, or ends the dial, and tells of it.
+func (k *Keeper) endLink(ctx context.Context) {
+	l := &k.link
+	was := l.conn != nil
+	l.stop()
+	if was {
+		k.Tell(ctx, LinkEnd{Kind: l.outcome.Kind, Began: l.outcome.Began, Up: l.since, Cause: l.cause})
+	}
+}
+
+// causeText is the cause of an error in a word or two; empty: there is no error.
+func causeText(err error) string {
+	if err == nil {
+		return ""
+	}
+	cause, _ := causeOf(err)
+	return cause.String()
+}
+
 func (k *Keeper) onDialled(ctx context.Context, d dialled) {
-	switch {
-	case d.epoch != k.link.epoch:
+	if d.epoch != k.link.epoch {
 		if d.conn != nil {
 			d.conn.Close()
 		}
+		return
+	}
+	k.link.outcome, k.link.cause = Dialled{Kind: d.kind, Began: d.began, Cause: causeText(d.err)}, ""
+	k.Tell(ctx, k.link.outcome)
+	switch {
 	case d.err != nil:
 		k.link.busy = false
 		k.onDialFailed(ctx, d)
@@ -239,6 +272,7 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 func (k *Keeper) onEnded(ctx context.Context, epoch int, err error) {
 	if epoch == k.link.epoch {
 		k.Logger.Warn("link lost", "err", err, "age", time.Since(k.link.since).Round(time.Millisecond))
+		k.link.cause = causeText(err)
 		k.onLost(ctx, err)
 	}
 }

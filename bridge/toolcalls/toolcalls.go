@@ -108,6 +108,7 @@ const (
 
 // End is how a call ended.
 type End struct {
+	Name    string
 	Where   string // client, gateway or canvas
 	Outcome string // done, failed, timeout, cancelled
 	Took    time.Duration
@@ -270,6 +271,6 @@ func (c *Calls) status(o *call, status string, result json.RawMessage, message s
 
 func (c *Calls) observe(o *call, outcome string) {
 	if c.Observe != nil {
-		c.Observe(End{Where: string(o.function.Where), Outcome: outcome, Took: time.Since(o.began)})
+		c.Observe(End{Name: o.Name, Where: string(o.function.Where), Outcome: outcome, Took: time.Since(o.began)})
 	}
 }

@@ -568,6 +568,16 @@ func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
 	return u.person.speaking, u.person.speeches, u.person.voiced()
 }
 
+// Began is when the person has begun to speak last: when the voice came, and not when that was sure.
+func (u *Uplink) Began() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.person.manual {
+		return u.person.began
+	}
+	return u.person.began.Add(-onset)
+}
+
 // LastLoud is when the end of the last speech came: its last loud 20 ms, or the mark of who marks speech by hand.
 func (u *Uplink) LastLoud() time.Time {
 	u.mu.Lock()

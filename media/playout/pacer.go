@@ -41,6 +41,7 @@ type Tap interface {
 type Flushed struct {
 	Unheard    time.Duration // of the sound written, to the millisecond; what is on the way to the ear counts as heard
 	Generation uint32        // of the frames from now on
+	Left       time.Duration // until its fade-out is handed over; 0: there is none
 }
 
 // Stats counts what a Pacer did since it was made.
@@ -160,6 +161,9 @@ func (p *Pacer) Flush() Flushed {
 			p.adjust(p.pcm[:n])
 			p.fadeOut(n)
 			p.flushed = true
+			now := time.Since(p.epoch)
+			due := max(now, p.next-media.FrameDuration-1) // see step
+			cut.Left = p.shard.after(p.epoch.Add(due)).Sub(p.epoch) - now
 		}
 		p.trail = trailFrames
 		p.dry = false

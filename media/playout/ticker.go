@@ -3,6 +3,7 @@ package playout
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"voxgate/media"
@@ -19,6 +20,7 @@ type Ticker struct {
 	shards []*shard
 	stop   chan struct{}
 	wg     sync.WaitGroup
+	late   atomic.Uint64
 
 	mu   sync.Mutex
 	next int // the shard of the next pacer
@@ -33,7 +35,7 @@ func NewTicker() *Ticker {
 		phase := media.FrameDuration * time.Duration(i) / time.Duration(len(t.shards))
 		s := &shard{epoch: epoch.Add(phase), wake: make(chan struct{}, 1)}
 		t.shards[i] = s
-		t.wg.Go(func() { s.run(t.stop) })
+		t.wg.Go(func() { s.run(t.stop, &t.late) })
 	}
 	return t
 }
@@ -43,6 +45,9 @@ func (t *Ticker) Close() {
 	close(t.stop)
 	t.wg.Wait()
 }
+
+// Late is how many frames were handed over 20 ms and more after their time, because the machine was busy.
+func (t *Ticker) Late() uint64 { return t.late.Load() }
 
 func (t *Ticker) shard() *shard {
 	t.mu.Lock()
@@ -81,7 +86,7 @@ func (s *shard) takeAdded(active []*Pacer) []*Pacer {
 	return active
 }
 
-func (s *shard) run(stop <-chan struct{}) {
+func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var active []*Pacer
@@ -101,10 +106,14 @@ func (s *shard) run(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		if missed := time.Since(due) / media.FrameDuration; missed > maxCatchUp {
+		missed := time.Since(due) / media.FrameDuration
+		if missed > maxCatchUp {
 			due = due.Add((missed - maxCatchUp) * media.FrameDuration)
 		}
 		active = tickAll(s.takeAdded(active), due)
+		if missed > 0 {
+			late.Add(uint64(len(active)))
+		}
 		due = due.Add(media.FrameDuration)
 	}
 }

@@ -41,6 +41,8 @@ type delayMeter struct {
 	least  [2]time.Duration
 	last   time.Time // when the last packet came
 
+	delay   time.Duration // of the newest packet
+	jitter  jitter
 	weights [latenessSteps]float32
 	late    time.Duration // what 97 % of the packets did not exceed lately
 }
@@ -51,7 +53,7 @@ func (m *delayMeter) restart() { m.known = false }
 // observe takes the timestamp of a packet and when it came. newest: in the order of the sequence it is after all others.
 func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 	if !m.known {
-		*m = delayMeter{clock: m.clock, known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late}
+		*m = delayMeter{clock: m.clock, known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late, jitter: m.jitter}
 		if m.late == 0 {
 			m.weights[0] = 1 // or the second packet would be all that is known
 		}
@@ -65,6 +67,8 @@ func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 			return
 		}
 		m.ts, m.sent = ts, sent
+		m.jitter.add(delay - m.delay)
+		m.delay = delay
 	}
 	if at.Sub(m.window) >= delayWindow && m.count >= leastPackets {
 		m.window, m.count, m.least[1], m.least[0] = at, 0, m.least[0], delay
@@ -73,6 +77,19 @@ func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
 	m.least[0] = min(m.least[0], delay)
 	m.weigh(delay-m.base(), at)
 }
+
+// jitter adds up by how much the delays of two packets in a row differ: D in RFC 3550, section 6.4.1.
+type jitter struct {
+	sum   time.Duration
+	count time.Duration
+}
+
+func (j *jitter) add(d time.Duration) {
+	j.sum += d.Abs()
+	j.count++
+}
+
+func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 
 // base is the least delay in the last two to four seconds, in relation to the first packet.
 func (m *delayMeter) base() time.Duration { return min(m.least[0], m.least[1]) }

@@ -53,6 +53,7 @@ type ReceiverStats struct {
 	Resets       uint64 // streams begun, after the first
 	ReadErrors   uint64
 	Concealed    time.Duration // sound made up
+	Jitter       time.Duration // by how much the delays of two packets in a row differ, on average
 	Silence      time.Duration // silence inserted for what was not sent, or not in time
 	Skipped      time.Duration // left out of pauses since the sink was ahead of the clock
 	Stretched    time.Duration // added to pauses since the sink was behind the clock
@@ -134,6 +135,7 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	s.reorder.units = func(payload []byte) uint32 {
 		return uint32(media.Samples(r.options.Codec.PacketDuration(payload), s.meter.clock))
 	}
+	defer func() { r.stats.Jitter = s.meter.jitter.mean() }()
 	return s.run(ctx, src)
 }
 

@@ -178,7 +178,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	if err != nil {
 		return v.refuse(err)
 	}
-	open.Origin.Identity = p.identity
+	open.Origin.Identity, open.Origin.Key = p.identity, p.issuer
 	if p.limited {
 		open.Origin.Grant = p.grant.json()
 		open.Grant = p.grant.bridge()

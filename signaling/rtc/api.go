@@ -63,6 +63,7 @@ type API struct {
 	public  []string   // addresses that alone are told; none: all
 	viewing sync.Mutex // held by the peer that makes a picture: see picture.NewViewer
 	closers []func() error
+	observe func(Quality) // nil: nobody is told
 }
 
 // New opens the ports. Close closes them.

@@ -77,7 +77,10 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 	err = m.receiver.Run(ctx, trackReader{track, &m.came})
 	stats := m.receiver.Stats()
 	p.log.Info("microphone ended", "track", number, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
-		"concealed", stats.Concealed, "err", err)
+		"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
+	p.tellQuality(Quality{
+		Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Concealed: stats.Concealed, Jitter: stats.Jitter,
+	})
 }
 
 // receiverOptions are those that were negotiated.

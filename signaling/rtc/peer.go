@@ -344,4 +344,7 @@ func (p *Peer) Close() {
 		p.log.Debug("peer close", "err", err)
 	}
 	p.running.Wait()
+	if p.output != nil {
+		p.tellQuality(p.output.quality)
+	}
 }

@@ -22,6 +22,7 @@ const mimeTypeRED = "audio/red"
 type voice struct {
 	*rtpaudio.Sender
 	mimeType    string // of the codec
+	clockRate   int    // in Hz
 	path        atomic.Pointer[path]
 	header      rtp.Header
 	onRoundTrip func(time.Duration) // by the peer's reports
@@ -30,6 +31,7 @@ type voice struct {
 	extended uint32 // the highest sequence number the peer had at its last report
 	missed   uint32
 	reported bool
+	quality  Quality
 	tcc      bool // the peer reports by transport-cc, which is ten times as often
 }
 
@@ -45,7 +47,7 @@ type path struct {
 }
 
 func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration)) (*voice, error) {
-	v := &voice{mimeType: mimeType, onRoundTrip: onRoundTrip}
+	v := &voice{mimeType: mimeType, clockRate: codec.ClockRate(), onRoundTrip: onRoundTrip}
 	var err error
 	if v.Sender, err = rtpaudio.NewSender(v, codec); err != nil {
 		return nil, fmt.Errorf("voice encoder: %w", err)
@@ -155,6 +157,11 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	lost := int32((r.TotalLost-v.missed)<<8) >> 8 // 24 bits and a sign: packets that come twice take it below zero
 	if v.reported && !v.tcc && of > 0 && of <= mostReported {
 		v.Report(int(min(lost, of)), int(of))
+	}
+	if v.reported && of > 0 && of <= mostReported {
+		v.quality.Packets += uint64(of)
+		v.quality.Lost += uint64(max(lost, 0))
+		v.quality.Jitter = time.Duration(r.Jitter) * time.Second / time.Duration(v.clockRate)
 	}
 	v.extended, v.missed, v.reported = r.LastSequenceNumber, r.TotalLost, true
 }

@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// watched writes down what is observed, and when.
+type watched struct {
+	mu   sync.Mutex
+	r    *rig
+	all  []bridge.Observation
+	told []string
+}
+
+func (w *watched) observe(id string, o bridge.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	word := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", o), "bridge."), "keeper.")
+	switch o := o.(type) {
+	case bridge.TurnEnd:
+		word += fmt.Sprintf(" %d %s", o.Number, o.Cut)
+	case bridge.CallEnd:
+		word += fmt.Sprintf(" %s %s in %d", o.Name, o.Outcome, o.Turn)
+	case bridge.Dialled:
+		word += fmt.Sprintf(" %s %s", o.Kind, o.Cause)
+	case bridge.LinkEnd:
+		word += fmt.Sprintf(" %s %s", o.Kind, o.Cause)
+	case bridge.Ended:
+		if o.ID != id {
+			word = "of another conversation"
+		}
+	}
+	w.all, w.told = append(w.all, o), append(w.told, strings.TrimSpace(word))
+}
+
+// tells checks what was observed since it was last asked.
+func (w *watched) tells(want ...string) {
+	w.r.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.told, want) {
+		w.r.t.Errorf("observed\n  %s\nwant\n  %s", strings.Join(w.told, "\n  "), strings.Join(want, "\n  "))
+	}
+	w.told = nil
+}
+
+// newest is the last observation of type O.
+func newest[O bridge.Observation](w *watched) (found O) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.all {
+		if o, ok := o.(O); ok {
+			found = o
+		}
+	}
+	return found
+}
+
+func newWatched(t *testing.T, change ...func(*bridge.Options)) *watched {
+	w := &watched{}
+	w.r = newRig(t, append(change, func(o *bridge.Options) { o.Observe = w.observe })...)
+	return w
+}
+
+// A whole conversation, as metrics and traces see it.
+func TestObserve(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
+		c, l := w.r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Key: "shop"}})
+		l.Handle("h")
+		w.tells("Begun", "Dialled first")
+
+		asked := time.Now()
+		c.typed("pay")
+		time.Sleep(300 * time.Millisecond)
+		l.Call("a", "pay", `{}`)
+		time.Sleep(200 * time.Millisecond)
+		l.Answer(7, time.Second)
+		time.Sleep(3 * time.Second)
+		w.tells("CallEnd pay done in 1", "TurnEnd 1")
+		if e := newest[bridge.TurnEnd](w); !e.Began.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
+			t.Errorf("%+v, asked at %v", e, asked)
+		}
+
+		l.Say(8, 5*time.Second)
+		time.Sleep(time.Second)
+		c.talks(400 * time.Millisecond)
+		l.Content(`"interrupted":true`)
+		l.Content(`"turnComplete":true`)
+		w.tells("BargeIn", "TurnEnd 2 voice")
+		// The voice came 400 ms ago, and its fade-out is on its way within a frame.
+		if e := newest[bridge.BargeIn](w); e.Took < 400*time.Millisecond || e.Took > 440*time.Millisecond {
+			t.Errorf("%+v", e)
+		}
+		c.quiet(time.Second)
+
+		l.Say(9, time.Second)
+		l.Cut()
+		l = w.r.up.Next().Accept()
+		time.Sleep(3 * time.Second)
+		w.tells("LinkEnd first lost", "Dialled resume", "TurnEnd 3 link")
+
+		l.Answer(10, 5*time.Second)
+		time.Sleep(time.Second)
+		c.do(bridge.Interrupt{})
+		l.Answer(11, 5*time.Second)
+		time.Sleep(time.Second)
+		w.tells("TurnEnd 4 client")
+
+		c.do(bridge.Goodbye{})
+		c.ends(bridge.ErrGoodbye)
+		w.tells("LinkEnd resume", "TurnEnd 5 end", "Ended")
+		e := newest[bridge.Ended](w)
+		if e.Door != "sip" || e.Key != "shop" || e.Reason != bridge.ErrGoodbye || e.Turns != 5 ||
+			e.Counts.Links.Dials != 2 || e.Counts.Links.Resumed != 1 || e.Counts.Voice.Frames == 0 || e.Counts.Up.Sent == 0 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// What the model still says when the conversation ends is a turn, too, and so is a dial that fails.
+func TestObserveAnEarlyEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWatched(t)
+		w.r.up.Set(429, nil)
+		w.r.join(bridge.Open{}).fails(bridge.CodeBusy)
+		w.tells("Begun", "Dialled first quota", "Ended")
+	})
+	bubble(t, func(t *testing.T) {
+		w := newWatched(t)
+		c, l := w.r.plain()
+		l.Say(7, time.Second)
+		time.Sleep(100 * time.Millisecond)
+		c.leave(nil)
+		c.ends(nil)
+		w.tells("Begun", "Dialled first", "LinkEnd first", "TurnEnd 1 end", "Ended")
+	})
+}

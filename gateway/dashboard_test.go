@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"voxgate/signaling/access"
+)
+
+// Every metric of the dashboard, and of the documentation, is there in a program that held a conversation and refused one. A label
+// that an expression names is one of that metric.
+func TestTheDashboardShowsWhatThereIs(t *testing.T) {
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "shop", []string{access.MayTalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--keys", keys}, env())
+	private := p.waitFor(`msg=private at=(\S+)`)
+	if got := p.ask(`{}`); !strings.Contains(got, "unauthorized") {
+		t.Errorf("without a token: %.500s", got)
+	}
+	c := p.converse(fmt.Sprintf(`{},"token":%q`, key))
+	defer c.conn.Close()
+	c.must("SETUP_COMPLETE", "")
+	c.say("hello")
+	c.must("TURN_COMPLETE", "")
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.must("GEMINI_DISCONNECTED", "")
+	metrics := metricsWith(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
+	for _, want := range []string{`voxgate_refusals_total{rule="no token"} 1`, `voxgate_tokens_total{direction="out",key="shop",modality="audio"}`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, ours(metrics))
+		}
+	}
+
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(readFile(t, "../docs/grafana.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]bool{}
+	word := regexp.MustCompile(`\b(?:voxgate|go|process)_\w+`)
+	grouped := regexp.MustCompile(`by \(([^)]*)\)`)
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			names := word.FindAllString(target.Expr, -1)
+			if len(names) == 0 {
+				t.Errorf("%s shows no metric: %s", panel.Title, target.Expr)
+			}
+			for _, name := range names {
+				shown[base(name)] = true
+				if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+					t.Errorf("%s shows %s, which there is not", panel.Title, name)
+				}
+				for _, by := range grouped.FindAllStringSubmatch(target.Expr, -1) {
+					for label := range strings.SplitSeq(by[1], ", ") {
+						if !regexp.MustCompile(`(?m)^` + name + `\{[^}]*\b` + label + `="`).MatchString(metrics) {
+							t.Errorf("%s asks for %s by %s, which it has not", panel.Title, name, label)
+						}
+					}
+				}
+			}
+		}
+	}
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(voxgate_\\w+)`").FindAllStringSubmatch(readFile(t, "../docs/operating.md"), -1) {
+		documented[m[1]] = true
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (voxgate_\w+)`).FindAllStringSubmatch(metrics, -1) {
+		if !shown[m[1]] {
+			t.Errorf("the dashboard does not show %s", m[1])
+		}
+		if !documented[m[1]] {
+			t.Errorf("docs/operating.md does not describe %s", m[1])
+		}
+		delete(documented, m[1])
+	}
+	for name := range documented {
+		t.Errorf("docs/operating.md describes %s, which there is not", name)
+	}
+}
+
+// base is the name of a metric without what Prometheus adds for a histogram.
+func base(name string) string {
+	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
+}

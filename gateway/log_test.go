@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/access"
+)
+
+// TestTheLogHasNoSecrets holds a conversation with everything that could go into a log, at its most talkative, and looks for it there.
+func TestTheLogHasNoSecrets(t *testing.T) {
+	secrets := map[string]string{
+		"what was said": "planted-said", "what was typed": "planted-typed", "a tool's argument": "planted-argument", "a tool's result": "planted-result",
+		"the API key": "planted-api-key", "the webhook's secret": "planted-hush", "what the backend said": "planted-steer", "a bad token": "planted.bad.token",
+		"what cannot be read of the model": "planted-garbage", "a query": "planted-query",
+	}
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[
+		{"on":"speechEnd","times":1,"send":"{\"serverContent\":{\"inputTranscription\":{\"text\":\"planted-said\"}}}"},
+		{"on":"text","nth":1,"times":1,"send":"{\"serverContent\":{\"planted-garbage\":"}]}`}, env())
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"found":"planted-result"}`) }))
+	defer hook.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	folder := t.TempDir()
+	tools, keys := filepath.Join(folder, "tools.json"), filepath.Join(folder, "keys.json")
+	if err := os.WriteFile(tools, fmt.Appendf(nil, `{"webhooks":[{"name":"find","description":"Finds.",
+		"parameters":{"type":"object","properties":{"q":{"type":"string"}}},"url":%q,"secret":"planted-hush"}]}`, hook.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key, err := access.NewKey(keys, "shop", []string{access.MayMint, access.MayWatch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets["the server key"] = key
+	file, err := os.ReadFile(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := strings.Replace(string(file), `"grant": {}`, `"grant": {"tools": ["find"]}`, 1)
+	if err := os.WriteFile(keys, []byte(granted), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"serve", "--log", "json,debug"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", tools, "VOXGATE_KEYS", keys,
+		"GEMINI_API_KEY", "planted-api-key", "GOOGLE_GEMINI_BASE_URL", model.url, "VOXGATE_SESSION_WEBHOOK", hook.URL, "VOXGATE_WEBHOOK_SECRET", "planted-hush"))
+
+	mint := func() string {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, p.url+"/v1/tokens", strings.NewReader(`{"grant":{"tools":["find"]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var made struct{ Token string }
+		if err := json.NewDecoder(answer.Body).Decode(&made); err != nil || made.Token == "" {
+			t.Fatalf("no token: %s %v", answer.Status, err)
+		}
+		return made.Token
+	}
+	if got := p.ask(`{},"token":"planted.bad.token"`); !strings.Contains(got, "unauthorized") {
+		t.Errorf("with a bad token: %.500s", got)
+	}
+	get(t, p.url+"/v1/sessions?key=planted-query")
+	token := mint()
+	secrets["a session token"] = token[strings.LastIndex(token, ".")+1:]
+	c := p.converse(fmt.Sprintf(`{},"resumable":true,"token":%q`, token))
+	c.must("SETUP_COMPLETE", "")
+	of := func(pattern string) string {
+		t.Helper()
+		m := regexp.MustCompile(pattern).FindStringSubmatch(c.all.String())
+		if m == nil {
+			t.Fatalf("no %s in %s", pattern, c.all.String())
+		}
+		return m[1]
+	}
+	resume, id := of(`"resumeToken":"([^"]+)"`), of(`"sessionId":"([^"]+)"`)
+	secrets["a resume token"] = resume
+
+	backend, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backend.Close()
+	_ = backend.SetReadDeadline(time.Now().Add(patience))
+	watcher := &conversation{t: t, conn: backend}
+	watcher.must("SETUP_COMPLETE", "")
+	watcher.send(`{"type":"STEER","payload":{"prompt":"planted-steer"}}`)
+	watcher.must("SETUP_COMPLETE", "planted-steer")
+
+	c.say("planted-typed")
+	c.must("TURN_COMPLETE", "")
+	c.say(`/tool find {"q":"planted-argument"}`)
+	c.must("TOOL_STATUS", `"done"`)
+	c.must("CONTENT_MESSAGE", "planted-result")
+	c.must("TURN_COMPLETE", "")
+	for _, wrong := range []string{
+		`{"type":"SEND_MESSAGE","payload":{"parts":"planted-typed"}}`, `{"type":"planted-typed"}`, `planted-typed`, `{"type":"SEND_TOOL_RESPONSE","payload":{"id":"planted-typed"}}`,
+	} {
+		c.send(wrong)
+		c.must("GEMINI_ERROR", "")
+	}
+
+	speech := media.AppendBytes(nil, append(mediatest.Speech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
+	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
+	for chunk := range bytesOf(speech, 24000) { // a multiple of 3: base64 has no padding within
+		c.send(`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(chunk) + `"}}}`)
+	}
+	c.must("CONTENT_MESSAGE", "planted-said")
+	c.must("TURN_COMPLETE", "")
+
+	ours, theirs := c.calls(t)
+	secrets["our ice-pwd"], secrets["the client's ice-pwd"] = ours, theirs
+
+	c.say("/drop")
+	p.waitFor("link resumed")
+	c.conn.Close() // without a word
+	p.waitFor("conversation parked")
+	c = p.converse(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))
+	c.must("SETUP_COMPLETE", `"resumed":true`)
+	secrets["the next resume token"] = of(`"resumeToken":"([^"]+)"`)
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.must("GEMINI_DISCONNECTED", "")
+	c.conn.Close()
+	watcher.must("GEMINI_DISCONNECTED", "")
+	p.end()
+
+	logged := p.logged()
+	for what, secret := range secrets {
+		if i := strings.Index(logged, secret); i >= 0 {
+			t.Errorf("the log has %s: …%s…", what, logged[max(0, i-200):min(len(logged), i+100)])
+		}
+	}
+	ofCall, before := 0, regexp.MustCompile(`^(listening|tools|refused|token minted|conversation refused|Gemini answers.*|Gemini does not.*|shutting down|Nobody talks.*|stopping.*|REST|pion: .*|http: .*)$`)
+	for line := range strings.Lines(logged) {
+		var fields struct{ Msg, Call string }
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+		switch {
+		case fields.Call == id:
+			ofCall++
+		case fields.Call == "" && !before.MatchString(fields.Msg):
+			t.Errorf("a line of a call without its id: %s", line)
+		}
+	}
+	if ofCall < 15 {
+		t.Errorf("only %d lines of the call:\n%s", ofCall, logged)
+	}
+}
+
+// bytesOf are pieces of so many bytes.
+func bytesOf(all []byte, size int) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for rest := all; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			if !yield(rest[:min(size, len(rest))]) {
+				return
+			}
+		}
+	}
+}
+
+// calls has the conversation go on by WebRTC for a moment, and returns the passwords of both sides.
+func (c *conversation) calls(t *testing.T) (ours, theirs string) {
+	t.Helper()
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	connected := make(chan struct{})
+	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		if s == webrtc.PeerConnectionStateConnected {
+			close(connected)
+		}
+	})
+	if _, err := pc.CreateDataChannel("events", nil); err != nil {
+		t.Fatal(err)
+	}
+	offer, err := pc.CreateOffer(nil)
+	if err == nil {
+		err = pc.SetLocalDescription(offer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-webrtc.GatheringCompletePromise(pc)
+	text, err := json.Marshal(pc.LocalDescription().SDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send(`{"type":"WEBRTC_OFFER","payload":{"sdp":` + string(text) + `}}`)
+	c.must("WEBRTC_ANSWER", "")
+	all := c.all.String()
+	var answer struct{ Payload struct{ SDP string } }
+	if err := json.NewDecoder(strings.NewReader(all[strings.LastIndex(all, `{"type":"WEBRTC_ANSWER"`):])).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.Payload.SDP}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-connected:
+	case <-time.After(patience):
+		t.Fatal("WebRTC does not connect")
+	}
+	password := regexp.MustCompile(`a=ice-pwd:(\S+)`)
+	return password.FindStringSubmatch(answer.Payload.SDP)[1], password.FindStringSubmatch(pc.LocalDescription().SDP)[1]
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+)
+
+// privateTimeout bounds an answer of the private listener: a profile of a minute is one.
+const privateTimeout = 2 * time.Minute
+
+// servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
+// it takes calls at /readyz, and Go's profiler at /debug/pprof/, without the command line, which may hold a secret. Whoever reaches addr may ask.
+func servePrivate(addr string, metrics http.Handler, ready func() bool) (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", nil, fmt.Errorf("private-addr: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "no new calls are taken", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Serve(listener)
+	}()
+	return "http://" + listener.Addr().String(), func() {
+		server.Close()
+		<-done
+	}, nil
+}

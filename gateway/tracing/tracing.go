@@ -1,0 +1,196 @@
+// Package tracing tells an OpenTelemetry collector of conversations.
+//
+//	conversation              from its begin to its end
+//	├── link                  a connection to the model, from its dial to its end, or a dial that has failed
+//	└── turn                  from the end of a question to the end of its answer
+//	    └── execute_tool NAME
+//
+// A span has times, numbers and names, and nothing of what was said, asked of a tool or answered by it. A turn and what is in it
+// is told when it is over, since only then it is known from when it counts.
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	api "go.opentelemetry.io/otel/trace"
+
+	"voxgate/bridge"
+)
+
+// Tracer makes spans of what it observes.
+type Tracer struct {
+	provider *trace.TracerProvider
+	tracer   api.Tracer
+
+	mu      sync.Mutex
+	running map[string]*conversation
+}
+
+// conversation is one that is not over.
+type conversation struct {
+	span  api.Span
+	calls []call // that have ended in the turn that is not over, or in none
+	last  int    // the turn that ended last, and its span
+	turn  api.Span
+}
+
+// call is a tool call, and when it ended.
+type call struct {
+	bridge.CallEnd
+	at time.Time
+}
+
+// maxCalls bounds the calls of a turn that has no end; more of them have no span.
+const maxCalls = 100
+
+// New returns nil if no collector is named in the environment, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. The other
+// variables are those of the OpenTelemetry SDK, which reads them itself.
+func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
+	if first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") == "" ||
+		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return nil, nil
+	}
+	if p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
+		return nil, fmt.Errorf("traces: the protocol %q is not spoken here; http/protobuf is", p)
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "voxgate")), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "err", err) }))
+	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
+	return &Tracer{provider: provider, tracer: provider.Tracer("voxgate"), running: map[string]*conversation{}}, nil
+}
+
+func first(names ...string) string {
+	for _, name := range names {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Close sends what was not sent yet, until ctx is done.
+func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+
+// Observe takes what happens in a conversation. It does not block.
+func (t *Tracer) Observe(id string, o bridge.Observation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b, ok := o.(bridge.Begun); ok {
+		t.running[id] = &conversation{span: t.begin(nil, "conversation", api.SpanKindServer, b.Started,
+			attribute.String("gen_ai.conversation.id", id), attribute.String("gen_ai.request.model", b.Model),
+			attribute.String("voxgate.door", b.Door), attribute.String("voxgate.key", b.Key))}
+		return
+	}
+	c := t.running[id]
+	if c == nil {
+		return
+	}
+	switch o := o.(type) {
+	case bridge.TurnEnd:
+		t.onTurn(c, o, time.Now())
+	case bridge.CallEnd:
+		t.onCall(c, call{o, time.Now()})
+	case bridge.Dialled:
+		if o.Cause != "" {
+			t.link(c, bridge.LinkEnd{Kind: o.Kind, Began: o.Began, Cause: o.Cause})
+		}
+	case bridge.LinkEnd:
+		t.link(c, o)
+	case bridge.Ended:
+		delete(t.running, id)
+		t.onEnd(c, o)
+	}
+}
+
+// begin begins a span; parent is nil for the first.
+func (t *Tracer) begin(parent api.Span, name string, kind api.SpanKind, at time.Time, about ...attribute.KeyValue) api.Span {
+	ctx := context.Background()
+	if parent != nil {
+		ctx = api.ContextWithSpan(ctx, parent)
+	}
+	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(at), api.WithAttributes(about...))
+	return span
+}
+
+func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
+	began := e.Began
+	for _, o := range c.calls { // one may have been called before the first word that came
+		if start := o.at.Add(-o.Took); start.Before(began) {
+			began = start
+		}
+	}
+	span := t.begin(c.span, "turn", api.SpanKindInternal, began, attribute.Int("voxgate.turn", e.Number))
+	if e.Cut != "" {
+		span.SetAttributes(attribute.String("voxgate.cut", string(e.Cut)))
+	}
+	if l := e.Latency; l != (bridge.Latency{}) {
+		span.SetAttributes(attribute.Float64("voxgate.latency.model", l.Model.Seconds()),
+			attribute.Float64("voxgate.latency.gateway", l.Gateway.Seconds()), attribute.Float64("voxgate.latency.roundtrip", l.RoundTrip.Seconds()))
+	}
+	for _, o := range c.calls {
+		t.call(span, o)
+	}
+	span.End(api.WithTimestamp(at))
+	c.calls, c.last, c.turn = nil, e.Number, span
+}
+
+// onCall keeps a call for the end of its turn, unless that is over.
+func (t *Tracer) onCall(c *conversation, o call) {
+	switch {
+	case c.turn != nil && o.Turn == c.last:
+		t.call(c.turn, o)
+	case len(c.calls) < maxCalls:
+		c.calls = append(c.calls, o)
+	}
+}
+
+func (t *Tracer) call(parent api.Span, o call) {
+	span := t.begin(parent, "execute_tool "+o.Name, api.SpanKindInternal, o.at.Add(-o.Took), attribute.String("gen_ai.operation.name", "execute_tool"),
+		attribute.String("gen_ai.tool.name", o.Name), attribute.String("voxgate.where", o.Where), attribute.String("voxgate.outcome", o.Outcome))
+	if o.Outcome == "failed" || o.Outcome == "timeout" {
+		span.SetStatus(codes.Error, o.Outcome)
+	}
+	span.End(api.WithTimestamp(o.at))
+}
+
+func (t *Tracer) link(c *conversation, e bridge.LinkEnd) {
+	span := t.begin(c.span, "link", api.SpanKindClient, e.Began, attribute.String("voxgate.link", string(e.Kind)))
+	if !e.Up.IsZero() {
+		span.AddEvent("set up", api.WithTimestamp(e.Up))
+	}
+	if e.Cause != "" {
+		span.SetStatus(codes.Error, e.Cause)
+	}
+	span.End()
+}
+
+func (t *Tracer) onEnd(c *conversation, e bridge.Ended) {
+	for _, o := range c.calls {
+		t.call(c.span, o)
+	}
+	c.span.SetAttributes(attribute.String("voxgate.reason", e.Code()), attribute.Int("voxgate.turns", e.Turns),
+		attribute.Int("gen_ai.usage.input_tokens", e.Counts.Tokens.Prompt), attribute.Int("gen_ai.usage.output_tokens", e.Counts.Tokens.Response))
+	if e.Failed() {
+		c.span.SetStatus(codes.Error, e.Code())
+	}
+	c.span.End(api.WithTimestamp(e.At))
+}

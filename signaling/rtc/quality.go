@@ -1,0 +1,23 @@
+package rtc
+
+import "time"
+
+// Quality is how well the sound came through between a client and us.
+type Quality struct {
+	Up      bool   // a client's microphone, as received here; else the model's voice, as the client reports it by RTCP
+	Packets uint64 // that came, or were to come
+	Lost    uint64 // and never came, or not in time to be heard
+	Late    uint64 // came when they had been given up; they are among the lost; only Up
+	Jitter  time.Duration
+	// Concealed is how much sound was made up in the place of lost packets; only Up.
+	Concealed time.Duration
+}
+
+// Observe has f told of each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
+func (a *API) Observe(f func(Quality)) { a.observe = f }
+
+func (p *Peer) tellQuality(q Quality) {
+	if p.api.observe != nil && q.Packets > 0 {
+		p.api.observe(q)
+	}
+}
