@@ -110,7 +110,9 @@ type badDoor struct {
 // TestBadInput goes through groups of bad inputs at all doors. After each the next call works, nobody is told of a fault of ours, the
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
-	l := newLocked(t, func(o *access.Options) { o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1} },
+	l := newLocked(t, func(o *access.Options) {
+		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
+	},
 		func(_ *doors, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
 	d := &badDoor{locked: l, token: l.mint(`{"once":false}`)}
 	d.good(t)
