@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -24,6 +25,14 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	if got := p.ask(`{}`); !strings.Contains(got, "unauthorized") {
 		t.Errorf("without a token: %.500s", got)
 	}
+	stranger, err := http.NewRequest(http.MethodGet, p.url+"/v1/sessions", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Header.Set("Origin", "https://evil.example")
+	if resp, err := http.DefaultClient.Do(stranger); err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a page of a stranger: %v, %v", resp, err)
+	}
 	c := p.converse(fmt.Sprintf(`{},"token":%q`, key))
 	defer c.conn.Close()
 	c.must("SETUP_COMPLETE", "")
@@ -32,7 +41,7 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	c.send(`{"type":"DISCONNECT_GEMINI"}`)
 	c.must("GEMINI_DISCONNECTED", "")
 	metrics := metricsWith(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
-	for _, want := range []string{`voxgate_refusals_total{rule="no token"} 1`, `voxgate_tokens_total{direction="out",key="shop",modality="audio"}`} {
+	for _, want := range []string{`voxgate_refusals_total{rule="no token"} 1`, `voxgate_refusals_total{rule="origin"} 1`, `voxgate_tokens_total{direction="out",key="shop",modality="audio"}`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s:\n%s", want, ours(metrics))
 		}

@@ -95,7 +95,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	generate := rest.New(gemini, routes, log)
 	defer generate.Close()
-	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Logger: log}
+	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Refused: s.access.Refused, Logger: log}
 	stopREST, err := serveREST(s.restAddr, admission, generate, log)
 	if err != nil {
 		return err

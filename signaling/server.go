@@ -30,6 +30,8 @@ type Options struct {
 	Origins []string // whose pages may connect, besides our own; "https://example.com"
 	Hosts   []string // names that we are reached by, besides localhost and addresses
 	Access  *access.Gate
+	// Refused is told of a host or an origin that was refused, by the name of the rule; nil: nobody is. It must not block.
+	Refused func(rule string)
 	Logger  *slog.Logger
 }
 
@@ -99,6 +101,7 @@ func (b *hurried) Read(p []byte) (int, error) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hurry(w, r)
 	if !s.knownHost(r.Host) {
+		s.refused("host")
 		http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
 		return
 	}
@@ -134,6 +137,7 @@ func (s *Server) enter(d Door) http.Handler {
 			http.NotFound(w, r)
 		case !allowed && !public:
 			s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+			s.refused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			handler.ServeHTTP(w, r)
@@ -147,6 +151,12 @@ func (s *Server) enter(d Door) http.Handler {
 			handler.ServeHTTP(w, r.WithContext(ctx))
 		}
 	})
+}
+
+func (s *Server) refused(rule string) {
+	if f := s.options.Refused; f != nil {
+		f(rule)
+	}
 }
 
 // serverKey is where a request's context has the server.
