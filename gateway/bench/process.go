@@ -123,7 +123,10 @@ func (p *process) stop() {
 // startGateway starts the gateway that is measured; it reaches Gemini at model, a URL. Its watch for silent models is put off: ours
 // does not answer, it talks.
 func (o options) startGateway(ctx context.Context, model string) (*process, error) {
-	env := []string{"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model}
+	env := []string{
+		"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model,
+		"VOXGATE_LIMITS=sessions=0,new-per-second=0", // a benchmark is a flood
+	}
 	return start(ctx, env, o.gateway, "serve", "-stall", "1h")
 }
 
