@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
 	"voxgate/signaling/rtc"
@@ -15,7 +16,7 @@ func TestQualityIsTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan rtc.Quality, 10)
 	c := connect(t, newGateway(t, func(d *doors, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { told <- q }) }), `{}`)
-	p := newPhone(t, c, phoneOptions{})
+	p := newPhone(t, c, phoneOptions{codecs: noReports(t)})
 	p.offer(false)
 	p.connected()
 	p.talks(440)
@@ -52,4 +53,14 @@ func TestQualityIsTold(t *testing.T) {
 	if down.Packets < 500 || down.Lost < down.Packets/12 || down.Lost > down.Packets/8 || down.Jitter != 10*time.Millisecond {
 		t.Errorf("down: %+v", down)
 	}
+}
+
+// noReports are Pion's codecs; a phone that has them sends no reports of its own.
+func noReports(t *testing.T) *webrtc.MediaEngine {
+	t.Helper()
+	var codecs webrtc.MediaEngine
+	if err := codecs.RegisterDefaultCodecs(); err != nil {
+		t.Fatal(err)
+	}
+	return &codecs
 }
