@@ -17,6 +17,7 @@ const THEMES = [
 ];
 const PLACES = ['welcome', 'studio', 'settings', 'files', 'preview', 'chat'];
 const SHOWN = 3; // found tools in a card of the transcript; all of them are in the studio
+const NEWEST = 60; // characters of what was said last, which a collapsed transcript shows
 const PITCH = 6; // px from one bar of the waveform to the next
 const MOST = 200; // bars that are kept, for the widest waveform
 const EVERY = 50; // ms between two bars
@@ -145,6 +146,7 @@ function clear() {
   shown = undefined;
   entries = new Map();
   $('log').replaceChildren();
+  $('empty').hidden = false;
 }
 
 vox.addEventListener('change', () => {
@@ -223,7 +225,6 @@ function entry(id, create) {
 
 /** @param {Snapshot} now */
 function showTranscript({ transcript }) {
-  if (!transcript.length) $('empty').hidden = Boolean($('log').children.length);
   transcript.forEach(({ role, text }, i) => {
     const e = entry(`turn ${i}`, () => {
       const turn = make('div', `turn ${role}`);
@@ -237,6 +238,8 @@ function showTranscript({ transcript }) {
     if (fresh.startsWith(had)) span.append(fresh.slice(had.length));
     else span.textContent = fresh;
   });
+  const newest = transcript.at(-1);
+  $('newest').textContent = newest ? `${newest.role === 'user' ? 'You' : 'VOX'}: ${newest.text.trim().slice(-NEWEST)}` : '';
 }
 
 /** @param {Snapshot} now */
