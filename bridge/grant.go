@@ -66,9 +66,14 @@ func (g *Grant) config(raw json.RawMessage) json.RawMessage {
 	return g.Agent.config(raw)
 }
 
+// Allows tells whether a model is granted. A nil grant grants all.
+func (g *Grant) Allows(model string) bool {
+	return g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, model) })
+}
+
 // allows refuses a model that is not granted.
 func (g *Grant) allows(config setup.Config, at string) error {
-	if g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, config.Model) }) {
+	if g.Allows(config.Model) {
 		return nil
 	}
 	return &Error{
