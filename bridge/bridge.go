@@ -10,7 +10,6 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -86,14 +85,9 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 	if a == (Agent{}) {
 		return raw
 	}
-	var config map[string]any
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // what it does not say goes on as it came
-	if len(raw) > 0 && (!json.Valid(raw) || dec.Decode(&config) != nil) {
+	config, ok := object(raw)
+	if !ok {
 		return raw
-	}
-	if config == nil { // as null is
-		config = map[string]any{}
 	}
 	put(config, a.Model, "model")
 	put(config, a.Prompt, "systemInstruction")
@@ -104,6 +98,19 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 		return raw // what was read can be written
 	}
 	return merged
+}
+
+// object reads a config, of which nothing and null are empty ones. What nobody changes of it goes on as it came, numbers to the digit.
+func object(raw json.RawMessage) (config map[string]any, ok bool) {
+	if len(raw) == 0 {
+		return map[string]any{}, true
+	}
+	value, err := tools.Decode(raw)
+	if value == nil {
+		value = map[string]any{}
+	}
+	config, ok = value.(map[string]any)
+	return config, ok && err == nil
 }
 
 // put sets the field at the end of a path of objects, unless the value is empty.
