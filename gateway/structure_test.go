@@ -55,6 +55,8 @@ var arrows = map[string][]string{
 	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
 	"tools/guard":                 {},
 	"tools/mcp":                   {"tools"},
+	"tools/vox":                   {"tools"},
+	"tools/vox/check":             {}, // a program of its own
 	"tools/webhook":               {"tools", "tools/guard"},
 	"tools/*":                     {"tools"},
 	"web":                         {},
@@ -74,6 +76,8 @@ var owners = map[string][]string{
 	"google.golang.org/genai":                  {"bridge/gemini/setup"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
+	"github.com/agnivade/levenshtein":          {"tools/vox"},
+	"github.com/kljensen/snowball":             {"tools/vox"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
