@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -71,6 +72,9 @@ type Origin struct {
 	Screen   bool            // callers of this door may have where to show a canvas
 	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
+
+// Talks tells whether a model of this name is one of the Live API, as far as names tell; "" is the default, which is.
+func Talks(model string) bool { return setup.IsLive(model) }
 
 // Agent is how the model shall be. An empty field leaves it as it would be.
 type Agent struct {

@@ -109,7 +109,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
+	assistant, stopVOX, err := openVOX(s, host, generate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
+	defer stopVOX()
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
