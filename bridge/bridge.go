@@ -10,11 +10,11 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -51,7 +51,7 @@ type Open struct {
 
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
 	// LastEvent the number of the newest event that the caller has of it: those after it are told again, in order. With 0
-	// only what it must know is. An unknown or expired token opens a fresh conversation.
+	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
 	Resumable   bool
 	ResumeToken string
 	LastEvent   uint64
@@ -70,7 +70,11 @@ type Origin struct {
 	Key      string          // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
 	Grant    json.RawMessage // what the caller may do, as tools are told; nil: nothing was said
 	Screen   bool            // callers of this door may have where to show a canvas
+	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
+
+// Talks tells whether a model of this name is one of the Live API, as far as names tell; "" is the default, which is.
+func Talks(model string) bool { return setup.IsLive(model) }
 
 // Agent is how the model shall be. An empty field leaves it as it would be.
 type Agent struct {
@@ -85,14 +89,9 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 	if a == (Agent{}) {
 		return raw
 	}
-	var config map[string]any
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber() // what it does not say goes on as it came
-	if len(raw) > 0 && (!json.Valid(raw) || dec.Decode(&config) != nil) {
+	config, ok := object(raw)
+	if !ok {
 		return raw
-	}
-	if config == nil { // as null is
-		config = map[string]any{}
 	}
 	put(config, a.Model, "model")
 	put(config, a.Prompt, "systemInstruction")
@@ -103,6 +102,19 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 		return raw // what was read can be written
 	}
 	return merged
+}
+
+// object reads a config, of which nothing and null are empty ones. What nobody changes of it goes on as it came, numbers to the digit.
+func object(raw json.RawMessage) (config map[string]any, ok bool) {
+	if len(raw) == 0 {
+		return map[string]any{}, true
+	}
+	value, err := tools.Decode(raw)
+	if value == nil {
+		value = map[string]any{}
+	}
+	config, ok = value.(map[string]any)
+	return config, ok && err == nil
 }
 
 // put sets the field at the end of a path of objects, unless the value is empty.

@@ -66,9 +66,14 @@ func (g *Grant) config(raw json.RawMessage) json.RawMessage {
 	return g.Agent.config(raw)
 }
 
+// Allows tells whether a model is granted. A nil grant grants all.
+func (g *Grant) Allows(model string) bool {
+	return g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, model) })
+}
+
 // allows refuses a model that is not granted.
 func (g *Grant) allows(config setup.Config, at string) error {
-	if g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, config.Model) }) {
+	if g.Allows(config.Model) {
 		return nil
 	}
 	return &Error{
@@ -93,9 +98,16 @@ func (g *Grant) limit(wanted time.Duration) time.Duration {
 // lowBudget is the part of what may be spent that is left when the client is told that it ends.
 const lowBudget = 10 // of a hundred
 
-// spend counts tokens with who pays, and ends a conversation that nobody pays for any more.
-func (s *Session) spend(tokens int) {
-	left, most := s.open.Account.Spend(tokens)
+// uncounted is how many tokens were used since it was asked last.
+func (s *Session) uncounted() int {
+	before := s.spent.counted
+	s.spent.counted = s.spent.meter.Total().Total
+	return s.spent.counted - before
+}
+
+// spend counts the tokens that are not counted yet with who pays, and ends a conversation that nobody pays for any more.
+func (s *Session) spend() {
+	left, most := s.open.Account.Spend(s.uncounted())
 	switch {
 	case most == 0:
 	case left <= 0:

@@ -39,3 +39,50 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 		}
 	})
 }
+
+// bill is an account that adds up.
+type bill struct {
+	bridge.Account
+	spent int
+}
+
+func (b *bill) Spend(tokens int) (left, most int) {
+	b.spent += tokens
+	return 0, 0
+}
+
+// Who hangs up in the middle of an answer has spent what it took so far.
+func TestHangingUpIsNotFree(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		b := &bill{Account: bridge.Unlimited}
+		c, l := r.connect(bridge.Open{Account: b})
+		c.typed("Tell me a story.")
+		l.Send(`{"usageMetadata":{"promptTokenCount":30,"responseTokenCount":12,"totalTokenCount":42}}`)
+		l.Say(1, time.Second)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		c.do(bridge.Goodbye{})
+		c.gone()
+		if b.spent != 42 {
+			t.Errorf("%d tokens were counted", b.spent)
+		}
+	})
+}
+
+// What a backend may not have, the next change of it does not keep.
+func TestARefusedConfigIsNotSteered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.connect(bridge.Open{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}})
+		c.update(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
+			t.Errorf("%v", e)
+		}
+		if err := c.session.Do(bridge.Steer{Agent: bridge.Agent{Prompt: "You sell hats."}}); err != nil {
+			t.Errorf("refused with %v", err)
+		}
+	})
+}

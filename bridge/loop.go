@@ -98,7 +98,8 @@ func (s *Session) loop(parent context.Context) {
 	s.observeEnd()
 	s.playout.Close()
 	s.closeRecording()
-	s.open.Account.End() // before anybody is told: who comes back at once finds room
+	s.open.Account.Spend(s.uncounted()) // of an answer that was not over
+	s.open.Account.End()                // before anybody is told: who comes back at once finds room
 	s.finish()
 }
 

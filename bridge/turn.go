@@ -318,7 +318,7 @@ func (s *Session) countTokens() {
 		s.log.Info("token limit reached", "tokens", u.Total.Total)
 		s.endAfterSpeaking(ErrTokenLimit)
 	}
-	s.spend(u.Turn.Total)
+	s.spend()
 }
 
 // interrupt cuts the answer off, if there is something to be cut off, perhaps before the model knows of it. asking: words go to

@@ -157,12 +157,9 @@ func (t *steering) steer(c Steer) error {
 // config is a config of the caller's with what the backend says.
 func (t *steering) config(raw json.RawMessage) json.RawMessage {
 	raw = t.agent.config(raw)
-	var config map[string]any
-	if len(t.names) == 0 || len(raw) > 0 && json.Unmarshal(raw, &config) != nil {
+	config, ok := object(raw)
+	if len(t.names) == 0 || !ok {
 		return raw
-	}
-	if config == nil {
-		config = map[string]any{}
 	}
 	list, _ := config["tools"].([]any)
 	config["tools"] = append(list, map[string]any{"functionDeclarations": t.functions})
@@ -177,8 +174,10 @@ func (t *steering) config(raw json.RawMessage) json.RawMessage {
 func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
 	config, err := setup.Parse(s.steering.config(s.open.Grant.config(raw)), "payload", s.scope)
 	if err == nil {
-		s.steering.raw = raw
 		err = s.open.Grant.allows(config, "payload")
+	}
+	if err == nil {
+		s.steering.raw = raw
 	}
 	return config, err
 }

@@ -28,8 +28,7 @@ type hooks struct {
 	endpoint *webhook.Endpoint
 	log      *slog.Logger
 	running  sync.WaitGroup
-	ctx      context.Context // of those that are told of ends
-	stop     context.CancelFunc
+	stopped  chan struct{} // closed: no end is told any more
 }
 
 // newHooks returns nil if no endpoint is set.
@@ -41,9 +40,7 @@ func newHooks(url, secret string, log *slog.Logger) (*hooks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session-webhook: %w", err)
 	}
-	h := &hooks{endpoint: endpoint, log: log}
-	h.ctx, h.stop = context.WithCancel(context.Background())
-	return h, nil
+	return &hooks{endpoint: endpoint, log: log, stopped: make(chan struct{})}, nil
 }
 
 // hookSession is a conversation as the endpoint is told of it.
@@ -108,28 +105,46 @@ func (h *hooks) ended(e bridge.Ended) {
 	}
 	h.running.Go(func() {
 		for try := 1; ; try++ {
-			ctx, cancel := context.WithTimeout(h.ctx, hookTimeout)
-			status, _, err := h.endpoint.Post(ctx, e.ID+"-end", body)
-			cancel()
+			status, err := h.tell(e.ID+"-end", body)
 			if err == nil && status/100 == 2 {
 				return
 			}
-			if try == hookTries || h.ctx.Err() != nil {
+			last := try == hookTries
+			if !last {
+				select {
+				case <-time.After(hookPause):
+				case <-h.stopped:
+					last = true
+				}
+			}
+			if last {
 				h.log.Warn("the session webhook was not told of an end", "call", e.ID, "status", status, "err", err)
 				return
-			}
-			select {
-			case <-time.After(hookPause):
-			case <-h.ctx.Done():
 			}
 		}
 	})
 }
 
+// tell posts to the endpoint, until the hooks are stopped.
+func (h *hooks) tell(id string, body any) (status int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), hookTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-h.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	status, _, err = h.endpoint.Post(ctx, id, body)
+	return status, err
+}
+
 // close waits until all ends were told, or for ctx.
 func (h *hooks) close(ctx context.Context) {
-	defer context.AfterFunc(ctx, h.stop)()
+	stop := sync.OnceFunc(func() { close(h.stopped) })
+	defer context.AfterFunc(ctx, stop)()
 	h.running.Wait()
-	h.stop()
+	stop()
 	h.endpoint.Close()
 }

@@ -43,21 +43,11 @@ const (
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
-	gemini := &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
-	backend := "gemini"
-	switch {
-	case s.vertex:
-		backend = "vertex"
-		gemini.Vertex = &api.Vertex{Project: s.project, Location: s.location}
-	case s.apiKey == "" && s.baseURL == "":
-		backend = "emulator"
-		url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
-		if err != nil {
-			return err
-		}
-		defer stop()
-		gemini.BaseURL = url
+	gemini, backend, stopBackend, err := openBackend(s, log)
+	if err != nil {
+		return err
 	}
+	defer stopBackend()
 	listener, err := net.Listen("tcp", s.addr)
 	if err != nil {
 		return fmt.Errorf("listen for browsers: %w", err)
@@ -119,7 +109,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
+	assistant, stopVOX, err := openVOX(s, host, generate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
+	defer stopVOX()
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -128,23 +123,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	})...)
 	server := newServer(doors, log)
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
-	checked := make(chan struct{})
-	checking, cancelCheck := context.WithTimeout(ctx, checkTimeout)
-	go func() {
-		defer close(checked)
-		s.tls.fetch(checking, listener.Addr())
-		checkGemini(checking, gemini, backend, log)
-	}()
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
+	check := func(ctx context.Context) {
+		s.tls.fetch(ctx, listener.Addr())
+		checkGemini(ctx, gemini, backend, log)
 	}
-	cancelCheck()
-	<-checked
-	if err == nil {
+	if err = serveUntil(ctx, server, listener, check); err == nil {
 		drain(host, s.drain, log)
 	}
 	log.Info("shutting down")
@@ -156,6 +140,36 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		told.close(ending)
 	}
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// openBackend is what answers: Gemini, or the emulator, which runs until stop.
+func openBackend(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
+	client = &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
+	switch {
+	case s.vertex:
+		client.Vertex = &api.Vertex{Project: s.project, Location: s.location}
+		return client, "vertex", func() {}, nil
+	case s.apiKey != "" || s.baseURL != "":
+		return client, "gemini", func() {}, nil
+	}
+	client.BaseURL, _, stop, err = startEmulator("127.0.0.1:0", emulator.Options{Logger: log.With("part", "emulator")})
+	return client, "emulator", stop, err
+}
+
+// serveUntil serves until ctx is done or the server fails. Meanwhile it checks what the first caller would find out.
+func serveUntil(ctx context.Context, server *http.Server, at net.Listener, check func(context.Context)) (err error) {
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(at) }()
+	checking, cancel := context.WithTimeout(ctx, checkTimeout)
+	var checks sync.WaitGroup
+	checks.Go(func() { check(checking) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	cancel()
+	checks.Wait()
+	return err
 }
 
 // newServer serves the doors.

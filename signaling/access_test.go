@@ -6,8 +6,10 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -519,6 +521,30 @@ func TestConversationsBeginTooFast(t *testing.T) {
 	}
 	l.wait(31 * time.Second)
 	enters(t, dialAs(t, l.url, me), hello(l.mint(`{}`), ""))
+}
+
+// Who begins too fast is refused by their own limit, and takes nothing of what is for all.
+func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, func(o *access.Options) {
+		behindProxy(o)
+		o.Limits = access.Limits{NewPerSecond: 3, NewPerMinute: 1}
+	})
+	token := l.mint(`{"once":false}`)
+	enters(t, dialAs(t, l.url, from("198.51.100.7")), hello(token, ""))
+	for range 10 {
+		isRefused(t, dialAs(t, l.url, from("198.51.100.7")), hello(token, ""), "busy", websocket.CloseTryAgainLater)
+	}
+	enters(t, dialAs(t, l.url, from("198.51.100.8")), hello(token, ""))
+}
+
+// A server key talks only if it may, whatever it looks like.
+func TestAKeyOfTheOperatorsOwn(t *testing.T) {
+	t.Parallel()
+	l := newLocked(t, nil)
+	digest := sha256.Sum256([]byte("a key that somebody has thought of"))
+	l.edit(ofKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
+	isRefused(t, dial(t, l.url), hello("a key that somebody has thought of", ""), "forbidden", policy)
 }
 
 // Sockets that say nothing take the room of their own address alone.

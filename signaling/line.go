@@ -52,6 +52,7 @@ var upgrader = websocket.Upgrader{
 // Line is a WebSocket to a client. One goroutine may read and one write at a time.
 type Line struct {
 	conn      *websocket.Conn
+	remote    string              // the client's address
 	opened    bool                // until then the first deadline holds
 	arrived   func()              // it counts no longer among those that have not opened
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
@@ -76,7 +77,10 @@ func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration
 		arrived()
 		return nil, err
 	}
-	l := &Line{conn: conn, arrived: sync.OnceFunc(arrived), roundTrip: roundTrip, pace: pace}
+	l := &Line{conn: conn, remote: conn.RemoteAddr().String(), arrived: sync.OnceFunc(arrived), roundTrip: roundTrip, pace: pace}
+	if from := access.From(r.Context()).Address(); from.IsValid() {
+		l.remote = from.String()
+	}
 	conn.SetReadLimit(maxRead)
 	conn.SetReadDeadline(time.Now().Add(firstMessage))
 	pong := conn.PingHandler()
@@ -99,8 +103,8 @@ func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration
 	return l, nil
 }
 
-// Remote is the client's address.
-func (l *Line) Remote() string { return l.conn.RemoteAddr().String() }
+// Remote is the client's address, also behind a proxy that is trusted.
+func (l *Line) Remote() string { return l.remote }
 
 // Opened says, in the reader's goroutine, that the first message has come which a client must send: before it a line lives for
 // 10 s, after it as long as the client answers pings.

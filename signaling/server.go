@@ -118,7 +118,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	ctx, _ := s.options.Access.Visit(r)
+	ctx := s.options.Access.Visit(r)
 	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(ctx, serverKey{}, s)))
 }
 

@@ -82,9 +82,9 @@ type Visitor struct {
 type visitorKey struct{}
 
 // Visit finds out who sends a request; it does not judge yet. From finds the visitor in the context that it returns.
-func (g *Gate) Visit(r *http.Request) (context.Context, *Visitor) {
+func (g *Gate) Visit(r *http.Request) context.Context {
 	if g == nil { // nobody is asked anything
-		return r.Context(), &Visitor{}
+		return r.Context()
 	}
 	v := &Visitor{gate: g, token: tokenOf(r)}
 	var trusted bool
@@ -92,7 +92,7 @@ func (g *Gate) Visit(r *http.Request) (context.Context, *Visitor) {
 	if name := g.options.IdentityHeader; name != "" && trusted {
 		v.identity = r.Header.Get(name)
 	}
-	return context.WithValue(r.Context(), visitorKey{}, v), v
+	return context.WithValue(r.Context(), visitorKey{}, v)
 }
 
 // From returns the visitor of a request's context; one who may do anything where no gate stands.

@@ -145,9 +145,9 @@ func limiter(n int, per time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// Block is what stands for an address in limits: itself, or the /64 of IPv6, which is the least that a household has (RFC 6177).
+// block is what stands for an address in limits: itself, or the /64 of IPv6, which is the least that a household has (RFC 6177).
 // The loopback has none: behind it are proxies and tests.
-func Block(a netip.Addr) (block string, limited bool) {
+func block(a netip.Addr) (block string, limited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
 	}
@@ -168,12 +168,12 @@ func (v *Visitor) Wait() (done func(), err error) {
 	if g == nil {
 		return func() {}, nil
 	}
-	block, limited := Block(v.address)
+	name, limited := block(v.address)
 	if !limited {
 		return func() {}, nil
 	}
 	g.mu.Lock()
-	u := g.usage(share{"address", block})
+	u := g.usage(share{"address", name})
 	full := exceeds(u.waiting+1, g.options.Limits.WaitingPerAddress)
 	if !full {
 		u.waiting++
@@ -213,27 +213,28 @@ type claim struct {
 	what string // for the person
 }
 
-func (a *account) claims() []claim {
+// claims are in the order in which they are asked: who is refused by their own limit takes nothing of what is for all.
+func (a *account) claims() (claims []claim) {
 	l := a.visitor.gate.options.Limits
-	claims := []claim{{share{"all", ""}, l.Sessions, "The gateway is full."}}
-	if block, limited := Block(a.visitor.address); limited {
-		claims = append(claims, claim{share{"address", block}, l.SessionsPerAddress, "There are too many conversations from your address."})
+	if name, limited := block(a.visitor.address); limited {
+		claims = append(claims, claim{share{"address", name}, l.SessionsPerAddress, "There are too many conversations from your address."})
 	}
-	if p := a.pass; p.issuer != "" {
-		most := l.SessionsPerKey
-		if p.sessions > 0 {
-			most = p.sessions
-		}
-		claims = append(claims, claim{share{"key", p.issuer}, most, "There are too many conversations of this service at once."})
-	}
-	if p := a.pass; p.id != "" {
+	p := a.pass
+	if p.id != "" {
 		most := -1
 		if p.grant.Sessions > 0 {
 			most = p.grant.Sessions
 		}
 		claims = append(claims, claim{share{"token", p.issuer + " " + p.id}, most, "There are too many conversations of this token at once."})
 	}
-	return claims
+	if p.issuer != "" {
+		most := l.SessionsPerKey
+		if p.sessions > 0 {
+			most = p.sessions
+		}
+		claims = append(claims, claim{share{"key", p.issuer}, most, "There are too many conversations of this service at once."})
+	}
+	return append(claims, claim{share{"all", ""}, l.Sessions, "The gateway is full."})
 }
 
 // Begin counts a conversation that begins, or refuses it.
@@ -338,8 +339,8 @@ func (a *account) Park() bool {
 		return false
 	}
 	a.waits = []*usage{all}
-	if block, limited := Block(a.visitor.address); limited {
-		u := g.usage(share{"address", block})
+	if name, limited := block(a.visitor.address); limited {
+		u := g.usage(share{"address", name})
 		if exceeds(u.parked+1, l.ParkedPerAddress) {
 			a.waits = nil
 			return false

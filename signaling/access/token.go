@@ -120,12 +120,12 @@ func (k *keyring) verify(token string) (pass, error) {
 	key, unknown := k.find(token)
 	k.mu.Unlock()
 	switch {
-	case strings.HasPrefix(token, keyPrefix) && unknown != nil:
-		return pass{}, unknown
-	case strings.HasPrefix(token, keyPrefix) && !key.may(MayTalk):
+	case unknown == nil && !key.may(MayTalk):
 		return pass{}, &refusal{rule: "key", code: bridge.CodeForbidden, message: "This server key may not talk itself: mint a token with it."}
 	case unknown == nil:
 		return key.pass(key.Name, ""), nil
+	case strings.HasPrefix(token, keyPrefix):
+		return pass{}, unknown
 	case len(token) > maxToken:
 		return pass{}, badToken(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
 	}

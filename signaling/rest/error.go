@@ -39,12 +39,20 @@ func errorObject(status int, message string, retry time.Duration) object {
 }
 
 func refuse(w http.ResponseWriter, status int, message string, retry time.Duration) {
-	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	if retry > 0 {
 		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", math.Ceil(retry.Seconds())))
 	}
+	reply(w, status, errorObject(status, message, retry))
+}
+
+const jsonType = "application/json; charset=UTF-8"
+
+// reply answers with an error. The server's own deadline may have passed while the backend was waited for.
+func reply(w http.ResponseWriter, status int, body object) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(errorObject(status, message, retry)))
+	_, _ = w.Write(encode(body))
 }
 
 // refuseError refuses for an error of the gateway.

@@ -1,5 +1,5 @@
 // Package rest is the door for programs that speak the REST API of Gemini: generateContent and its sisters, as Google's SDKs and the
-// Gemini CLI call them (https://ai.google.dev/api/generate-content), and as seed-old clients do that write a slash for the colon.
+// Gemini CLI call them (https://ai.google.dev/api/generate-content), and with a slash for the colon, as old clients write.
 //
 // A call goes up to the backend and what comes down is completed: every answer has the fields that Google leaves out where they
 // are empty, and exactly one finishReason at its end (shape.go). Unknown fields pass through both ways. The client's key is a
@@ -13,7 +13,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +75,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 	return list
 }
 
-// methods are those that are served, and what a client is answered with who streams.
+// methods are those of a model that are served.
 var methods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
 
 // ServeHTTP runs one call.
@@ -144,10 +143,7 @@ func (d *Door) authorize(r *http.Request, model string) (bridge.Account, error) 
 	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
 		return nil, err
 	}
-	if g := open.Grant; g != nil && model != "" && len(g.Models) > 0 && !slices.ContainsFunc(g.Models, func(p string) bool {
-		ok, _ := path.Match(p, model)
-		return ok
-	}) {
+	if model != "" && !open.Grant.Allows(model) {
 		return nil, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	if open.Account == nil {
@@ -165,11 +161,13 @@ type call struct {
 	method  string
 	account bridge.Account
 	watch   *time.Timer
+	tokens  int    // that the answer took so far
 	last    object // of a stream: the newest event that was passed on
 }
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
+	defer func() { c.account.Spend(c.tokens) }()
 	to := c.door.backend(c.model)
 	switch c.method {
 	case "generateContent", "streamGenerateContent":
@@ -185,8 +183,8 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		if err != nil {
 			return c.failed(ctx, err)
 		}
+		c.note(answer)
 		complete(answer, true)
-		c.spend(answer)
 		return c.answer(encode(answer))
 	}
 	text, err := to.ask(ctx, r.Method, c.model, c.method, body)
@@ -197,7 +195,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 }
 
 func (c *call) answer(text []byte) error {
-	c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	c.w.Header().Set("Content-Type", jsonType)
 	_ = c.control.SetWriteDeadline(time.Now().Add(writeTime))
 	_, err := c.w.Write(text)
 	return err
@@ -211,9 +209,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 		if r.after != "" {
 			c.w.Header().Set("Retry-After", r.after)
 		}
-		c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-		c.w.WriteHeader(r.status)
-		_, _ = c.w.Write(encode(r.body))
+		reply(c.w, r.status, r.body)
 		return nil // it was told by who knows
 	case errors.Is(context.Cause(ctx), errSilent):
 		refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
@@ -223,10 +219,8 @@ func (c *call) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// spend counts the tokens that an answer tells of. A stream tells of all so far, so its last counts.
-func (c *call) spend(answer object) {
+// note notes the tokens that a piece of an answer tells of, as it came. A stream tells of all so far, so the newest count.
+func (c *call) note(answer object) {
 	usage, _ := answer["usageMetadata"].(object)
-	if n := number(usage["totalTokenCount"]); n > 0 {
-		c.account.Spend(n)
-	}
+	c.tokens = max(c.tokens, number(usage["totalTokenCount"]), sumOf(usage))
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
+// serverTimeout is the server's own deadline for an answer, which a slow backend must not run into.
+const serverTimeout = 100 * time.Millisecond
+
 // open is a gateway with this backend, that asks nobody who they are.
 func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
 	t.Helper()
@@ -36,7 +40,9 @@ func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.
 	up := httptest.NewServer(backend)
 	door := rest.New(&api.Client{BaseURL: up.URL, APIKey: "google's secret"}, routes, log)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
-	front := httptest.NewServer(server)
+	front := httptest.NewUnstartedServer(server)
+	front.Config.WriteTimeout = serverTimeout
+	front.Start()
 	t.Cleanup(func() {
 		server.Close()
 		front.Close()
@@ -96,7 +102,7 @@ type response struct {
 	}
 }
 
-// check holds an answer to the checklist of the format (the README of this door), and returns its text.
+// check holds an answer to the checklist of the format (docs/rest.md), and returns its text.
 func check(t *testing.T, text string, last bool) (said string) {
 	t.Helper()
 	var r response
@@ -338,6 +344,64 @@ func TestAStreamFlows(t *testing.T) {
 	case <-gone:
 	case <-time.After(10 * time.Second):
 		t.Error("the backend goes on")
+	}
+}
+
+// A backend that takes longer than the server gives a page is still answered for.
+func TestASlowBackend(t *testing.T) {
+	for name, test := range map[string]struct {
+		status   int
+		body     string
+		method   string
+		contains string
+	}{
+		"an answer":  {200, `{"candidates":[{"content":{"parts":[{"text":"late"}]}}]}`, "generateContent", "late"},
+		"an error":   {500, `{"error":{"code":500,"message":"too late"}}`, "generateContent", "too late"},
+		"nothing":    {500, `<html>`, "generateContent", `"code":502`},
+		"no events":  {200, ``, "streamGenerateContent", "STOP"},
+		"its events": {200, `data: {"candidates":[{"content":{"parts":[{"text":"late"}]}}]}` + "\n\n", "streamGenerateContent", "late"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				<-time.After(2 * serverTimeout)
+				w.WriteHeader(test.status)
+				io.WriteString(w, test.body)
+			}), nil)
+			if _, text := post(t, url+"/v1/models/m:"+test.method, hello); !strings.Contains(text, test.contains) {
+				t.Errorf("%s", text)
+			}
+		})
+	}
+}
+
+// What an answer took is counted, also of one that breaks off.
+func TestWhatBreaksOffIsCounted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(file, "app", []string{access.MayTalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(text, []byte(`"name": "app"`), []byte(`"name": "app", "tokensPerDay": 40`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000") // and less comes
+		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
+		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
+	}), gate) + "/v1/models/m:streamGenerateContent?alt=sse&key=" + key
+	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if status, text := post(t, url, hello); status != want {
+			t.Errorf("call %d: %d %s", n, status, text)
+		}
 	}
 }
 

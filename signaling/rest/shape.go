@@ -114,11 +114,14 @@ func completeUsage(answer object) {
 	}
 	setDefault(usage, "promptTokenCount", 0)
 	setDefault(usage, "candidatesTokenCount", 0)
-	sum := 0
+	usage["totalTokenCount"] = sumOf(usage)
+}
+
+func sumOf(usage object) (sum int) {
 	for _, name := range []string{"promptTokenCount", "candidatesTokenCount", "toolUsePromptTokenCount", "thoughtsTokenCount"} {
 		sum += number(usage[name])
 	}
-	usage["totalTokenCount"] = sum
+	return sum
 }
 
 func setDefault(o object, name string, value any) {

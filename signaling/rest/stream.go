@@ -17,7 +17,7 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 	out := &pieces{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	c.w.Header().Set("Cache-Control", "no-store")
-	c.w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	c.w.Header().Set("Content-Type", jsonType)
 	if out.sse {
 		c.w.Header().Set("Content-Type", "text/event-stream")
 	}
@@ -29,6 +29,7 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 		if err == io.EOF {
 			break
 		}
+		c.note(event)
 		if failed, ok := event["error"].(object); err == nil && ok {
 			return errors.Join(fmt.Errorf("the backend ended with %v", failed["message"]), out.flush(held, reason, false), out.write(event), out.end())
 		}
@@ -57,7 +58,6 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 		held = object{"usageMetadata": c.last["usageMetadata"]}
 		complete(held, false)
 	}
-	c.spend(held)
 	return errors.Join(out.flush(held, reason, true), out.end())
 }
 
@@ -137,6 +137,7 @@ func (p *pieces) end() error {
 	if p.written == 0 {
 		text = "[]"
 	}
+	_ = p.call.control.SetWriteDeadline(time.Now().Add(writeTime))
 	_, err := io.WriteString(p.call.w, text)
 	return err
 }
