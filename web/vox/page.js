@@ -17,7 +17,7 @@ const THEMES = [
 ];
 const PLACES = ['welcome', 'studio', 'settings', 'files', 'preview', 'chat'];
 const SHOWN = 3; // found tools in a card of the transcript; all of them are in the studio
-const NEWEST = 60; // characters of what was said last, which a collapsed transcript shows
+const NEWEST = 36; // characters of what was said last, which a collapsed transcript shows
 const PITCH = 6; // px from one bar of the waveform to the next
 const MOST = 200; // bars that are kept, for the widest waveform
 const EVERY = 50; // ms between two bars
@@ -147,6 +147,7 @@ function clear() {
   entries = new Map();
   $('log').replaceChildren();
   $('empty').hidden = false;
+  $('newest').textContent = '';
 }
 
 vox.addEventListener('change', () => {
@@ -159,6 +160,7 @@ vox.addEventListener('change', () => {
   if (now.actions !== before?.actions || now.questions !== before?.questions) showActions(now);
   if (now.questions !== before?.questions) showQuestions(now);
   if (now.project !== before?.project) showProject(now, before);
+  if (now.mode === 'text' && before?.mode !== 'text') transcript.open = true; // there is no voice to hear the answer from
   if (now.place && now.place !== before?.place) go(now.place);
   if (atEnd) transcript.scrollTop = transcript.scrollHeight; // unless the person has scrolled away from it
 });
@@ -239,7 +241,9 @@ function showTranscript({ transcript }) {
     else span.textContent = fresh;
   });
   const newest = transcript.at(-1);
-  $('newest').textContent = newest ? `${newest.role === 'user' ? 'You' : 'VOX'}: ${newest.text.trim().slice(-NEWEST)}` : '';
+  if (!newest) return;
+  const words = newest.text.trim();
+  $('newest').textContent = `${newest.role === 'user' ? 'You' : 'VOX'}: ${words.length > NEWEST ? '…' : ''}${words.slice(-NEWEST)}`;
 }
 
 /** @param {Snapshot} now */
@@ -251,6 +255,7 @@ function showActions({ actions }) {
     card.dataset['status'] = statusOf(action);
     card.dataset['tool'] = action.name;
     card.replaceChildren(make('span', '', head), ...bodyOf(action));
+    $('newest').textContent = head;
   }
   const found = actions.findLast((a) => a.data?.['tools']?.length && a.name !== 'get_project_status')?.data?.['tools'] ?? [];
   $('found').replaceChildren(...(found.length ? found.map(tool) : [none('Ask VOX which tools fit your project.')]));
@@ -361,6 +366,7 @@ function showQuestions({ questions }) {
     card.role = 'group';
     const words = make('p', '', text);
     words.id = `q-${id}`;
+    words.tabIndex = 0; // a long one scrolls
     card.setAttribute('aria-labelledby', words.id);
     card.append(words);
     for (const [name, yes] of /** @type {[string, boolean][]} */ ([['Yes', true], ['No', false]])) {
