@@ -104,7 +104,7 @@ function go(place) {
   for (const button of $('places').querySelectorAll('button')) {
     button.ariaCurrent = button.dataset['target'] === place ? 'page' : null;
   }
-  for (const e of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('main > [data-place]'))) {
+  for (const e of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#pane > [data-place]'))) {
     e.hidden = !e.dataset['place']?.split(' ').includes(place);
   }
   transcript.open = place === 'chat' || !narrow.matches;
