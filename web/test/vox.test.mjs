@@ -106,6 +106,9 @@ look('each tool is called, and does what it says', {}, async (page) => {
   await type(page, '/tool navigate_ui {"target":"kitchen"}');
   await page.getByText(/must be one of 'welcome', 'studio'/).waitFor();
   assert.equal(await page.getAttribute('body', 'data-place'), 'files');
+  await page.click('[data-target=welcome]');
+  await call(page, 'navigate_ui', { target: 'files' });
+  assert.equal(await page.getAttribute('body', 'data-place'), 'files', 'again');
 
   assert.match(await (await call(page, 'get_project_status')).innerText(), /Tools: Stripe\s+Apps: none yet\s+Open: files/);
 });

@@ -4,15 +4,15 @@ import { VoxLive } from './vox.js';
 
 /** @import { App, Snapshot, ToolAction } from './types.d.ts' */
 
-/** Their voices are Gemini's; the seed of a theme is how VOX sounds. */
+/** The themes, their voices and how Google describes these. */
 const THEMES = [
   ['expert', 'Orus, firm'],
   ['sharp', 'Fenrir, excitable'],
   ['warm', 'Aoede, breezy'],
-  ['casual', 'Kore, clear'],
+  ['casual', 'Kore, firm'],
   ['future', 'Puck, upbeat'],
   ['minimal', 'Zephyr, bright'],
-  ['retro', 'Charon, calm'],
+  ['retro', 'Charon, informative'],
   ['creative', 'Leda, youthful'],
 ];
 const PLACES = ['welcome', 'studio', 'settings', 'files', 'preview', 'chat'];
@@ -156,13 +156,16 @@ vox.addEventListener('change', () => {
   const before = shown;
   shown = now;
   render(now);
-  if (now.transcript !== before?.transcript) showTranscript(now);
+  if (now.transcript !== before?.transcript) showTranscript(now, before);
   if (now.actions !== before?.actions || now.questions !== before?.questions) showActions(now);
   if (now.questions !== before?.questions) showQuestions(now);
   if (now.project !== before?.project) showProject(now, before);
   if (now.mode === 'text' && before?.mode !== 'text') transcript.open = true; // there is no voice to hear the answer from
-  if (now.place && now.place !== before?.place) go(now.place);
   if (atEnd) transcript.scrollTop = transcript.scrollHeight; // unless the person has scrolled away from it
+});
+vox.addEventListener('action', (e) => {
+  const { action, target } = /** @type {CustomEvent} */ (e).detail;
+  if (action === 'navigate') go(target);
 });
 vox.addEventListener('notice', (e) => {
   $('log').append(make('p', 'note', /** @type {CustomEvent} */ (e).detail));
@@ -225,13 +228,18 @@ function entry(id, create) {
   return e;
 }
 
-/** @param {Snapshot} now */
-function showTranscript({ transcript }) {
-  transcript.forEach(({ role, text }, i) => {
+/**
+ * @param {Snapshot} now
+ * @param {Snapshot|undefined} before
+ */
+function showTranscript({ transcript }, before) {
+  transcript.forEach((turn, i) => {
+    if (before?.transcript[i] === turn) return;
+    const { role, text } = turn;
     const e = entry(`turn ${i}`, () => {
-      const turn = make('div', `turn ${role}`);
-      turn.append(make('b', '', role === 'user' ? 'You' : 'VOX'), make('span'));
-      return turn;
+      const box = make('div', `turn ${role}`);
+      box.append(make('b', '', role === 'user' ? 'You' : 'VOX'), make('span'));
+      return box;
     });
     const span = /** @type {HTMLElement} */ (e.lastElementChild);
     // A phrase more is a node more, which is all that a screen reader reads.
@@ -252,19 +260,13 @@ function showActions({ actions }) {
     const card = entry(`call ${action.id}`, () => make('div', 'card'));
     const head = headOf(action);
     if (card.firstElementChild?.textContent === head) continue;
-    card.dataset['status'] = statusOf(action);
+    card.dataset['status'] = action.status;
     card.dataset['tool'] = action.name;
     card.replaceChildren(make('span', '', head), ...bodyOf(action));
     $('newest').textContent = head;
   }
   const found = actions.findLast((a) => a.data?.['tools']?.length && a.name !== 'get_project_status')?.data?.['tools'] ?? [];
   $('found').replaceChildren(...(found.length ? found.map(tool) : [none('Ask VOX which tools fit your project.')]));
-}
-
-/** @param {ToolAction} action */
-function statusOf({ data }) {
-  if (data?.['error']) return 'failed';
-  return data && !(data['app'] && !data['url']) ? 'done' : 'running';
 }
 
 /**
@@ -513,3 +515,8 @@ go('welcome');
 showActions(vox.getSnapshot());
 showProject(vox.getSnapshot(), undefined);
 render(vox.getSnapshot());
+
+fetch('../status')
+  .then((r) => r.json())
+  .then(({ backend }) => ($('notice').hidden = backend !== 'emulator'))
+  .catch(() => {}); // the talk button says it, if the gateway is not there

@@ -45,6 +45,7 @@ export interface ToolAction {
   title?: string;
   args: Record<string, any>;
   data: Record<string, any> | null;
+  status: 'running' | 'done' | 'failed';
 }
 
 export interface Question {

@@ -73,8 +73,8 @@ export class VoxError extends Error {
 }
 
 /**
- * Tells by events: `change`, something of the snapshot is another; `notice`, a sentence in `detail` about something that went
- * wrong and did not end the conversation.
+ * Tells by events: `change`, something of the snapshot is another; `action`, what VOX has the page do, whose `detail` is a ui_action of
+ * the protocol; `notice`, whose `detail` is a sentence about something that went wrong and did not end the conversation.
  */
 export class VoxLive extends EventTarget {
   #given;
@@ -88,12 +88,13 @@ export class VoxLive extends EventTarget {
   #link = ''; // what the gateway says of its own connection: waiting, reconnecting
   #linkMessage = '';
   #seam = false; // what comes next belongs to no turn that was told before
+  #broken = false; // the voice cannot be played, and that was told
   #asked = false; // something was typed, and there is no answer yet
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #breath;
   #speak;
-  #spoken = 0; // utterances of the speech synthesis that are not over
+  /** @type {Set<SpeechSynthesisUtterance>} that are being read aloud */ #aloud = new Set();
 
   /** @param {Options} [options] of every session that does not say otherwise */
   constructor(options = {}) {
@@ -168,14 +169,11 @@ export class VoxLive extends EventTarget {
   toggleMute = () => {
     const voice = this.#voice;
     if (!voice || this.#now.mic === 'asking') return;
-    if (!voice.track) {
-      this.#set({ isMuted: false });
-      return void this.#openMic(voice);
-    }
-    const isMuted = !this.#now.isMuted;
-    voice.track.enabled = !isMuted;
+    const isMuted = Boolean(voice.track) && !this.#now.isMuted;
+    if (isMuted !== this.#now.isMuted) this.#send({ type: 'mute', muted: isMuted });
     this.#set({ isMuted });
-    this.#send({ type: 'mute', muted: isMuted });
+    if (voice.track) voice.track.enabled = !isMuted;
+    else this.#openMic(voice);
   };
 
   /**
@@ -213,7 +211,11 @@ export class VoxLive extends EventTarget {
     voice.onIdle = () => this.#pause();
     voice.onMicEnded = () => this.#openMic(voice);
     voice.onBlocked = () => this.#set({});
-    voice.onBroken = () => this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
+    voice.onBroken = () => {
+      if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
+      this.#broken = true;
+      this.#pause();
+    };
     voice.unblock(); // while the gesture counts
     addEventListener('pagehide', this.endSession, talk);
     addEventListener('offline', () => this.#socket?.close(), talk); // its close would come minutes later
@@ -221,8 +223,8 @@ export class VoxLive extends EventTarget {
     this.#unsent = [];
     this.#link = '';
     this.#why = undefined;
-    this.#seam = this.#asked = false;
-    this.#set({ ...NOTHING, isMuted: this.#now.isMuted, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
+    this.#seam = this.#asked = this.#broken = false;
+    this.#set({ ...NOTHING, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
     if (this.#options.mic !== false) this.#openMic(voice);
     try {
       await this.#dial(talk);
@@ -292,6 +294,8 @@ export class VoxLive extends EventTarget {
       this.#notice('The conversation could not be kept; this is a new one.');
       this.#set({ project: NOTHING.project, questions: [] });
     }
+    // What is being generated goes on in the gateway, which tells when it is ready.
+    if (this.#phase === 'lost') this.#dropCalls('the connection was lost before the result came', (a) => a.name !== 'generate_app');
     this.#phase = 'live';
     this.#link = '';
     this.#set({ sessionId, theme, model, mode, resumeToken: resume });
@@ -312,17 +316,18 @@ export class VoxLive extends EventTarget {
     this.#phase = 'lost';
     this.#set({});
     const until = Date.now() + KEPT_FOR;
+    let busy = 0; // ms
     for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
-      await sleep(pause * (0.5 + Math.random()), signal); // spread: a restarted gateway meets all its clients at once
+      await sleep(Math.max(busy, pause * (0.5 + Math.random())), signal); // spread: a restarted gateway meets all its clients at once
       if (signal.aborted) return;
       try {
         return await this.#dial(talk);
       } catch (e) {
         if (signal.aborted) return;
         const why = asVoxError(e);
-        const earliest = Date.now() + (why.retryAfterMs ?? 0);
-        if (!PASSING.includes(why.code) || earliest > until) return this.#finish('failed', why.code === 'no_gateway' ? new VoxError('lost') : why);
-        pause = Math.max(pause, why.retryAfterMs ?? 0);
+        busy = why.retryAfterMs ?? 0;
+        const late = Date.now() + busy > until;
+        if (late || !PASSING.includes(why.code)) return this.#finish('failed', why.code === 'no_gateway' ? new VoxError('lost') : why);
       }
     }
   }
@@ -341,6 +346,7 @@ export class VoxLive extends EventTarget {
     socket?.close(1000);
     clearTimeout(this.#breath);
     this.#hush();
+    this.#dropCalls('the conversation has ended');
     this.#voice?.close();
     this.#voice = undefined;
     this.#set({ mic: 'off', isVoxSpeaking: false, questions: [] });
@@ -367,13 +373,13 @@ export class VoxLive extends EventTarget {
       case 'tool_call': {
         const { id = `${now.actions.length}`, name, title, args = {} } = message;
         this.#asked = false;
-        return this.#act({ id, name, title, args, data: null });
+        return this.#act({ id, name, title, args, data: null, status: 'running' });
       }
       case 'tool_result': {
         const begun = now.actions.findLast((a) => (message['id'] ? a.id === message['id'] : a.name === message['name']));
         const { id = `${now.actions.length}`, name, data } = message;
         if (name === 'generate_app' && data.error) this.#forgetUnfinished();
-        return this.#act({ id, name, args: {}, ...begun, data });
+        return this.#act({ id, name, args: {}, ...begun, data, status: statusOf(name, data) });
       }
       case 'ui_action':
         return this.#obey(message);
@@ -432,8 +438,10 @@ export class VoxLive extends EventTarget {
   }
 
   /** @param {VoxMessage} message a ui_action */
-  #obey({ action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [] }) {
+  #obey(message) {
+    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [] } = message;
     const { tools, apps } = this.#now.project;
+    this.dispatchEvent(new CustomEvent('action', { detail: message }));
     switch (action) {
       case 'navigate':
         return this.#set({ place: target });
@@ -442,9 +450,23 @@ export class VoxLive extends EventTarget {
       case 'app_progress':
       case 'app_ready': {
         const one = { name: app, bytes, url: url && new URL(url, gatewayURL(this.#options.url)).href, files };
-        return this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
+        this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
+        if (!one.url) return;
+        const writing = this.#now.actions.findLast((a) => a.name === 'generate_app' && a.status === 'running');
+        if (writing) this.#act({ ...writing, data: { app, url, files }, status: 'done' }); // its result may have been lost
       }
     }
+  }
+
+  /**
+   * Fails what runs; a result that comes all the same counts.
+   * @param {string} error
+   * @param {(action: ToolAction) => boolean} [which] all if absent
+   */
+  #dropCalls(error, which = () => true) {
+    const { actions } = this.#now;
+    if (!actions.some((a) => a.status === 'running' && which(a))) return;
+    this.#set({ actions: actions.map((a) => (a.status === 'running' && which(a) ? { ...a, data: { error }, status: 'failed' } : a)) });
   }
 
   #forgetUnfinished() {
@@ -465,6 +487,7 @@ export class VoxLive extends EventTarget {
       const thin = new Thinner();
       await voice.capture((pcm, rate) => this.#hear(thin.from(pcm, rate)));
       set('live');
+      if (this.#now.mode === 'text') this.#closeMic(); // the person has taken their time to allow it
     } catch (e) {
       const { name } = /** @type {Error} */ (e);
       if (name === 'NotAllowedError' || name === 'SecurityError') set('refused');
@@ -512,18 +535,17 @@ export class VoxLive extends EventTarget {
   #say(text) {
     if (!window.speechSynthesis) return;
     const utterance = new SpeechSynthesisUtterance(text);
-    const count = (/** @type {number} */ n) => {
-      this.#spoken = Math.max(0, this.#spoken + n);
-      this.#set({ isVoxSpeaking: this.#spoken > 0 });
-    };
-    utterance.onstart = () => count(1);
-    utterance.onend = utterance.onerror = () => count(-1);
+    const tell = () => this.#set({ isVoxSpeaking: this.#aloud.size > 0 });
+    utterance.onstart = () => (this.#aloud.add(utterance), tell());
+    utterance.onend = utterance.onerror = () => this.#aloud.delete(utterance) && tell();
     speechSynthesis.speak(utterance);
   }
 
   #hush() {
-    if (this.#now.mode === 'text') window.speechSynthesis?.cancel();
-    this.#spoken = 0;
+    if (this.#now.mode !== 'text') return;
+    this.#aloud.clear();
+    window.speechSynthesis?.cancel();
+    this.#set({ isVoxSpeaking: false });
   }
 
   // --- telling
@@ -559,7 +581,7 @@ export class VoxLive extends EventTarget {
     if (this.#link && this.#link !== 'live') return this.#linkMessage || 'Reconnecting to Gemini…';
     if (this.blocked) return 'The browser holds the sound back. Click anywhere to hear VOX.';
     if (questions.length) return 'VOX asks you something.';
-    const running = actions.find((a) => !a.data);
+    const running = actions.find((a) => a.status === 'running');
     if (running?.title) return running.title;
     if (isVoxSpeaking) return 'VOX is speaking…';
     if (mode === 'text') return this.#asked ? 'VOX is thinking…' : 'Type to VOX.';
@@ -595,6 +617,16 @@ class Thinner {
     }
     return out.subarray(0, n);
   }
+}
+
+/**
+ * The first result of generate_app is that it has begun.
+ * @param {string} name
+ * @param {Record<string, any>} data
+ */
+function statusOf(name, data) {
+  if (data['error']) return 'failed';
+  return name === 'generate_app' && data['app'] && !data['url'] ? 'running' : 'done';
 }
 
 /** @param {VoxMessage} message */
