@@ -42,6 +42,7 @@ func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error 
 	if a := c.assistant.Load(); a != nil {
 		a.leave(v)
 	}
+	v.door.sweep()
 	return err
 }
 
