@@ -437,8 +437,11 @@ func TestVOXChangesItsTheme(t *testing.T) {
 		if known := theme == "warm" || theme == "retro"; known != (r.Theme == theme) || !known && r.Theme != "expert" {
 			t.Errorf("%q became %q", theme, r.Theme)
 		}
-		c.send(`{"type":"end"}`)
-		c.expect("session_end", func(f voxFields) bool { return f.Reason == "user" })
+		c.send(`{"type":"end"}`) // and the next start need not wait for its answer
+	}
+	c.start("")
+	if n := c.count("session_end"); n != 4 || c.count("error") != 0 {
+		t.Errorf("%d conversations have ended, %d errors", n, c.count("error"))
 	}
 	logs := 0
 	for _, m := range c.all() {
@@ -608,7 +611,7 @@ func TestVOXWantsAToken(t *testing.T) {
 	refused(dialVOX(t, l.gateway, nil), `{"type":"start"}`, "unauthorized")
 	refused(dialVOX(t, l.gateway, nil), `{"type":"start","token":"nonsense"}`, "unauthorized")
 	refused(dialVOX(t, l.gateway, nil), `{"type":"start","token":"`+l.mint(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
-	refused(dialVOX(t, l.gateway, nil), `{"type":"start","model":"gemini-3.8-flash","token":"`+l.mint(`{"grant":{"models":["*-live"]}}`)+`"}`, "forbidden")
+	refused(dialVOX(t, l.gateway, nil), `{"type":"start","model":"models/gemini-3.8-flash","token":"`+l.mint(`{"grant":{"models":["*-live"]}}`)+`"}`, "forbidden")
 	dialVOX(t, l.gateway, http.Header{"Authorization": {"Bearer " + l.mint(`{}`)}}).start("")
 	dialVOX(t, l.gateway, http.Header{"Sec-Websocket-Protocol": {"voxgate, voxgate.token." + l.mint(`{}`)}}).start("")
 	dialVOX(t, l.gateway, nil).start(`,"token":"` + l.mint(`{"grant":{"doors":["vox"]}}`) + `"`)
@@ -679,6 +682,14 @@ func TestVOXTypedTalk(t *testing.T) {
 	if status := string(c.call("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") || !strings.Contains(status, "stripe") {
 		t.Errorf("%s", status)
 	}
+	c.send(`{"type":"end"}`)
+	c.start(`,"model":"a/../v1/files/x"`)
+	c.types("Whose path is this?")
+	if e := c.expect("error", nil); e.Code != "refused" || !strings.Contains(e.Message, "slash") {
+		t.Errorf("%+v", e)
+	}
+	c.send(`{"type":"end"}`)
+	c.start(`,"model":"models/gemini-3.8-flash"`)
 	c.types("/status 429")
 	if e := c.expect("error", nil); e.Code != "busy" || e.Message == "" {
 		t.Errorf("%+v", e)
@@ -694,7 +705,7 @@ func TestVOXTypedTalk(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	c.start("") // and now by voice
-	if n := c.count("error"); n != 2 {
+	if n := c.count("error"); n != 3 {
 		t.Errorf("%d errors", n)
 	}
 }

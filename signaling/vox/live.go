@@ -75,6 +75,11 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 			if !ok {
 				return nil
 			}
+			if f.err == nil && f.message.Type == typeEnd {
+				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+				<-ctx.Done()               // what the client has sent after it is for the next one
+				return context.Cause(ctx)
+			}
 			if f.err == nil {
 				f.err = c.do(s, mic, f)
 			}
@@ -110,8 +115,6 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
 			return noQuestion(m.ID)
 		}
-	case typeEnd:
-		return s.Do(bridge.Goodbye{})
 	case typeStart:
 		return errStarted
 	}

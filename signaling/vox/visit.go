@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -220,6 +221,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	if start.Resume.wanted {
 		v.warn("Typed talk cannot be resumed: it ends with its socket.")
 	}
+	open.Agent.Model = strings.TrimPrefix(open.Agent.Model, "models/")
 	return v.typed(ctx, open, a)
 }
 
