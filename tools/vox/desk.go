@@ -123,7 +123,9 @@ func (d *Desk) Tools() []tools.Tool {
 				Parameters:  object(property("target", "Where to go.", targets...), "target"),
 				Scheduling:  tools.Silent,
 			},
-			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) { return d.navigate(targets, args) },
+			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+				return d.navigate(targets, args)
+			},
 		},
 		{
 			Declaration: tools.Declaration{

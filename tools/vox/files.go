@@ -52,7 +52,7 @@ func parseApp(answer string) ([]file, error) {
 		size += len(f.text)
 	}
 	switch {
-	case !slices.Contains(paths, "index.html"):
+	case !slices.ContainsFunc(files, func(f file) bool { return f.path == "index.html" }):
 		return nil, errors.New("the app has no index.html")
 	case len(files) > maxFiles:
 		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)

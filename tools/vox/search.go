@@ -1,6 +1,7 @@
 package vox
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -53,7 +54,7 @@ var registryIndex = sync.OnceValue(func() *index {
 				terms[t] += weight
 			}
 		}
-		note(unique(termsOf(e.Name+" "+e.ID+" "+e.Package)), nameWeight) // one name in three spellings
+		note(unique(termsOf(e.Name+" "+e.ID)), nameWeight) // one name in two spellings
 		note(termsOf(strings.Join(e.Tags, " ")), tagWeight)
 		note(termsOf(e.Description), descriptionWeight)
 		note(termsOf(e.Domain), domainWeight)
@@ -105,10 +106,13 @@ func unique(terms []string) []string {
 // Search returns the entries that fit a query best, the best first; most of them at most. Domain is one of Domains, or "" for all.
 // None is nil.
 func Search(query, domain string, most int) []Entry {
-	terms := unique(termsOf(query))
+	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
 	return ranked(most, func(i int, e Entry) float64 {
-		if domain != "" && e.Domain != domain {
+		switch {
+		case domain != "" && e.Domain != domain:
 			return 0
+		case strings.EqualFold(e.ID, name), strings.EqualFold(e.Name, name), strings.EqualFold(e.Package, name):
+			return math.Inf(1)
 		}
 		return registryIndex().score(i, terms)
 	})
@@ -146,15 +150,7 @@ func ranked(most int, score func(i int, e Entry) float64) (best []Entry) {
 			all = append(all, scored{e, s})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b scored) int {
-		switch {
-		case a.score > b.score:
-			return -1
-		case a.score < b.score:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
 	for _, s := range all[:min(len(all), most)] {
 		best = append(best, s.entry)
 	}
