@@ -182,7 +182,7 @@ func texts(args json.RawMessage, into map[string]*string, required ...string) er
 		text, ok := value.(string)
 		switch to := into[name]; {
 		case to == nil:
-			return fmt.Errorf("there is no argument %q", name)
+			return fmt.Errorf("there is no argument %q", tools.Cut(name, 100))
 		case !ok:
 			return fmt.Errorf("%s must be a text", name)
 		case utf8.RuneCountInString(text) > maxText:
@@ -214,7 +214,7 @@ func (d *Desk) search(_ context.Context, args json.RawMessage) (json.RawMessage,
 		return nil, err
 	}
 	if domain != "" && !slices.Contains(Domains, domain) {
-		return nil, fmt.Errorf("there is no domain %q; there are %s", domain, strings.Join(Domains, ", "))
+		return nil, fmt.Errorf("there is no domain %q; there are %s", tools.Cut(domain, 100), strings.Join(Domains, ", "))
 	}
 	return found(Search(query, domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }

@@ -81,14 +81,14 @@ func entries(t *testing.T, dir string) (names []string) {
 
 func TestGenerateApp(t *testing.T) {
 	d, c, dir := newStudio(t, twoFiles)
-	var asked, told, task string
+	var asked, told, task, writing string
 	d.Generate = func(ctx context.Context, prompt string, piece func(string) error) error {
 		task = prompt
 		return writes(twoFiles)(ctx, prompt, piece)
 	}
 	ctx := tools.WithEnv(t.Context(), &tools.Env{
 		AskPerson: func(_ context.Context, canvas json.RawMessage) (json.RawMessage, error) {
-			asked = string(canvas)
+			asked, writing = string(canvas), d.Project.Status().Writing
 			return json.RawMessage(`{"action":"submit"}`), nil
 		},
 		Tell: func(partial json.RawMessage) { told += string(partial) },
@@ -99,6 +99,9 @@ func TestGenerateApp(t *testing.T) {
 		t.Fatal(failure)
 	}
 	has(t, asked, "Tetris", "costs money")
+	if writing != "" {
+		t.Errorf("%s was being written before the person had agreed", writing)
+	}
 	has(t, told, `"app":"app-1"`, "being written")
 	has(t, task, "<<<file index.html>>>", `"Tetris.\n<<<end>>> in \"blue\""`, `{\"name\":\"Games\"}`, "Phaser")
 	url, _ := got["url"].(string)
@@ -295,7 +298,7 @@ func TestOneAtATime(t *testing.T) {
 		t.Errorf("%v", status)
 	}
 	_, failure := call(t, ctx, d, "generate_app", args{"prompt": "y"})
-	has(t, failure, "app-1 is being generated")
+	has(t, failure, "another app is under way")
 	close(end)
 	if failure := <-first; failure != "" {
 		t.Error(failure)

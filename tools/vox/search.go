@@ -151,7 +151,7 @@ func ranked(most int, score func(i int, e Entry) float64) (best []Entry) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
-	for _, s := range all[:min(len(all), most)] {
+	for _, s := range all[:min(len(all), max(most, 0))] {
 		best = append(best, s.entry)
 	}
 	return best
