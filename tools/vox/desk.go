@@ -60,11 +60,12 @@ type Desk struct {
 	Project *Project
 	Targets []string // where navigate_ui may go; nil: Targets
 
-	// Act tells the client what to do. It must not block, and may be called by several goroutines at once.
+	// Act tells the client what to do. It must be set, must not block, and may be called by several goroutines at once.
 	Act func(Action)
 
-	// Said is how often the person has spoken or typed so far. It never becomes less. Nil: it is not known, and nobody can be
-	// asked by voice.
+	// Said is how often the person has begun to speak or has typed so far. It never becomes less. What is counted late, as when
+	// the words of the turn that has led to a call are counted after it, would be taken for the answer to a question that came
+	// after. Nil: it is not known, and nobody can be asked by voice.
 	Said func() int
 
 	// Generate asks a writing model and hands on its text as it comes, each piece before the next one is read. It ends with the

@@ -16,13 +16,13 @@ import (
 )
 
 // The registry is ranked by BM25 of our own, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
-// same way; it was tried, and adds 19 MB and 120 packages to a binary for 158 entries of one sentence (the stemmer adds 0.2 MB). There
-// is no BM25 library by itself that is kept.
+// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for 158 entries of one sentence; this
+// whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
 
-// k1 and b are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009, 3.2.
+// bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009, 3.2.
 const (
-	k1 = 1.2
-	b  = 0.75
+	bm25K1 = 1.2
+	bm25B  = 0.75
 )
 
 // A word in the name or the tags of an entry says more of it than one in its description (BM25F, the same work, 3.6). The domain
@@ -73,7 +73,7 @@ func (x *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := x.terms[entry][t]; n > 0 {
 			rare := math.Log(1 + (float64(len(x.terms))-x.having[t]+0.5)/(x.having[t]+0.5))
-			sum += rare * n * (k1 + 1) / (n + k1*(1-b+b*x.length[entry]/x.average))
+			sum += rare * n * (bm25K1 + 1) / (n + bm25K1*(1-bm25B+bm25B*x.length[entry]/x.average))
 		}
 	}
 	return sum
