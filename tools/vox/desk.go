@@ -58,7 +58,7 @@ var Targets = []string{"welcome", "studio", "settings", "files", "preview", "cha
 // Desk is what the tools of one conversation work with.
 type Desk struct {
 	Project *Project
-	Targets []string // where navigate_ui may go; nil: Targets
+	Targets []string // where navigate_ui may go; none: Targets
 
 	// Act tells the client what to do. It must be set, must not block, and may be called by several goroutines at once.
 	Act func(Action)
@@ -76,10 +76,10 @@ type Desk struct {
 	Workspace *Workspace // nil: there is none
 }
 
-// Tools returns the six tools. All of them may be called at once; no call waits for anything but generate_app.
+// Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks.
 func (d *Desk) Tools() []tools.Tool {
 	targets := d.Targets
-	if targets == nil {
+	if len(targets) == 0 {
 		targets = Targets
 	}
 	all := []tools.Tool{

@@ -128,6 +128,18 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// FuzzSearch: the stemmer takes any words.
+func FuzzSearch(f *testing.F) {
+	for _, query := range []string{"payments for subscriptions", "Next.js", "ｓｔｒｉｐｅ", "\xff' 's''", "y", "ying ied eed ly"} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		if found := vox.Search(query, "", 5); len(found) > 5 || slices.ContainsFunc(found, func(e vox.Entry) bool { return e.ID == "" }) {
+			t.Errorf("%q: %v", query, ids(found))
+		}
+	})
+}
+
 func ids(entries []vox.Entry) (all []string) {
 	for _, e := range entries {
 		all = append(all, e.ID)
