@@ -67,3 +67,9 @@ var (
 
 // KindOf is the type of a message.
 func KindOf(m any) string { return m.(serverMessage).kind() }
+
+// Parse reads a text frame, and returns its type.
+func Parse(raw []byte) (kind string, err error) {
+	m, err := parse(raw)
+	return m.Type, err
+}

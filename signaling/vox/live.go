@@ -19,13 +19,16 @@ var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTran
 type live struct {
 	*visit
 	voice *voice
+
+	// Owned by Serve.
 	muted bool
+	pcm   []int16 // of the newest frame
 
 	fresh     *assistant                // of a conversation that begins
 	assistant atomic.Pointer[assistant] // of the one that is carried
 	dismissed chan string               // ids of questions that this client cannot show
 
-	// Owned by Notify.
+	// Owned by Notify, whose calls come one at a time.
 	translator translator
 	heard      int // turns in which the person has spoken, up to this
 }
@@ -46,13 +49,12 @@ func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error 
 	return err
 }
 
-// carry is the assistant of the conversation, which from now on tells this client.
+// carry is the assistant of the conversation.
 func (c *live) carry(id string) *assistant {
 	a := c.assistant.Load()
 	if a == nil {
 		a = c.door.assistantOf(id, c.fresh)
 		c.assistant.Store(a)
-		a.follow(c.visit)
 	}
 	return a
 }
@@ -100,7 +102,8 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if c.muted {
 			return nil
 		}
-		return mic.WritePCM(media.AppendSamples(nil, f.sound))
+		c.pcm = media.AppendSamples(c.pcm[:0], f.sound)
+		return mic.WritePCM(c.pcm)
 	case typeMute:
 		if c.muted == *m.Muted {
 			return nil
@@ -137,6 +140,7 @@ func (c *live) Notify(e bridge.Event) {
 		a := c.carry(b.SessionID)
 		c.translator.begun, c.translator.back = true, b.Resumed
 		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken})
+		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
 		if b.By == bridge.ByLink { // all that came of the answer was heard

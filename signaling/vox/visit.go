@@ -108,7 +108,10 @@ func (v *visit) next() (f frame, err error) {
 	case text:
 		f.message, f.err = parse(data)
 	case len(data) > limit || len(data)%2 != 0:
-		f.err = &bridge.Error{Code: bridge.CodeInvalidAudioFormat, Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", limit)}
+		f.err = &bridge.Error{
+			Code:    bridge.CodeInvalidAudioFormat,
+			Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", limit),
+		}
 	default:
 		f.sound = data
 	}

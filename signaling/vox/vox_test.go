@@ -2,6 +2,7 @@ package vox_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -315,4 +316,24 @@ func TestProtocolListsMessages(t *testing.T) {
 	if listed := slices.Sorted(maps.Keys(codes)); !slices.Equal(slices.DeleteFunc(listed, func(c string) bool { return c == "code" }), slices.Sorted(slices.Values(vox.Codes))) {
 		t.Errorf("PROTOCOL.md lists the codes %v, the code has %v", listed, vox.Codes)
 	}
+}
+
+// Whatever comes is of a type that there is, or is refused by an error for the client.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"start","theme":"warm","projectContext":{"a":[1]},"token":"t","model":"m","targets":["a"],"questions":true,"resume":"r"}`,
+		`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"a"}`, `{"type":"answer","id":"a","yes":false}`, `{"type":"start","resume":true}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		kind, err := vox.Parse(raw)
+		var told *bridge.Error
+		switch {
+		case err == nil && !slices.Contains(vox.ClientTypes, kind):
+			t.Errorf("%q is taken for a message of the type %q", raw, kind)
+		case err != nil && (!errors.As(err, &told) || told.Code != bridge.CodeBadMessage || told.Message == ""):
+			t.Errorf("%q: %v", raw, err)
+		}
+	})
 }
