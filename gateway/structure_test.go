@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 	"tools/guard":                 {},
 	"tools/mcp":                   {"tools"},
 	"tools/vox":                   {"tools"},
-	"tools/vox/check":             {}, // a program of its own
+	"tools/vox/check":             {"tools/vox"}, // a program of its own
 	"tools/webhook":               {"tools", "tools/guard"},
 	"tools/*":                     {"tools"},
 	"web":                         {},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -96,24 +97,24 @@ func (a *assistant) over() bool {
 	}
 }
 
-// assistantOf finds the assistant of a conversation, which is own if it has just begun. Those of conversations that are over are forgotten.
+// assistantOf finds the assistant of a conversation, which is own if it has just begun.
 func (d *Door) assistantOf(id string, own *assistant) *assistant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for other, a := range d.assistants {
-		if other != id && a.over() {
-			delete(d.assistants, other)
-		}
+	if d.assistants == nil {
+		d.assistants = map[string]*assistant{}
 	}
-	a := d.assistants[id]
-	if a == nil {
-		a = own
-		if d.assistants == nil {
-			d.assistants = map[string]*assistant{}
-		}
-		d.assistants[id] = a
+	if d.assistants[id] == nil {
+		d.assistants[id] = own
 	}
-	return a
+	return d.assistants[id]
+}
+
+// sweep forgets the assistants of conversations that are over. Who is not waited for any more is found at the end of another one.
+func (d *Door) sweep() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.assistants, func(_ string, a *assistant) bool { return a.over() })
 }
 
 // content is a Content of Google's.

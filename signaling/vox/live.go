@@ -19,13 +19,16 @@ var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTran
 type live struct {
 	*visit
 	voice *voice
+
+	// Owned by Serve.
 	muted bool
+	pcm   []int16 // of the newest frame
 
 	fresh     *assistant                // of a conversation that begins
 	assistant atomic.Pointer[assistant] // of the one that is carried
 	dismissed chan string               // ids of questions that this client cannot show
 
-	// Owned by Notify.
+	// Owned by Notify, whose calls come one at a time.
 	translator translator
 	heard      int // turns in which the person has spoken, up to this
 }
@@ -42,16 +45,16 @@ func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error 
 	if a := c.assistant.Load(); a != nil {
 		a.leave(v)
 	}
+	v.door.sweep()
 	return err
 }
 
-// carry is the assistant of the conversation, which from now on tells this client.
+// carry is the assistant of the conversation.
 func (c *live) carry(id string) *assistant {
 	a := c.assistant.Load()
 	if a == nil {
 		a = c.door.assistantOf(id, c.fresh)
 		c.assistant.Store(a)
-		a.follow(c.visit)
 	}
 	return a
 }
@@ -74,6 +77,11 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 			if !ok {
 				return nil
 			}
+			if f.err == nil && f.message.Type == typeEnd {
+				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+				<-ctx.Done()               // what the client has sent after it is for the next one
+				return context.Cause(ctx)
+			}
 			if f.err == nil {
 				f.err = c.do(s, mic, f)
 			}
@@ -94,7 +102,8 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if c.muted {
 			return nil
 		}
-		return mic.WritePCM(media.AppendSamples(nil, f.sound))
+		c.pcm = media.AppendSamples(c.pcm[:0], f.sound)
+		return mic.WritePCM(c.pcm)
 	case typeMute:
 		if c.muted == *m.Muted {
 			return nil
@@ -109,8 +118,6 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
 			return noQuestion(m.ID)
 		}
-	case typeEnd:
-		return s.Do(bridge.Goodbye{})
 	case typeStart:
 		return errStarted
 	}
@@ -133,6 +140,7 @@ func (c *live) Notify(e bridge.Event) {
 		a := c.carry(b.SessionID)
 		c.translator.begun, c.translator.back = true, b.Resumed
 		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken})
+		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
 		if b.By == bridge.ByLink { // all that came of the answer was heard

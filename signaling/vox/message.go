@@ -114,6 +114,7 @@ func parse(raw []byte) (m clientMessage, err error) {
 	return m, nil
 }
 
+// modelName is what names of models have in common, those of other makers' servers among them.
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 func (m *clientMessage) checkStart() error {

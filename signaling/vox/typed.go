@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"voxgate/bridge"
 	"voxgate/tools"
 )
@@ -19,6 +21,10 @@ const (
 
 	// maxCalls is how many it may call at once.
 	maxCalls = 16
+
+	// paceOfTexts and textsAtOnce bound how fast a client may type: each text is a request that somebody pays for.
+	paceOfTexts = rate.Limit(1)
+	textsAtOnce = 10
 
 	// maxHistory bounds what a model is told of the conversation, in bytes: some 100,000 tokens.
 	maxHistory = 400 << 10
@@ -34,6 +40,7 @@ type typed struct {
 	head  map[string]any // of each request
 	talk  []content      // so far; owned by the running answer, if there is one
 	turn  int
+	pace  *rate.Limiter // of texts
 
 	answered chan error         // of the running answer; nil: there is none
 	stop     context.CancelFunc // of it
@@ -63,7 +70,10 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 		limit := time.AfterFunc(g.MaxDuration, func() { cancel(bridge.ErrTimeLimit) })
 		defer limit.Stop()
 	}
-	t := &typed{visit: v, assistant: a, open: open, id: rand.Text()[:10], tools: map[string]tools.Tool{}, questions: map[string]chan<- bool{}}
+	t := &typed{
+		visit: v, assistant: a, open: open, id: rand.Text()[:10], pace: rate.NewLimiter(paceOfTexts, textsAtOnce),
+		tools: map[string]tools.Tool{}, questions: map[string]chan<- bool{},
+	}
 	t.declare()
 	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
 	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
@@ -118,6 +128,9 @@ func (t *typed) serve(ctx context.Context) error {
 func (t *typed) do(ctx context.Context, m clientMessage) error {
 	switch m.Type {
 	case typeText:
+		if !t.pace.Allow() {
+			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
+		}
 		if t.interrupt() {
 			t.put(interrupted{})
 		}

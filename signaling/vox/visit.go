@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +108,10 @@ func (v *visit) next() (f frame, err error) {
 	case text:
 		f.message, f.err = parse(data)
 	case len(data) > limit || len(data)%2 != 0:
-		f.err = &bridge.Error{Code: bridge.CodeInvalidAudioFormat, Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", limit)}
+		f.err = &bridge.Error{
+			Code:    bridge.CodeInvalidAudioFormat,
+			Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", limit),
+		}
 	default:
 		f.sound = data
 	}
@@ -220,6 +224,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	if start.Resume.wanted {
 		v.warn("Typed talk cannot be resumed: it ends with its socket.")
 	}
+	open.Agent.Model = strings.TrimPrefix(open.Agent.Model, "models/")
 	return v.typed(ctx, open, a)
 }
 

@@ -58,13 +58,14 @@ var Targets = []string{"welcome", "studio", "settings", "files", "preview", "cha
 // Desk is what the tools of one conversation work with.
 type Desk struct {
 	Project *Project
-	Targets []string // where navigate_ui may go; nil: Targets
+	Targets []string // where navigate_ui may go; none: Targets
 
-	// Act tells the client what to do. It must not block, and may be called by several goroutines at once.
+	// Act tells the client what to do. It must be set, must not block, and may be called by several goroutines at once.
 	Act func(Action)
 
-	// Said is how often the person has spoken or typed so far. It never becomes less. Nil: it is not known, and nobody can be
-	// asked by voice.
+	// Said is how often the person has begun to speak or has typed so far. It never becomes less. What is counted late, as when
+	// the words of the turn that has led to a call are counted after it, would be taken for the answer to a question that came
+	// after. Nil: it is not known, and nobody can be asked by voice.
 	Said func() int
 
 	// Generate asks a writing model and hands on its text as it comes, each piece before the next one is read. It ends with the
@@ -75,10 +76,10 @@ type Desk struct {
 	Workspace *Workspace // nil: there is none
 }
 
-// Tools returns the six tools. All of them may be called at once; no call waits for anything but generate_app.
+// Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks.
 func (d *Desk) Tools() []tools.Tool {
 	targets := d.Targets
-	if targets == nil {
+	if len(targets) == 0 {
 		targets = Targets
 	}
 	all := []tools.Tool{
@@ -123,7 +124,9 @@ func (d *Desk) Tools() []tools.Tool {
 				Parameters:  object(property("target", "Where to go.", targets...), "target"),
 				Scheduling:  tools.Silent,
 			},
-			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) { return d.navigate(targets, args) },
+			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+				return d.navigate(targets, args)
+			},
 		},
 		{
 			Declaration: tools.Declaration{
@@ -180,7 +183,7 @@ func texts(args json.RawMessage, into map[string]*string, required ...string) er
 		text, ok := value.(string)
 		switch to := into[name]; {
 		case to == nil:
-			return fmt.Errorf("there is no argument %q", name)
+			return fmt.Errorf("there is no argument %q", tools.Cut(name, 100))
 		case !ok:
 			return fmt.Errorf("%s must be a text", name)
 		case utf8.RuneCountInString(text) > maxText:
@@ -212,7 +215,7 @@ func (d *Desk) search(_ context.Context, args json.RawMessage) (json.RawMessage,
 		return nil, err
 	}
 	if domain != "" && !slices.Contains(Domains, domain) {
-		return nil, fmt.Errorf("there is no domain %q; there are %s", domain, strings.Join(Domains, ", "))
+		return nil, fmt.Errorf("there is no domain %q; there are %s", tools.Cut(domain, 100), strings.Join(Domains, ", "))
 	}
 	return found(Search(query, domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }

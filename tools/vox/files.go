@@ -39,6 +39,9 @@ func parseApp(answer string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(files) > maxFiles {
+		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
+	}
 	size := 0
 	var paths []string
 	for _, f := range files {
@@ -52,10 +55,8 @@ func parseApp(answer string) ([]file, error) {
 		size += len(f.text)
 	}
 	switch {
-	case !slices.Contains(paths, "index.html"):
+	case !slices.ContainsFunc(files, func(f file) bool { return f.path == "index.html" }):
 		return nil, errors.New("the app has no index.html")
-	case len(files) > maxFiles:
-		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
 	case size > maxApp:
 		return nil, errTooBig
 	}

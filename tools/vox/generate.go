@@ -72,6 +72,7 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 	if ask, err := d.agree(ctx, prompt); ask != nil || err != nil {
 		return ask, err
 	}
+	d.Project.writes(name)
 	tools.Progress(ctx, encoded(map[string]string{
 		"app": name, "status": "The app is being written. That takes a few minutes. You will be told when it is ready.",
 	}))

@@ -3,6 +3,7 @@ package vox
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ type Project struct {
 	tools   []Entry
 	apps    []App
 	place   string
-	writing string  // the name of the app that is being generated; empty: none is
+	busy    bool    // there is an app that the person is asked for, or that is being written
+	writing string  // the name of the one that is being written; empty: none is
 	wish    *wanted // what the person must still be asked by voice
 }
 
@@ -44,7 +46,7 @@ type Status struct {
 	Context json.RawMessage `json:"context,omitempty"` // as the client gave it
 	Tools   []Entry         `json:"tools"`             // that were added, the newest last
 	Apps    []App           `json:"apps"`              // that are complete, the newest last
-	Writing string          `json:"writing,omitempty"` // the name of the app that is being generated
+	Writing string          `json:"writing,omitempty"` // the name of the app that is being written
 	Place   string          `json:"place,omitempty"`   // where navigate_ui went last; empty: it was not called
 }
 
@@ -84,25 +86,32 @@ func (p *Project) goTo(place string) {
 	p.place = place
 }
 
-// begin takes the project's one place for an app that is being generated, and names it. The caller calls end.
+// begin takes the project's one place for an app that is not ready, and names it. The caller calls end.
 func (p *Project) begin() (name string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.writing != "":
-		return "", fmt.Errorf("%s is being generated; another one can begin when it is ready", p.writing)
+	case p.busy:
+		return "", errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
 	case len(p.apps) >= maxApps:
 		return "", fmt.Errorf("this conversation has generated %d apps, which is the most there may be", maxApps)
 	}
-	p.writing = fmt.Sprintf("app-%d", len(p.apps)+1)
-	return p.writing, nil
+	p.busy = true
+	return fmt.Sprintf("app-%d", len(p.apps)+1), nil
+}
+
+// writes notes that the app that has the place is being written.
+func (p *Project) writes(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writing = name
 }
 
 // end gives the place back; app is what was made, nil: nothing.
 func (p *Project) end(app *App) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.writing = ""
+	p.busy, p.writing = false, ""
 	if app != nil {
 		p.apps = append(p.apps, *app)
 	}

@@ -176,7 +176,7 @@ const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups a
 	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
 
 // nothingAllowed turns off what a page may ask the person for.
-const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), bluetooth=(), hid=(), midi=(), " +
+const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
 	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
 
 // types are the content types of the files that an app may have. All of them are text. The table is not the machine's, which may
