@@ -207,16 +207,6 @@ export class VoxLive extends EventTarget {
   async #start(options) {
     this.#options = { ...this.#given, ...options };
     const talk = (this.#talk = new AbortController());
-    const voice = (this.#voice = new Voice());
-    voice.onIdle = () => this.#pause();
-    voice.onMicEnded = () => this.#openMic(voice);
-    voice.onBlocked = () => this.#set({});
-    voice.onBroken = () => {
-      if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
-      this.#broken = true;
-      this.#pause();
-    };
-    voice.unblock(); // while the gesture counts
     addEventListener('pagehide', this.endSession, talk);
     addEventListener('offline', () => this.#socket?.close(), talk); // its close would come minutes later
     this.#phase = 'connecting';
@@ -225,8 +215,9 @@ export class VoxLive extends EventTarget {
     this.#why = undefined;
     this.#seam = this.#asked = this.#broken = false;
     this.#set({ ...NOTHING, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
-    if (this.#options.mic !== false) this.#openMic(voice);
     try {
+      const voice = this.#openVoice();
+      if (this.#options.mic !== false) this.#openMic(voice);
       await this.#dial(talk);
     } catch (e) {
       const why = talk.signal.aborted ? ended() : asVoxError(e);
@@ -476,6 +467,20 @@ export class VoxLive extends EventTarget {
 
   // --- sound
 
+  #openVoice() {
+    const voice = (this.#voice = new Voice());
+    voice.onIdle = () => this.#pause();
+    voice.onMicEnded = () => this.#openMic(voice);
+    voice.onBlocked = () => this.#set({});
+    voice.onBroken = () => {
+      if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
+      this.#broken = true;
+      this.#pause();
+    };
+    voice.unblock(); // while the gesture counts
+    return voice;
+  }
+
   /** @param {Voice} voice */
   async #openMic(voice) {
     const set = (/** @type {Mic} */ mic) => this.#voice === voice && this.#set({ mic });
@@ -599,7 +604,7 @@ class Thinner {
 
   /**
    * @param {Int16Array<ArrayBuffer>} pcm
-   * @param {number} rate of it, 16 kHz or more
+   * @param {number} rate of it
    */
   from(pcm, rate) {
     if (rate === UP_RATE) return pcm;
@@ -607,13 +612,14 @@ class Thinner {
     const out = new Int16Array(Math.ceil(pcm.length * step) + 1);
     let n = 0;
     for (const x of pcm) {
-      const most = 1 - this.#weight;
-      this.#sum += x * Math.min(step, most);
-      this.#weight += step;
-      if (this.#weight < 1) continue;
-      out[n++] = this.#sum;
-      this.#weight -= 1;
-      this.#sum = x * this.#weight;
+      let left = step; // of x, in samples of ours
+      while (this.#weight + left >= 1) {
+        out[n++] = this.#sum + x * (1 - this.#weight);
+        left -= 1 - this.#weight;
+        this.#sum = this.#weight = 0;
+      }
+      this.#sum += x * left;
+      this.#weight += left;
     }
     return out.subarray(0, n);
   }
