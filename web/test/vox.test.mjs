@@ -183,8 +183,6 @@ look('is spoken to, interrupted and muted', { sounds: over }, async (page) => {
   await page.evaluate(() => (window.twice = false));
   assert.match(await page.textContent('.turn.vox'), /^VOXYou/);
   await says(page, 'VOX is speaking…'); // it answers the interruption
-  const waved = await page.$eval('#wave', (c) => new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer).some((p) => p));
-  assert.ok(waved);
 
   await page.keyboard.press('m');
   await says(page, 'You are muted.', 10_000);
@@ -197,6 +195,26 @@ look('is spoken to, interrupted and muted', { sounds: over }, async (page) => {
   await page.click('#mute');
   await page.waitForFunction((muted) => frames_.some((f) => f.way === 'up' && f.bytes === 1280 && f.at > muted), muted);
 });
+
+/** Whether there is anything in a part of the waveform, which is given by shares of its size. */
+const waves = ([left, top, width, height]) => {
+  const c = document.querySelector('#wave');
+  const { data } = c.getContext('2d').getImageData(left * c.width, top * c.height, width * c.width, height * c.height);
+  return new Uint32Array(data.buffer).some((pixel) => pixel);
+};
+for (const reducedMotion of ['no-preference', 'reduce']) {
+  look(`the waveform shows the voice (motion: ${reducedMotion})`, { context: { reducedMotion } }, async (page) => {
+    assert.ok(await page.evaluate(waves, [0.9, 0, 0.1, 1]), 'a line of rest');
+    await start(page);
+    await says(page, 'VOX is listening…');
+    await type(page, 'one two three four five six');
+    if (reducedMotion === 'reduce') {
+      await page.waitForFunction(waves, [0.1, 0.65, 0.3, 0.1]); // a meter that grows from the left …
+      assert.ok(!(await page.evaluate(waves, [0.9, 0, 0.1, 1])), 'and nothing that runs in from the right');
+    } else await page.waitForFunction(waves, [0.9, 0.2, 0.1, 0.1]);
+    page.complaints.length = 0; // that it was read so often
+  });
+}
 
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {
   await start(page);
