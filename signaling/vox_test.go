@@ -1,6 +1,7 @@
 package signaling_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -525,6 +526,53 @@ func TestVOXResume(t *testing.T) {
 	}
 	third.types("hello")
 	third.expect("transcript", third.says("hello"))
+}
+
+// What was made while nobody was there is told to who comes back.
+func TestVOXTellsWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	write := make(chan struct{})
+	g := newGateway(t, withVOX(t, nil, func(d *vox.Door) {
+		generate := d.Generate
+		d.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error {
+			<-write
+			return generate(ctx, model, request, piece)
+		}
+	}))
+	first := dialVOX(t, g, nil)
+	r := first.start(`,"resume":true,"questions":true`)
+	first.types(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.expect("question", nil)
+	first.send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	first.expect("ui_action", func(f voxFields) bool { return f.Action == "app_progress" })
+	parked, done := make(chan struct{}), make(chan struct{})
+	stop, err := g.host.Session(r.SessionID).Watch(func(e bridge.Event) {
+		switch b := e.Body.(type) {
+		case bridge.StateChange:
+			if b.State == bridge.StateParked {
+				close(parked)
+			}
+		case bridge.ToolStatus:
+			if b.Status == bridge.StatusDone {
+				close(done)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	first.conn.Close()
+	<-parked
+	close(write)
+	<-done
+	for range 2 { // the first of them may have been lost with its socket
+		c := dialVOX(t, g, nil)
+		r = c.start(`,"resume":"` + r.Resume + `"`)
+		if a := c.expect("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
+			t.Errorf("%+v", a)
+		}
+	}
 }
 
 // What the client must not send is told, and the conversation goes on.
