@@ -783,3 +783,23 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 		t.Errorf("%s", r.Data)
 	}
 }
+
+// Who does not come to a start is let go, and a gateway that stops says so.
+func TestVOXLetsGo(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, withVOX(t, nil, nil))
+	idle, busy := dialVOX(t, g, nil), dialVOX(t, g, nil)
+	busy.start("")
+	if code := idle.closeCode(); code != websocket.ClosePolicyViolation {
+		t.Errorf("who never began was closed with %d", code)
+	}
+	if err := g.host.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if f := busy.expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
+		t.Errorf("%+v", f)
+	}
+	if code := busy.closeCode(); code != websocket.CloseGoingAway {
+		t.Errorf("closed with %d", code)
+	}
+}
