@@ -1,6 +1,7 @@
 package signaling_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -527,6 +528,53 @@ func TestVOXResume(t *testing.T) {
 	third.expect("transcript", third.says("hello"))
 }
 
+// What was made while nobody was there is told to who comes back.
+func TestVOXTellsWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	write := make(chan struct{})
+	g := newGateway(t, withVOX(t, nil, func(d *vox.Door) {
+		generate := d.Generate
+		d.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error {
+			<-write
+			return generate(ctx, model, request, piece)
+		}
+	}))
+	first := dialVOX(t, g, nil)
+	r := first.start(`,"resume":true,"questions":true`)
+	first.types(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.expect("question", nil)
+	first.send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	first.expect("ui_action", func(f voxFields) bool { return f.Action == "app_progress" })
+	parked, done := make(chan struct{}), make(chan struct{})
+	stop, err := g.host.Session(r.SessionID).Watch(func(e bridge.Event) {
+		switch b := e.Body.(type) {
+		case bridge.StateChange:
+			if b.State == bridge.StateParked {
+				close(parked)
+			}
+		case bridge.ToolStatus:
+			if b.Status == bridge.StatusDone {
+				close(done)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	first.conn.Close()
+	<-parked
+	close(write)
+	<-done
+	for range 2 { // the first of them may have been lost with its socket
+		c := dialVOX(t, g, nil)
+		r = c.start(`,"resume":"` + r.Resume + `"`)
+		if a := c.expect("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
 // What the client must not send is told, and the conversation goes on.
 func TestVOXBadFrames(t *testing.T) {
 	t.Parallel()
@@ -733,5 +781,25 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 	c.start("")
 	if r := c.call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
 		t.Errorf("%s", r.Data)
+	}
+}
+
+// Who does not come to a start is let go, and a gateway that stops says so.
+func TestVOXLetsGo(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, withVOX(t, nil, nil))
+	idle, busy := dialVOX(t, g, nil), dialVOX(t, g, nil)
+	busy.start("")
+	if code := idle.closeCode(); code != websocket.ClosePolicyViolation {
+		t.Errorf("who never began was closed with %d", code)
+	}
+	if err := g.host.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if f := busy.expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
+		t.Errorf("%+v", f)
+	}
+	if code := busy.closeCode(); code != websocket.CloseGoingAway {
+		t.Errorf("closed with %d", code)
 	}
 }

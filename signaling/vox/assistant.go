@@ -7,13 +7,19 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"voxgate/bridge"
 	desk "voxgate/tools/vox"
 )
 
-// maxMissed is how many actions wait for a client that is lost.
-const maxMissed = 32
+const (
+	// maxKept is how many actions are kept for a client that may come back.
+	maxKept = 32
+
+	// repeated is for how long an action may have gone to a socket that was dead already: it is given up after 20 s.
+	repeated = 40 * time.Second
+)
 
 // assistant is what belongs to one conversation and not to the client that carries it: the project its tools work on, and who pays.
 type assistant struct {
@@ -27,7 +33,7 @@ type assistant struct {
 
 	mu      sync.Mutex
 	client  *visit // who is told; nil: nobody is there
-	missed  []desk.Action
+	kept    []action
 	session *bridge.Session // nil before it has begun, and in typed talk
 }
 
@@ -43,27 +49,43 @@ func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open br
 	return a
 }
 
-// act tells the client what to do, or one that comes back.
-func (a *assistant) act(action desk.Action) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.client != nil:
-		a.client.put(uiAction{action})
-	case action.Action != desk.ActProgress && len(a.missed) < maxMissed:
-		a.missed = append(a.missed, action)
-	}
+// action is something that the client was to do.
+type action struct {
+	desk.Action
+	at     time.Time
+	missed bool // nobody was there
 }
 
-// follow has this client told from now on.
+// act tells the client what to do, and keeps it for one that comes back.
+func (a *assistant) act(what desk.Action) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client != nil {
+		a.client.put(uiAction{what})
+	}
+	if what.Action == desk.ActProgress {
+		return
+	}
+	if len(a.kept) == maxKept {
+		a.kept = a.kept[1:]
+	}
+	a.kept = append(a.kept, action{what, time.Now(), a.client == nil})
+}
+
+// follow has this client told from now on. One that is back is told again of what it may not know; where to go, only if it cannot.
 func (a *assistant) follow(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.client = v
-	for _, action := range a.missed {
-		v.put(uiAction{action})
+	if a.client == v {
+		return
 	}
-	a.missed = nil
+	a.client = v
+	for i, k := range a.kept {
+		if k.missed || time.Since(k.at) < repeated && k.Action.Action != desk.ActNavigate {
+			v.put(uiAction{k.Action})
+		}
+		a.kept[i].missed = false
+	}
 }
 
 // begun notes the conversation.
