@@ -204,7 +204,7 @@ const waves = ([left, top, width, height]) => {
 };
 for (const reducedMotion of ['no-preference', 'reduce']) {
   look(`the waveform shows the voice (motion: ${reducedMotion})`, { context: { reducedMotion } }, async (page) => {
-    assert.ok(await page.evaluate(waves, [0.9, 0, 0.1, 1]), 'a line of rest');
+    await page.waitForFunction(waves, [0.9, 0, 0.1, 1]); // a line of rest
     await start(page);
     await says(page, 'VOX is listening…');
     await type(page, 'one two three four five six');
