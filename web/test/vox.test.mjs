@@ -278,7 +278,9 @@ look('a model that writes is typed to and read aloud', { init: readAloud }, asyn
 look('the name of a model is typed where the gateway lists none', {}, async (page) => {
   await page.route('**/v1beta/models*', (route) => route.fulfill({ status: 403, body: '{}' }));
   await page.check('[name=mode][value=text]');
-  await page.fill('#model-name', 'gemini-3.8-flash');
+  await start(page);
+  await says(page, 'Name a writing model first.');
+  await page.keyboard.type('gemini-3.8-flash'); // the field has the focus
   await type(page, 'Hello there');
   await page.locator('.turn.vox').waitFor();
   page.complaints.length = 0; // of the 403

@@ -47,16 +47,25 @@ const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
 
 /** @param {boolean} [mic] */
 async function start(mic = true) {
+  const typed = chosen('mode') === 'text';
+  if (typed) await listing;
   if (!over()) return;
+  const writer = input(model.hidden ? 'model-name' : 'model').value.trim();
+  if (typed && !writer) return nameModel();
   clear();
   const summary = input('summary').value.trim();
-  const typed = chosen('mode') === 'text';
   await vox.startSession({
     theme: chosen('theme'),
-    model: typed ? input(model.hidden ? 'model-name' : 'model').value.trim() || undefined : undefined,
+    model: typed ? writer : undefined,
     projectContext: summary ? { summary } : null,
     mic: mic && !typed,
   }).catch(() => {}); // the status says it
+}
+
+function nameModel() {
+  if (!['welcome', 'settings'].includes(document.body.dataset['place'] ?? '')) go('settings');
+  say('status', 'Name a writing model first.');
+  input('model-name').focus();
 }
 
 /** @param {string} name */
@@ -90,12 +99,13 @@ $('places').addEventListener('click', ({ target }) => {
   if (button) go(button.dataset['target'] ?? '');
 });
 which.addEventListener('change', () => showApp(vox.project.apps.find((a) => a.name === which.value)));
+input('summary').addEventListener('input', () => render(vox.getSnapshot()));
 $('setup').addEventListener('submit', (event) => event.preventDefault());
 $('modes').addEventListener('change', () => {
   vox.speak = input('speak').checked;
   const typed = chosen('mode') === 'text';
   $('writer').hidden = $('aloud').hidden = !typed;
-  if (typed && !model.options.length) listModels();
+  if (typed && !model.options.length) listing = listModels();
 });
 
 /** @param {string} place */
@@ -121,14 +131,17 @@ for (const [name = '', voice = ''] of THEMES) {
   /** @type {HTMLElement} */ (document.querySelector('#themes .choices')).append(label);
 }
 
+/** @type {Promise<void>|undefined} */
+let listing;
+
 /** Those that write, or a field for a name where the gateway does not tell. */
 async function listModels() {
   /** @type {any[]} */
-  let all = [];
+  let all = []; // also if it is not allowed, or cannot be had
   try {
     const answer = await fetch('../v1beta/models?pageSize=1000', { headers: token ? { 'x-goog-api-key': token } : {} });
     if (answer.ok) all = (await answer.json()).models ?? [];
-  } catch {} // likewise
+  } catch {}
   const names = all.filter((m) => m.supportedGenerationMethods?.includes('generateContent')).map((m) => m.name.replace('models/', ''));
   model.replaceChildren(...names.map((n) => new Option(n)));
   model.hidden = !names.length;
