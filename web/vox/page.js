@@ -194,8 +194,9 @@ function render(now) {
   label(talk, idle ? 'Talk' : 'End');
   const hears = mic === 'live' || mic === 'asking';
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';
-  mute.toggleAttribute('data-on', !idle && (!hears || isMuted));
-  label(mute, idle || (hears && !isMuted) ? 'Mute' : isMuted ? 'Unmute' : 'Use mic');
+  const quiet = idle || mode === 'text'; // there is nothing to mute
+  mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
+  label(mute, quiet || (hears && !isMuted) ? 'Mute' : isMuted ? 'Unmute' : 'Use mic');
   for (const id of ['themes', 'summary']) input(id).disabled = !idle;
   for (const e of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('[name=mode], #model, #model-name'))) e.disabled = !idle;
   $('setup-note').hidden = idle;
