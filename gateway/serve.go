@@ -21,6 +21,7 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sideband"
+	"voxgate/signaling/sip"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -117,6 +118,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	})...)
+	phones, err := openSIP(s.sip, host, gate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
 	server := newServer(doors, log)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
 	check := func(ctx context.Context) {
@@ -131,6 +136,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
+	phones()
 	if told != nil {
 		told.close(ending)
 	}
@@ -194,6 +200,22 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 		server.Close()
 		serving.Wait()
 	}, nil
+}
+
+// openSIP answers telephones, if there is a file of them.
+func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (stop func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	c, err := sip.Load(file)
+	if err != nil {
+		return nil, fmt.Errorf("sip: %w", err)
+	}
+	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("sip: %w", err)
+	}
+	return door.Close, nil
 }
 
 // modelRoutes are those of the models file, if there is one.

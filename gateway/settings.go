@@ -51,6 +51,7 @@ type settings struct {
 	log         logFormat
 	models      string // a file
 	restAddr    string
+	sip         string // file
 	tools       string // a file; "": none but the clients' own
 	opusDecoder opus.DecoderChoice
 
@@ -100,6 +101,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
+	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
 	f.Func("opus-decoder", "libopus, or pion: pure Go, for those who want no C to read strangers' bytes", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err

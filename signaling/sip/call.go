@@ -49,6 +49,7 @@ type call struct {
 	timer    refresh
 	heard    bool     // spoken is closed
 	transfer chan int // the final status of one that runs; nil: none does
+	open     bool     // our answer was acknowledged
 	busy     bool     // an INVITE or UPDATE is under way
 }
 
@@ -91,7 +92,7 @@ func (c *call) converse() error {
 	open.Agent.Prompt = c.prompt()
 	open.Origin = bridge.Origin{Door: doorName, Identity: c.party.Number, Key: c.lane.Name}
 	open.Grant = &bridge.Grant{Tools: []string{"*"}, MaxDuration: c.lane.longest()}
-	open.Account = c.door.account(c.lane.Name)
+	open.Account = c.door.account("sip "+c.lane.Name, c.lane.Calls)
 	open.Tools = c.tools()
 	return c.door.host.Serve(ctx, c, open)
 }

@@ -25,7 +25,7 @@ import (
 // Door answers telephones. It is made by [New].
 type Door struct {
 	host    *bridge.Host
-	account func(trunk string) bridge.Account
+	account func(trunk string, calls int) bridge.Account
 	config  *Config
 	log     *slog.Logger
 	gate    *gate
@@ -45,6 +45,7 @@ type Door struct {
 type listener struct {
 	transport string
 	at        netip.AddrPort
+	serve     func() error
 	close     func() error
 }
 
@@ -52,8 +53,8 @@ type listener struct {
 type Options struct {
 	Config *Config
 	Host   *bridge.Host
-	// Account counts the conversations of a trunk beside all others; nil: nobody does.
-	Account func(trunk string) bridge.Account
+	// Account counts a conversation of a trunk, of which so many may be at once, beside all others; nil: nobody does.
+	Account func(trunk string, calls int) bridge.Account
 	Logger  *slog.Logger
 }
 
@@ -68,7 +69,7 @@ func New(o Options) (*Door, error) {
 		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
 	}
 	if d.account == nil {
-		d.account = func(string) bridge.Account { return bridge.Unlimited }
+		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
 	quiet := slog.New(slog.DiscardHandler) // what strangers send is no matter for the log
 	d.agent, err = sipgo.NewUA(
@@ -92,6 +93,10 @@ func New(o Options) (*Door, error) {
 			return nil, fmt.Errorf("listen[%d]: %w", i, err)
 		}
 	}
+	for _, l := range d.listens {
+		d.log.Info("listening", "transport", l.transport, "at", l.at)
+		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
+	}
 	return d, nil
 }
 
@@ -99,18 +104,15 @@ func New(o Options) (*Door, error) {
 const doorName = "sip"
 
 func (d *Door) listen(l Listen) error {
-	serve := func(at net.Addr, stop func() error, f func() error) {
-		to := listener{strings.ToUpper(l.Transport), netip.MustParseAddrPort(at.String()), stop}
-		d.listens = append(d.listens, to)
-		d.log.Info("listening", "transport", l.Transport, "at", at)
-		d.running.Go(func() { _ = f() }) // it ends with the listener
+	add := func(at net.Addr, serve, stop func() error) {
+		d.listens = append(d.listens, listener{strings.ToUpper(l.Transport), netip.MustParseAddrPort(at.String()), serve, stop})
 	}
 	if l.Transport == "udp" {
 		conn, err := net.ListenPacket("udp", l.Address)
 		if err != nil {
 			return err
 		}
-		serve(conn.LocalAddr(), conn.Close, func() error { return d.server.ServeUDP(conn) })
+		add(conn.LocalAddr(), func() error { return d.server.ServeUDP(conn) }, conn.Close)
 		return nil
 	}
 	at, err := net.Listen("tcp", l.Address)
@@ -118,7 +120,7 @@ func (d *Door) listen(l Listen) error {
 		return err
 	}
 	if l.Transport == "tcp" {
-		serve(at.Addr(), at.Close, func() error { return d.server.ServeTCP(at) })
+		add(at.Addr(), func() error { return d.server.ServeTCP(at) }, at.Close)
 		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
@@ -127,7 +129,7 @@ func (d *Door) listen(l Listen) error {
 		return err
 	}
 	secure := tls.NewListener(at, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-	serve(at.Addr(), secure.Close, func() error { return d.server.ServeTLS(secure) })
+	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
 	return nil
 }
 

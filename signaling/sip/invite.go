@@ -54,7 +54,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	defer d.leave(c)
-	log.Info("call", "from", c.party.Number, "to", c.party.Called)
+	log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
 	started := time.Now()
 	err := c.answer(req, tx)
 	log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
@@ -95,6 +95,9 @@ func (d *Door) newCall(req *sip.Request, from netip.Addr, t *lane) (*call, *refu
 		if err != nil {
 			return nil, notAcceptable(err)
 		}
+	}
+	if !d.host.Ready() {
+		return nil, &refusal{503, "Service Unavailable", "the gateway is stopping", nil}
 	}
 	if rule := d.gate.begin(t, who.Number); rule != "" {
 		return nil, &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
@@ -209,6 +212,9 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
+	c.mu.Lock()
+	c.open = true
+	c.mu.Unlock()
 	return c.openSound()
 }
 
@@ -304,7 +310,7 @@ func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
 // change is a change of what was agreed, by an INVITE or an UPDATE within the call.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
 	c.mu.Lock()
-	busy := c.busy || c.session == nil
+	busy := c.busy || !c.open
 	c.busy = true
 	c.mu.Unlock()
 	if busy {

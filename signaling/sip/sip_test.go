@@ -344,3 +344,14 @@ func TestCalls(t *testing.T) {
 		})
 	}
 }
+
+// soundPort is where the sound of the only call comes by, as the log has it.
+func (o *office) soundPort() (port int) {
+	o.t.Helper()
+	o.logged("sound=")
+	_, text, _ := strings.Cut(o.logs.String(), "sound=")
+	if _, err := fmt.Sscanf(text, "%d", &port); err != nil {
+		o.t.Fatal(err)
+	}
+	return port
+}
