@@ -22,6 +22,7 @@ import (
 // taken first, and what its last call still sends is known by its SSRC: no call hears another's.
 type ports struct {
 	address string
+	ranged  bool // else any will do
 
 	mu   sync.Mutex
 	free []usedPort
@@ -33,11 +34,8 @@ type usedPort struct {
 }
 
 func newPorts(address string, first, last int) *ports {
-	p := &ports{address: address}
-	if last == 0 { // any
-		return p
-	}
-	for n := first + first%2; n < last; n += 2 {
+	p := &ports{address: address, ranged: last != 0}
+	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
 	// Not the same order after each restart: what a call before it still sends meets nobody.
@@ -51,18 +49,15 @@ var errNoPort = errors.New("no RTP port is free")
 func (p *ports) open() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tries := max(len(p.free), 1)
-	for range tries {
-		var port usedPort
-		if len(p.free) > 0 {
-			port, p.free = p.free[0], p.free[1:]
-		}
+	if !p.ranged {
+		return p.listen(usedPort{})
+	}
+	for range len(p.free) {
+		port := p.free[0]
+		p.free = p.free[1:]
 		s, err := p.listen(port)
 		if err == nil {
 			return s, nil
-		}
-		if port.number == 0 {
-			return nil, err
 		}
 		p.free = append(p.free, port)
 	}
