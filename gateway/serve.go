@@ -107,10 +107,14 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
+	phones, stopPhones, err := openSIP(s.sip, host, gate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), phones, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -118,10 +122,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
 	})...)
-	phones, err := openSIP(s.sip, host, gate, log)
-	if err != nil {
-		return errors.Join(err, host.Shutdown(ctx))
-	}
 	server := newServer(doors, log)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
 	check := func(ctx context.Context) {
@@ -136,7 +136,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
-	phones()
+	stopPhones()
 	if told != nil {
 		told.close(ending)
 	}
@@ -203,19 +203,19 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 }
 
 // openSIP answers telephones, if there is a file of them.
-func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (stop func(), err error) {
+func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
 	if file == "" {
-		return func() {}, nil
+		return nil, func() {}, nil
 	}
 	c, err := sip.Load(file)
 	if err != nil {
-		return nil, fmt.Errorf("sip: %w", err)
+		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, Logger: log})
 	if err != nil {
-		return nil, fmt.Errorf("sip: %w", err)
+		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
-	return door.Close, nil
+	return []signaling.Door{{Pattern: "POST /v1/calls", Handler: door}}, door.Close, nil
 }
 
 // modelRoutes are those of the models file, if there is one.

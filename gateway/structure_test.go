@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"signaling/sideband":          {"bridge", "signaling", "signaling/access", "signaling/protocol"},
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/sip":               {"bridge", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools"},
+	"signaling/sip":               {"bridge", "signaling/access", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},

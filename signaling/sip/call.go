@@ -23,14 +23,15 @@ const uplinkRate = 16000
 
 // call is one telephone call. It implements bridge.Caller.
 type call struct {
-	door   *Door
-	lane   *lane
-	agent  *Agent
-	log    *slog.Logger
-	dialog *dialog
-	stream *stream
-	party  party
-	over   chan struct{} // closed when nothing is left of it
+	door    *Door
+	lane    *lane
+	agent   *Agent
+	log     *slog.Logger
+	dialog  *dialog
+	stream  *stream
+	party   party
+	counted string        // the caller that it counts for; empty: a call of ours
+	over    chan struct{} // closed when nothing is left of it
 
 	ended  chan struct{} // closed with the first reason for the end
 	digits chan byte     // that were pressed

@@ -5,6 +5,7 @@
 package sip
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ type Door struct {
 	calls   map[string]*call // by our tag
 	closing bool
 	running sync.WaitGroup
+
+	registering sync.WaitGroup
+	stop        context.CancelFunc // of the registrations; nil: they have not begun
 }
 
 // listener is where signalling comes by.
@@ -97,6 +101,13 @@ func New(o Options) (*Door, error) {
 		d.log.Info("listening", "transport", l.transport, "at", l.at)
 		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	for _, t := range d.gate.trunks {
+		if t.Outbound != nil && t.Outbound.Register {
+			d.registering.Go(func() { d.register(ctx, t) })
+		}
+	}
 	return d, nil
 }
 
@@ -150,6 +161,10 @@ func (d *Door) Close() {
 	}
 	d.mu.Unlock()
 	d.gone()
+	if d.stop != nil {
+		d.stop()
+	}
+	d.registering.Wait()
 	for _, l := range d.listens {
 		_ = l.close()
 	}

@@ -40,15 +40,14 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
-	c, refused := d.newCall(req, from, r.trunk)
+	c, refused := d.incoming(req, from, r.trunk)
 	if refused != nil {
 		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
 		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
 		return
 	}
 	c.log = log
-	defer d.gate.end(r.trunk, c.party.Number)
-	defer c.stream.close()
+	defer c.release()
 	if !d.enter(c) {
 		d.reply(req, tx, 503, "Service Unavailable")
 		return
@@ -68,8 +67,22 @@ type refusal struct {
 	headers []sip.Header
 }
 
-// newCall makes a call of an INVITE that was let in. It has a port and counts among the trunk's.
-func (d *Door) newCall(req *sip.Request, from netip.Addr, t *lane) (*call, *refusal) {
+// newCall makes a call without anything.
+func newCall(d *Door, t *lane, agent *Agent) *call {
+	return &call{
+		door: d, lane: t, agent: agent, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), agreed: make(chan *sound, 1),
+		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}),
+	}
+}
+
+// release gives back what a call has taken.
+func (c *call) release() {
+	c.stream.close()
+	c.door.gate.end(c.lane, c.counted)
+}
+
+// incoming makes a call of an INVITE that was let in. It has a port and counts among the trunk's.
+func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *refusal) {
 	if missing := required(req); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
@@ -83,10 +96,8 @@ func (d *Door) newCall(req *sip.Request, from netip.Addr, t *lane) (*call, *refu
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}
-	c := &call{
-		door: d, lane: t, agent: agent, party: who, timer: timer, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32),
-		agreed: make(chan *sound, 1), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}),
-	}
+	c := newCall(d, t, agent)
+	c.party, c.counted, c.timer = who, who.Number, timer
 	if len(req.Body()) > 0 {
 		var err error
 		if c.peer, err = parseSDP(req.Body()); err == nil {

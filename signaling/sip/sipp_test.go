@@ -71,23 +71,6 @@ func (s *scenario) ringing() *scenario {
 	return s
 }
 
-func (s *scenario) asked(method string) *scenario {
-	fmt.Fprintf(&s.steps, "<recv request=%q/>\n", method)
-	s.steps.WriteString(`<send><![CDATA[
-SIP/2.0 200 OK
-[last_Via:]
-[last_From:]
-[last_To:]
-[last_Call-ID:]
-[last_CSeq:]
-Contact: <sip:ada@[local_ip]:[local_port]>
-Content-Length: 0
-
-]]></send>
-`)
-	return s
-}
-
 func (s *scenario) pause(ms int) *scenario {
 	fmt.Fprintf(&s.steps, "<pause milliseconds=%q/>\n", fmt.Sprint(ms))
 	return s
@@ -101,22 +84,59 @@ func call(sdp string, headers ...string) *scenario {
 // bye is how one ends.
 func (s *scenario) bye(sequence int) *scenario { return s.request("BYE", sequence, "").expect(200, "") }
 
+// receives waits for a request that matches.
+func (s *scenario) receives(method, pattern string) *scenario {
+	action := ""
+	if pattern != "" {
+		action = fmt.Sprintf(`<action><ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/><log message="[$1]"/></action>`, pattern)
+	}
+	fmt.Fprintf(&s.steps, "<recv request=%q>%s</recv>\n", method, action)
+	return s
+}
+
+// replies answers what was received last.
+func (s *scenario) replies(status string, headers ...string) *scenario {
+	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
+		strings.Join(append(headers, "Content-Length: 0"), "\n") + "\n\n]]></send>\n")
+	return s
+}
+
 // run has sipp do it once.
 func (s *scenario) run(t *testing.T, o *office) {
+	t.Helper()
+	s.start(t, freePort(t), 1, o.door.Addresses()[0].String())()
+}
+
+// serve has sipp wait for so many requests that begin it; wait returns what was said when they are over.
+func (s *scenario) serve(t *testing.T, port, calls int) (wait func() string) {
+	t.Helper()
+	return s.start(t, port, calls)
+}
+
+func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func() string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "scenario.xml")
 	text := `<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="test">` + "\n" + s.steps.String() + "</scenario>\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sipp", "-sf", file, "-m", "1", "-i", "127.0.0.1", "-p", fmt.Sprint(freePort(t)), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file+".err",
-		"-trace_msg", "-message_file", file+".msg", "-nostdin", o.door.Addresses()[0].String())
+	cmd := exec.Command("sipp", append([]string{
+		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file + ".err",
+		"-trace_msg", "-message_file", file + ".msg", "-nostdin",
+	}, to...)...)
 	cmd.Dir = filepath.Dir(file)
 	cmd.Env = append(os.Environ(), "TERM=dumb")
-	if err := cmd.Run(); err != nil {
-		wrong, _ := os.ReadFile(file + ".err")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		err := cmd.Wait()
 		said, _ := os.ReadFile(file + ".msg")
-		t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
+		if err != nil {
+			wrong, _ := os.ReadFile(file + ".err")
+			t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
+		}
+		return string(said)
 	}
 }
 
@@ -162,7 +182,7 @@ func TestScenarios(t *testing.T) {
 		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
 		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
 		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
-		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").asked("BYE"),
+		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
