@@ -38,6 +38,7 @@ type call struct {
 	agreed chan *sound   // what a re-INVITE has changed
 	acked  chan []byte   // the body of an ACK; it has room for one
 	fresh  chan struct{} // the session timer was refreshed; it has room for one
+	open   chan struct{} // closed when the answer was acknowledged
 	spoken chan struct{} // closed when the model has begun to speak
 
 	mu       sync.Mutex
@@ -50,7 +51,6 @@ type call struct {
 	timer    refresh
 	heard    bool     // spoken is closed
 	transfer chan int // the final status of one that runs; nil: none does
-	open     bool     // our answer was acknowledged
 	busy     bool     // an INVITE or UPDATE is under way
 }
 

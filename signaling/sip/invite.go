@@ -71,7 +71,7 @@ type refusal struct {
 func newCall(d *Door, t *lane, agent *Agent) *call {
 	return &call{
 		door: d, lane: t, agent: agent, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), agreed: make(chan *sound, 1),
-		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}),
+		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}), open: make(chan struct{}),
 	}
 }
 
@@ -223,9 +223,7 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
-	c.mu.Lock()
-	c.open = true
-	c.mu.Unlock()
+	close(c.open)
 	return c.openSound()
 }
 
@@ -320,11 +318,12 @@ func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
 
 // change is a change of what was agreed, by an INVITE or an UPDATE within the call.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
-	c.mu.Lock()
-	busy := c.busy || !c.open
-	c.busy = true
-	c.mu.Unlock()
-	if busy {
+	select { // what comes right behind an ACK may be read before it
+	case <-c.open:
+	case <-c.ended:
+	case <-time.After(firstAgain):
+	}
+	if !c.begins() {
 		_ = tx.Respond(c.dialog.respond(req, 491, "Request Pending"))
 		return
 	}
@@ -361,6 +360,22 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 			c.end(err)
 		}
 	}
+}
+
+// begins tells whether a change may begin: the call is answered, and no other one is under way.
+func (c *call) begins() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.open:
+	default:
+		return false
+	}
+	if c.busy {
+		return false
+	}
+	c.busy = true
+	return true
 }
 
 // renegotiate takes another description of the peer's.

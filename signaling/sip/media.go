@@ -179,7 +179,7 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sound == nil || s.latched.IsValid() && s.latched != from || !s.latched.IsValid() && !s.nat && from.Addr() != s.sound.remote.Addr() {
+	if s.sound == nil || !s.from(from) {
 		return 0, false
 	}
 	var h rtp.Header
@@ -198,6 +198,18 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	s.heard.Store(time.Now().UnixNano())
 	s.theirs.Store(h.SSRC)
 	return n, true
+}
+
+// from tells whether packets of an address are taken: of the one that the peer has described, always; as long as none has come from
+// there, of the first other one, on the same host unless the peer is behind a translator of addresses. Needs mu.
+func (s *stream) from(a netip.AddrPort) bool {
+	switch {
+	case a == s.sound.remote:
+		return true
+	case s.latched.IsValid():
+		return a == s.latched
+	}
+	return s.nat || a.Addr() == s.sound.remote.Addr()
 }
 
 // SetReadDeadline implements [rtpaudio.Reader].

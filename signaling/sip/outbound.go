@@ -175,9 +175,7 @@ func (c *call) ring(rings chan<- error) error {
 	if err := c.takeAnswer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
-	c.mu.Lock()
-	c.open = true
-	c.mu.Unlock()
+	close(c.open)
 	if err := c.openSound(); err != nil {
 		return c.hangUp(err)
 	}

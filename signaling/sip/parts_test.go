@@ -144,13 +144,7 @@ func TestAnotherCallsSound(t *testing.T) {
 		probe.Close()
 	}
 	p := newPorts("127.0.0.1", port, port+1)
-	sender, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sender.Close()
-	from := sender.LocalAddr().(*net.UDPAddr).AddrPort()
-	agreed := &sound{payload: payload{0, codecs[2]}, remote: from}
+	agreed := &sound{payload: payload{0, codecs[2]}, remote: netip.MustParseAddrPort("127.0.0.1:19")}
 	packet := func(ssrc uint32) []byte {
 		raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, SSRC: ssrc}, Payload: make([]byte, 160)}).Marshal()
 		if err != nil {
@@ -158,27 +152,38 @@ func TestAnotherCallsSound(t *testing.T) {
 		}
 		return raw
 	}
-	for round, takes := range []map[uint32]bool{{7: true}, {7: false, 8: true}} {
-		s, err := p.open()
-		if err != nil {
-			t.Fatal(err)
+	takes := func(s *stream, ssrc uint32, address string, want bool) {
+		t.Helper()
+		if _, ok := s.accept(packet(ssrc), netip.MustParseAddrPort(address)); ok != want {
+			t.Errorf("%d of %s taken: %v", ssrc, address, ok)
 		}
-		if _, err := p.open(); err == nil {
-			t.Error("a port was given twice")
-		}
-		if err := s.set(agreed, false); err != nil {
-			t.Fatal(err)
-		}
-		for ssrc, want := range takes {
-			if _, ok := s.accept(packet(ssrc), from); ok != want {
-				t.Errorf("round %d: %d taken: %v", round, ssrc, ok)
-			}
-		}
-		if _, ok := s.accept(packet(8), netip.MustParseAddrPort("127.0.0.1:9")); ok {
-			t.Error("a packet from elsewhere was taken")
-		}
-		s.close()
 	}
+	first, err := p.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.open(); err == nil {
+		t.Error("a port was given twice")
+	}
+	if err := first.set(agreed, false); err != nil {
+		t.Fatal(err)
+	}
+	takes(first, 6, "127.0.0.2:19", false) // another host
+	takes(first, 6, "127.0.0.1:20", true)
+	takes(first, 6, "127.0.0.1:21", false)
+	takes(first, 7, "127.0.0.1:19", true) // as it was described
+	takes(first, 6, "127.0.0.1:20", false)
+	first.close()
+	second, err := p.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.close()
+	if err := second.set(agreed, true); err != nil {
+		t.Fatal(err)
+	}
+	takes(second, 7, "127.0.0.1:19", false)
+	takes(second, 8, "127.0.0.2:19", true)
 }
 
 // Each mistake in the file is named with its place.

@@ -225,6 +225,57 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
+// Where the trunk wants it, the greeting is heard before the call is answered.
+func TestGreetingWhileItRings(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["trunks"].([]any)[0].(map[string]any)["early"] = true
+		c["agents"] = []any{map[string]any{"to": []string{"*"}, "greeting": "Say hello."}}
+	}))
+	early := (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain))
+	early.steps.WriteString(`<recv response="100" optional="true"/>` + "\n")
+	early.expect(183, "m=audio").expect(200, "m=audio").request("ACK", 1, "").bye(2).run(t, o)
+	log := o.logs.String()
+	if started := strings.Index(log, "conversation started"); started < 0 {
+		t.Error("there was no conversation")
+	}
+}
+
+// An answer to a challenge is good once, and only for who knows the password.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
+	usual := sdp("[media_ip]", "sendrecv", plain)
+	refused := (&scenario{}).request("INVITE", 1, usual).ringing().expect(401, "WWW-Authenticate: Digest realm=.voxgate.*algorithm=SHA-256").request("ACK", 1, "")
+	replayed := `Authorization: Digest username="alice",realm="voxgate",nonce="NOTOURS",uri="sip:500@127.0.0.1",response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
+	refused.steps.WriteString("<send retrans=\"500\"><![CDATA[\n" + message("INVITE", 2, "", usual, []string{replayed}) + "]]></send>\n")
+	refused.ringing().expect(401, "WWW-Authenticate").request("ACK", 2, "").run(t, o)
+	o.logged("wrong password")
+	if n := len(o.host.Sessions()); n > 0 {
+		t.Errorf("%d conversations", n)
+	}
+}
+
+// A caller may not have more calls than the trunk grants, and the rule is in the log.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 1}))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	again := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	again.do("dial", o.uri(0))
+	if e := again.expect("CALL_CLOSED"); !strings.Contains(e.Param, "503") {
+		t.Errorf("refused with %q", e.Param)
+	}
+	o.logged(`rule="calls of the caller"`)
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+	o.logged("call ended")
+	again.do("dial", o.uri(0))
+	again.expect("CALL_ESTABLISHED")
+}
+
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +32,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Telephones wait more than they work.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
@@ -129,15 +134,23 @@ type phoneEvent struct {
 	Data     string
 }
 
-// freePort is one that is free now.
+// freePort is one that is free now, for UDP and TCP.
 func freePort(t *testing.T) int {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 20 {
+		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := net.Listen("tcp", udp.LocalAddr().String())
+		udp.Close()
+		if err == nil {
+			defer tcp.Close()
+			return tcp.Addr().(*net.TCPAddr).Port
+		}
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // question is what the telephones say: a second of a tone, then silence.
@@ -160,15 +173,20 @@ func question(t *testing.T, file string) {
 	}
 }
 
-// newBaresip starts a telephone whose account has these parameters.
+// newBaresip starts a telephone whose account has these parameters. Ports that were free may be taken before it has them.
 func newBaresip(t *testing.T, account string) *baresip {
 	t.Helper()
-	p := &baresip{t: t, folder: t.TempDir(), events: make(chan phoneEvent, 256), ended: make(chan struct{})}
-	question(t, filepath.Join(p.folder, "question.wav"))
-	sipPort, control, rtpPort := freePort(t), freePort(t), freePort(t)&^1
-	p.at = fmt.Sprintf("127.0.0.1:%d", sipPort)
-	files := map[string]string{
-		"config": fmt.Sprintf(`module_path /usr/lib/baresip/modules
+	var p *baresip
+	for range 5 {
+		if p = startBaresip(t, account); p != nil {
+			return p
+		}
+	}
+	t.Fatal("baresip does not start")
+	return nil
+}
+
+const phoneConfig = `module_path /usr/lib/baresip/modules
 module g711.so
 module g722.so
 module opus.so
@@ -179,24 +197,32 @@ module sndfile.so
 module account.so
 module menu.so
 module ctrl_tcp.so
-sip_listen %s
-rtp_ports %d-%d
+sip_listen %[1]s
+rtp_ports %[2]d-%[3]d
 audio_source aufile,%[4]s/question.wav
 audio_player aubridge,heard
 audio_alert aubridge,alert
 snd_path %[4]s
-ctrl_tcp_listen 127.0.0.1:%[5]d
+ctrl_tcp_listen %[5]s
 net_interface 127.0.0.1
 call_max_calls 4
 ausrc_srate 16000
 auplay_srate 16000
 ausrc_channels 1
 auplay_channels 1
-`, p.at, rtpPort, rtpPort+20, p.folder, control),
+`
+
+func startBaresip(t *testing.T, account string) *baresip {
+	t.Helper()
+	p := &baresip{t: t, folder: t.TempDir(), events: make(chan phoneEvent, 256), ended: make(chan struct{})}
+	question(t, filepath.Join(p.folder, "question.wav"))
+	p.at = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	control, rtpPort := fmt.Sprintf("127.0.0.1:%d", freePort(t)), freePort(t)&^1
+	for name, text := range map[string]string{
+		"config":   fmt.Sprintf(phoneConfig, p.at, rtpPort, rtpPort+20, p.folder, control),
 		"accounts": "<sip:alice@127.0.0.1>;regint=0;" + account + "\n",
 		"contacts": "",
-	}
-	for name, text := range files {
+	} {
 		if err := os.WriteFile(filepath.Join(p.folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -219,18 +245,22 @@ auplay_channels 1
 			t.Log(out.String())
 		}
 	})
-	for deadline := time.Now().Add(patience); ; {
-		var err error
-		if p.control, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", control)); err == nil {
-			break
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // it has no other way to say that it is there
+		said := out.String()
+		if strings.Contains(said, "already in use") || strings.Contains(said, "init failed") {
+			return nil
+		}
+		if strings.Contains(said, "baresip is ready") {
+			var err error
+			if p.control, err = net.Dial("tcp", control); err == nil {
+				go p.read()
+				return p
+			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatal(err)
+			t.Fatal(said)
 		}
-		<-time.After(20 * time.Millisecond) // it has no other way to say that it is there
 	}
-	go p.read()
-	return p
 }
 
 // read takes netstrings of JSON.
