@@ -38,8 +38,9 @@ type call struct {
 	agreed chan *sound   // what a re-INVITE has changed
 	acked  chan []byte   // the body of an ACK; it has room for one
 	fresh  chan struct{} // the session timer was refreshed; it has room for one
-	open   chan struct{} // closed when the answer was acknowledged
 	spoken chan struct{} // closed when the model has begun to speak
+
+	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
 
 	mu       sync.Mutex
 	reason   error // why it has ended
@@ -51,7 +52,6 @@ type call struct {
 	timer    refresh
 	heard    bool     // spoken is closed
 	transfer chan int // the final status of one that runs; nil: none does
-	busy     bool     // an INVITE or UPDATE is under way
 }
 
 // party is who the other side is, as its network says.

@@ -20,6 +20,7 @@ type dialog struct {
 	transport string // "UDP"
 	source    string // where its requests come from: "192.0.2.1:5060"
 	contact   sip.Uri
+	from      sip.Addr // by which socket its requests go, of UDP; zero: any
 	localTag  string
 
 	mu        sync.Mutex
@@ -35,9 +36,9 @@ type dialog struct {
 func newTag() string { return strings.ToLower(rand.Text()) }
 
 // answering is the dialog that a request begins.
-func answering(client *sipgo.Client, req *sip.Request, contact sip.Uri) *dialog {
+func answering(client *sipgo.Client, req *sip.Request, contact sip.Uri, from sip.Addr) *dialog {
 	d := &dialog{
-		client: client, callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
+		client: client, callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact, from: from,
 		localTag: newTag(), theirs: req.CSeq().SeqNo,
 	}
 	to := req.To()
@@ -108,6 +109,7 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	}
 	req.SetBody(nil)
 	req.SetDestination(d.destination())
+	req.Laddr = d.from
 	return req
 }
 
@@ -146,12 +148,7 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 
 // transact sends a request and returns its final answer. provisional, which may be nil, gets the others.
 func transact(ctx context.Context, client *sipgo.Client, req *sip.Request, provisional func(*sip.Response)) (*sip.Response, error) {
-	tx, err := client.TransactionRequest(ctx, req, func(c *sipgo.Client, req *sip.Request) error {
-		if req.Via() == nil {
-			return sipgo.ClientRequestAddVia(c, req)
-		}
-		return nil
-	})
+	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
 	}
@@ -173,14 +170,23 @@ func transact(ctx context.Context, client *sipgo.Client, req *sip.Request, provi
 	}
 }
 
+// addVia says where answers go: to us as the peer knows us.
+func addVia(c *sipgo.Client, req *sip.Request) error {
+	if req.Via() != nil {
+		return nil
+	}
+	err := sipgo.ClientRequestAddVia(c, req)
+	if contact := req.Contact(); err == nil && contact != nil && contact.Address.Port > 0 {
+		req.Via().Host, req.Via().Port = contact.Address.Host, contact.Address.Port
+	}
+	return err
+}
+
 // ack acknowledges a final answer to an INVITE of ours within the dialog.
 func (d *dialog) ack(sequence uint32) error {
 	req := d.request(sip.ACK)
 	req.CSeq().SeqNo = sequence
-	if err := sipgo.ClientRequestAddVia(d.client, req); err != nil {
-		return err
-	}
-	return d.client.WriteRequest(req, func(*sipgo.Client, *sip.Request) error { return nil })
+	return d.client.WriteRequest(req, addVia)
 }
 
 // byeTimeout bounds the end of a call, which nobody waits for.

@@ -62,6 +62,11 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
+// quiet is sipgo's log: what strangers send is no matter for ours. Some of it goes to a logger of the whole process.
+var quiet = slog.New(slog.DiscardHandler)
+
+func init() { sip.SetDefaultLogger(quiet) }
+
 // New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
 func New(o Options) (*Door, error) {
 	first, last, err := o.Config.RTP.ports()
@@ -75,7 +80,6 @@ func New(o Options) (*Door, error) {
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
-	quiet := slog.New(slog.DiscardHandler) // what strangers send is no matter for the log
 	d.agent, err = sipgo.NewUA(
 		sipgo.WithUserAgent("voxgate"),
 		sipgo.WithUserAgentTransportLayerOptions(sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(d.filter)),
@@ -100,6 +104,7 @@ func New(o Options) (*Door, error) {
 	for _, l := range d.listens {
 		d.log.Info("listening", "transport", l.transport, "at", l.at)
 		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
+		d.await(l)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
@@ -142,6 +147,17 @@ func (d *Door) listen(l Listen) error {
 	secure := tls.NewListener(at, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
 	return nil
+}
+
+// await waits until sipgo knows a UDP socket: a request of ours would open it a second time.
+func (d *Door) await(l listener) {
+	for l.transport == "UDP" {
+		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
+			_, _ = conn.TryClose()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Addresses are where the door listens, in the order of the configuration.
@@ -324,6 +340,16 @@ func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
 		uri.UriParams.Add("transport", transport)
 	}
 	return uri
+}
+
+// socket is the one that UDP comes and goes by: who lets our port in need not let in others.
+func (d *Door) socket(transport string) sip.Addr {
+	for _, l := range d.listens {
+		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
+			return sip.Addr{IP: l.at.Addr().AsSlice(), Port: int(l.at.Port())}
+		}
+	}
+	return sip.Addr{}
 }
 
 // enter counts a call among those that there are; false: the door is closing.

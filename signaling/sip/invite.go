@@ -69,10 +69,12 @@ type refusal struct {
 
 // newCall makes a call without anything.
 func newCall(d *Door, t *lane, agent *Agent) *call {
-	return &call{
+	c := &call{
 		door: d, lane: t, agent: agent, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), agreed: make(chan *sound, 1),
-		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}), open: make(chan struct{}),
+		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}), changing: make(chan struct{}, 1),
 	}
+	c.changing <- struct{}{}
+	return c
 }
 
 // release gives back what a call has taken.
@@ -118,7 +120,7 @@ func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *ref
 		d.gate.end(t, who.Number)
 		return nil, &refusal{503, "Service Unavailable", err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	c.dialog = answering(d.client, req, d.contact(req.Transport(), from))
+	c.dialog = answering(d.client, req, d.contact(req.Transport(), from), d.socket(req.Transport()))
 	c.local = local{address: d.ownAddress(from), port: c.stream.port, id: rand.Uint64() >> 1, version: 1}
 	c.log = d.log
 	return c, nil
@@ -223,7 +225,7 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
-	close(c.open)
+	<-c.changing // from now on it can be
 	return c.openSound()
 }
 
@@ -319,19 +321,12 @@ func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
 // change is a change of what was agreed, by an INVITE or an UPDATE within the call.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
 	select { // what comes right behind an ACK may be read before it
-	case <-c.open:
-	case <-c.ended:
+	case c.changing <- struct{}{}:
+		defer func() { <-c.changing }()
 	case <-time.After(firstAgain):
-	}
-	if !c.begins() {
 		_ = tx.Respond(c.dialog.respond(req, 491, "Request Pending"))
 		return
 	}
-	defer func() {
-		c.mu.Lock()
-		c.busy = false
-		c.mu.Unlock()
-	}()
 	if len(req.Body()) > 0 {
 		if err := c.renegotiate(req.Body()); err != nil {
 			r := notAcceptable(err)
@@ -360,22 +355,6 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 			c.end(err)
 		}
 	}
-}
-
-// begins tells whether a change may begin: the call is answered, and no other one is under way.
-func (c *call) begins() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.open:
-	default:
-		return false
-	}
-	if c.busy {
-		return false
-	}
-	c.busy = true
-	return true
 }
 
 // renegotiate takes another description of the peer's.

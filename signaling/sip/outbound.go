@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
 	"github.com/icholy/digest"
 
@@ -106,7 +105,7 @@ func (d *Door) newOutbound(ctx context.Context, what Dial, t *lane) (*call, erro
 	}
 	to := server
 	to.User = what.To
-	c.dialog = calling(d.client, to, t.Outbound.identity(server.Host), d.contact(transport, peer), transport)
+	c.dialog = d.calling(to, t.Outbound.identity(server.Host), peer, transport)
 	return c, nil
 }
 
@@ -130,12 +129,14 @@ func resolve(ctx context.Context, host string) (netip.Addr, error) {
 }
 
 // calling is the dialog of a call of ours that has no answer yet.
-func calling(client *sipgo.Client, to, from, contact sip.Uri, transport string) *dialog {
-	d := &dialog{client: client, callID: rand.Text(), transport: transport, contact: contact, localTag: newTag(), target: to}
-	d.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
-	d.local.Params.Add("tag", d.localTag)
-	d.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
-	return d
+func (d *Door) calling(to, from sip.Uri, peer netip.Addr, transport string) *dialog {
+	own := &dialog{
+		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, peer), from: d.socket(transport), localTag: newTag(), target: to,
+	}
+	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
+	own.local.Params.Add("tag", own.localTag)
+	own.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
+	return own
 }
 
 // answered takes what a final answer says of the dialog.
@@ -175,7 +176,7 @@ func (c *call) ring(rings chan<- error) error {
 	if err := c.takeAnswer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
-	close(c.open)
+	<-c.changing // from now on it can be
 	if err := c.openSound(); err != nil {
 		return c.hangUp(err)
 	}
@@ -221,7 +222,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 
 // invite sends one INVITE. A call that is given up is cancelled (RFC 3261, section 9.1).
 func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
-	tx, err := c.dialog.client.TransactionRequest(ctx, req, func(cl *sipgo.Client, req *sip.Request) error { return sipgo.ClientRequestAddVia(cl, req) })
+	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +337,7 @@ func (d *Door) sendRegister(ctx context.Context, t *lane, seconds int) (time.Dur
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	own := t.Outbound.identity(server.Host)
-	dialog := calling(d.client, own, own, d.contact(transport, peer), transport)
+	dialog := d.calling(own, own, peer, transport)
 	dialog.target = server
 	var auth sip.Header
 	for range 2 {
