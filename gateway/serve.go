@@ -21,6 +21,7 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sideband"
+	"voxgate/signaling/sip"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -106,6 +107,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
+	phones, stopPhones, err := openSIP(s.sip, host, gate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
@@ -114,7 +119,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopVOX()
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), []signaling.Door{
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -136,6 +141,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
+	stopPhones()
 	if told != nil {
 		told.close(ending)
 	}
@@ -199,6 +205,22 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 		server.Close()
 		serving.Wait()
 	}, nil
+}
+
+// openSIP answers telephones, if there is a file of them.
+func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	if file == "" {
+		return nil, func() {}, nil
+	}
+	c, err := sip.Load(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sip: %w", err)
+	}
+	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, Logger: log})
+	if err != nil {
+		return nil, nil, fmt.Errorf("sip: %w", err)
+	}
+	return []signaling.Door{{Pattern: "POST /v1/calls", Handler: door}}, door.Close, nil
 }
 
 // modelRoutes are those of the models file, if there is one.
