@@ -21,7 +21,7 @@ import (
 var arrows = map[string][]string{
 	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/sip", "signaling/vox", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
 	"gateway/tracing":             {"bridge"},
-	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
+	"gateway/bench":               {"media", "media/g711", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access":            {"bridge"},
 	"signaling/rest":              {"bridge", "bridge/gemini/api", "signaling", "signaling/access"},
