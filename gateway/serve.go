@@ -20,6 +20,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
+	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
 	"voxgate/tools"
@@ -107,7 +108,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
-	phones, stopPhones, err := openSIP(s.sip, host, gate, log)
+	phones, stopPhones, err := openSIP(s, host, webrtc, gate, log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
@@ -207,12 +208,12 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 	}, nil
 }
 
-// openSIP answers telephones, if there is a file of them.
-func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
-	if file == "" {
+// openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	if s.sip == "" {
 		return nil, func() {}, nil
 	}
-	c, err := sip.Load(file)
+	c, err := sip.Load(s.sip)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
@@ -220,7 +221,10 @@ func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger
 	if err != nil {
 		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
-	return []signaling.Door{{Pattern: "POST /v1/calls", Handler: door}}, door.Close, nil
+	return []signaling.Door{
+		{Pattern: "POST /v1/calls", Handler: door},
+		{Pattern: "/sip", Socket: &sip.Page{Config: c, Host: host, RTC: webrtc, Decoder: s.opusDecoder, Logger: log}},
+	}, door.Close, nil
 }
 
 // modelRoutes are those of the models file, if there is one.
