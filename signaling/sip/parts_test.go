@@ -209,6 +209,8 @@ func TestBadConfigs(t *testing.T) {
 		{`["*"]`, `["["]`}:                                     "agents[0].to[0]",
 		{`"listen"`, `"rtp":{"ports":"9-8"},"listen"`}:         "rtp.ports",
 		{`"listen"`, `"external":"example.com","listen"`}:      "external",
+		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
+		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
 		{good, good + "{}"}:                                    "behind",
 		{`"agents":[{"to":["*"]}]`, `"agents":[]`}:             "agents",
 	} {
@@ -219,6 +221,9 @@ func TestBadConfigs(t *testing.T) {
 		if _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", change[1], err)
 		}
+	}
+	if _, err := parseConfig([]byte(`{"agents":[{"to":["*"]}]}`)); err != nil {
+		t.Errorf("for telephones in pages alone: %v", err)
 	}
 	c, err := parseConfig([]byte(strings.Replace(good, `"name":"a"`, `"name":"a","username":"x","password":"${SIP_SECRET}"`, 1)))
 	if err != nil || c.Trunks[0].Password != `se"cret` {

@@ -426,18 +426,19 @@ func (p *phone) onChange(c *pageCall, req *sip.Request) {
 
 // onCancel gives up a call that has no answer yet.
 func (p *phone) onCancel(req *sip.Request) {
-	branch, found := req.Via().Params.GetOr("branch", ""), false
+	branch := req.Via().Params.GetOr("branch", "")
+	var given *pageCall
 	p.mu.Lock()
 	for _, c := range p.calls {
 		if c.branch == branch && c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) {
-			found = true
-			c.cancel()
+			given = c
 		}
 	}
 	p.mu.Unlock()
-	if !found {
+	if given == nil {
 		p.reply(req, 481, "Call/Transaction Does Not Exist")
 		return
 	}
 	p.reply(req, 200, "OK")
+	given.cancel()
 }

@@ -38,6 +38,7 @@ after(async () => {
 function drivers() {
   const host = location.host;
   const audio = document.body.appendChild(document.createElement('audio')); // without one Chromium decodes nothing
+  audio.autoplay = true;
   window.ways = {
     async jssip(to, token) {
       const ua = new JsSIP.UA({ sockets: [new JsSIP.WebSocketInterface(`ws://${host}/sip`)], uri: `sip:ada@${location.hostname}`, authorization_jwt: token });
@@ -48,10 +49,7 @@ function drivers() {
       ua.start();
       await registered;
       const session = ua.call(`sip:${to}@${location.hostname}`, { mediaConstraints: { audio: true, video: false } });
-      session.connection.addEventListener('track', ({ track }) => {
-        audio.srcObject = new MediaStream([track]);
-        audio.play();
-      });
+      session.connection.addEventListener('track', (e) => (audio.srcObject = e.streams[0]));
       const ended = new Promise((resolve) => session.once('ended', (e) => resolve(e.originator)));
       await new Promise((resolve, reject) => {
         session.once('confirmed', resolve);
