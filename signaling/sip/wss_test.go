@@ -283,7 +283,10 @@ func TestPagePhoneGivesUp(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
 	p := newPages(t, func(ctx context.Context, _ string, _ *bridge.Open) error {
-		asked <- struct{}{}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
@@ -297,6 +300,11 @@ func TestPagePhoneGivesUp(t *testing.T) {
 	c.send(c.request("CANCEL", "a", "", "", ""))
 	c.expect("SIP/2.0 200")
 	c.expect("SIP/2.0 487")
+	for _, id := range []string{"b", "c", "d", "e"} {
+		c.send(c.request("INVITE", id, "", isSDP, sdp))
+	}
+	c.send(c.request("INVITE", "f", "", isSDP, sdp))
+	c.expect("SIP/2.0 486")
 
 	p = newPages(t, nil)
 	c = p.dial()

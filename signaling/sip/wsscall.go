@@ -55,7 +55,9 @@ func (p *phone) onInvite(ctx context.Context, req *sip.Request) {
 		p.reply(req, refused.code, refused.reason, refused.headers...)
 		return
 	}
-	p.put(c.dialog.respond(req, 180, "Ringing"))
+	if !requires(req, "100rel") { // which would want it acknowledged (RFC 3262)
+		p.put(c.dialog.respond(req, 180, "Ringing"))
+	}
 	go func() {
 		defer p.running.Done()
 		defer p.survive()
@@ -80,16 +82,15 @@ func (p *phone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
 		least := sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))
 		return fail(&refusal{code: 422, reason: "Session Interval Too Small", headers: []sip.Header{least}}, "session timer")
 	}
+	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	if err := p.admit(req, &open); err != nil {
+		return fail(refusalFor(err), err.Error())
+	}
 	from := req.From()
 	who := party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
 	agent := p.door.Config.agentFor(who.Called)
 	if agent == nil {
 		return fail(&refusal{code: 404, reason: "Not Found"}, "no agent for "+who.Called)
-	}
-	open := agent.open()
-	open.Origin.Door = doorName
-	if err := p.admit(req, &open); err != nil {
-		return fail(refusalFor(err), err.Error())
 	}
 	offer, err := offerOf(req)
 	if err != nil {
@@ -99,8 +100,9 @@ func (p *phone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
 	c.party, c.timer, c.dialog = who, timer, answering(req, p.contact)
 	c.dialog.exchange = p.exchange
 	c.log = p.log.With("sip", clip(c.dialog.callID))
+	own := agent.open()
+	open.Agent, open.Config, open.Tools = own.Agent, own.Config, []tools.Tool{c.endCall()}
 	open.Agent.Prompt = c.prompt()
-	open.Tools = append(open.Tools, c.endCall())
 	return c, open, nil
 }
 
