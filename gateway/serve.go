@@ -21,6 +21,7 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sideband"
+	"voxgate/signaling/telephony"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -106,10 +107,14 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
+	phones, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	if err != nil {
+		return errors.Join(fmt.Errorf("telephony: %w", err), host.Shutdown(ctx))
+	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), []signaling.Door{
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), phones.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -131,6 +136,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
+	phones.Close()
 	if told != nil {
 		told.close(ending)
 	}

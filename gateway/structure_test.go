@@ -19,13 +19,14 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
+	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/telephony", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
 	"gateway/tracing":             {"bridge"},
 	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access":            {"bridge"},
 	"signaling/rest":              {"bridge", "bridge/gemini/api", "signaling", "signaling/access"},
 	"signaling/sideband":          {"bridge", "signaling", "signaling/access", "signaling/protocol"},
+	"signaling/telephony":         {"bridge", "media", "media/g711", "signaling", "signaling/access", "tools"},
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
