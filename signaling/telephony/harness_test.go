@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,6 +42,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if err := errors.Join(os.Setenv("TELEPHONY_TEST_SECRET", "twilio's \"secret\""), flag.Set("test.parallel", "4")); err != nil { // real time, and little else
+		panic(err)
+	}
 	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
@@ -54,6 +59,7 @@ type gateway struct {
 	host    *bridge.Host
 	http    string
 	key     string // a server key that may talk
+	keys    string // a file
 	rest    *restAPI
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
@@ -81,6 +87,7 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	g.rest = &restAPI{more: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
 	keys := filepath.Join(t.TempDir(), "keys.json")
+	g.keys = keys
 	if g.key, err = access.NewKey(keys, "phones", []string{access.MayTalk}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +100,6 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	g.host = bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log})
 	server := httptest.NewUnstartedServer(nil)
 	g.http = "http://" + server.Listener.Addr().String()
-	t.Setenv("TELEPHONY_TEST_SECRET", "twilio's \"secret\"")
 	config := map[string]any{
 		"publicURL": g.http, "agents": json.RawMessage(agents), "audioSocket": map[string]any{"listen": "127.0.0.1:0"},
 		"providers": []any{
@@ -234,6 +240,14 @@ func sortedKeys(form url.Values) (keys []string) {
 }
 
 func (g *gateway) nextCall() string { g.counter++; return fmt.Sprintf("CA%d", g.counter) }
+
+// restProviders are those whose REST APIs hang up here.
+var restProviders = map[string]restCall{
+	"twilio":     {"POST /2010-04-01/Accounts/AC1/Calls/CA1.json", "AC1", "Status=completed"},
+	"signalwire": {"POST /api/laml/2010-04-01/Accounts/P1/Calls/CA1.json", "P1", "Status=completed"},
+	"telnyx":     {"POST /v2/calls/CA1/actions/hangup", "", ""},
+	"plivo":      {"DELETE /v1/Account/MA1/Call/CA1/", "MA1", ""},
+}
 
 // incoming is the form by which a provider tells of a call.
 func incoming(provider, call, to string) url.Values {
