@@ -19,6 +19,7 @@ func TestMalformedMessages(t *testing.T) {
 			``, `{`, `[]`, `null`, `"media"`, `{}`, `{"event":5}`, `{"event":{}}`, `{"event":"media"}{"event":"media"}`, `{"event":"media"}`,
 			`{"event":"media","media":"x"}`, `{"event":"media","media":{"payload":"%%%"}}`, `{"event":"media","media":{"payload":5,"chunk":"x"}}`,
 			`{"event":"media","media":{"chunk":"99999999999999999999","payload":""}}`, `{"event":"media","media":{"chunk":"-5","payload":""}}`,
+			`{"event":"media","media":{"chunk":"9223372036854775807","payload":"AAAA"}}`, `{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`,
 			`{"event":"dtmf"}`, `{"event":"dtmf","dtmf":{"digit":"12"}}`, `{"event":"dtmf","dtmf":{"digit":"x"}}`, `{"event":"mark","mark":{"name":"99999999999999999999"}}`,
 			`{"event":"mark"}`, `{"event":"start"}`, `{"event":"unheard of"}`, strings.Repeat("x", 200<<10), "\xff\xfe", strings.Repeat(`{"a":`, 1000),
 		},

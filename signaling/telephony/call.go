@@ -242,7 +242,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		}
 		if m.kind == sound {
 			missing, parts := c.order.take(m)
-			_ = mic.WritePCM(make([]int16, media.Samples(min(time.Duration(missing)*media.Duration(len(pcm), c.format.rate), maxGap), c.format.rate)))
+			_ = mic.WritePCM(make([]int16, min(missing*len(pcm), media.Samples(maxGap, c.format.rate))))
 			for _, part := range parts {
 				pcm = c.format.decode(pcm[:0], part)
 				_ = mic.WritePCM(pcm) // never fails
@@ -475,10 +475,12 @@ func (c *call) heard(more time.Duration) {
 	}
 }
 
-// maxEarly is how many messages wait for one that others have overtaken, and maxGap how much silence stands for lost ones.
 const (
+	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost ones.
 	maxEarly = 2
 	maxGap   = 200 * time.Millisecond
+	// maxJump is how far a count may go astray; beyond it a new count has begun.
+	maxJump = 100
 )
 
 // inOrder puts sound in order whose messages are counted, and silence where some of it is missing: a splice would be heard as speech.
@@ -492,8 +494,8 @@ func (o *inOrder) take(m message) (missing int, parts [][]byte) {
 	if m.chunk <= 0 {
 		return 0, [][]byte{m.sound}
 	}
-	if o.next == 0 {
-		o.next = m.chunk
+	if o.next == 0 || m.chunk < o.next-maxJump || m.chunk > o.next+maxJump {
+		o.next, o.early = m.chunk, nil
 	}
 	o.early = append(o.early, m)
 	slices.SortStableFunc(o.early, func(a, b message) int { return a.chunk - b.chunk })
