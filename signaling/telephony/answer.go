@@ -47,7 +47,7 @@ func (s *signing) check(secret string, r *http.Request, body []byte, at ...strin
 				return nil
 			}
 		}
-		return err
+		return fmt.Errorf("%w; it was checked for %s", err, at[0])
 	}
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
@@ -270,7 +270,7 @@ func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
 var errToken = errors.New("the token is unknown, used or too old")
 
 // socketURL is publicURL for WebSockets.
-func (d *Door) socketURL() string { return "ws" + strings.TrimPrefix(d.config.PublicURL, "http") }
+func (d *Door) socketURL() string { return strings.Replace(d.config.PublicURL, "http", "ws", 1) }
 
 func writeXML(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")

@@ -81,18 +81,18 @@ type call struct {
 
 	written chan struct{} // closed when nothing is written any more
 	gone    chan struct{} // closed when the other side is
-	echo    chan struct{} // a mark has come back; it has room for one
 
 	mu       sync.Mutex
 	session  *bridge.Session // nil: the conversation has not begun
 	down     *media.Resampler
-	gathered []byte    // encoded, less than a message
-	paused   bool      // the other side can take nothing
-	held     []packet  // until it can
-	heardBy  time.Time // when what was sent will have been played
-	marks    int       // sent
-	echoed   int       // the newest that has come back
-	moved    bool      // somebody else has the call
+	gathered []byte        // encoded, less than a message
+	paused   bool          // the other side can take nothing
+	held     []packet      // until it can
+	heardBy  time.Time     // when what was sent will have been played
+	marks    int           // sent
+	echoed   int           // the newest that has come back
+	echo     chan struct{} // closed and replaced when one does
+	moved    bool          // somebody else has the call
 	pressed  string
 	pressing *time.Timer
 }
@@ -100,7 +100,7 @@ type call struct {
 func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
 	return &call{
 		door: d, codec: codec, lead: lead, ticket: t, out: signaling.NewOutbox[packet](),
-		log: d.Logger, written: make(chan struct{}), gone: make(chan struct{}), echo: make(chan struct{}, 1),
+		log: d.Logger, written: make(chan struct{}), gone: make(chan struct{}), echo: make(chan struct{}),
 	}
 }
 
@@ -260,14 +260,12 @@ func (c *call) hear(m message) {
 		c.press(m.digit)
 	case played:
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		if c.echoed = c.marks; m.mark != "" {
 			c.echoed, _ = strconv.Atoi(m.mark) // what is none of ours is before them all
 		}
-		c.mu.Unlock()
-		select {
-		case c.echo <- struct{}{}:
-		default:
-		}
+		close(c.echo)
+		c.echo = make(chan struct{})
 	case paused, resumed:
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -457,14 +455,14 @@ func (c *call) heard(more time.Duration) {
 	timeout := time.NewTimer(left)
 	defer timeout.Stop()
 	for {
+		c.mu.Lock()
+		done, echo := marked && c.echoed >= wanted, c.echo
+		c.mu.Unlock()
+		if done {
+			return
+		}
 		select {
-		case <-c.echo:
-			c.mu.Lock()
-			done := c.echoed >= wanted
-			c.mu.Unlock()
-			if done && marked {
-				return
-			}
+		case <-echo:
 		case <-timeout.C:
 			return
 		case <-c.gone:

@@ -87,6 +87,14 @@ func New(file string, o Options) (*Door, error) {
 		if err := d.listen(config.AudioSocket.Listen); err != nil {
 			return nil, fmt.Errorf("%s: audioSocket.listen: %w", file, err)
 		}
+		o.Logger.Info("telephony", "audioSocket", d.listener.Addr())
+	}
+	for _, p := range config.Providers {
+		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
+		if p.profile.sign != nil {
+			at = config.PublicURL + "/telephony/" + p.Name + "/answer"
+		}
+		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
 	}
 	return d, nil
 }

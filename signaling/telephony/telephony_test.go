@@ -333,6 +333,22 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// A provider that refuses a transfer leaves the call where it is, and the model says so.
+func TestATransferThatFails(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(config map[string]any) { config["providers"].([]any)[0].(map[string]any)["apiKey"] = "wrong" })
+	g.dialPhone(styles()["twilio"], "+300")
+	<-g.rest.more
+	session, ear := g.session()
+	ear.hears(t, "the model's words", func(b bridge.Body) bool {
+		a, ok := b.(bridge.AssistantText)
+		return ok && a.Final && strings.Contains(a.Text, "the transfer failed: the provider answers 401")
+	})
+	if err := session.Do(bridge.GetContext{}); err != nil {
+		t.Errorf("the call is over: %v", err)
+	}
+}
+
 // Plivo asks what it shall do with a call that is handed over.
 func TestPlivoTransfer(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,7 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 	if err := c.quiet(ctx); err != nil {
 		return nil, err
 	}
+	c.heard(echoTime)
 	xmlURL := c.door.config.PublicURL + "/telephony/" + p.Name + "/transfer/" + c.door.tickets.put("", ticket{provider: p, target: target})
 	if err := c.door.ask(ctx, p, p.profile.rest.transfer(p, c.call, target, xmlURL)); err != nil {
 		return nil, fmt.Errorf("the transfer failed: %w", err)
