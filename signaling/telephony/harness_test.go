@@ -340,12 +340,13 @@ type phone struct {
 	sent int
 	done chan struct{}
 
-	mu    sync.Mutex
-	more  chan struct{}
-	pcm   []int16
-	texts []string // what is no voice, in order; "voice" once for each run of it
-	over  error
-	deaf  bool // marks are not echoed
+	mu     sync.Mutex
+	more   chan struct{}
+	pcm    []int16
+	voices int      // messages with sound
+	texts  []string // what is no voice, in order; "voice" once for each run of it
+	over   error
+	deaf   bool // marks are not echoed
 }
 
 // dialPhone connects as a provider does for a new call to a number, and begins the call.
@@ -415,6 +416,7 @@ func (p *phone) read() {
 		echo := ""
 		if voice != nil {
 			p.pcm = append(p.pcm, p.decode(voice)...)
+			p.voices++
 			if len(p.texts) == 0 || p.texts[len(p.texts)-1] != "voice" {
 				p.texts = append(p.texts, "voice")
 			}
@@ -491,7 +493,7 @@ func (p *phone) hears(hz float64, d time.Duration) {
 func (p *phone) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pcm, p.texts = nil, nil
+	p.pcm, p.texts, p.voices = nil, nil, 0
 }
 
 // closed waits for the end of the call, and returns what it got since the last call of forget.

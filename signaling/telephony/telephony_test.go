@@ -180,6 +180,11 @@ func TestEachProvider(t *testing.T) {
 			session, ear := g.session()
 			p.say(sentence(440, time.Second, p.rate))
 			p.hears(440, 900*time.Millisecond)
+			p.mu.Lock()
+			if each := len(p.pcm) / p.voices; s.provider == "exotel" && each < p.rate/12 {
+				t.Errorf("its messages have %d samples", each)
+			}
+			p.mu.Unlock()
 			ear.hears(t, "end of the turn", func(b bridge.Body) bool { _, ok := b.(bridge.TurnComplete); return ok })
 
 			// The person speaks over a long answer.
@@ -346,6 +351,18 @@ func TestATransferThatFails(t *testing.T) {
 	})
 	if err := session.Do(bridge.GetContext{}); err != nil {
 		t.Errorf("the call is over: %v", err)
+	}
+}
+
+// A call has an end, whatever is said.
+func TestTheLongestCall(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 1 })
+	p := g.dialPhone(styles()["twilio"], "+100")
+	g.expectREST(restProviders["twilio"])
+	p.closed()
+	if !strings.Contains(g.logs.String(), "time limit") {
+		t.Errorf("the log is %s", g.logs)
 	}
 }
 
