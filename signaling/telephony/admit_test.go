@@ -154,14 +154,16 @@ func TestTokens(t *testing.T) {
 	g.session()
 	p.conn.Close()
 
-	other := token()
-	p = dial(t, s, other, signed(other))
-	for _, text := range s.begin("CA2", "") {
-		p.text(text)
+	for _, call := range []string{"CA2", ""} {
+		other := token()
+		p = dial(t, s, other, signed(other))
+		for _, text := range s.begin(call, "") {
+			p.text(text)
+		}
+		p.closed()
 	}
-	p.closed()
-	if !strings.Contains(g.logs.String(), "the token is another call's") {
-		t.Errorf("the log is %s", g.logs)
+	if n := strings.Count(g.logs.String(), "the token is another call's"); n != 2 {
+		t.Errorf("%d refusals: %s", n, g.logs)
 	}
 	guess := g.http + "/telephony/twilio/stream/AAAAAAAAAAAAAAAAAAAAAAAAAA"
 	g.refusedBy("token", guess, signed("ws"+guess[4:]))

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -120,6 +121,11 @@ func (d *Door) listen(at string) error {
 // audioSocket is the life of a connection. known is called when it has said whose it is, or not.
 func (d *Door) audioSocket(conn net.Conn, known func()) {
 	defer conn.Close()
+	defer func() { // what http.Server does for the others
+		if p := recover(); p != nil {
+			d.Logger.Error("a call over AudioSocket has crashed", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
 	d.mu.Lock()
 	open := d.sockets != nil
 	if open {

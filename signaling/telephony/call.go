@@ -160,7 +160,7 @@ func (c *call) begin() (rule string, err error) {
 	if m.kind != started {
 		return "start", errors.New("the call has not begun")
 	}
-	if c.call != "" && m.start.call != "" && c.call != m.start.call {
+	if c.provider != nil && c.provider.profile.sign != nil && c.call != m.start.call {
 		return "token", errors.New("the token is another call's")
 	}
 	if c.call == "" {

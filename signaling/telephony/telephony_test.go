@@ -201,9 +201,11 @@ func TestEachProvider(t *testing.T) {
 				return false
 			})
 			ear.hears(t, "interruption", func(b bridge.Body) bool { i, ok := b.(bridge.Interrupted); return ok && i.By == bridge.ByVoice })
+			p.mu.Lock()
 			if heard := time.Duration(len(p.pcm)) * time.Second / time.Duration(p.rate); heard > 4*time.Second {
 				t.Errorf("%v of the cut answer were sent", heard)
 			}
+			p.mu.Unlock()
 			p.say(make([]int16, p.rate))
 			ear.hears(t, "answer to what was said over it", func(b bridge.Body) bool { c, ok := b.(bridge.TurnComplete); return ok && c.Turn == 3 })
 
