@@ -159,7 +159,8 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		return errCancelled
 	}
 	var talked <-chan error
-	if c.lane.Early && c.agreement() != nil {
+	provisional := !requires(req, "100rel") // else each but the last answer would be acknowledged, too (RFC 3262)
+	if c.lane.Early && provisional && c.agreement() != nil {
 		if err := c.openSound(); err != nil {
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
 			return err
@@ -172,7 +173,7 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 			_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
 			return err
 		}
-	} else if !requires(req, "100rel") { // which would want each but the last answer acknowledged (RFC 3262)
+	} else if provisional {
 		_ = tx.Respond(c.dialog.respond(req, 180, "Ringing"))
 	}
 	if err := c.accept(req, tx); err != nil {
@@ -310,7 +311,7 @@ func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
 	res.AppendHeader(sip.NewHeader("Supported", "timer"))
 	if c.timer.every > 0 {
-		res.AppendHeader(c.timer.header())
+		res.AppendHeader(c.timer.header(false))
 		if !c.timer.ours {
 			res.AppendHeader(sip.NewHeader("Require", "timer"))
 		}
