@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -50,7 +51,7 @@ type Open struct {
 
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
 	// LastEvent the number of the newest event that the caller has of it: those after it are told again, in order. With 0
-	// only what it must know is. An unknown or expired token opens a fresh conversation.
+	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
 	Resumable   bool
 	ResumeToken string
 	LastEvent   uint64
@@ -69,7 +70,11 @@ type Origin struct {
 	Key      string          // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
 	Grant    json.RawMessage // what the caller may do, as tools are told; nil: nothing was said
 	Screen   bool            // callers of this door may have where to show a canvas
+	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
+
+// Talks tells whether a model of this name is one of the Live API, as far as names tell; "" is the default, which is.
+func Talks(model string) bool { return setup.IsLive(model) }
 
 // Agent is how the model shall be. An empty field leaves it as it would be.
 type Agent struct {

@@ -117,7 +117,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if o.Account == nil {
 		o.Account = Unlimited
 	}
-	if s := h.resume(o.ResumeToken); s != nil && s.open.Origin.Identity == o.Origin.Identity {
+	if s := h.resume(o.ResumeToken); s != nil && s.open.Origin.Identity == o.Origin.Identity && s.open.Origin.Door == o.Origin.Door {
 		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {
 			return err
 		}

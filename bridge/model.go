@@ -152,8 +152,11 @@ func (c toolClient) Failed(err *toolcalls.Error) { c.s.notify(Failure{AsError(er
 
 func (c toolClient) Warn(message string) { c.s.warn(message) }
 
-// CanShow tells whether the client has a canvas.
+// CanShow tells whether the client shows what a tool asks the person.
 func (c toolClient) CanShow() bool {
+	if c.s.open.Origin.Asks {
+		return true
+	}
 	config := c.s.keeper.Config()
 	if config.Options.Canvas {
 		return c.s.open.Origin.Screen

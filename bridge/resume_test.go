@@ -84,6 +84,23 @@ func TestTokensRotate(t *testing.T) {
 	})
 }
 
+// A token is good at the door that it was given at.
+func TestATokenIsOfItsDoor(t *testing.T) {
+	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web"}}
+	talk(t, opened, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+		c.leaves()
+		other, _ := r.connect(bridge.Open{ResumeToken: c.token(), Origin: bridge.Origin{Door: "vox"}})
+		if last[bridge.SetupComplete](other).Resumed {
+			t.Error("resumed at another door")
+		}
+		same := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), Origin: bridge.Origin{Door: "web"}})
+		synctest.Wait()
+		if all := told(same); len(all) == 0 || !all[0].Resumed {
+			t.Error("not resumed at its own")
+		}
+	})
+}
+
 func TestNotResumable(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		if token := c.token(); token != "" {

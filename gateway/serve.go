@@ -21,6 +21,7 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sideband"
+	"voxgate/signaling/sip"
 	"voxgate/signaling/telephony"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -107,14 +108,25 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
-	phones, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	phones, stopPhones, err := openSIP(s.sip, host, gate, log)
 	if err != nil {
-		return errors.Join(fmt.Errorf("telephony: %w", err), host.Shutdown(ctx))
+		return errors.Join(err, host.Shutdown(ctx))
 	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	page := signaling.Page(web.Files, backend)
 	beside := sideband.Door{Host: host, Logger: log}
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), phones.Doors(), []signaling.Door{
+	assistant, stopVOX, err := openVOX(s, host, generate, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
+	defer stopVOX()
+	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	if err != nil {
+		err = errors.Join(fmt.Errorf("telephony: %w", err), host.Shutdown(ctx))
+		stopPhones()
+		return err
+	}
+	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -136,7 +148,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	defer cancel()
 	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
 	doors.Close()
-	phones.Close()
+	stopPhones()
+	streams.Close()
 	if told != nil {
 		told.close(ending)
 	}
@@ -200,6 +213,22 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 		server.Close()
 		serving.Wait()
 	}, nil
+}
+
+// openSIP answers telephones, if there is a file of them.
+func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	if file == "" {
+		return nil, func() {}, nil
+	}
+	c, err := sip.Load(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sip: %w", err)
+	}
+	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, Logger: log})
+	if err != nil {
+		return nil, nil, fmt.Errorf("sip: %w", err)
+	}
+	return []signaling.Door{{Pattern: "POST /v1/calls", Handler: door}}, door.Close, nil
 }
 
 // modelRoutes are those of the models file, if there is one.

@@ -18,7 +18,7 @@ export class Voice {
   #element = document.createElement('audio');
   /** @type {Promise<AudioWorkletNode>|undefined} */ #player;
   /** @type {AudioWorkletNode|undefined} */ #capture;
-  /** @type {((pcm: Int16Array, rate: number) => void)|undefined} */ #onPcm;
+  /** @type {((pcm: Int16Array<ArrayBuffer>, rate: number) => void)|undefined} */ #onPcm;
   #queued = false;
   #hushed = 0;
   #closed = false;
@@ -83,7 +83,7 @@ export class Voice {
 
   /**
    * From now on the microphone, once there is one, comes as 16-bit chunks of 40 ms, silence too.
-   * @param {(pcm: Int16Array, rate: number) => void} f
+   * @param {(pcm: Int16Array<ArrayBuffer>, rate: number) => void} f
    */
   async capture(f) {
     this.#onPcm = f;
@@ -129,16 +129,16 @@ export class Voice {
 
   /**
    * Queues 24 kHz PCM behind what is already queued.
-   * @param {string} base64
+   * @param {string|Int16Array<ArrayBuffer>} voice base64 of 16-bit samples, or the samples, which are taken away
    */
-  async play(base64) {
+  async play(voice) {
     if (this.#closed) return;
-    const pcm = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+    const pcm = typeof voice === 'string' ? unpack(voice) : voice;
     this.#queued = true;
     this.#player ??= this.#openPlayer();
     try {
       const player = await this.#player;
-      player.port.postMessage(new Int16Array(pcm.buffer, 0, pcm.length >> 1), [pcm.buffer]);
+      player.port.postMessage(pcm, [pcm.buffer]);
     } catch (e) {
       this.#queued = false;
       this.onBroken(e);
@@ -204,6 +204,12 @@ export class Voice {
     this.stopTrack();
     for (const m of [this.#mic, this.#model, this.#stream]) m?.close();
   }
+}
+
+/** @param {string} base64 */
+function unpack(base64) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  return new Int16Array(bytes.buffer, 0, bytes.length >> 1);
 }
 
 /** An AudioContext with an analyser in it. */

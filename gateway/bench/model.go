@@ -82,7 +82,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for _, part := range first.Setup.SystemInstruction.Parts {
-		m.session(part.Text) <- s
+		name := part.Text
+		if _, theme, ok := strings.Cut(name, "\nCurrent theme: "); ok { // of the VOX door, which has an instruction of its own
+			name = theme
+		}
+		m.session(name) <- s
 	}
 	for {
 		_, raw, err := conn.ReadMessage()

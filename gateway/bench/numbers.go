@@ -12,6 +12,7 @@ import (
 const (
 	targetP50  = 18 * time.Millisecond
 	targetP95  = 27 * time.Millisecond
+	targetDoor = 50 * time.Millisecond // 95th percentile
 	targetCut  = 25 * time.Millisecond // 95th percentile
 	targetCPU  = 1.15                  // times that of the echo server
 	targetLoad = "5.0 ms; 25 % with 100 calls; 1.1 with 200"
@@ -68,6 +69,13 @@ func (t *table) latencies(ctx context.Context, o options) (note string, err erro
 	t.row("latency, beep to reply: p50 / p95 / p99", three(l.mouthToEar), fmt.Sprintf("%s / %s / –", milliseconds(targetP50), milliseconds(targetP95)))
 	t.row("of which after the beep's packet was sent: p50 / p95 / p99", three(l.inside), "–")
 	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(l.cut), fmt.Sprintf("– / %s / –", milliseconds(targetCut)))
+	progress("doors by WebSocket: %d answers each", o.trials/2)
+	took, err := measureDoors(ctx, o)
+	if err != nil {
+		return "", fmt.Errorf("doors: %w", err)
+	}
+	t.row("from the model's voice to the first AUDIO_CHUNK of a client by WebSocket: p50 / p95 / p99", three(took[0]), "–")
+	t.row("the same to the first frame of a client of the VOX door: p50 / p95 / p99", three(took[1]), fmt.Sprintf("– / %s / –", milliseconds(targetDoor)))
 	return fmt.Sprintf("%d of %d beeps were answered; their packets were sent %s late (p99). %d answers were interrupted.",
 		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
 }

@@ -83,6 +83,9 @@ func (g *google) ask(ctx context.Context, httpMethod, model, method string, requ
 
 // send sends a call, and returns the body of an answer that is none of an error.
 func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request []byte) (io.ReadCloser, error) {
+	if strings.Contains(model, "/") { // a path of Google's, and not a model of ours
+		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
+	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, strings.NewReader(string(request)))
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}

@@ -186,7 +186,7 @@ func (c *call) conversation() bridge.Open {
 	open, a := c.open, c.agent
 	open.Agent = bridge.Agent{Prompt: c.prompt(), Voice: a.Voice, Language: a.Language, Model: a.Model}
 	open.Config, open.Tools, open.Grant = a.Config, c.tools(), c.door.config.limit(open.Grant)
-	open.Origin.Identity, open.Origin.Key = clip(c.party.Number), c.from()
+	open.Origin.Door, open.Origin.Identity, open.Origin.Key = doorName, clip(c.party.Number), c.from()
 	return open
 }
 

@@ -41,8 +41,7 @@ type Provider struct {
 	Account    string   `json:"account"`    // its id of our account
 	APIKey     string   `json:"apiKey"`     // of its REST API; empty: the API is not used
 	API        string   `json:"api"`        // the URL that its REST API begins with; empty: the usual one
-	Key        string   `json:"key"`        // a server key that may talk, with which its calls are counted
-	Calls      int      `json:"calls"`      // at once; 0: as many as there are in all
+	Calls      int      `json:"calls"`      // at once; 0: as many as there are in all, and as the gateway allows a key
 	TransferTo []string `json:"transferTo"` // patterns of numbers and SIP URIs
 
 	profile *profile

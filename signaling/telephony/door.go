@@ -79,9 +79,6 @@ func New(file string, o Options) (*Door, error) {
 		if p.Access && d.authorize(&bridge.Open{}, "nobody's") == nil {
 			return nil, fmt.Errorf("%s: providers[%d].access: there are no keys, so anybody could call", file, i)
 		}
-		if err := d.authorize(&bridge.Open{}, p.Key); err != nil && !p.Access {
-			return nil, fmt.Errorf("%s: providers[%d].key: %w", file, i, err)
-		}
 	}
 	if config.AudioSocket != nil {
 		if err := d.listen(config.AudioSocket.Listen); err != nil {
@@ -142,8 +139,8 @@ func (d *Door) Close() {
 	d.client.CloseIdleConnections()
 }
 
-// authorize has the gate count a call that this door has let in: with a server key or a session token, or with nobody's. The address
-// does not count: a provider's few carry everybody's calls.
+// authorize has the gate let a call in by a server key or a session token. The address does not count: a telephone system's carries
+// everybody's calls.
 func (d *Door) authorize(open *bridge.Open, token string) error {
 	open.Origin.Door = doorName
 	return access.From(d.Gate.Visit(&http.Request{})).Authorize(open, token)
@@ -243,28 +240,29 @@ var errPassword = errors.New("the password is not the provider's")
 
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	key := p.Key // that the call is counted with
+	t.open.Account = d.Gate.Trunk(p.Name, p.Calls)
 	if s := p.profile.sign; s != nil {
 		if s.socket {
 			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
 				return t, "signature", err
 			}
 		}
-		var ok bool
-		if t, ok = d.tickets.take(r.PathValue("token"), p); !ok || t.target != "" {
+		taken, ok := d.tickets.take(r.PathValue("token"), p)
+		if !ok || taken.target != "" {
 			return t, "token", errToken
 		}
-	} else {
-		query, shown := r.URL.Query(), secretOf(r)
-		t = ticket{provider: p, call: query.Get("call"), party: party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}}
-		if p.Password == "" || subtle.ConstantTimeCompare([]byte(shown), []byte(p.Password)) == 0 {
-			if !p.Access || shown == "" {
-				return t, "password", errPassword
-			}
-			key = shown
-		}
+		taken.open = t.open
+		return taken, "", nil
 	}
-	err = d.authorize(&t.open, key)
+	query, shown := r.URL.Query(), secretOf(r)
+	t.provider, t.call, t.party = p, query.Get("call"), party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
+	if p.Password != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(p.Password)) == 1 {
+		return t, "", nil
+	}
+	if !p.Access || shown == "" {
+		return t, "password", errPassword
+	}
+	err = d.authorize(&t.open, shown)
 	return t, "access", err
 }
 

@@ -59,7 +59,6 @@ type gateway struct {
 	host    *bridge.Host
 	http    string
 	key     string // a server key that may talk
-	keys    string // a file
 	rest    *restAPI
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
@@ -87,11 +86,10 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	g.rest = &restAPI{more: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	g.keys = keys
 	if g.key, err = access.NewKey(keys, "phones", []string{access.MayTalk}); err != nil {
 		t.Fatal(err)
 	}
-	gate, err := access.New(access.Options{Required: true, Keys: keys, Logger: log})
+	gate, err := access.New(access.Options{Required: true, Keys: keys, Limits: access.Limits{SessionsPerKey: 1}, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,16 +101,16 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	config := map[string]any{
 		"publicURL": g.http, "agents": json.RawMessage(agents), "audioSocket": map[string]any{"listen": "127.0.0.1:0"},
 		"providers": []any{
-			map[string]any{"profile": "twilio", "verify": "${TELEPHONY_TEST_SECRET}", "account": "AC1", "apiKey": "rest", "api": rest.URL, "key": g.key, "transferTo": []string{"+4930*"}},
-			map[string]any{"profile": "telnyx", "verify": base64.StdEncoding.EncodeToString(public), "apiKey": "rest", "api": rest.URL, "key": g.key, "transferTo": []string{"+4930*"}},
-			map[string]any{"profile": "plivo", "verify": "plivo's", "account": "MA1", "apiKey": "rest", "api": rest.URL, "key": g.key, "transferTo": []string{"+4930*"}},
-			map[string]any{"profile": "signalwire", "verify": "signalwire's", "account": "P1", "apiKey": "rest", "api": rest.URL, "key": g.key},
-			map[string]any{"profile": "exotel", "password": "shown", "key": g.key},
-			map[string]any{"profile": "asterisk", "password": "shown", "key": g.key},
+			map[string]any{"profile": "twilio", "verify": "${TELEPHONY_TEST_SECRET}", "account": "AC1", "apiKey": "rest", "api": rest.URL, "transferTo": []string{"+4930*"}},
+			map[string]any{"profile": "telnyx", "verify": base64.StdEncoding.EncodeToString(public), "apiKey": "rest", "api": rest.URL, "transferTo": []string{"+4930*"}},
+			map[string]any{"profile": "plivo", "verify": "plivo's", "account": "MA1", "apiKey": "rest", "api": rest.URL, "transferTo": []string{"+4930*"}},
+			map[string]any{"profile": "signalwire", "verify": "signalwire's", "account": "P1", "apiKey": "rest", "api": rest.URL},
+			map[string]any{"profile": "exotel", "password": "shown"},
+			map[string]any{"profile": "asterisk", "password": "shown"},
 			map[string]any{"profile": "asterisk", "name": "pbx", "access": true},
-			map[string]any{"profile": "jambonz", "password": "shown", "key": g.key},
-			map[string]any{"profile": "freeswitch", "password": "shown", "key": g.key},
-			map[string]any{"profile": "vonage", "password": "shown", "key": g.key},
+			map[string]any{"profile": "jambonz", "password": "shown"},
+			map[string]any{"profile": "freeswitch", "password": "shown"},
+			map[string]any{"profile": "vonage", "password": "shown"},
 		},
 	}
 	if change != nil {

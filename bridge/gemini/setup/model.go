@@ -3,6 +3,7 @@ package setup
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"voxgate/bridge/gemini/api"
@@ -94,6 +95,13 @@ func rowOf(model string, on backend) (row, string) {
 		}
 	}
 	return row{}, "" // not reached: the last row takes all
+}
+
+// IsLive tells whether a model of this name talks, as far as names tell: those of the table, retired ones too, and newer ones that say so.
+func IsLive(name string) bool {
+	name = shortName(name)
+	known := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
+	return name == "" || known || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
 }
 
 // isRetired tells whether the model was shut down.

@@ -53,3 +53,14 @@ func TestModelNames(t *testing.T) {
 		}
 	}
 }
+
+func TestIsLive(t *testing.T) {
+	for name, want := range map[string]bool{
+		"": true, "gemini-3.8-live": true, "models/gemini-3.8-live": true, "gemini-2.5-flash-native-audio-preview-12-2025": true,
+		"gemini-2.0-flash-exp": true, "gemini-9-live": true, "gemini-3.8-flash": false, "gpt-6-astra": false, "qwen-live": true, "alive": false,
+	} {
+		if got := setup.IsLive(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}

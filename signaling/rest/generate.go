@@ -1,0 +1,73 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Generate has the backend of a model answer a GenerateContentRequest, and hands on each piece of the answer as it comes: a
+// GenerateContentResponse that is complete as those of REST are; its finishReason is the backend's. It blocks until the answer has ended,
+// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Nothing is counted here.
+func (d *Door) Generate(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer watch.Stop()
+	next, err := d.backend(model).generate(ctx, model, request, true)
+	if err != nil {
+		return told(ctx, err)
+	}
+	for {
+		event, err := next()
+		watch.Reset(silence)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return told(ctx, err)
+		}
+		if said, failed := event["error"].(object); failed {
+			return told(ctx, &refused{status: number(said["code"]), body: event})
+		}
+		reason := complete(event, false)
+		candidates, _ := event["candidates"].([]any)
+		for _, one := range candidates {
+			if candidate, ok := one.(object); ok && reason != "" {
+				candidate["finishReason"] = reason
+			}
+		}
+		if err := piece(encode(event)); err != nil {
+			return err
+		}
+	}
+}
+
+// told is an error of a backend as callers inside of the gateway are told of it.
+func told(ctx context.Context, err error) error {
+	if r := (*refused)(nil); errors.As(err, &r) {
+		code := bridge.CodeRefused
+		switch r.status {
+		case http.StatusTooManyRequests:
+			code = bridge.CodeBusy
+		case http.StatusUnauthorized, http.StatusForbidden:
+			code = bridge.CodeAuthenticationFailed
+		case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			code = bridge.CodeConnectionFailed
+		}
+		said, _ := r.body["error"].(object)
+		after, _ := time.ParseDuration(cmp.Or(r.after, "0") + "s") // a date is not understood, and nothing is promised
+		return &bridge.Error{Code: code, Status: r.status, Retry: after, Message: fmt.Sprintf("The model does not answer: %v", said["message"])}
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {
+		return cause
+	}
+	return &bridge.Error{Code: bridge.CodeConnectionFailed, Message: "The model cannot be reached, or its answer broke off.", Err: errors.Join(err, context.Cause(ctx))}
+}

@@ -1,0 +1,98 @@
+package sip
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+const (
+	// leastSession is the shortest interval of a session timer that is taken (RFC 4028, section 4).
+	leastSession = 90 * time.Second
+	// usualSession is the interval that we ask for of a peer that can (RFC 4028, section 4 recommends it).
+	usualSession = 30 * time.Minute
+)
+
+// refresh is what was agreed about proving that a call is still there (RFC 4028); zero: nothing.
+type refresh struct {
+	every time.Duration
+	ours  bool // we refresh, not the peer
+}
+
+// due is when a call is over that was not refreshed (section 10).
+func (r refresh) due() time.Duration { return r.every - min(32*time.Second, r.every/3) }
+
+// header says what was agreed, in an answer or in a request of ours: who refreshes is named by their part in that transaction.
+func (r refresh) header(request bool) sip.Header {
+	by := "uas"
+	if r.ours == request {
+		by = "uac"
+	}
+	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
+}
+
+// readRefresh reads what a request asks for; ok is false if its interval is too short.
+func readRefresh(req *sip.Request) (r refresh, ok bool) {
+	able := has(req, "timer")
+	every, by, said := sessionExpires(req)
+	switch {
+	case !said && able:
+		return refresh{every: usualSession}, true
+	case !said:
+		return refresh{}, true
+	}
+	// Who cannot refresh has it done: section 9, table 2.
+	return refresh{every, !able || by == "uas"}, every >= leastSession
+}
+
+// agreedRefresh reads what an answer to a request of ours says.
+func agreedRefresh(res *sip.Response) refresh {
+	every, by, _ := sessionExpires(res)
+	return refresh{every, by == "uac"}
+}
+
+// sessionExpires reads that header, or its short form. One that cannot be read was not said.
+func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, said bool) {
+	h := m.GetHeader("Session-Expires")
+	if h == nil {
+		h = m.GetHeader("x")
+	}
+	if h == nil {
+		return 0, "", false
+	}
+	text, params, _ := strings.Cut(h.Value(), ";")
+	seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+	if _, by, ok := strings.Cut(strings.ToLower(params), "refresher="); ok {
+		refresher, _, _ = strings.Cut(strings.TrimSpace(by), ";")
+	}
+	return time.Duration(seconds) * time.Second, refresher, err == nil
+}
+
+// has tells whether a request's sender supports or requires an extension.
+func has(req *sip.Request, option string) bool {
+	for _, name := range []string{"Supported", "k", "Require"} {
+		for _, h := range req.GetHeaders(name) {
+			for one := range strings.SplitSeq(h.Value(), ",") {
+				if strings.EqualFold(strings.TrimSpace(one), option) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// required are the extensions that a request wants and that we do not have.
+func required(req *sip.Request) (missing []string) {
+	for _, h := range req.GetHeaders("Require") {
+		for one := range strings.SplitSeq(h.Value(), ",") {
+			if one = strings.TrimSpace(one); one != "" && one != "timer" && one != "100rel" {
+				missing = append(missing, one)
+			}
+		}
+	}
+	return missing
+}

@@ -1,0 +1,175 @@
+package vox
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+
+	"voxgate/bridge"
+	"voxgate/media"
+)
+
+// micRate is the rate of a client's sound in Hz.
+const micRate = 16000
+
+// liveConfig has both sides written down.
+var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
+
+// live carries a conversation with a Live model by one socket. It is its [bridge.Caller].
+type live struct {
+	*visit
+	voice *voice
+
+	// Owned by Serve.
+	muted bool
+	pcm   []int16 // of the newest frame
+
+	fresh     *assistant                // of a conversation that begins
+	assistant atomic.Pointer[assistant] // of the one that is carried
+	dismissed chan string               // ids of questions that this client cannot show
+
+	// Owned by Notify, whose calls come one at a time.
+	translator translator
+	heard      int // turns in which the person has spoken, up to this
+}
+
+// live runs a conversation with a Live model.
+func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error {
+	c := &live{visit: v, fresh: a, dismissed: make(chan string, 16)}
+	c.voice = newVoice(func(pcm []byte, generation uint32) {
+		v.out.Put(outgoing{data: pcm, voice: c.voice, generation: generation}, len(pcm))
+	})
+	open.Config, open.Tools = liveConfig, a.desk.Tools()
+	err := v.door.Host.Serve(ctx, c, open)
+	c.voice.flush()
+	if a := c.assistant.Load(); a != nil {
+		a.leave(v)
+	}
+	v.door.sweep()
+	return err
+}
+
+// carry is the assistant of the conversation.
+func (c *live) carry(id string) *assistant {
+	a := c.assistant.Load()
+	if a == nil {
+		a = c.door.assistantOf(id, c.fresh)
+		c.assistant.Store(a)
+	}
+	return a
+}
+
+// Serve implements bridge.Caller.
+func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
+	mic, err := s.Mic(micRate)
+	if err != nil {
+		return err
+	}
+	c.carry(s.ID()).begun(s)
+	c.session.Store(s)
+	defer c.session.Store(nil)
+	c.log.Info("client connected", "call", s.ID())
+	s.Attach(c.voice)
+	s.Hold(false)
+	for {
+		select {
+		case f, ok := <-c.frames:
+			if !ok {
+				return nil
+			}
+			if f.err == nil && f.message.Type == typeEnd {
+				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+				<-ctx.Done()               // what the client has sent after it is for the next one
+				return context.Cause(ctx)
+			}
+			if f.err == nil {
+				f.err = c.do(s, mic, f)
+			}
+			c.complain(f.err)
+		case id := <-c.dismissed:
+			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if nobody waits any more
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// do does what a frame asks for.
+func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
+	m := f.message
+	switch m.Type {
+	case "": // sound
+		if c.muted {
+			return nil
+		}
+		c.pcm = media.AppendSamples(c.pcm[:0], f.sound)
+		return mic.WritePCM(c.pcm)
+	case typeMute:
+		if c.muted == *m.Muted {
+			return nil
+		}
+		if c.muted = *m.Muted; c.muted {
+			return s.Do(bridge.AudioStreamEnd)
+		}
+	case typeText:
+		c.carry(s.ID()).said.Add(1)
+		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
+	case typeAnswer:
+		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
+			return noQuestion(m.ID)
+		}
+	case typeStart:
+		return errStarted
+	}
+	return nil
+}
+
+var errStarted = &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
+
+func noQuestion(id string) error {
+	return bad("No question with the id %.40q waits for an answer.", id)
+}
+
+// Notify implements bridge.Caller.
+func (c *live) Notify(e bridge.Event) {
+	switch b := e.Body.(type) {
+	case bridge.SetupComplete:
+		if b.Update {
+			return
+		}
+		a := c.carry(b.SessionID)
+		c.translator.begun, c.translator.back = true, b.Resumed
+		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken})
+		a.follow(c.visit)
+		return
+	case bridge.Interrupted:
+		if b.By == bridge.ByLink { // all that came of the answer was heard
+			return
+		}
+		c.voice.cut(b.Generation)
+		c.put(interrupted{})
+		return
+	case bridge.UserText:
+		if a := c.assistant.Load(); a != nil && b.Turn > c.heard {
+			c.heard = b.Turn
+			a.said.Add(1)
+		}
+	case bridge.ToolCall:
+		c.dismiss(b)
+	}
+	for _, m := range c.translator.translate(e.Body) {
+		c.put(m)
+	}
+}
+
+// dismiss puts canvases away that are more than a question.
+func (c *live) dismiss(asked bridge.ToolCall) {
+	for _, call := range asked.Calls {
+		if _, ok := yesOrNo(call); isCanvas(call) && !ok {
+			select {
+			case c.dismissed <- call.ID:
+			default: // it is given up in five minutes
+			}
+		}
+	}
+}

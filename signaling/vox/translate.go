@@ -1,0 +1,217 @@
+package vox
+
+import (
+	"encoding/json"
+	"html"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+	"voxgate/tools/canvas"
+)
+
+// translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the client nor the
+// conversation. The zero value is for a client that begins one.
+type translator struct {
+	last   turnOf // of the newest phrase
+	user   turnOf // that was told of last, and what of it
+	vox    turnOf
+	rest   phrases // of vox's turn, heard
+	coming string  // of it, and only about to be heard
+
+	begun bool // there was a ready
+	back  bool // of a conversation that another client has carried; nothing was told since
+	state stateFrame
+	asked map[string]bool // questions without an answer
+}
+
+// turnOf is the turn of a role, and what was told of it.
+type turnOf struct {
+	role   string
+	number int
+	told   string
+}
+
+// translate returns what the client is told of an event, besides ready and interrupted.
+func (t *translator) translate(body bridge.Body) []serverMessage {
+	switch b := body.(type) {
+	case bridge.UserText:
+		if b.Final {
+			return t.heard(b)
+		}
+	case bridge.AssistantText:
+		return t.said(b)
+	case bridge.ToolStatus:
+		return statusOf(b)
+	case bridge.ToolCall:
+		return t.ask(b.Calls)
+	case bridge.ToolCallCancellation:
+		return t.withdraw(b.IDs)
+	case bridge.StateChange:
+		return t.stands(b)
+	case bridge.Failure:
+		return []serverMessage{errorOf(b.Err)}
+	case bridge.Log:
+		return []serverMessage{logFrame{b.Level, b.Message}}
+	}
+	return nil
+}
+
+// heard tells what the person has said, once the model goes on. More may be understood later.
+func (t *translator) heard(b bridge.UserText) []serverMessage {
+	if t.user.number != b.Turn {
+		t.user = turnOf{number: b.Turn}
+	}
+	more, ok := strings.CutPrefix(b.Text, t.user.told)
+	if !ok || strings.TrimSpace(more) == "" {
+		return nil
+	}
+	t.user.told = b.Text
+	return t.phrases(roleUser, b.Turn, more)
+}
+
+// said tells what vox says. A piece comes when its voice begins; when the next one comes, it was heard.
+func (t *translator) said(b bridge.AssistantText) []serverMessage {
+	if t.vox.number != b.Turn {
+		t.vox, t.rest, t.coming = turnOf{number: b.Turn}, phrases{}, ""
+	}
+	var whole []string
+	if b.Final {
+		more, ok := strings.CutPrefix(b.Text, t.vox.told)
+		if !ok { // less was heard than was told
+			return nil
+		}
+		t.rest, t.coming = phrases{}, ""
+		whole = append(t.rest.add(more), t.rest.end()...)
+	} else {
+		whole = t.rest.add(t.coming)
+		t.coming = b.Text
+	}
+	t.vox.told += strings.Join(whole, "")
+	return t.phrases(roleVOX, b.Turn, whole...)
+}
+
+// phrases are a turn's next ones.
+func (t *translator) phrases(role string, turn int, texts ...string) (list []serverMessage) {
+	for _, text := range texts {
+		m := transcript{Role: role, Text: text}
+		if t.last.role != role || t.last.number != turn {
+			m.NewTurn = t.last.role == role || t.back
+			m.Text = strings.TrimLeft(text, " \n")
+			t.last, t.back = turnOf{role: role, number: turn}, false
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+func statusOf(b bridge.ToolStatus) []serverMessage {
+	switch b.Status {
+	case bridge.StatusRunning:
+		return []serverMessage{toolCall{b.ID, b.Name, b.Title, b.Args}}
+	case bridge.StatusCancelled:
+		return []serverMessage{toolResult{b.ID, b.Name, cancelled}}
+	}
+	return []serverMessage{toolResult{b.ID, b.Name, b.Result}}
+}
+
+// cancelled is the result of a call that nobody waits for any more.
+var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
+
+// ask tells what a tool asks the person.
+func (t *translator) ask(calls []tools.Call) (list []serverMessage) {
+	for _, c := range calls {
+		if text, ok := yesOrNo(c); ok {
+			if t.asked == nil {
+				t.asked = map[string]bool{}
+			}
+			t.asked[c.ID] = true
+			list = append(list, question{ID: c.ID, Text: text})
+		}
+	}
+	return list
+}
+
+func (t *translator) withdraw(ids []string) (list []serverMessage) {
+	for _, id := range ids {
+		if t.asked[id] {
+			delete(t.asked, id)
+			list = append(list, question{ID: id, Withdrawn: true})
+		}
+	}
+	return list
+}
+
+func isCanvas(c tools.Call) bool { return c.Name == canvas.Show }
+
+// yesOrNo is the text of a canvas that asks for no more than that, as [tools.Confirm] makes it.
+func yesOrNo(c tools.Call) (text string, ok bool) {
+	var args struct{ Schema string }
+	if !isCanvas(c) || json.Unmarshal(c.Args, &args) != nil {
+		return "", false
+	}
+	return confirmation(json.RawMessage(args.Schema))
+}
+
+func confirmation(shown json.RawMessage) (text string, ok bool) {
+	var all struct {
+		Elements []struct{ Type, Value, Action string }
+	}
+	if json.Unmarshal(shown, &all) != nil {
+		return "", false
+	}
+	var texts []string
+	var yes, no bool
+	for _, e := range all.Elements {
+		switch {
+		case e.Type == "text":
+			texts = append(texts, html.UnescapeString(e.Value))
+		case e.Type == "button" && e.Action == "submit":
+			yes = true
+		case e.Type == "button" && e.Action == "dismiss":
+			no = true
+		default:
+			return "", false
+		}
+	}
+	return strings.Join(texts, "\n"), yes && no && texts != nil
+}
+
+// The answers to a question, as a canvas gives them.
+var (
+	agreed    = json.RawMessage(`{"action":"submit"}`)
+	dismissed = json.RawMessage(`{"dismissed":true}`)
+)
+
+func answerTo(yes bool) json.RawMessage {
+	if yes {
+		return agreed
+	}
+	return dismissed
+}
+
+// stands tells where the conversation stands, if that is another place for the client.
+func (t *translator) stands(b bridge.StateChange) []serverMessage {
+	s := stateFrame{State: stateLive, Message: b.Message}
+	switch b.State {
+	case bridge.StateResuming, bridge.StateReseeding:
+		s.State = stateReconnecting
+	case bridge.StateDialing, bridge.StateSetup:
+		s.State = stateReconnecting
+		if !t.begun {
+			s.State = stateWaiting
+		}
+		if !t.begun && b.Message == "" {
+			return nil // ready will come
+		}
+	default:
+		if b.Message != "" {
+			s.State = stateWaiting
+		}
+	}
+	if s == t.state || t.state.State == "" && s.State == stateLive {
+		return nil
+	}
+	t.state = s
+	return []serverMessage{s}
+}

@@ -1,0 +1,343 @@
+package vox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+const (
+	// maxRounds is how often a model may call tools for one answer.
+	maxRounds = 8
+
+	// maxCalls is how many it may call at once.
+	maxCalls = 16
+
+	// paceOfTexts and textsAtOnce bound how fast a client may type: each text is a request that somebody pays for.
+	paceOfTexts = rate.Limit(1)
+	textsAtOnce = 10
+
+	// maxHistory bounds what a model is told of the conversation, in bytes: some 100,000 tokens.
+	maxHistory = 400 << 10
+)
+
+// typed is a conversation with a model that writes: a loop of requests, of which each has all that was said before.
+type typed struct {
+	*visit
+	*assistant
+	open  bridge.Open
+	id    string
+	tools map[string]tools.Tool
+	head  map[string]any // of each request
+	talk  []content      // so far; owned by the running answer, if there is one
+	turn  int
+	pace  *rate.Limiter // of texts
+
+	answered chan error         // of the running answer; nil: there is none
+	stop     context.CancelFunc // of it
+	running  sync.WaitGroup     // tools
+	phrase   translator         // owned by the running answer
+
+	mu        sync.Mutex
+	late      []json.RawMessage      // results that came when the person had gone on
+	questions map[string]chan<- bool // that wait for an answer
+}
+
+// typed runs a conversation with a model that writes.
+func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error {
+	if !v.door.Host.Ready() {
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "This gateway is about to stop.", Retry: 5 * time.Second}
+	}
+	if !open.Grant.Allows(open.Agent.Model) {
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", open.Agent.Model)}
+	}
+	if err := open.Account.Begin(); err != nil {
+		return err
+	}
+	defer open.Account.End()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if g := open.Grant; g != nil && g.MaxDuration > 0 {
+		limit := time.AfterFunc(g.MaxDuration, func() { cancel(bridge.ErrTimeLimit) })
+		defer limit.Stop()
+	}
+	t := &typed{
+		visit: v, assistant: a, open: open, id: rand.Text()[:10], pace: rate.NewLimiter(paceOfTexts, textsAtOnce),
+		tools: map[string]tools.Tool{}, questions: map[string]chan<- bool{},
+	}
+	t.declare()
+	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
+	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
+	err := t.serve(ctx)
+	cancel(err)
+	t.interrupt()
+	t.running.Wait()
+	return err
+}
+
+// declare makes what each request has.
+func (t *typed) declare() {
+	declared := []map[string]any{}
+	for _, tool := range t.desk.Tools() {
+		t.tools[tool.Name] = tool
+		declared = append(declared, map[string]any{"name": tool.Name, "description": tool.Description, "parametersJsonSchema": tool.Parameters})
+	}
+	t.head = map[string]any{
+		"systemInstruction": content{Parts: []json.RawMessage{textPart(t.open.Agent.Prompt)}},
+		"tools":             []any{map[string]any{"functionDeclarations": declared}},
+	}
+}
+
+// serve does what the client asks for until it ends the conversation, or is lost.
+func (t *typed) serve(ctx context.Context) error {
+	for {
+		select {
+		case f, ok := <-t.frames:
+			switch {
+			case !ok:
+				return errLost
+			case f.err == nil && f.message.Type == typeEnd:
+				return bridge.ErrGoodbye
+			case f.err == nil:
+				f.err = t.do(ctx, f.message)
+			}
+			t.complain(f.err)
+		case err := <-t.answered:
+			t.answered = nil
+			if err != nil {
+				t.put(errorOf(err))
+			}
+			if err := t.spend(0); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (t *typed) do(ctx context.Context, m clientMessage) error {
+	switch m.Type {
+	case typeText:
+		if !t.pace.Allow() {
+			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
+		}
+		if t.interrupt() {
+			t.put(interrupted{})
+		}
+		t.said.Add(1)
+		t.begin(ctx, m.Text)
+	case typeAnswer:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		answer := t.questions[m.ID]
+		if answer == nil {
+			return noQuestion(m.ID)
+		}
+		delete(t.questions, m.ID)
+		answer <- *m.Yes
+	case typeStart:
+		return errStarted
+	}
+	return nil // there is no sound, and nothing to mute
+}
+
+// interrupt ends the running answer, if there is one, and waits for it.
+func (t *typed) interrupt() bool {
+	if t.answered == nil {
+		return false
+	}
+	t.stop()
+	<-t.answered
+	t.answered = nil
+	return true
+}
+
+// begin begins an answer.
+func (t *typed) begin(ctx context.Context, text string) {
+	t.mu.Lock()
+	parts := append(t.late, textPart(text))
+	t.late = nil
+	t.mu.Unlock()
+	t.turn++
+	t.talk = append(shortened(t.talk), content{roleUser, parts})
+	answering, stop := context.WithCancel(ctx)
+	t.answered, t.stop = make(chan error, 1), stop
+	go func() {
+		defer stop()
+		err := t.answer(ctx, answering)
+		if answering.Err() != nil {
+			err = nil // nobody waits for it
+		}
+		t.answered <- err
+	}()
+}
+
+// shortened leaves out the oldest questions with their answers, while it is too much.
+func shortened(talk []content) []content {
+	size := 0
+	for i, c := range slices.Backward(talk) {
+		for _, p := range c.Parts {
+			size += len(p)
+		}
+		if size > maxHistory {
+			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.Role == roleUser && !isResult(c) })
+			if next < 0 {
+				return nil
+			}
+			return talk[i+1+next:]
+		}
+	}
+	return talk
+}
+
+// isResult tells whether a content has the results of tools.
+func isResult(c content) bool {
+	var p struct {
+		FunctionResponse *struct{} `json:"functionResponse"`
+	}
+	return len(c.Parts) > 0 && json.Unmarshal(c.Parts[0], &p) == nil && p.FunctionResponse != nil
+}
+
+// answer has the model answer, and call tools until it has. ctx is the conversation's, which tools run in.
+func (t *typed) answer(ctx, answering context.Context) error {
+	for range maxRounds {
+		calls, err := t.round(answering)
+		if err != nil || len(calls) == 0 {
+			return err
+		}
+		t.talk = append(t.talk, content{roleUser, t.call(ctx, answering, calls)})
+		if answering.Err() != nil {
+			return nil
+		}
+	}
+	return &bridge.Error{Code: bridge.CodeToolExecution, Message: fmt.Sprintf("The model has called tools %d times without an answer; it was stopped.", maxRounds)}
+}
+
+// round is one request. What the model says is told phrase by phrase.
+func (t *typed) round(answering context.Context) (calls []*functionCall, err error) {
+	request := map[string]any{"contents": t.talk}
+	for name, value := range t.head {
+		request[name] = value
+	}
+	var parts []json.RawMessage
+	var text phrases
+	err = t.ask(answering, t.open.Agent.Model, encoded(request), func(raw json.RawMessage) error {
+		parts = append(parts, raw) // as it came: it may be signed
+		spoken, call := said(raw)
+		if call != nil && len(calls) < maxCalls {
+			calls = append(calls, call)
+		}
+		t.tell(text.add(spoken))
+		return answering.Err()
+	})
+	t.tell(text.end())
+	if len(parts) > 0 {
+		t.talk = append(t.talk, content{"model", parts})
+	}
+	if err != nil && len(calls) > 0 { // they are not run, and a model wants a result of each
+		t.talk = append(t.talk, content{roleUser, results(calls, func(int) json.RawMessage { return cancelled })})
+	}
+	return calls, err
+}
+
+func (t *typed) tell(whole []string) {
+	for _, m := range t.phrase.phrases(roleVOX, t.turn, whole...) {
+		t.put(m)
+	}
+}
+
+// results are the results of calls, as a content has them.
+func results(calls []*functionCall, of func(i int) json.RawMessage) (parts []json.RawMessage) {
+	for i, c := range calls {
+		parts = append(parts, encoded(map[string]any{"functionResponse": map[string]any{"id": c.ID, "name": c.Name, "response": of(i)}}))
+	}
+	return parts
+}
+
+// underWay is the result of a call that goes on though the person has.
+var underWay = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
+
+// call runs tools side by side, and returns their results. One that is not done when the person goes on is left running; its result goes
+// up with what the person says next.
+func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []json.RawMessage {
+	done := make([]chan json.RawMessage, len(calls))
+	for i, c := range calls {
+		done[i] = make(chan json.RawMessage)
+		t.running.Go(func() {
+			result := t.run(ctx, c)
+			select {
+			case done[i] <- result:
+			case <-answering.Done():
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				t.late = append(t.late, textPart(string(encoded(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
+			}
+		})
+	}
+	return results(calls, func(i int) json.RawMessage {
+		select {
+		case result := <-done[i]:
+			return result
+		case <-answering.Done():
+			return underWay
+		}
+	})
+}
+
+// run runs one tool.
+func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
+	tool, ok := t.tools[c.Name]
+	t.put(toolCall{c.ID, c.Name, tool.Title, c.Args})
+	outcome := tools.Respond(nil, fmt.Errorf("there is no tool %q", c.Name))
+	if ok {
+		env := &tools.Env{Call: c.ID, Session: t.id, Door: doorName, Caller: t.open.Origin.Identity, Grant: t.open.Origin.Grant}
+		if t.open.Origin.Asks {
+			env.AskPerson = t.askPerson
+		}
+		timeout := tools.Timeout
+		if tool.Timeout > 0 {
+			timeout = tool.Timeout
+		}
+		outcome, _ = tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: c.Args}, timeout)
+	}
+	t.put(toolResult{c.ID, c.Name, outcome.Response})
+	return outcome.Response
+}
+
+// askPerson shows a question and waits for the answer. It implements the field of tools.Env.
+func (t *typed) askPerson(ctx context.Context, shown json.RawMessage) (json.RawMessage, error) {
+	text, ok := confirmation(shown)
+	if !ok {
+		return dismissed, nil
+	}
+	id, answer := "ask-"+rand.Text(), make(chan bool, 1)
+	t.mu.Lock()
+	t.questions[id] = answer
+	t.mu.Unlock()
+	t.put(question{ID: id, Text: text})
+	late := time.NewTimer(tools.PersonTimeout)
+	defer late.Stop()
+	var err error
+	select {
+	case yes := <-answer:
+		return answerTo(yes), nil
+	case <-late.C:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	t.mu.Lock()
+	delete(t.questions, id)
+	t.mu.Unlock()
+	t.put(question{ID: id, Withdrawn: true})
+	return dismissed, err
+}

@@ -1,0 +1,77 @@
+// Package vox is the door of the VOX assistant: a conversation over one WebSocket, on which binary frames are sound and text frames are
+// JSON. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
+//
+// A visit is a socket, which may carry several conversations, one after the other: with a Live model (live.go, a [bridge.Caller]) or with one
+// that writes (typed.go, a loop of its own). An assistant is what a conversation keeps when its socket is lost. A translator makes messages
+// of events, and parse makes commands of messages; both know no socket.
+package vox
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	desk "voxgate/tools/vox"
+)
+
+// doorName is what grants and tools know this door by.
+const doorName = "vox"
+
+// Door serves the VOX assistant.
+type Door struct {
+	Host *bridge.Host
+
+	// Generate has a model that writes answer a GenerateContentRequest, and hands on each GenerateContentResponse of its stream. It
+	// blocks until the answer has ended.
+	Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error
+
+	AppModel  string          // writes apps; empty: none does
+	Workspace *desk.Workspace // keeps apps; nil: there is no room for any
+	MaxTokens int             // ends a typed conversation that has used so many; 0: no limit
+	Logger    *slog.Logger
+
+	mu         sync.Mutex
+	assistants map[string]*assistant // by the id of the conversation
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() []signaling.Door {
+	doors := []signaling.Door{{Pattern: "GET /api/vox/live", Socket: d}}
+	if d.Workspace != nil {
+		doors = append(doors, signaling.Door{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
+	}
+	return doors
+}
+
+// ServeHTTP serves one socket until it is lost or closed.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := newVisit(d)
+	line, err := signaling.Accept(w, r, v.onRoundTrip)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer line.Close()
+	v.line, v.log = line, d.Logger.With("remote", line.Remote())
+	ctx, cancel := context.WithCancelCause(r.Context())
+	var running sync.WaitGroup
+	written, gone := make(chan struct{}), make(chan struct{})
+	running.Go(func() { line.Ping(ctx) })
+	running.Go(func() { v.read(gone) })
+	running.Go(func() {
+		defer close(written)
+		if err := v.out.Run(ctx, v.write); err != nil {
+			cancel(err)
+		}
+	})
+	code, reason := v.run(ctx)
+	v.out.Close()
+	<-written
+	line.Goodbye(code, reason) // which ends read
+	close(gone)
+	cancel(nil)
+	running.Wait()
+}

@@ -1,0 +1,213 @@
+// Check asks the package registries whether the entries of tools/vox/registry.json exist, and compares their homepages with what the
+// packages say of themselves. It is for whoever changes the registry:
+//
+//	go run ./tools/vox/check            # all entries
+//	go run ./tools/vox/check stripe pg  # the entries with these ids
+//
+// It prints each package that does not exist, each that could not be asked for, and each homepage that the package does not name,
+// which may be right all the same. The exit code is 1 if a package does not exist or could not be asked for.
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/module"
+
+	"voxgate/tools/vox"
+)
+
+const (
+	// pause is between two questions: crates.io asks for one a second at most (https://crates.io/data-access#api).
+	pause = time.Second
+
+	timeout   = 30 * time.Second
+	maxAnswer = 32 << 20 // bytes; all of a large package's versions
+)
+
+func main() {
+	file := flag.String("registry", "tools/vox/registry.json", "the file of the registry")
+	hosts := map[string]*string{
+		"npm":    flag.String("npm", cmp.Or(os.Getenv("NPM_REGISTRY"), "https://registry.npmjs.org"), "the npm registry; or NPM_REGISTRY"),
+		"pypi":   flag.String("pypi", cmp.Or(os.Getenv("PYPI_REGISTRY"), "https://pypi.org"), "the Python package index; or PYPI_REGISTRY"),
+		"go":     flag.String("go", cmp.Or(os.Getenv("GO_REGISTRY"), "https://proxy.golang.org"), "the Go module proxy; or GO_REGISTRY"),
+		"crates": flag.String("crates", cmp.Or(os.Getenv("CRATES_REGISTRY"), "https://crates.io"), "the registry of Rust crates; or CRATES_REGISTRY"),
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	c := checker{hosts: map[string]string{}, client: &http.Client{Timeout: timeout}, pause: pause, out: os.Stdout}
+	for name, host := range hosts {
+		c.hosts[name] = strings.TrimSuffix(*host, "/")
+	}
+	entries, err := read(*file, flag.Args())
+	if err == nil {
+		err = c.all(ctx, entries)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// read returns the entries of a file that have one of these ids; without ids: all.
+func read(file string, ids []string) ([]vox.Entry, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var entries []vox.Entry
+	if err := json.Unmarshal(data, &entries); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(entries, func(e vox.Entry) bool { return e.ID == id }) {
+			return nil, fmt.Errorf("%s has no entry %s", file, id)
+		}
+	}
+	return slices.DeleteFunc(entries, func(e vox.Entry) bool { return len(ids) > 0 && !slices.Contains(ids, e.ID) }), nil
+}
+
+type checker struct {
+	hosts  map[string]string // by the names that the registry has for them
+	client *http.Client
+	pause  time.Duration
+	out    io.Writer
+}
+
+var errMissing = errors.New("does not exist")
+
+// all checks the entries one after the other and prints what is wrong with them.
+func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
+	wrong, other := 0, 0
+	for i, e := range entries {
+		if i > 0 && !wait(ctx, c.pause) {
+			return context.Cause(ctx)
+		}
+		pages, err := c.pages(ctx, e)
+		switch {
+		case err != nil:
+			wrong++
+			fmt.Fprintf(c.out, "%s: %s %s: %v\n", e.ID, e.Registry, e.Package, err)
+		case len(pages) > 0 && !slices.ContainsFunc(pages, func(p string) bool { return same(p, e.Homepage) }):
+			other++
+			fmt.Fprintf(c.out, "%s: the homepage is %s; the package says %s\n", e.ID, e.Homepage, strings.Join(pages, ", "))
+		}
+	}
+	fmt.Fprintf(c.out, "%d entries: %d that do not exist or could not be asked for, %d with another homepage\n", len(entries), wrong, other)
+	if wrong > 0 {
+		return errors.New("the registry has entries that are not right")
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// metadata is what the four registries say of a package, as far as it is wanted here.
+type metadata struct {
+	Homepage   string          `json:"homepage"`   // npm
+	Repository json.RawMessage `json:"repository"` // npm: an object with url, or a text
+	Info       struct {
+		HomePage    string            `json:"home_page"`
+		ProjectURLs map[string]string `json:"project_urls"`
+	} `json:"info"` // PyPI
+	Crate struct {
+		Homepage      string `json:"homepage"`
+		Repository    string `json:"repository"`
+		Documentation string `json:"documentation"`
+	} `json:"crate"` // crates.io
+	Origin struct{ URL string } // Go
+}
+
+// pages returns the homepages that a package names, its repository among them; errMissing if there is no such package.
+func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
+	host := c.hosts[e.Registry]
+	var address string
+	switch e.Registry {
+	case "npm":
+		address = host + "/" + url.PathEscape(e.Package) + "/latest"
+	case "pypi":
+		address = host + "/pypi/" + url.PathEscape(e.Package) + "/json"
+	case "go":
+		escaped, err := module.EscapePath(e.Package)
+		if err != nil {
+			return nil, err
+		}
+		address = host + "/" + escaped + "/@latest"
+	case "crates":
+		address = host + "/api/v1/crates/" + url.PathEscape(e.Package)
+	default:
+		return nil, fmt.Errorf("there is no registry %q", e.Registry)
+	}
+	var m metadata
+	if err := c.get(ctx, address, &m); err != nil {
+		return nil, err
+	}
+	var repository struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(m.Repository, &repository.URL) != nil {
+		_ = json.Unmarshal(m.Repository, &repository) // there may be none
+	}
+	pages := []string{m.Homepage, repository.URL, m.Info.HomePage, m.Crate.Homepage, m.Crate.Repository, m.Crate.Documentation, m.Origin.URL}
+	pages = append(pages, slices.Sorted(maps.Values(m.Info.ProjectURLs))...)
+	return slices.DeleteFunc(pages, func(p string) bool { return p == "" }), nil
+}
+
+func (c *checker) get(ctx context.Context, address string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", "voxgate-registry-check") // crates.io refuses who does not say who they are
+	response, err := c.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusNotFound, response.StatusCode == http.StatusGone:
+		return errMissing
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("the registry answered %s", response.Status)
+	}
+	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into)
+}
+
+// same tells whether two addresses are of one page, or of one site if the second one has no path.
+func same(theirs, ours string) bool {
+	a, b := plain(theirs), plain(ours)
+	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
+}
+
+// plain is an address without what does not tell pages apart, such as www, a slash at the end, and git+ before a repository.
+func plain(address string) string {
+	u, err := url.Parse(strings.TrimPrefix(address, "git+"))
+	if err != nil {
+		return address
+	}
+	name := strings.TrimPrefix(strings.ToLower(u.Hostname()), "www.")
+	return name + strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Path), "/"), ".git")
+}

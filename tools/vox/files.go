@@ -1,0 +1,139 @@
+package vox
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxApp is how many bytes an app may have.
+	maxApp = 2 << 20
+
+	// maxFiles, maxDepth and maxPath bound what an app's folder looks like: how many files, how deep, how long a path is in bytes.
+	maxFiles = 40
+	maxDepth = 4
+	maxPath  = 64
+)
+
+// file is one of a generated app. All of them are text.
+type file struct{ path, text string }
+
+// The lines that a writing model is asked to put around each file of an app.
+const (
+	beginFile = "<<<file "
+	beginEnd  = ">>>"
+	endFile   = "<<<end>>>"
+)
+
+// parseApp reads what a writing model has answered: files between our markers, or one HTML document, in a fence of Markdown or
+// without one. What stands around them is left out. Where the answer is not complete, or cannot be kept, it says why.
+func parseApp(answer string) ([]file, error) {
+	answer = strings.ReplaceAll(answer, "\r\n", "\n")
+	files, err := marked(answer)
+	if err == nil && len(files) == 0 {
+		files, err = document(answer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(files) > maxFiles {
+		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
+	}
+	size := 0
+	var paths []string
+	for _, f := range files {
+		if err := checkPath(f.path); err != nil {
+			return nil, err
+		}
+		if slices.Contains(paths, strings.ToLower(f.path)) {
+			return nil, fmt.Errorf("the app has %s twice", f.path)
+		}
+		paths = append(paths, strings.ToLower(f.path)) // some file systems take no notice of capitals
+		size += len(f.text)
+	}
+	switch {
+	case !slices.ContainsFunc(files, func(f file) bool { return f.path == "index.html" }):
+		return nil, errors.New("the app has no index.html")
+	case size > maxApp:
+		return nil, errTooBig
+	}
+	return files, nil
+}
+
+var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
+
+// marked returns the files between our markers; none if there are no markers.
+func marked(answer string) (files []file, err error) {
+	var open *file
+	var lines []string
+	for line := range strings.Lines(answer) {
+		bare := strings.TrimSpace(line)
+		name, begins := strings.CutPrefix(bare, beginFile)
+		if begins {
+			name, begins = strings.CutSuffix(name, beginEnd)
+		}
+		switch {
+		case begins && open != nil:
+			return nil, fmt.Errorf("the answer of the writing model begins another file within %.100q", open.path)
+		case begins:
+			open, lines = &file{path: strings.TrimPrefix(strings.TrimSpace(name), "./")}, nil
+		case bare == endFile && open != nil:
+			open.text = unfenced(strings.Join(lines, ""))
+			files, open = append(files, *open), nil
+		case open != nil:
+			lines = append(lines, line)
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("the answer of the writing model broke off in the file %.100q", open.path)
+	}
+	return files, nil
+}
+
+// fence is a fenced block of Markdown that is a whole text.
+var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
+
+// unfenced is the content of a fence, where a model has put one around a file in spite of what it was told.
+func unfenced(text string) string {
+	if m := fence.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return text
+}
+
+var (
+	documentBegins = regexp.MustCompile(`(?i)<!doctype\s+html|<html[\s>]`)
+	documentEnds   = regexp.MustCompile(`(?i)</html\s*>`)
+)
+
+// document returns the one HTML document of an answer, as index.html.
+func document(answer string) ([]file, error) {
+	begin := documentBegins.FindStringIndex(answer)
+	if begin == nil {
+		return nil, errors.New("the writing model has answered without an app")
+	}
+	ends := documentEnds.FindAllStringIndex(answer, -1) // the last one: a script may have the word in a text
+	if len(ends) == 0 || ends[len(ends)-1][0] < begin[0] {
+		return nil, errors.New("the answer of the writing model broke off in its HTML document")
+	}
+	return []file{{path: "index.html", text: answer[begin[0]:ends[len(ends)-1][1]] + "\n"}}, nil
+}
+
+// validPath is folders and a file of plain characters, none of them hidden.
+var validPath = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
+
+// checkPath says what is wrong with the path of an app's file.
+func checkPath(name string) error {
+	switch {
+	case len(name) > maxPath:
+		return fmt.Errorf("the app has a file whose path is longer than %d characters: %.20q…", maxPath, name)
+	case !validPath.MatchString(name):
+		return fmt.Errorf("the app has a file with the path %q; a path is relative, not hidden, and of letters, digits, dots, dashes and _", name)
+	case strings.Count(name, "/") >= maxDepth:
+		return fmt.Errorf("the app has the file %s, which lies deeper than %d folders", name, maxDepth-1)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package vox
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many apps: a thousand of the usual size. When one
+	// of them is passed, the oldest apps are removed.
+	maxWorkspace = 256 << 20
+	maxKept      = 1000
+
+	// A folder that is being written has this before its name. One that is older than maxUnfinished was left by a gateway that
+	// has died: nothing is written for as long.
+	unfinished    = "unfinished-"
+	maxUnfinished = time.Hour
+)
+
+// Workspace keeps generated apps in a folder, one folder an app, and serves them. It may be used by several goroutines at once, and
+// by several gateways.
+type Workspace struct {
+	root *os.Root
+	mu   sync.Mutex // room is made by one at a time
+}
+
+// OpenWorkspace uses the folder dir for apps, and makes it if it is not there. Everything in it whose name is that of an app may be
+// removed when newer apps need the room: 256 MB or 1,000 apps.
+func OpenWorkspace(dir string) (*Workspace, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("the workspace cannot be made: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the workspace cannot be opened: %w", err)
+	}
+	w := &Workspace{root: root}
+	if err := w.makeRoom(); err != nil {
+		return nil, errors.Join(fmt.Errorf("the workspace cannot be used: %w", err), root.Close())
+	}
+	return w, nil
+}
+
+// Close lets go of the folder. The apps stay.
+func (w *Workspace) Close() error { return w.root.Close() }
+
+// validApp is a name that save gives: nobody can guess it, as it has 128 random bits.
+var validApp = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
+// save keeps an app and returns its URL, relative to the gateway's root. An app is there as a whole or not at all.
+func (w *Workspace) save(files []file) (url string, err error) {
+	name := rand.Text()
+	temporary := unfinished + name
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.root.RemoveAll(temporary))
+		}
+	}()
+	if err := w.root.Mkdir(temporary, 0o750); err != nil {
+		return "", err
+	}
+	folder, err := w.root.OpenRoot(temporary)
+	if err != nil {
+		return "", err
+	}
+	err = write(folder, files)
+	if err = errors.Join(err, folder.Close()); err != nil {
+		return "", err
+	}
+	if err := w.root.Rename(temporary, name); err != nil {
+		return "", err
+	}
+	// The app is there, whatever comes of the old ones.
+	_ = w.makeRoom()
+	return appsPath + name + "/", nil
+}
+
+func write(folder *os.Root, files []file) error {
+	for _, f := range files {
+		if err := folder.MkdirAll(path.Dir(f.path), 0o750); err != nil {
+			return err
+		}
+		if err := folder.WriteFile(f.path, []byte(f.text), 0o640); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kept is an app that is in the workspace.
+type kept struct {
+	name string
+	made time.Time
+	size int64
+}
+
+// makeRoom removes the oldest apps while there are too many or too large ones, and what a gateway that died has left.
+func (w *Workspace) makeRoom() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	folders, err := fs.ReadDir(w.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	var all []kept
+	var size int64
+	for _, f := range folders {
+		info, err := f.Info()
+		if err != nil || !f.IsDir() {
+			continue
+		}
+		if strings.HasPrefix(f.Name(), unfinished) && time.Since(info.ModTime()) > maxUnfinished {
+			err = w.root.RemoveAll(f.Name())
+		}
+		if err != nil {
+			return err
+		}
+		if validApp.MatchString(f.Name()) {
+			app := kept{f.Name(), info.ModTime(), w.size(f.Name())}
+			all, size = append(all, app), size+app.size
+		}
+	}
+	slices.SortFunc(all, func(a, b kept) int { return a.made.Compare(b.made) })
+	for len(all) > 1 && (size > maxWorkspace || len(all) > maxKept) {
+		if err := w.root.RemoveAll(all[0].name); err != nil {
+			return err
+		}
+		size -= all[0].size
+		all = all[1:]
+	}
+	return nil
+}
+
+// size is how many bytes the files of an app have. One that cannot be read counts nothing.
+func (w *Workspace) size(name string) (sum int64) {
+	_ = fs.WalkDir(w.root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
+
+// has tells whether the app of a URL is still there.
+func (w *Workspace) has(url string) bool {
+	if w == nil {
+		return false
+	}
+	info, err := w.root.Stat(path.Base(url))
+	return err == nil && info.IsDir()
+}
+
+// appsPath is where apps are served, relative to the gateway's root.
+const appsPath = "vox/apps/"
+
+// appPolicy keeps generated code away from the person's microphone, tokens and conversations. The sandbox has no allow-same-origin:
+// the app's origin is opaque, it has neither our storage nor our cookies, and what it sends to us carries "Origin: null", which the
+// gateway refuses. The sandbox holds in a frame and without one, and for what the app opens, too. Libraries may come from public
+// places over https: most generated apps load some.
+const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
+	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
+
+// nothingAllowed turns off what a page may ask the person for.
+const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
+	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
+
+// types are the content types of the files that an app may have. All of them are text. The table is not the machine's, which may
+// have none, or others.
+var types = map[string]string{
+	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
+	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
+	".xml": "application/xml", ".csv": "text/csv", ".md": "text/markdown",
+}
+
+// ServeHTTP serves the files of the apps. It is to be registered for "GET /vox/apps/{app}/{file...}"; without a file it is index.html.
+func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	h := rw.Header()
+	h.Del("X-Frame-Options") // it would go before frame-ancestors in old browsers
+	h.Set("Content-Security-Policy", appPolicy)
+	h.Set("Permissions-Policy", nothingAllowed)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer") // who has the URL has the app
+	// An opaque origin is a stranger to the app's own modules, fonts and data, too. There is nothing in them that is secret to
+	// somebody who knows the URL.
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	app, name := r.PathValue("app"), r.PathValue("file")
+	if name == "" {
+		name = "index.html"
+	}
+	if !validApp.MatchString(app) || checkPath(name) != nil || !w.serve(rw, r, app+"/"+name) {
+		http.Error(rw, "There is no such app, or no such file in it.", http.StatusNotFound)
+	}
+}
+
+// serve tells whether there is such a file.
+func (w *Workspace) serve(rw http.ResponseWriter, r *http.Request, name string) bool {
+	f, err := w.root.Open(filepath.FromSlash(name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	kind := types[strings.ToLower(path.Ext(name))]
+	if kind == "" {
+		kind = "text/plain"
+	}
+	rw.Header().Set("Content-Type", kind+"; charset=utf-8")
+	http.ServeContent(rw, r, "", time.Time{}, f)
+	return true
+}

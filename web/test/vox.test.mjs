@@ -1,0 +1,497 @@
+/** The page of VOX, and its client in a React app, with the emulator behind the gateway. */
+import assert from 'node:assert/strict';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createServer } from 'node:http';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import { hears, hearsNothing, now, openPage, says, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const web = fileURLToPath(new URL('..', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'voxgate-vox-'));
+
+let gateway;
+const browsers = new Map();
+before(async () => {
+  gateway = await startGateway({ VOXGATE_WORKSPACE: join(folder, 'apps') });
+});
+after(async () => {
+  for (const browser of browsers.values()) await (await browser).close();
+  await gateway?.stop();
+  rmSync(folder, { recursive: true });
+});
+
+/** Runs in the page before its own scripts, and keeps what travels: `frames` [{way, at, message, or bytes}], `sockets`. */
+function watch() {
+  window.frames_ = [];
+  window.sockets = [];
+  const keep = (way, data) => {
+    const text = typeof data === 'string';
+    frames_.push({ way, at: performance.now(), ...(text ? { message: JSON.parse(data) } : { bytes: data.byteLength }) });
+  };
+  const Plain = Object.getPrototypeOf(window.WebSocket); // the harness' own reads text alone
+  window.WebSocket = class extends Plain {
+    constructor(...a) {
+      super(...a);
+      sockets.push(this);
+      this.addEventListener('message', (e) => {
+        keep('down', e.data);
+        if (window.twice && e.isTrusted && typeof e.data !== 'string') this.dispatchEvent(new MessageEvent('message', { data: e.data.slice(0) }));
+      });
+    }
+    send(data) {
+      keep('up', data);
+      super.send(data);
+    }
+  };
+  window.got = (kind, after = 0) => frames_.find((f) => f.way === 'down' && f.message?.type === kind && f.at > after);
+}
+
+/** A test in a page of its own, which fails as well if anything was complained about in the page's console. */
+const look = (name, { init = '', ...options }, run) =>
+  test(name, { timeout: 30_000 }, async (t) => {
+    const page = await openPage({ url: gateway.url, query: 'vox/', browsers, init: `(${watch})();(${init || (() => {})})()`, ...options });
+    try {
+      await run(page);
+      assert.deepEqual(page.complaints, []);
+    } catch (e) {
+      t.diagnostic(`the page says: ${await status(page)}\n${gateway.log.slice(-20).join('\n')}`);
+      throw e;
+    } finally {
+      await page.quit();
+    }
+  });
+
+/** Waits for a message of the gateway. */
+const gets = async (page, kind, after = 0) => (await page.waitForFunction(([kind, after]) => got(kind, after), [kind, after])).jsonValue();
+
+/** Has the model call a tool, and returns its card. */
+async function call(page, name, args = {}) {
+  const cards = page.locator(`.card[data-tool="${name}"]`);
+  const before = await cards.count();
+  await type(page, `/tool ${name} ${JSON.stringify(args)}`);
+  const card = cards.nth(before);
+  await card.and(page.locator(':is([data-status=done], [data-status=failed])')).waitFor({ state: 'attached' });
+  return card;
+}
+
+look('each tool is called, and does what it says', {}, async (page) => {
+  await page.fill('#summary', 'A shop for used bicycles');
+  await start(page);
+  await says(page, 'VOX is listening…');
+  const hello = await page.evaluate(() => frames_.find((f) => f.way === 'up').message);
+  assert.deepEqual([hello.type, hello.theme, hello.projectContext], ['start', 'expert', { summary: 'A shop for used bicycles' }]);
+
+  const found = await call(page, 'search_tools', { query: 'card payments' });
+  assert.match(await found.innerText(), /^(✓ )?Found \d tools for “card payments”/);
+  assert.match(await found.innerText(), /Stripe/);
+  assert.doesNotMatch(await found.innerText(), /[{}]/, 'for people, not JSON');
+  assert.ok(await found.locator('a[href^="https://"][target=_blank][rel="noopener noreferrer"]').count() > 0);
+  await found.getByText('in Studio').click();
+  assert.ok((await page.locator('#found .tool').allInnerTexts()).some((t) => t.includes('Stripe')));
+
+  const fits = await call(page, 'recommend_tools', { project_summary: 'music with synthesizers' });
+  assert.match(await fits.innerText(), /Recommended for your project/);
+  assert.ok((await page.locator('#found .tool').count()) >= 3);
+
+  assert.match(await (await call(page, 'add_tool', { tool_id: 'stripe' })).innerText(), /Added Stripe/);
+  assert.match(await page.innerText('#added'), /Stripe[^]*npm install stripe/);
+  assert.match(await (await call(page, 'add_tool', { tool_id: 'strip' })).innerText(), /there is no tool "strip"/);
+
+  await call(page, 'navigate_ui', { target: 'files' });
+  assert.equal(await page.getAttribute('[aria-current=page]', 'data-target'), 'files');
+  assert.ok(await page.getByRole('heading', { name: 'Files' }).isVisible());
+  await type(page, '/tool navigate_ui {"target":"kitchen"}');
+  await page.getByText(/must be one of 'welcome', 'studio'/).waitFor();
+  assert.equal(await page.getAttribute('body', 'data-place'), 'files');
+  await page.click('[data-target=welcome]');
+  await call(page, 'navigate_ui', { target: 'files' });
+  assert.equal(await page.getAttribute('body', 'data-place'), 'files', 'again');
+
+  assert.match(await (await call(page, 'get_project_status')).innerText(), /Tools: Stripe\s+Apps: none yet\s+Open: files/);
+});
+
+look('an app is written when the person agrees, and cannot leave its frame', {}, async (page) => {
+  await start(page);
+  await says(page, 'VOX is');
+  const make = { prompt: 'an HTML page with a counter' };
+  await type(page, `/tool generate_app ${JSON.stringify(make)}`);
+  await page.getByText('Generate this app?').waitFor();
+  await says(page, 'VOX asks you something.');
+  await page.click('.question >> text=No');
+  await page.getByText('the person does not want it').first().waitFor({ state: 'attached' });
+  assert.equal(await page.locator('iframe').count(), 0);
+  await type(page, `/tool generate_app ${JSON.stringify(make)}`);
+  await page.click('.question >> text=Yes');
+  await page.locator('iframe').waitFor({ state: 'attached' });
+  await page.getByText('Open the preview').click();
+  const frame = await (await page.locator('iframe').elementHandle()).contentFrame();
+  await frame.waitForSelector('button');
+  assert.match(await page.innerText('.card[data-tool=generate_app] >> nth=1'), /Wrote app-1\s+index\.html/);
+
+  const { href } = new URL('.', page.url());
+  const tried = await frame.evaluate(async (page) => {
+    const attempt = async (f) => {
+      try {
+        return `done: ${await f()}`;
+      } catch (e) {
+        return e.name;
+      }
+    };
+    const socket = (url) => new Promise((resolve, reject) => {
+      const s = new WebSocket(url);
+      s.onopen = () => resolve('open');
+      s.onerror = () => reject(new DOMException('', 'NetworkError'));
+    });
+    return {
+      origin,
+      page: await attempt(() => parent.document.title),
+      storage: await attempt(() => localStorage.length),
+      cookies: await attempt(() => document.cookie),
+      status: await attempt(() => fetch(new URL('/status', page)).then((r) => r.text())),
+      models: await attempt(() => fetch(new URL('/v1beta/models', page)).then((r) => r.text())),
+      talk: await attempt(() => socket(new URL('/api/vox/live', page).href.replace('http', 'ws'))),
+      microphone: await attempt(() => navigator.mediaDevices.getUserMedia({ audio: true })),
+      top: await attempt(() => { top.location = 'about:blank'; }),
+    };
+  }, href);
+  assert.deepEqual(tried, {
+    origin: 'null', page: 'SecurityError', storage: 'SecurityError', cookies: 'SecurityError', status: 'TypeError', models: 'TypeError',
+    talk: 'NetworkError', microphone: 'SecurityError', top: 'SecurityError',
+  });
+  assert.equal(await page.getAttribute('iframe', 'sandbox'), 'allow-scripts allow-forms allow-modals');
+  await says(page, 'VOX is');
+  page.complaints.length = 0; // of the attempts
+});
+
+const over = [silence(1), speech(), speech(), silence(2), tone(0.6)];
+look('is spoken to, interrupted and muted', { sounds: over }, async (page) => {
+  await page.evaluate(() => (window.twice = true)); // more is queued than the gateway sends ahead, or silence came by itself
+  assert.equal(await status(page), 'Press Talk to begin.');
+  await start(page);
+  await says(page, 'VOX is speaking…');
+  const { at } = await gets(page, 'interrupted');
+  const last = await hearsNothing(page, at);
+  const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 1_000 && f.at < at), at);
+  assert.ok(spoke, 'heard until then');
+  assert.ok(last - at < 200, `heard for ${last - at} ms after interrupted`);
+  await page.evaluate(() => (window.twice = false));
+  assert.match(await page.textContent('.turn.vox'), /^VOXYou/);
+  await says(page, 'VOX is speaking…'); // it answers the interruption
+
+  await page.keyboard.press('m');
+  await says(page, 'You are muted.', 10_000);
+  const muted = await now(page);
+  await page.waitForTimeout(500); // a dozen frames, were it not so
+  const sent = await page.evaluate((muted) => frames_.filter((f) => f.way === 'up' && f.at > muted).length, muted);
+  assert.equal(sent, 0, 'no sound goes up');
+  const said = await page.evaluate(() => frames_.filter((f) => f.message?.type === 'mute').map((f) => f.message.muted));
+  assert.deepEqual(said, [true]);
+  await page.click('#mute');
+  await page.waitForFunction((muted) => frames_.some((f) => f.way === 'up' && f.bytes === 1280 && f.at > muted), muted);
+});
+
+/** Whether there is anything in a part of the waveform, which is given by shares of its size. */
+const waves = ([left, top, width, height]) => {
+  const c = document.querySelector('#wave');
+  const { data } = c.getContext('2d').getImageData(left * c.width, top * c.height, width * c.width, height * c.height);
+  return new Uint32Array(data.buffer).some((pixel) => pixel);
+};
+for (const reducedMotion of ['no-preference', 'reduce']) {
+  look(`the waveform shows the voice (motion: ${reducedMotion})`, { context: { reducedMotion } }, async (page) => {
+    await page.waitForFunction(waves, [0.9, 0, 0.1, 1]); // a line of rest
+    await start(page);
+    await says(page, 'VOX is listening…');
+    await type(page, 'one two three four five six');
+    if (reducedMotion === 'reduce') {
+      await page.waitForFunction(waves, [0.1, 0.65, 0.3, 0.1]); // a meter that grows from the left …
+      assert.ok(!(await page.evaluate(waves, [0.9, 0, 0.1, 1])), 'and nothing that runs in from the right');
+    } else await page.waitForFunction(waves, [0.9, 0.2, 0.1, 0.1]);
+    page.complaints.length = 0; // that it was read so often
+  });
+}
+
+look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {
+  await start(page);
+  await says(page, 'VOX is listening…');
+  await call(page, 'add_tool', { tool_id: 'stripe' });
+  const first = await gets(page, 'ready');
+  const cut = await now(page);
+  await page.context().setOffline(true); // no other socket yet
+  await page.evaluate(() => sockets.at(-1).close());
+  await says(page, 'Reconnecting. Your conversation is kept.');
+  assert.equal(await page.getAttribute('body', 'data-state'), 'reconnecting');
+  await type(page, '/tool get_project_status {}'); // waits
+  await page.context().setOffline(false);
+  const again = await gets(page, 'ready', cut);
+  assert.deepEqual([again.message.resumed, again.message.sessionId], [true, first.message.sessionId]);
+  await page.getByText('Tools: Stripe').waitFor();
+  assert.match(await page.innerText('#log'), /Added Stripe[^]*Looked at your project/);
+
+  await page.evaluate(() => {
+    window.tracks = [];
+    const stop = MediaStreamTrack.prototype.stop;
+    MediaStreamTrack.prototype.stop = function () { tracks.push(this); stop.call(this); };
+  });
+  await page.click('#talk');
+  await says(page, 'The conversation has ended. Press Talk to begin another.');
+  assert.deepEqual(await page.evaluate(() => tracks.map((t) => t.readyState)), ['ended'], 'nobody listens');
+  await page.waitForFunction(() => sockets.at(-1).readyState === WebSocket.CLOSED);
+  assert.equal(await page.evaluate(() => frames_.findLast((f) => f.way === 'up').message.type), 'end');
+  page.complaints.length = 0; // that there was no network
+});
+
+function readAloud() {
+  window.spoken = [];
+  speechSynthesis.speak = (u) => void (spoken.push(u.text), u.onstart?.(), setTimeout(() => u.onend?.(), 50));
+  const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = (o) => ((window.asked = true), ask(o));
+}
+look('a model that writes is typed to and read aloud', { init: readAloud }, async (page) => {
+  await page.check('[name=mode][value=text]');
+  await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
+  const models = await page.$$eval('#model option', (all) => all.map((o) => o.value));
+  assert.ok(models.includes('gemini-3.8-flash') && !models.some((m) => m.includes('live')), String(models));
+  await page.selectOption('#model', 'gemini-3.8-flash');
+  await type(page, 'Hello there');
+  await page.locator('.turn.vox').waitFor();
+  await says(page, 'Type to VOX.');
+  const { message } = await gets(page, 'ready');
+  assert.deepEqual([message.mode, message.model], ['text', 'gemini-3.8-flash']);
+  const answer = await page.textContent('.turn.vox span');
+  assert.match(answer, /Hello there/);
+  assert.equal(await page.evaluate(() => spoken.join('')), answer);
+  assert.match(await (await call(page, 'search_tools', { query: 'payments' })).innerText(), /Found \d tools/);
+  await page.uncheck('#speak');
+  const before = await page.evaluate(() => spoken.length);
+  await type(page, 'And now be silent');
+  await page.getByText('And now be silent').nth(1).waitFor();
+  assert.equal(await page.evaluate(() => spoken.length), before);
+  assert.equal(await page.evaluate(() => window.asked), undefined, 'nobody asked for the microphone');
+});
+
+look('the name of a model is typed where the gateway lists none', {}, async (page) => {
+  await page.route('**/v1beta/models*', (route) => route.fulfill({ status: 403, body: '{}' }));
+  await page.check('[name=mode][value=text]');
+  await start(page);
+  await says(page, 'Name a writing model first.');
+  await page.keyboard.type('gemini-3.8-flash'); // the field has the focus
+  await type(page, 'Hello there');
+  await page.locator('.turn.vox').waitFor();
+  page.complaints.length = 0; // of the 403
+});
+
+// Firefox captures at the device's rate alone.
+function device() {
+  const create = AudioContext.prototype.createMediaStreamSource;
+  AudioContext.prototype.createMediaStreamSource = function (stream) {
+    if (this.sampleRate === 16_000) throw new DOMException('', 'NotSupportedError');
+    return create.call(this, stream);
+  };
+}
+look('a browser that captures at another rate is understood', { init: device, sounds: [silence(1), tone(0.6)] }, async (page) => {
+  await start(page);
+  await hears(page, { tone: 0.25 });
+});
+
+for (const [why, name, sentence] of [
+  ['refused', 'NotAllowedError', 'The microphone is not allowed.'],
+  ['not there', 'NotFoundError', 'No microphone was found.'],
+  ['in use', 'NotReadableError', 'The microphone is in use by another program.'],
+]) {
+  const init = `() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', '${name}')); }`;
+  look(`says that the microphone is ${why}`, { init }, async (page) => {
+    await start(page);
+    await says(page, sentence);
+    await page.waitForFunction(() => document.body.dataset.state === 'ready'); // not: listening
+    if (why !== 'refused') return;
+    await type(page, 'Hello');
+    await says(page, 'VOX is speaking…');
+    await hears(page, { sound: 0.3 });
+    await says(page, sentence);
+  });
+}
+
+/** Runs in the page before its own scripts: a door that does what `window.door` says. */
+function refuse() {
+  window.WebSocket = class extends EventTarget {
+    static OPEN = 1;
+    readyState = 0;
+    bufferedAmount = 0;
+    constructor() {
+      super();
+      setTimeout(() => {
+        if (!window.door) return this.close();
+        this.readyState = 1;
+        this.onopen();
+      });
+    }
+    send(data) {
+      window.hello = JSON.parse(data);
+      for (const message of window.door) this.onmessage({ data: JSON.stringify(message) });
+      this.close();
+    }
+    close() {
+      if (this.readyState !== 3) setTimeout(() => this.onclose({ code: 1006 }));
+      this.readyState = 3;
+    }
+  };
+}
+look('says why it was refused, and hears nobody', { init: refuse }, async (page) => {
+  const error = (code, message, retryAfterMs) => [{ type: 'error', code, message, retryAfterMs }, { type: 'session_end', reason: 'error', message }];
+  for (const [door, sentence] of [
+    [undefined, 'The gateway cannot be reached. Check your connection, then try again.'],
+    [error('unauthorized', 'no'), 'You are not signed in here, or no longer. Open this page again from where you came.'],
+    [error('forbidden', 'This token does not grant the model.'), 'This token does not grant the model.'],
+    [error('busy', 'full', 11_200), 'VOX is busy. Try again in 12 s.'],
+    [error('busy', 'full'), 'VOX is busy. Try again in a minute.'],
+    [[{ type: 'error', code: 'bad_message', message: 'targets[0] must be a name.' }], 'targets[0] must be a name.'],
+    [[], 'The connection was lost. Start a new conversation.'],
+    [[{ type: 'ready', sessionId: 's', mode: 'live' }], 'The connection was lost. Start a new conversation.'],
+    [[{ type: 'ready', sessionId: 's' }, { type: 'session_end', reason: 'timeout', message: 'The hour is over.' }], 'The hour is over.'],
+  ]) {
+    await page.evaluate((door) => (window.door = door), door ?? null);
+    await page.keyboard.press('Enter');
+    await says(page, sentence);
+    assert.match(await page.getAttribute('body', 'data-state'), /^(failed|ended)$/, sentence);
+    assert.equal(await page.textContent('#talk span'), 'Talk');
+  }
+});
+
+look('a token behind the # goes to the gateway and out of sight', { init: refuse, query: 'vox/#token=secret' }, async (page) => {
+  assert.doesNotMatch(page.url(), /secret/);
+  await page.evaluate(() => (window.door = []));
+  await start(page);
+  await page.waitForFunction(() => window.hello?.token === 'secret');
+});
+
+look('can be used with keys alone', {}, async (page) => {
+  await page.keyboard.press('Enter');
+  await says(page, 'VOX is listening…');
+  await page.keyboard.press('m');
+  await says(page, 'You are muted. VOX does not hear you.');
+  await page.keyboard.press('m');
+  await says(page, 'VOX is listening…');
+  await page.focus('#text');
+  await page.keyboard.type('mmm');
+  assert.equal(await status(page), 'VOX is listening…', 'letters typed are no commands');
+  await page.keyboard.press('Enter');
+  await says(page, 'VOX is speaking…');
+  await page.keyboard.press('Escape');
+  await says(page, 'The conversation has ended.');
+  assert.equal(await page.evaluate(() => sockets.length), 1, 'one press is one start');
+});
+
+const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
+for (const [name, [width, height]] of Object.entries(sizes)) {
+  const context = { viewport: { width, height }, colorScheme: width === 740 ? 'dark' : 'light', ...(width < 1000 && { hasTouch: true, isMobile: true }) };
+  look(`has no barriers (${name}, ${context.colorScheme})`, { context }, async (page) => {
+    const check = async (when) => {
+      await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours that fade in
+      await page.evaluate(axe);
+      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+      assert.deepEqual(found.violations.map((v) => `${when}: ${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(wide <= 0, `${when}: ${wide} px sideways`);
+      const small = await page.$$eval('button, label, select, summary, #text', (all) =>
+        all.filter((e) => !e.matches('.unseen, .field')).map((e) => [e.outerHTML, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48));
+      assert.deepEqual(small, [], `${when}: smaller than a finger`);
+      const covered = await page.$$eval('#talk, #mute, .question button', (all) =>
+        all.filter((e) => {
+          const { x, y, width, height } = e.getBoundingClientRect();
+          return !e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+        }).map((e) => e.outerHTML));
+      assert.deepEqual(covered, [], when);
+    };
+    await check('empty');
+    await page.click('[data-target=settings]');
+    await page.check('[name=mode][value=text]');
+    await page.waitForFunction(() => document.querySelector('#model').options.length > 0);
+    await check('settings');
+    await page.check('[name=mode][value=live]');
+    await start(page);
+    await says(page, 'VOX is listening…');
+    await call(page, 'add_tool', { tool_id: 'stripe' });
+    await call(page, 'search_tools', { query: 'payments' });
+    for (const place of ['studio', 'chat']) {
+      await page.click(`[data-target=${place}]`);
+      await check(place);
+    }
+    await page.click('[data-target=preview]');
+    await type(page, `/tool generate_app ${JSON.stringify({ prompt: 'an HTML page with a counter. '.repeat(30) })}`);
+    await page.click('.question p');
+    await check('question');
+    await page.click('.question >> text=Yes');
+    await page.locator('iframe').waitFor();
+    await check('preview');
+    page.complaints.length = 0; // axe's, which cannot look into the frame, and the browser's of the app
+  });
+}
+
+/** The server of somebody's app, with the gateway behind it. */
+async function serveApp(bundle) {
+  const html = '<!doctype html><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="main.js"></script>';
+  const server = createServer(({ url }, response) => {
+    response.setHeader('Content-Type', url === '/' ? 'text/html' : 'text/javascript');
+    response.end(url === '/' ? html : url === '/main.js' ? bundle : readFileSync(join(web, url)));
+  });
+  server.on('upgrade', ({ method, url, rawHeaders }, near) => {
+    const head = rawHeaders.map((h, i) => h + (i % 2 ? '\r\n' : ': ')).join('');
+    const far = connect(new URL(gateway.url).port, '127.0.0.1', () => far.write(`${method} ${url} HTTP/1.1\r\n${head}\r\n`));
+    near.on('error', () => far.destroy()).pipe(far).on('error', () => near.destroy()).pipe(near);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return server;
+}
+
+test('the hook of the documentation works in a real React app', { timeout: 30_000 }, async () => {
+  const doc = readFileSync(join(web, '../docs/vox-page.md'), 'utf8');
+  const [, hook] = /```jsx\n([^]*?)```/.exec(doc);
+  assert.ok(hook.trim().split('\n').length <= 10, 'ten lines');
+  const app = join(folder, 'app');
+  mkdirSync(app);
+  for (const part of ['audio.js', 'vox']) cpSync(join(web, part), join(app, 'voxgate', part), { recursive: true });
+  writeFileSync(join(app, 'useVoxLive.jsx'), hook);
+  writeFileSync(join(app, 'main.jsx'), `
+    import { StrictMode } from 'react';
+    import { createRoot } from 'react-dom/client';
+    import { useVoxLive } from './useVoxLive.jsx';
+    function App() {
+      const { startSession, endSession, toggleMute, isMuted, sendText, isConnected, transcript, message } = useVoxLive();
+      return <>
+        <button id="talk" onClick={isConnected ? endSession : startSession}>{isConnected ? 'End' : 'Talk'}</button>
+        <button id="mute" onClick={toggleMute}>{isMuted ? 'Unmute' : 'Mute'}</button>
+        <button id="say" onClick={() => sendText('Hello React')}>Say hello</button>
+        <p id="status">{message}</p>
+        {transcript.map(({ role, text }, i) => <p key={i} className={role}>{text}</p>)}
+      </>;
+    }
+    createRoot(document.getElementById('root')).render(<StrictMode><App /></StrictMode>);`);
+  const built = await build({
+    entryPoints: [join(app, 'main.jsx')], bundle: true, format: 'esm', jsx: 'automatic', write: false, nodePaths: [join(web, 'node_modules')],
+    define: { 'process.env.NODE_ENV': '"production"' }, logLevel: 'silent',
+  });
+  const server = await serveApp(built.outputFiles[0].text);
+  const page = await openPage({ url: `http://127.0.0.1:${server.address().port}/`, browsers, init: watch });
+  try {
+    await page.click('text=Talk');
+    await says(page, 'VOX is listening…');
+    await page.click('text=Mute');
+    await says(page, 'You are muted.');
+    await page.click('text=Say hello');
+    await page.waitForFunction(() => document.querySelector('.vox')?.textContent === 'You said: Hello React');
+    await hears(page, { sound: 0.3 });
+    assert.equal(await page.textContent('.user'), 'Hello React');
+    await page.click('text=End');
+    await says(page, 'The conversation has ended.');
+    assert.deepEqual(page.complaints, []);
+  } finally {
+    await page.quit();
+    server.close();
+  }
+});

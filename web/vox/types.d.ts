@@ -1,0 +1,103 @@
+// What vox.js takes and tells. Types only: nothing of this is served.
+
+/**
+ * listening: VOX hears the person, and this is said of nothing else. ready: it can be typed to, but hears nobody. reconnecting: nobody
+ * hears. ended and failed: the conversation is over; `message` says why.
+ */
+export type State = 'idle' | 'connecting' | 'listening' | 'ready' | 'speaking' | 'reconnecting' | 'ended' | 'failed';
+
+/** off: not asked for. refused: by the person or the browser. failed: in use elsewhere. insecure: the page came over http. */
+export type Mic = 'off' | 'asking' | 'live' | 'refused' | 'missing' | 'failed' | 'insecure';
+
+export interface Options {
+  /** The gateway's endpoint; `/api/vox/live` beside the page's folder if absent. */
+  url?: string | URL;
+  /** Who the person is, from the app's own backend; a gateway that asks for none needs none. A function is called for each connection. */
+  token?: string | (() => string | Promise<string>);
+  /** The voice: expert if absent. */
+  theme?: string;
+  /** A Live model talks, any other is typed to. The gateway's default if absent. */
+  model?: string;
+  /** A JSON object of at most 64 KB, which the model is told of. */
+  projectContext?: object | null;
+  /** Where navigate_ui may go; the gateway's six if absent. */
+  targets?: string[];
+  /** Goes on with a lost conversation: true if absent. A string is the `resumeToken` of an earlier one. */
+  resume?: boolean | string;
+  /** true if absent. A conversation without a microphone can be typed. */
+  mic?: boolean;
+  /** The page shows `questions` and calls `answer`; true if absent. Else VOX asks aloud. */
+  questions?: boolean;
+  /** Reads aloud, by the browser's speech synthesis, what a model that only writes answers; true if absent. */
+  speak?: boolean;
+}
+
+export interface TranscriptEntry {
+  role: 'user' | 'vox';
+  text: string;
+}
+
+/** `data` is null until there is a result, and what `generate_app` says first is replaced by what it says last. */
+export interface ToolAction {
+  id: string;
+  name: string;
+  /** What it does, for people: "Searching tools…". */
+  title?: string;
+  args: Record<string, any>;
+  data: Record<string, any> | null;
+  status: 'running' | 'done' | 'failed';
+}
+
+export interface Question {
+  id: string;
+  text: string;
+}
+
+export interface AddedTool {
+  id: string;
+  name: string;
+  /** What to tell a coding assistant that adds it. */
+  prompt: string;
+}
+
+export interface App {
+  name: string;
+  /** Written so far. */
+  bytes?: number;
+  /** Where it is served, once it is complete. It is foreign code: show it in a sandboxed frame without allow-same-origin. */
+  url?: string;
+  files: string[];
+}
+
+/** All that there is to show. It is never changed: each change makes another one. */
+export interface Snapshot {
+  state: State;
+  /** One sentence for people: what is going on, or why nothing is. */
+  message: string;
+  mic: Mic;
+  isMuted: boolean;
+  isConnected: boolean;
+  isVoxSpeaking: boolean;
+  /** The turns of the conversation; the last may still grow. */
+  transcript: TranscriptEntry[];
+  lastToolAction: ToolAction | null;
+  /** All calls, in the order in which they began. */
+  actions: ToolAction[];
+  questions: Question[];
+  /** What was added and generated in this conversation. */
+  project: { tools: AddedTool[]; apps: App[] };
+  /** Where navigate_ui went last; '' before that. */
+  place: string;
+  /** What the gateway has taken, when it is ready. */
+  theme: string;
+  model: string;
+  mode: 'live' | 'text' | '';
+  sessionId: string;
+  resumeToken: string;
+}
+
+/** A message of the gateway; signaling/vox/PROTOCOL.md has them all. */
+export interface VoxMessage {
+  type: string;
+  [field: string]: any;
+}

@@ -1,0 +1,681 @@
+/**
+ * The VOX client: a conversation with VOX, spoken or typed, over one WebSocket. It is an observable object without a framework.
+ *
+ *   const vox = new VoxLive({ projectContext: { summary: 'a shop for bicycles' } });
+ *   vox.addEventListener('change', () => console.log(vox.message, vox.transcript));
+ *   await vox.startSession();
+ *   vox.sendText('Which tools do I need?');
+ *   vox.endSession();
+ *
+ * Call `startSession` in a gesture (a click, a key), or the browser may hold the sound back.
+ */
+import { Voice } from '../audio.js';
+
+/**
+ * @import { Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
+ */
+
+const UP_RATE = 16_000; // Hz, what the endpoint takes
+const READY_TIMEOUT = 25_000; // ms: the gateway tries Gemini more than once
+const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
+const FIRST_PAUSE = 250; // ms before the second try
+const LONGEST_PAUSE = 5_000; // ms
+const SOCKET_QUEUE = 64 * 1024; // bytes: more unsent sound than this is dropped, for late speech is worth less than new speech
+const BREATH = 300; // ms: frames come 200 ms ahead at most, so a shorter gap is no end of what VOX says
+const MAX_TEXT = 20_000; // characters, as the endpoint's
+
+/** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
+const FAILED = {
+  no_gateway: 'The gateway cannot be reached. Check your connection, then try again.',
+  timeout: 'VOX did not answer in time. Try again.',
+  lost: 'The connection was lost. Start a new conversation.',
+  unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
+  replaced: 'This conversation goes on in another window.',
+  connection_failed: 'Gemini cannot be reached just now. Try again in a minute.',
+  busy: 'VOX is busy. Try again in a minute.',
+};
+
+/** What may be over when the gateway is asked again. */
+const PASSING = ['no_gateway', 'lost', 'timeout', 'busy', 'connection_failed', 'unknown_error'];
+
+/** @type {Record<Mic, string>} */
+const HEARS_NOBODY = {
+  off: 'Type, and VOX answers aloud. To speak, press Use mic.',
+  asking: 'Waiting for your microphone. Allow it if the browser asks.',
+  live: 'You are muted. VOX does not hear you.',
+  refused: 'The microphone is not allowed. Type, or allow it in the browser and press Use mic.',
+  missing: 'No microphone was found. Type, and VOX answers aloud.',
+  failed: 'The microphone is in use by another program. Type, or free it and press Use mic.',
+  insecure: 'The microphone needs https or localhost. Type, and VOX answers aloud.',
+};
+
+/** @type {Snapshot} */
+const NOTHING = {
+  state: 'idle', message: 'Press Talk to begin.', mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
+  transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '',
+};
+
+/** Why a conversation did not begin, or ended. */
+export class VoxError extends Error {
+  name = 'VoxError';
+
+  /**
+   * @param {string} code for programs: one of the endpoint's, or `no_gateway`, `timeout`, `lost`
+   * @param {string} [message] for people
+   * @param {number} [retryAfterMs] when to come back, if that is known
+   */
+  constructor(code, message, retryAfterMs) {
+    super(message || FAILED[code] || 'Something went wrong at the gateway.');
+    this.code = code;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/**
+ * Tells by events: `change`, something of the snapshot is another; `action`, what VOX has the page do, whose `detail` is a ui_action of
+ * the protocol; `notice`, whose `detail` is a sentence about something that went wrong and did not end the conversation.
+ */
+export class VoxLive extends EventTarget {
+  #given;
+  /** @type {Options} */ #options;
+  #now = NOTHING;
+  /** @type {AbortController|undefined} the conversation's, from its start on */ #talk;
+  /** @type {Promise<void>|undefined} */ #starting;
+  /** @type {WebSocket|undefined} */ #socket;
+  /** @type {Voice|undefined} */ #voice;
+  /** @type {string[]} typed while there was no connection */ #unsent = [];
+  #link = ''; // what the gateway says of its own connection: waiting, reconnecting
+  #linkMessage = '';
+  #seam = false; // what comes next belongs to no turn that was told before
+  #broken = false; // the voice cannot be played, and that was told
+  #asked = false; // something was typed, and there is no answer yet
+  #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
+  /** @type {VoxError|undefined} */ #why;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */ #breath;
+  #speak;
+  /** @type {Set<SpeechSynthesisUtterance>} that are being read aloud */ #aloud = new Set();
+
+  /** @param {Options} [options] of every session that does not say otherwise */
+  constructor(options = {}) {
+    super();
+    this.#options = this.#given = options;
+    this.#speak = options.speak !== false;
+  }
+
+  /** The newest snapshot: the same object until something changes. */
+  getSnapshot = () => this.#now;
+
+  /**
+   * Calls `listener` after each change, until the function that it returns is called.
+   * @param {() => void} listener
+   */
+  subscribe = (listener) => {
+    this.addEventListener('change', listener);
+    return () => this.removeEventListener('change', listener);
+  };
+
+  get state() { return this.#now.state; }
+  get message() { return this.#now.message; }
+  get mic() { return this.#now.mic; }
+  get isMuted() { return this.#now.isMuted; }
+  get isConnected() { return this.#now.isConnected; }
+  get isVoxSpeaking() { return this.#now.isVoxSpeaking; }
+  get transcript() { return this.#now.transcript; }
+  get lastToolAction() { return this.#now.lastToolAction; }
+  get questions() { return this.#now.questions; }
+  get project() { return this.#now.project; }
+
+  /** Loudness of both sides now, 0 to 1, as the analysers hear it; for a meter that asks at every frame. */
+  get level() {
+    const { mic = 0, model = 0 } = this.#voice?.level ?? {};
+    return { mic: this.#hears ? mic : 0, vox: model };
+  }
+
+  /** True while the browser holds the sound back for want of a gesture. */
+  get blocked() {
+    return this.#voice?.blocked ?? false;
+  }
+
+  /** Lets the sound play that was held back. Call it in a gesture. */
+  unblock = () => this.#voice?.unblock();
+
+  /** Whether answers of a model that only writes are read aloud. */
+  get speak() {
+    return this.#speak;
+  }
+
+  set speak(on) {
+    this.#speak = on;
+    if (!on) this.#hush();
+  }
+
+  /**
+   * Begins a conversation; does nothing but wait if there is one. Resolves when VOX is ready, within 25 s; rejects with a VoxError,
+   * whose sentence is `message`, too. A refused microphone is no failure: see `mic`.
+   * @param {Options} [options]
+   * @returns {Promise<void>}
+   */
+  startSession = (options = {}) => (this.#starting ??= this.#start(options));
+
+  /** Ends the conversation and lets go of everything. Safe to call at any time. */
+  endSession = () => {
+    if (!this.#talk) return;
+    this.#send({ type: 'end' });
+    this.#finish('ended');
+  };
+
+  /** Mutes, or lets speak again; asks for the microphone if there is none yet. */
+  toggleMute = () => {
+    const voice = this.#voice;
+    if (!voice || this.#now.mic === 'asking') return;
+    const isMuted = Boolean(voice.track) && !this.#now.isMuted;
+    if (isMuted !== this.#now.isMuted) this.#send({ type: 'mute', muted: isMuted });
+    this.#set({ isMuted });
+    if (voice.track) voice.track.enabled = !isMuted;
+    else this.#openMic(voice);
+  };
+
+  /**
+   * Says something by typing, which stops an answer that runs. While the connection is lost it waits.
+   * @param {string} text
+   * @returns {boolean} false: there is no conversation, or nothing to say
+   */
+  sendText = (text) => {
+    const said = text.trim().slice(0, MAX_TEXT);
+    if (!said || !this.#talk) return false;
+    this.#hush();
+    if (!this.#send({ type: 'text', text: said })) this.#unsent.push(said);
+    this.#asked = true;
+    this.#grow('user', said, true);
+    return true;
+  };
+
+  /**
+   * Answers one of `questions`.
+   * @param {string} id
+   * @param {boolean} yes
+   */
+  answer = (id, yes) => {
+    if (!this.#send({ type: 'answer', id, yes })) return; // it stays asked
+    this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
+  };
+
+  // --- the conversation, and its connections
+
+  /** @param {Options} options */
+  async #start(options) {
+    this.#options = { ...this.#given, ...options };
+    const talk = (this.#talk = new AbortController());
+    addEventListener('pagehide', this.endSession, talk);
+    addEventListener('offline', () => this.#socket?.close(), talk); // its close would come minutes later
+    this.#phase = 'connecting';
+    this.#unsent = [];
+    this.#link = '';
+    this.#why = undefined;
+    this.#seam = this.#asked = this.#broken = false;
+    this.#set({ ...NOTHING, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
+    try {
+      const voice = this.#openVoice();
+      if (this.#options.mic !== false) this.#openMic(voice);
+      await this.#dial(talk);
+    } catch (e) {
+      const why = talk.signal.aborted ? ended() : asVoxError(e);
+      if (this.#talk === talk) this.#finish('failed', why);
+      throw why;
+    }
+  }
+
+  /**
+   * One socket, from its opening to its end. Resolves when the gateway is ready.
+   * @param {AbortController} talk
+   */
+  async #dial(talk) {
+    const { token } = this.#options;
+    const shown = typeof token === 'function' ? await token() : token;
+    if (talk.signal.aborted) throw ended();
+    const socket = new WebSocket(voxURL(this.#options.url));
+    socket.binaryType = 'arraybuffer';
+    this.#socket = socket;
+    let ready = false;
+    let why = new VoxError('no_gateway');
+    await new Promise((resolve, reject) => {
+      const give = (/** @type {VoxError} */ error) => {
+        reject(error);
+        socket.close();
+      };
+      const late = setTimeout(() => give(new VoxError('timeout')), READY_TIMEOUT);
+      talk.signal.addEventListener('abort', () => clearTimeout(late), { once: true });
+      socket.onopen = () => {
+        why = new VoxError('lost');
+        socket.send(JSON.stringify(this.#hello(shown)));
+      };
+      socket.onmessage = ({ data }) => {
+        if (this.#socket !== socket) return;
+        if (typeof data !== 'string') return this.#play(data);
+        const message = JSON.parse(data);
+        if (message.type === 'error' && !ready) return give(errorOf(message));
+        if (message.type === 'session_end' && !ready) return give(new VoxError('ended', message.message));
+        if (message.type === 'ready') {
+          ready = true;
+          clearTimeout(late);
+          this.#ready(message);
+          return resolve(undefined);
+        }
+        this.#receive(message);
+      };
+      socket.onclose = () => {
+        clearTimeout(late);
+        reject(why);
+        if (ready && this.#socket === socket) this.#lost(talk);
+      };
+    });
+  }
+
+  /** @param {string|undefined} token */
+  #hello(token) {
+    const { theme, model, projectContext, targets, resume = true, questions = true } = this.#options;
+    const again = this.#now.resumeToken || resume;
+    return { type: 'start', theme, projectContext, model, targets, questions, resume: again || undefined, token };
+  }
+
+  /** @param {VoxMessage} message */
+  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed }) {
+    if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
+      this.#notice('The conversation could not be kept; this is a new one.');
+      this.#set({ project: NOTHING.project, questions: [] });
+    }
+    // What is being generated goes on in the gateway, which tells when it is ready.
+    if (this.#phase === 'lost') this.#dropCalls('the connection was lost before the result came', (a) => a.name !== 'generate_app');
+    this.#phase = 'live';
+    this.#link = '';
+    this.#set({ sessionId, theme, model, mode, resumeToken: resume });
+    if (mode === 'text') this.#closeMic();
+    else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
+    for (const text of this.#unsent.splice(0)) this.#send({ type: 'text', text });
+  }
+
+  /**
+   * The socket is gone and nobody said why: looks for the conversation until the gateway has given it up, too.
+   * @param {AbortController} talk
+   */
+  async #lost(talk) {
+    const { signal } = talk;
+    if (!this.#now.resumeToken) return this.#finish('failed', new VoxError('lost'));
+    this.#flush();
+    this.#seam = true;
+    this.#phase = 'lost';
+    this.#set({});
+    const until = Date.now() + KEPT_FOR;
+    let busy = 0; // ms
+    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      await sleep(Math.max(busy, pause * (0.5 + Math.random())), signal); // spread: a restarted gateway meets all its clients at once
+      if (signal.aborted) return;
+      try {
+        return await this.#dial(talk);
+      } catch (e) {
+        if (signal.aborted) return;
+        const why = asVoxError(e);
+        busy = why.retryAfterMs ?? 0;
+        const late = Date.now() + busy > until;
+        if (late || !PASSING.includes(why.code)) return this.#finish('failed', why.code === 'no_gateway' ? new VoxError('lost') : why);
+      }
+    }
+  }
+
+  /**
+   * @param {'ended'|'failed'} phase
+   * @param {VoxError} [why]
+   */
+  #finish(phase, why) {
+    this.#phase = phase;
+    this.#why = why;
+    this.#talk?.abort();
+    this.#talk = this.#starting = undefined;
+    const socket = this.#socket;
+    this.#socket = undefined;
+    socket?.close(1000);
+    clearTimeout(this.#breath);
+    this.#hush();
+    this.#dropCalls('the conversation has ended');
+    this.#voice?.close();
+    this.#voice = undefined;
+    this.#set({ mic: 'off', isVoxSpeaking: false, questions: [] });
+  }
+
+  /**
+   * @param {VoxMessage} message
+   * @returns {boolean} false: nobody is there to hear it
+   */
+  #send(message) {
+    if (this.#phase !== 'live' || this.#socket?.readyState !== WebSocket.OPEN) return false;
+    this.#socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  // --- what the gateway says
+
+  /** @param {VoxMessage} message */
+  #receive(message) {
+    const now = this.#now;
+    switch (message.type) {
+      case 'transcript':
+        return this.#grow(message['role'], message['text'], message['newTurn']);
+      case 'tool_call': {
+        const { id = `${now.actions.length}`, name, title, args = {} } = message;
+        this.#asked = false;
+        return this.#act({ id, name, title, args, data: null, status: 'running' });
+      }
+      case 'tool_result': {
+        const begun = now.actions.findLast((a) => (message['id'] ? a.id === message['id'] : a.name === message['name']));
+        const { id = `${now.actions.length}`, name, data } = message;
+        if (name === 'generate_app' && data.error) this.#forgetUnfinished();
+        return this.#act({ id, name, args: {}, ...begun, data, status: statusOf(name, data) });
+      }
+      case 'ui_action':
+        return this.#obey(message);
+      case 'question': {
+        const others = now.questions.filter((q) => q.id !== message['id']);
+        const asked = message['withdrawn'] ? [] : [{ id: message['id'], text: message['text'] }];
+        return this.#set({ questions: [...others, ...asked] });
+      }
+      case 'interrupted':
+        return this.#flush();
+      case 'state':
+        this.#link = message['state'];
+        this.#linkMessage = message['message'] ?? '';
+        return this.#set({});
+      case 'log':
+        return console.debug('gateway:', message['message']);
+      case 'error':
+        this.#why = errorOf(message);
+        this.#asked = false;
+        return this.#notice(this.#why.message);
+      case 'session_end':
+        return this.#over(message);
+    }
+  }
+
+  /** @param {VoxMessage} message */
+  #over({ reason, message }) {
+    const said = this.#why?.message === message ? this.#why : new VoxError('ended', message); // the error before it has a code
+    if (reason === 'error') return this.#finish('failed', said);
+    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || 'The conversation has reached its end.') : undefined);
+  }
+
+  /**
+   * @param {TranscriptEntry['role']} role
+   * @param {string} text
+   * @param {boolean} [newTurn]
+   */
+  #grow(role, text, newTurn) {
+    const { transcript, mode } = this.#now;
+    const last = transcript.at(-1);
+    const goesOn = last && last.role === role && !newTurn && !this.#seam;
+    this.#seam = false;
+    if (role === 'vox') this.#asked = false;
+    this.#set({ transcript: goesOn ? [...transcript.slice(0, -1), { role, text: last.text + text }] : [...transcript, { role, text }] });
+    if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
+  }
+
+  /** @param {ToolAction} action */
+  #act(action) {
+    const { actions } = this.#now;
+    const known = actions.some((a) => a.id === action.id);
+    this.#set({
+      lastToolAction: action,
+      actions: known ? actions.map((a) => (a.id === action.id ? action : a)) : [...actions, action],
+    });
+  }
+
+  /** @param {VoxMessage} message a ui_action */
+  #obey(message) {
+    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [] } = message;
+    const { tools, apps } = this.#now.project;
+    this.dispatchEvent(new CustomEvent('action', { detail: message }));
+    switch (action) {
+      case 'navigate':
+        return this.#set({ place: target });
+      case 'add_tool':
+        return this.#set({ project: { apps, tools: [...tools.filter((t) => t.id !== id), { id, name, prompt }] } });
+      case 'app_progress':
+      case 'app_ready': {
+        const one = { name: app, bytes, url: url && new URL(url, gatewayURL(this.#options.url)).href, files };
+        this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
+        if (!one.url) return;
+        const writing = this.#now.actions.findLast((a) => a.name === 'generate_app' && a.status === 'running');
+        if (writing) this.#act({ ...writing, data: { app, url, files }, status: 'done' }); // its result may have been lost
+      }
+    }
+  }
+
+  /**
+   * Fails what runs; a result that comes all the same counts.
+   * @param {string} error
+   * @param {(action: ToolAction) => boolean} [which] all if absent
+   */
+  #dropCalls(error, which = () => true) {
+    const { actions } = this.#now;
+    if (!actions.some((a) => a.status === 'running' && which(a))) return;
+    this.#set({ actions: actions.map((a) => (a.status === 'running' && which(a) ? { ...a, data: { error }, status: 'failed' } : a)) });
+  }
+
+  #forgetUnfinished() {
+    const { tools, apps } = this.#now.project;
+    this.#set({ project: { tools, apps: apps.filter((a) => a.url) } });
+  }
+
+  // --- sound
+
+  #openVoice() {
+    const voice = (this.#voice = new Voice());
+    voice.onIdle = () => this.#pause();
+    voice.onMicEnded = () => this.#openMic(voice);
+    voice.onBlocked = () => this.#set({});
+    voice.onBroken = () => {
+      if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
+      this.#broken = true;
+      this.#pause();
+    };
+    voice.unblock(); // while the gesture counts
+    return voice;
+  }
+
+  /** @param {Voice} voice */
+  async #openMic(voice) {
+    const set = (/** @type {Mic} */ mic) => this.#voice === voice && this.#set({ mic });
+    set('asking');
+    try {
+      if (!navigator.mediaDevices) return set('insecure');
+      const track = await voice.openMic(true);
+      track.enabled = !this.#now.isMuted;
+      const thin = new Thinner();
+      await voice.capture((pcm, rate) => this.#hear(thin.from(pcm, rate)));
+      set('live');
+      if (this.#now.mode === 'text') this.#closeMic(); // the person has taken their time to allow it
+    } catch (e) {
+      const { name } = /** @type {Error} */ (e);
+      if (name === 'NotAllowedError' || name === 'SecurityError') set('refused');
+      else set(name === 'NotFoundError' || name === 'OverconstrainedError' ? 'missing' : 'failed');
+    }
+  }
+
+  #closeMic() {
+    this.#voice?.stopCapture();
+    this.#voice?.track?.stop();
+    this.#set({ mic: 'off' });
+  }
+
+  get #hears() {
+    return this.#phase === 'live' && this.#now.mic === 'live' && !this.#now.isMuted && this.#now.mode === 'live';
+  }
+
+  /** @param {Int16Array<ArrayBuffer>} pcm at 16 kHz */
+  #hear(pcm) {
+    const socket = this.#socket;
+    if (this.#hears && socket && socket.readyState === WebSocket.OPEN && socket.bufferedAmount < SOCKET_QUEUE) socket.send(pcm);
+  }
+
+  /** @param {ArrayBuffer} pcm */
+  #play(pcm) {
+    clearTimeout(this.#breath);
+    this.#voice?.play(new Int16Array(pcm));
+    if (!this.#now.isVoxSpeaking) this.#set({ isVoxSpeaking: true });
+  }
+
+  /** What there was has been played. */
+  #pause() {
+    clearTimeout(this.#breath);
+    this.#breath = setTimeout(() => this.#set({ isVoxSpeaking: false }), BREATH);
+  }
+
+  #flush() {
+    this.#voice?.flush();
+    this.#hush();
+    clearTimeout(this.#breath);
+    this.#set({ isVoxSpeaking: false });
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    if (!window.speechSynthesis) return;
+    const utterance = new SpeechSynthesisUtterance(text);
+    const tell = () => this.#set({ isVoxSpeaking: this.#aloud.size > 0 });
+    utterance.onstart = () => (this.#aloud.add(utterance), tell());
+    utterance.onend = utterance.onerror = () => this.#aloud.delete(utterance) && tell();
+    speechSynthesis.speak(utterance);
+  }
+
+  #hush() {
+    if (this.#now.mode !== 'text') return;
+    this.#aloud.clear();
+    window.speechSynthesis?.cancel();
+    this.#set({ isVoxSpeaking: false });
+  }
+
+  // --- telling
+
+  /** @param {Partial<Snapshot>} change */
+  #set(change) {
+    this.#now = { ...this.#now, ...change };
+    this.#now = { ...this.#now, isConnected: this.#phase === 'live', state: this.#stateNow(), message: this.#sentence() };
+    this.dispatchEvent(new Event('change'));
+  }
+
+  /** @param {string} sentence */
+  #notice(sentence) {
+    this.dispatchEvent(new CustomEvent('notice', { detail: sentence }));
+  }
+
+  /** @returns {State} */
+  #stateNow() {
+    if (this.#phase === 'lost') return 'reconnecting';
+    if (this.#phase !== 'live') return this.#phase;
+    if (this.#link === 'reconnecting') return 'reconnecting';
+    if (this.#now.isVoxSpeaking) return 'speaking';
+    return this.#hears ? 'listening' : 'ready';
+  }
+
+  /** One sentence that is true of the gateway, the voice and the microphone together. */
+  #sentence() {
+    const { mic, mode, isVoxSpeaking, questions, actions } = this.#now;
+    if (this.#phase === 'idle') return NOTHING.message;
+    if (this.#phase === 'connecting') return mic === 'asking' ? HEARS_NOBODY.asking : 'Connecting…';
+    if (this.#phase === 'lost') return 'Reconnecting. Your conversation is kept.';
+    if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : 'The conversation has ended. Press Talk to begin another.';
+    if (this.#link && this.#link !== 'live') return this.#linkMessage || 'Reconnecting to Gemini…';
+    if (this.blocked) return 'The browser holds the sound back. Click anywhere to hear VOX.';
+    if (questions.length) return 'VOX asks you something.';
+    const running = actions.find((a) => a.status === 'running');
+    if (running?.title) return running.title;
+    if (isVoxSpeaking) return 'VOX is speaking…';
+    if (mode === 'text') return this.#asked ? 'VOX is thinking…' : 'Type to VOX.';
+    return this.#hears ? 'VOX is listening…' : HEARS_NOBODY[mic];
+  }
+}
+
+/**
+ * Makes 16 kHz of what some browsers capture only at the device's rate: each sample is the mean of those it stands for, which keeps
+ * most of what is above 8 kHz out of it.
+ */
+class Thinner {
+  #sum = 0;
+  #weight = 0; // how much of a sample is in the sum, 0 to 1
+
+  /**
+   * @param {Int16Array<ArrayBuffer>} pcm
+   * @param {number} rate of it
+   */
+  from(pcm, rate) {
+    if (rate === UP_RATE) return pcm;
+    const step = UP_RATE / rate;
+    const out = new Int16Array(Math.ceil(pcm.length * step) + 1);
+    let n = 0;
+    for (const x of pcm) {
+      let left = step; // of x, in samples of ours
+      while (this.#weight + left >= 1) {
+        out[n++] = this.#sum + x * (1 - this.#weight);
+        left -= 1 - this.#weight;
+        this.#sum = this.#weight = 0;
+      }
+      this.#sum += x * left;
+      this.#weight += left;
+    }
+    return out.subarray(0, n);
+  }
+}
+
+/**
+ * The first result of generate_app is that it has begun.
+ * @param {string} name
+ * @param {Record<string, any>} data
+ */
+function statusOf(name, data) {
+  if (data['error']) return 'failed';
+  return name === 'generate_app' && data['app'] && !data['url'] ? 'running' : 'done';
+}
+
+/** @param {VoxMessage} message */
+const errorOf = ({ code = 'unknown_error', message, retryAfterMs }) => new VoxError(code, message, retryAfterMs);
+
+const ended = () => new VoxError('ended', 'The conversation was ended.');
+
+/** @param {unknown} e */
+const asVoxError = (e) => (e instanceof VoxError ? e : new VoxError('unknown_error', String(e)));
+
+/** @param {VoxError} error */
+function whyOf({ code, message, retryAfterMs }) {
+  if (code !== 'busy' || !retryAfterMs) return FAILED[code] ?? message;
+  return `VOX is busy. Try again in ${Math.ceil(retryAfterMs / 1_000)} s.`;
+}
+
+/** @param {string|URL} [url] */
+function voxURL(url = new URL('../api/vox/live', import.meta.url)) {
+  const u = new URL(url, location.href);
+  u.protocol = u.protocol.replace('http', 'ws');
+  return u;
+}
+
+/**
+ * The gateway's root, which the endpoint is three names below.
+ * @param {string|URL} [url]
+ */
+function gatewayURL(url) {
+  const u = new URL('../../', voxURL(url));
+  u.protocol = u.protocol.replace('ws', 'http');
+  return u;
+}
+
+/**
+ * Until the time is over, there is a network again, or nobody wants it any more.
+ * @param {number} ms
+ * @param {AbortSignal} signal
+ */
+function sleep(ms, signal) {
+  const over = new AbortController();
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+    signal.addEventListener('abort', resolve, over);
+    addEventListener('online', resolve, over);
+  }).finally(() => over.abort());
+}
