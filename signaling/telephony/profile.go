@@ -8,7 +8,7 @@ import (
 	"voxgate/media/g711"
 )
 
-// profile is what sets a provider apart from the others. What the formats are taken from stands in docs/telephony.md.
+// profile is what sets a provider apart from the others. Comments in the table name what the formats are taken from.
 type profile struct {
 	dialect  dialect
 	sign     *signing // how its requests are signed; nil: they are not, and it shows a password
@@ -42,6 +42,7 @@ var profiles = map[string]*profile{
 		accounts: true, rest: &restAPI{base: "https://api.twilio.com", hangUp: twilioHangUp("/2010-04-01"), transfer: twilioTransfer},
 	},
 	"signalwire": {
+		// https://developer.signalwire.com/compatibility-api/cxml/voice/stream/
 		dialect: twilio, sign: &signing{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}}, id: "CallSid",
 		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
 		reject:   `<Response><Reject reason="busy"/></Response>`,
@@ -110,7 +111,7 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"freeswitch": {dialect: dialect{
-		// mod_audio_fork; its first message is what the dialplan says: these names are ours
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are ours
 		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
 		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
