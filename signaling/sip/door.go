@@ -21,20 +21,22 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"voxgate/bridge"
+	"voxgate/tools/webhook"
 )
 
 // Door answers telephones. It is made by [New].
 type Door struct {
-	host    *bridge.Host
-	account func(trunk string, calls int) bridge.Account
-	config  *Config
-	log     *slog.Logger
-	gate    *gate
-	ports   *ports
-	agent   *sipgo.UserAgent
-	server  *sipgo.Server
-	client  *sipgo.Client
-	listens []listener
+	host     *bridge.Host
+	account  func(trunk string, calls int) bridge.Account
+	config   *Config
+	log      *slog.Logger
+	gate     *gate
+	endpoint *webhook.Endpoint // is asked about calls; nil: there is none
+	ports    *ports
+	agent    *sipgo.UserAgent
+	server   *sipgo.Server
+	client   *sipgo.Client
+	listens  []listener
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
@@ -76,6 +78,11 @@ func New(o Options) (*Door, error) {
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+	}
+	if w := o.Config.Webhook; w != nil {
+		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
+			return nil, err
+		}
 	}
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
@@ -185,6 +192,9 @@ func (d *Door) Close() {
 		_ = l.close()
 	}
 	_ = d.agent.Close()
+	if d.endpoint != nil {
+		d.endpoint.Close()
+	}
 	d.running.Wait()
 }
 

@@ -53,6 +53,11 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	defer d.leave(c)
+	if refused := c.ask(); refused != nil {
+		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
+		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
+		return
+	}
 	log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
 	started := time.Now()
 	err := c.answer(req, tx)
