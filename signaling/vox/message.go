@@ -151,6 +151,7 @@ type (
 		Mode      string `json:"mode"`
 		Resumed   bool   `json:"resumed"`
 		Resume    string `json:"resume,omitempty"`
+		Recording bool   `json:"recording"`
 	}
 	transcript struct {
 		Role    string `json:"role"`

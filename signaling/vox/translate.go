@@ -50,6 +50,9 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 	case bridge.StateChange:
 		return t.stands(b)
 	case bridge.Failure:
+		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
+			return []serverMessage{logFrame{"warn", b.Err.Message}} // the model was told, and the person sees the call, if there was one
+		}
 		return []serverMessage{errorOf(b.Err)}
 	case bridge.Log:
 		return []serverMessage{logFrame{b.Level, b.Message}}
@@ -108,11 +111,19 @@ func (t *translator) phrases(role string, turn int, texts ...string) (list []ser
 func statusOf(b bridge.ToolStatus) []serverMessage {
 	switch b.Status {
 	case bridge.StatusRunning:
-		return []serverMessage{toolCall{b.ID, b.Name, b.Title, b.Args}}
+		return []serverMessage{toolCall{b.ID, b.Name, b.Title, argsOf(b.Args)}}
 	case bridge.StatusCancelled:
 		return []serverMessage{toolResult{b.ID, b.Name, cancelled}}
 	}
 	return []serverMessage{toolResult{b.ID, b.Name, b.Result}}
+}
+
+// argsOf are the arguments of a call, where a model may leave them out.
+func argsOf(args json.RawMessage) json.RawMessage {
+	if len(args) == 0 {
+		return json.RawMessage(`{}`)
+	}
+	return args
 }
 
 // cancelled is the result of a call that nobody waits for any more.

@@ -1,6 +1,7 @@
 package vox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/tools"
+	desk "voxgate/tools/vox"
 )
 
 const (
@@ -36,7 +38,7 @@ type typed struct {
 	*assistant
 	open  bridge.Open
 	id    string
-	tools map[string]tools.Tool
+	tools map[string]declared
 	head  map[string]any // of each request
 	talk  []content      // so far; owned by the running answer, if there is one
 	turn  int
@@ -72,9 +74,11 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	}
 	t := &typed{
 		visit: v, assistant: a, open: open, id: rand.Text()[:10], pace: rate.NewLimiter(paceOfTexts, textsAtOnce),
-		tools: map[string]tools.Tool{}, questions: map[string]chan<- bool{},
+		tools: map[string]declared{}, questions: map[string]chan<- bool{},
 	}
-	t.declare()
+	if err := t.declare(); err != nil {
+		return err
+	}
 	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
 	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
 	err := t.serve(ctx)
@@ -84,17 +88,32 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	return err
 }
 
+// declared is a tool, and what its arguments must be.
+type declared struct {
+	tools.Tool
+	schema *tools.Schema
+}
+
 // declare makes what each request has.
-func (t *typed) declare() {
-	declared := []map[string]any{}
+func (t *typed) declare() error {
+	functions := []map[string]any{}
 	for _, tool := range t.desk.Tools() {
-		t.tools[tool.Name] = tool
-		declared = append(declared, map[string]any{"name": tool.Name, "description": tool.Description, "parametersJsonSchema": tool.Parameters})
+		parameters, err := tools.Decode(tool.Parameters)
+		if err != nil {
+			return err
+		}
+		schema, err := tools.ReadSchema(parameters, nil)
+		if err != nil {
+			return err
+		}
+		t.tools[tool.Name] = declared{tool, schema}
+		functions = append(functions, map[string]any{"name": tool.Name, "description": tool.Description, "parametersJsonSchema": tool.Parameters})
 	}
 	t.head = map[string]any{
 		"systemInstruction": content{Parts: []json.RawMessage{textPart(t.open.Agent.Prompt)}},
-		"tools":             []any{map[string]any{"functionDeclarations": declared}},
+		"tools":             []any{map[string]any{"functionDeclarations": functions}},
 	}
+	return nil
 }
 
 // serve does what the client asks for until it ends the conversation, or is lost.
@@ -116,6 +135,7 @@ func (t *typed) serve(ctx context.Context) error {
 			if err != nil {
 				t.put(errorOf(err))
 			}
+			t.put(stateFrame{State: stateLive})
 			if err := t.spend(0); err != nil {
 				return err
 			}
@@ -134,7 +154,7 @@ func (t *typed) do(ctx context.Context, m clientMessage) error {
 		if t.interrupt() {
 			t.put(interrupted{})
 		}
-		t.said.Add(1)
+		t.countText()
 		t.begin(ctx, m.Text)
 	case typeAnswer:
 		t.mu.Lock()
@@ -231,7 +251,7 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	}
 	var parts []json.RawMessage
 	var text phrases
-	err = t.ask(answering, t.open.Agent.Model, encoded(request), func(raw json.RawMessage) error {
+	err = t.ask(answering, t.open.Agent.Model, desk.JSON(request), func(raw json.RawMessage) error {
 		parts = append(parts, raw) // as it came: it may be signed
 		spoken, call := said(raw)
 		if call != nil && len(calls) < maxCalls {
@@ -259,7 +279,7 @@ func (t *typed) tell(whole []string) {
 // results are the results of calls, as a content has them.
 func results(calls []*functionCall, of func(i int) json.RawMessage) (parts []json.RawMessage) {
 	for i, c := range calls {
-		parts = append(parts, encoded(map[string]any{"functionResponse": map[string]any{"id": c.ID, "name": c.Name, "response": of(i)}}))
+		parts = append(parts, desk.JSON(map[string]any{"functionResponse": map[string]any{"id": c.ID, "name": c.Name, "response": of(i)}}))
 	}
 	return parts
 }
@@ -280,7 +300,7 @@ func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []js
 			case <-answering.Done():
 				t.mu.Lock()
 				defer t.mu.Unlock()
-				t.late = append(t.late, textPart(string(encoded(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
+				t.late = append(t.late, textPart(string(desk.JSON(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
 			}
 		})
 	}
@@ -294,22 +314,24 @@ func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []js
 	})
 }
 
-// run runs one tool.
+// run runs one tool. A call that cannot be run is the model's affair, and the developer's.
 func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
 	tool, ok := t.tools[c.Name]
-	t.put(toolCall{c.ID, c.Name, tool.Title, c.Args})
-	outcome := tools.Respond(nil, fmt.Errorf("there is no tool %q", c.Name))
+	err := fmt.Errorf("there is no tool %.100q", c.Name)
 	if ok {
-		env := &tools.Env{Call: c.ID, Session: t.id, Door: doorName, Caller: t.open.Origin.Identity, Grant: t.open.Origin.Grant}
-		if t.open.Origin.Asks {
-			env.AskPerson = t.askPerson
-		}
-		timeout := tools.Timeout
-		if tool.Timeout > 0 {
-			timeout = tool.Timeout
-		}
-		outcome, _ = tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: c.Args}, timeout)
+		err = tool.schema.Check(c.Args)
 	}
+	if err != nil {
+		t.warn("The model called %.100q wrongly and was told so: %v.", c.Name, err)
+		return tools.Respond(nil, err).Response
+	}
+	args := argsOf(c.Args)
+	t.put(toolCall{c.ID, c.Name, tool.Title, args})
+	env := &tools.Env{Call: c.ID, Session: t.id, Door: doorName, Caller: t.open.Origin.Identity, Grant: t.open.Origin.Grant}
+	if t.open.Origin.Asks {
+		env.AskPerson = t.askPerson
+	}
+	outcome, _ := tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: args}, cmp.Or(tool.Timeout, tools.Timeout))
 	t.put(toolResult{c.ID, c.Name, outcome.Response})
 	return outcome.Response
 }

@@ -81,6 +81,7 @@ func TestEventsBecomeMessages(t *testing.T) {
 			{bridge.ToolStatus{ID: "a", Name: "f", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"f","title":"F…","args":{"x":"<1>"}}`}},
 			{bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"f","data":{"y":2}}`}},
 			{bridge.ToolStatus{ID: "b", Name: "f", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"f","data":{"error":"no"}}`}},
+			{bridge.ToolStatus{ID: "c", Name: "f", Status: bridge.StatusRunning}, []string{`{"type":"tool_call","id":"c","name":"f","args":{}}`}},
 			{bridge.ToolStatus{ID: "c", Name: "f", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"f","data":{"error":"the call was cancelled"}}`}},
 		},
 		"questions": {
@@ -102,6 +103,7 @@ func TestEventsBecomeMessages(t *testing.T) {
 		},
 		"the rest": {
 			{bridge.Log{Level: "warn", Message: "a"}, []string{`{"type":"log","level":"warn","message":"a"}`}},
+			{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}}, []string{`{"type":"log","level":"warn","message":"b"}`}},
 			{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}}, []string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`}},
 			{bridge.Usage{}, nil},
 			{bridge.Speaking{Turn: 1}, nil},
