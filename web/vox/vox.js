@@ -26,7 +26,7 @@ const MAX_TEXT = 20_000; // characters, as the endpoint's
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
 const FAILED = {
-  no_gateway: 'The gateway cannot be reached. Check your connection, then try again.',
+  no_gateway: 'Could not connect. Check your connection, or try again in a minute.',
   timeout: 'VOX did not answer in time. Try again.',
   lost: 'The connection was lost. Start a new conversation.',
   unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
@@ -53,7 +53,7 @@ const HEARS_NOBODY = {
 const NOTHING = {
   state: 'idle', message: 'Press Talk to begin.', mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
-  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '',
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', isRecorded: false,
 };
 
 /** Why a conversation did not begin, or ended. */
@@ -280,7 +280,7 @@ export class VoxLive extends EventTarget {
   }
 
   /** @param {VoxMessage} message */
-  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed }) {
+  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false }) {
     if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
       this.#notice('The conversation could not be kept; this is a new one.');
       this.#set({ project: NOTHING.project, questions: [] });
@@ -289,7 +289,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase === 'lost') this.#dropCalls('the connection was lost before the result came', (a) => a.name !== 'generate_app');
     this.#phase = 'live';
     this.#link = '';
-    this.#set({ sessionId, theme, model, mode, resumeToken: resume });
+    this.#set({ sessionId, theme, model, mode, resumeToken: resume, isRecorded: recording });
     if (mode === 'text') this.#closeMic();
     else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
     for (const text of this.#unsent.splice(0)) this.#send({ type: 'text', text });
@@ -340,7 +340,7 @@ export class VoxLive extends EventTarget {
     this.#dropCalls('the conversation has ended');
     this.#voice?.close();
     this.#voice = undefined;
-    this.#set({ mic: 'off', isVoxSpeaking: false, questions: [] });
+    this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [] });
   }
 
   /**
@@ -384,6 +384,7 @@ export class VoxLive extends EventTarget {
       case 'state':
         this.#link = message['state'];
         this.#linkMessage = message['message'] ?? '';
+        if (this.#link === 'live') this.#asked = false; // a typed answer is over
         return this.#set({});
       case 'log':
         return console.debug('gateway:', message['message']);
@@ -437,9 +438,11 @@ export class VoxLive extends EventTarget {
       case 'navigate':
         return this.#set({ place: target });
       case 'add_tool':
-        return this.#set({ project: { apps, tools: [...tools.filter((t) => t.id !== id), { id, name, prompt }] } });
+        if (tools.some((t) => t.id === id)) return; // who is back is told of all again
+        return this.#set({ project: { apps, tools: [...tools, { id, name, prompt }] } });
       case 'app_progress':
       case 'app_ready': {
+        if (apps.some((a) => a.name === app && a.url)) return;
         const one = { name: app, bytes, url: url && new URL(url, gatewayURL(this.#options.url)).href, files };
         this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
         if (!one.url) return;
