@@ -47,7 +47,7 @@ func (a *assistant) act(what desk.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client != nil {
-		a.client.put(uiAction{what})
+		a.client.put(uiAction(what))
 	}
 }
 
@@ -60,7 +60,7 @@ func (a *assistant) follow(v *visit) {
 	}
 	a.client = v
 	for _, made := range a.desk.Made() {
-		v.put(uiAction{made})
+		v.put(uiAction(made))
 	}
 }
 
@@ -94,6 +94,8 @@ func (a *assistant) countSpeech(turn int) {
 type content struct {
 	Role  string            `json:"role"`
 	Parts []json.RawMessage `json:"parts"`
+
+	asked bool // it is what the person has typed, and no result of a tool
 }
 
 func textPart(text string) json.RawMessage { return desk.JSON(map[string]string{"text": text}) }
@@ -174,7 +176,7 @@ func (a *assistant) spend(tokens int) error {
 
 // write has the model for apps write.
 func (a *assistant) write(ctx context.Context, prompt string, piece func(string) error) error {
-	request := desk.JSON(map[string]any{"contents": []content{{roleUser, []json.RawMessage{textPart(prompt)}}}})
+	request := desk.JSON(map[string]any{"contents": []content{{Role: roleUser, Parts: []json.RawMessage{textPart(prompt)}}}})
 	return a.ask(ctx, a.door.AppModel, request, func(raw json.RawMessage) error {
 		if text, _ := said(raw); text != "" {
 			return piece(text)

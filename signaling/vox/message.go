@@ -169,7 +169,7 @@ type (
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}
-	uiAction   struct{ desk.Action }
+	uiAction   desk.Action
 	errorFrame struct {
 		Message      string      `json:"message"`
 		Code         bridge.Code `json:"code"`

@@ -189,7 +189,7 @@ func (t *typed) begin(ctx context.Context, text string) {
 	t.late = nil
 	t.mu.Unlock()
 	t.turn++
-	t.talk = append(shortened(t.talk), content{roleUser, parts})
+	t.talk = append(shortened(t.talk), content{Role: roleUser, Parts: parts, asked: true})
 	answering, stop := context.WithCancel(ctx)
 	t.answered, t.stop = make(chan error, 1), stop
 	go func() {
@@ -210,7 +210,7 @@ func shortened(talk []content) []content {
 			size += len(p)
 		}
 		if size > maxHistory {
-			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.Role == roleUser && !isResult(c) })
+			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.asked })
 			if next < 0 {
 				return nil
 			}
@@ -220,14 +220,6 @@ func shortened(talk []content) []content {
 	return talk
 }
 
-// isResult tells whether a content has the results of tools.
-func isResult(c content) bool {
-	var p struct {
-		FunctionResponse *struct{} `json:"functionResponse"`
-	}
-	return len(c.Parts) > 0 && json.Unmarshal(c.Parts[0], &p) == nil && p.FunctionResponse != nil
-}
-
 // answer has the model answer, and call tools until it has. ctx is the conversation's, which tools run in.
 func (t *typed) answer(ctx, answering context.Context) error {
 	for range maxRounds {
@@ -235,7 +227,7 @@ func (t *typed) answer(ctx, answering context.Context) error {
 		if err != nil || len(calls) == 0 {
 			return err
 		}
-		t.talk = append(t.talk, content{roleUser, t.call(ctx, answering, calls)})
+		t.talk = append(t.talk, content{Role: roleUser, Parts: t.call(ctx, answering, calls)})
 		if answering.Err() != nil {
 			return nil
 		}
@@ -262,10 +254,10 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	})
 	t.tell(text.end())
 	if len(parts) > 0 {
-		t.talk = append(t.talk, content{"model", parts})
+		t.talk = append(t.talk, content{Role: "model", Parts: parts})
 	}
 	if err != nil && len(calls) > 0 { // they are not run, and a model wants a result of each
-		t.talk = append(t.talk, content{roleUser, results(calls, func(int) json.RawMessage { return cancelled })})
+		t.talk = append(t.talk, content{Role: roleUser, Parts: results(calls, func(int) json.RawMessage { return cancelled })})
 	}
 	return calls, err
 }

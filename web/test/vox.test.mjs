@@ -271,6 +271,7 @@ look('a model that writes is typed to and read aloud', { init: readAloud }, asyn
   assert.match(answer, /Hello there/);
   assert.equal(await page.evaluate(() => spoken.join('')), answer);
   assert.match(await (await call(page, 'search_tools', { query: 'payments' })).innerText(), /Found \d tools/);
+  await says(page, 'Type to VOX.'); // which is over
   await type(page, '/status 503'); // there is no answer
   await says(page, 'Type to VOX.');
   await page.uncheck('#speak');

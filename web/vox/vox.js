@@ -89,7 +89,7 @@ export class VoxLive extends EventTarget {
   #linkMessage = '';
   #seam = false; // what comes next belongs to no turn that was told before
   #broken = false; // the voice cannot be played, and that was told
-  #asked = false; // something was typed, and there is no answer yet
+  #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #breath;
@@ -363,7 +363,6 @@ export class VoxLive extends EventTarget {
         return this.#grow(message['role'], message['text'], message['newTurn']);
       case 'tool_call': {
         const { id = `${now.actions.length}`, name, title, args = {} } = message;
-        this.#asked = false;
         return this.#act({ id, name, title, args, data: null, status: 'running' });
       }
       case 'tool_result': {
@@ -414,7 +413,6 @@ export class VoxLive extends EventTarget {
     const last = transcript.at(-1);
     const goesOn = last && last.role === role && !newTurn && !this.#seam;
     this.#seam = false;
-    if (role === 'vox') this.#asked = false;
     this.#set({ transcript: goesOn ? [...transcript.slice(0, -1), { role, text: last.text + text }] : [...transcript, { role, text }] });
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
   }
@@ -581,7 +579,7 @@ export class VoxLive extends EventTarget {
 
   /** One sentence that is true of the gateway, the voice and the microphone together. */
   #sentence() {
-    const { mic, mode, isVoxSpeaking, questions, actions } = this.#now;
+    const { mic, mode, isVoxSpeaking, questions, actions, transcript } = this.#now;
     if (this.#phase === 'idle') return NOTHING.message;
     if (this.#phase === 'connecting') return mic === 'asking' ? HEARS_NOBODY.asking : 'Connecting…';
     if (this.#phase === 'lost') return 'Reconnecting. Your conversation is kept.';
@@ -592,7 +590,8 @@ export class VoxLive extends EventTarget {
     const running = actions.find((a) => a.status === 'running');
     if (running?.title) return running.title;
     if (isVoxSpeaking) return 'VOX is speaking…';
-    if (mode === 'text') return this.#asked ? 'VOX is thinking…' : 'Type to VOX.';
+    if (mode === 'text' && !this.#asked) return 'Type to VOX.';
+    if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? 'VOX is writing…' : 'VOX is thinking…';
     return this.#hears ? 'VOX is listening…' : HEARS_NOBODY[mic];
   }
 }
