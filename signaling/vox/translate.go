@@ -3,11 +3,13 @@ package vox
 import (
 	"encoding/json"
 	"html"
+	"slices"
 	"strings"
 
 	"voxgate/bridge"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
+	desk "voxgate/tools/vox"
 )
 
 // translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the client nor the
@@ -108,20 +110,30 @@ func (t *translator) phrases(role string, turn int, texts ...string) (list []ser
 	return list
 }
 
+// statusOf tells of a tool. What one of the operator's was asked and has answered is between it and the model.
 func statusOf(b bridge.ToolStatus) []serverMessage {
+	args, result := argsOf(b.Args), b.Result
+	if !slices.Contains(desk.Names, b.Name) {
+		args = nothing
+		if b.Status == bridge.StatusDone {
+			result = nothing
+		}
+	}
 	switch b.Status {
 	case bridge.StatusRunning:
-		return []serverMessage{toolCall{b.ID, b.Name, b.Title, argsOf(b.Args)}}
+		return []serverMessage{toolCall{b.ID, b.Name, b.Title, args}}
 	case bridge.StatusCancelled:
-		return []serverMessage{toolResult{b.ID, b.Name, cancelled}}
+		result = cancelled
 	}
-	return []serverMessage{toolResult{b.ID, b.Name, b.Result}}
+	return []serverMessage{toolResult{b.ID, b.Name, result}}
 }
+
+var nothing = json.RawMessage(`{}`)
 
 // argsOf are the arguments of a call, where a model may leave them out.
 func argsOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
-		return json.RawMessage(`{}`)
+		return nothing
 	}
 	return args
 }

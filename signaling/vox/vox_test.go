@@ -83,11 +83,16 @@ var conversations = map[string][]step{
 		{user(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
 	},
 	"a tool": {
-		{bridge.ToolStatus{ID: "a", Name: "f", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"f","title":"F…","args":{"x":"<1>"}}`}},
-		{bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"f","data":{"y":2}}`}},
-		{bridge.ToolStatus{ID: "b", Name: "f", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"f","data":{"error":"no"}}`}},
-		{bridge.ToolStatus{ID: "c", Name: "f", Status: bridge.StatusRunning}, []string{`{"type":"tool_call","id":"c","name":"f","args":{}}`}},
-		{bridge.ToolStatus{ID: "c", Name: "f", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"f","data":{"error":"the call was cancelled"}}`}},
+		{bridge.ToolStatus{ID: "a", Name: "add_tool", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"add_tool","title":"F…","args":{"x":"<1>"}}`}},
+		{bridge.ToolStatus{ID: "a", Name: "add_tool", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"add_tool","data":{"y":2}}`}},
+		{bridge.ToolStatus{ID: "b", Name: "add_tool", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"add_tool","data":{"error":"no"}}`}},
+		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusRunning}, []string{`{"type":"tool_call","id":"c","name":"add_tool","args":{}}`}},
+		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"add_tool","data":{"error":"the call was cancelled"}}`}},
+	},
+	"a tool of the operator's": {
+		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusRunning, Args: json.RawMessage(`{"customer":1}`)}, []string{`{"type":"tool_call","id":"a","name":"look_up","args":{}}`}},
+		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusDone, Result: json.RawMessage(`{"secret":1}`)}, []string{`{"type":"tool_result","id":"a","name":"look_up","data":{}}`}},
+		{bridge.ToolStatus{ID: "b", Name: "look_up", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"look_up","data":{"error":"no"}}`}},
 	},
 	"questions": {
 		{canvas("a", `[{"type":"text","value":"1 &lt; 2?"},`+yesAndNo+`]`), []string{`{"type":"question","id":"a","text":"1 < 2?"}`}},

@@ -51,6 +51,9 @@ type Action struct {
 // Targets are the places that navigate_ui knows where a Desk names none. They must not be changed.
 var Targets = []string{"welcome", "studio", "settings", "files", "preview", "chat"}
 
+// Names are the names of the six tools. They must not be changed.
+var Names = []string{"recommend_tools", "search_tools", "add_tool", "generate_app", "navigate_ui", "get_project_status"}
+
 // Desk is what the tools of one conversation work with.
 type Desk struct {
 	Project *Project
