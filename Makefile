@@ -6,9 +6,9 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium chromium-headless-shell nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables
+BROWSER  := chromium chromium-headless-shell nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester
 
-.PHONY: run build test lint go-test web-test soak vuln fuzz bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test soak vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -46,6 +46,9 @@ bench-capacity: build-deps ## 100 and 200 calls at once
 
 bench-impair: build-deps ## what bad networks leave of the speech
 	$(GO) run ./gateway/bench -impair
+
+bench-telephones: build-deps test-deps ## 300 telephones at once
+	$(GO) run ./gateway/bench -telephones
 
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs

@@ -53,6 +53,7 @@ type settings struct {
 	restAddr    string
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
+	sip         string // file
 	tools       string // a file; "": none but the clients' own
 	opusDecoder opus.DecoderChoice
 
@@ -104,6 +105,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "", "`folder` for the apps that the VOX assistant generates (docs/vox.md); empty: none are")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them")
+	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
 	f.Func("opus-decoder", "libopus, or pion: pure Go, for those who want no C to read strangers' bytes", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err

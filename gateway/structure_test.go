@@ -19,9 +19,9 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/vox", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
+	"gateway":                     {"signaling", "signaling/access", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/sip", "signaling/vox", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
 	"gateway/tracing":             {"bridge"},
-	"gateway/bench":               {"media", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
+	"gateway/bench":               {"media", "media/g711", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access":            {"bridge"},
 	"signaling/rest":              {"bridge", "bridge/gemini/api", "signaling", "signaling/access"},
@@ -29,6 +29,7 @@ var arrows = map[string][]string{
 	"signaling/vox":               {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
+	"signaling/sip":               {"bridge", "signaling/access", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},
@@ -45,6 +46,7 @@ var arrows = map[string][]string{
 	"media":                       {},
 	"media/mediatest":             {"media", "media/opus"}, // imported by tests and gateway/bench only
 	"media/g711":                  {"media"},
+	"media/g722":                  {"media"},
 	"media/opus":                  {"media"},
 	"media/picture":               {},
 	"media/playout":               {"media"},
@@ -67,6 +69,8 @@ var arrows = map[string][]string{
 var owners = map[string][]string{
 	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench"},
 	"github.com/pion/opus":                     {"media/opus"},
+	"github.com/emiago/sipgo":                  {"signaling/sip"},
+	"github.com/gotranspile/g722":              {"media/g722"},
 	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},

@@ -63,6 +63,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls, and neither latency nor echo server")
+	telephones := f.Bool("telephones", false, "300 telephones at once; needs sipp (Debian's sip-tester)")
 	gateway := f.String("gateway", "", "`binary` to measure; none: the source tree's is built")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -81,6 +82,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	switch {
 	case *impaired:
 		return measureNetworks(ctx, o, stdout)
+	case *telephones:
+		return measureTelephones(ctx, o, stdout)
 	case *capacity:
 		o.capacity, o.sessions, o.window = true, []int{100, 200}, 50*time.Second
 	}

@@ -196,6 +196,15 @@ func (v *Visitor) AuthorizeCall(open *bridge.Open, token string) error {
 	return err
 }
 
+// Trunk counts a conversation that comes by a way of its own, whose door knows who may use it: a telephone line of this name, of which so
+// many may talk at once.
+func (g *Gate) Trunk(name string, sessions int) bridge.Account {
+	if g == nil {
+		return bridge.Unlimited
+	}
+	return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: name, sessions: sessions}}
+}
+
 // Key refuses who does not show a server key that may do this; name is the key's.
 func (v *Visitor) Key(may string) (name string, err error) {
 	if v.gate == nil {

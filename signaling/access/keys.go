@@ -26,9 +26,10 @@ const (
 	MayMint  = "tokens"   // mint session tokens
 	MayWatch = "sessions" // list, watch, steer and end conversations
 	MayTalk  = "talk"     // open conversations itself, without a token
+	MayCall  = "calls"    // ring telephones
 )
 
-var privileges = []string{MayMint, MayWatch, MayTalk}
+var privileges = []string{MayMint, MayWatch, MayTalk, MayCall}
 
 // file is the keys file.
 type file struct {

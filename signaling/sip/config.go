@@ -1,0 +1,356 @@
+package sip
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
+type Config struct {
+	Listen   []Listen `json:"listen"`
+	External string   `json:"external"` // the address that peers are told, where it is not the one that we listen at
+	RTP      RTP      `json:"rtp"`
+	Trunks   []Trunk  `json:"trunks"`
+	Agents   []Agent  `json:"agents"`
+	Calls    int      `json:"calls"` // at once, in all; 0: 100
+}
+
+// Listen is an address for signalling.
+type Listen struct {
+	Transport string `json:"transport"` // udp, tcp or tls
+	Address   string `json:"address"`   // "203.0.113.7:5060"
+	Cert      string `json:"cert"`      // files, of tls
+	Key       string `json:"key"`
+}
+
+// RTP says where sound comes by.
+type RTP struct {
+	Address string `json:"address"` // empty: all
+	Ports   string `json:"ports"`   // "10000-20000"; empty: any
+}
+
+// Trunk is where calls come from, and go to.
+type Trunk struct {
+	Name           string    `json:"name"`
+	From           []string  `json:"from"`     // addresses and networks; empty: any, and then it has a password
+	Username       string    `json:"username"` // of digest; empty: nobody is asked
+	Password       string    `json:"password"`
+	Digest         string    `json:"digest"` // SHA-256, MD5, or empty: either
+	SRTP           string    `json:"srtp"`   // required, off, or empty: where the peer offers it
+	NAT            bool      `json:"nat"`    // sound comes from elsewhere than its description says
+	Early          bool      `json:"early"`
+	Calls          int       `json:"calls"`          // at once; 0: 50
+	CallsPerCaller int       `json:"callsPerCaller"` // at once; 0: 3
+	CallsPerSecond float64   `json:"callsPerSecond"` // 0: 10
+	MaxSeconds     int       `json:"maxSeconds"`     // of a call; 0: 1800
+	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
+	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
+	Outbound       *Outbound `json:"outbound"`
+
+	networks []netip.Prefix
+}
+
+// Outbound is where a trunk takes calls of ours.
+type Outbound struct {
+	Server   string   `json:"server"` // "sip:trunk.example.com;transport=tls"
+	From     string   `json:"from"`   // our number or URI
+	Username string   `json:"username"`
+	Password string   `json:"password"`
+	To       []string `json:"to"`       // patterns of numbers that may be called
+	Register bool     `json:"register"` // the trunk wants to be told where we are
+	Expires  int      `json:"expires"`  // seconds of a registration; 0: 300
+}
+
+// Agent answers calls to a number.
+type Agent struct {
+	To       []string        `json:"to"` // patterns of the number or user that was called; "*": all
+	Prompt   string          `json:"prompt"`
+	Voice    string          `json:"voice"`
+	Language string          `json:"language"`
+	Model    string          `json:"model"`
+	Greeting *string         `json:"greeting"` // how the model begins; "": the caller does
+	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
+}
+
+// The values of Trunk.SRTP.
+const (
+	srtpRequired = "required"
+	srtpOff      = "off"
+)
+
+// Defaults of limits. A call costs as long as it lasts: nobody shall hold one for a night.
+const (
+	defaultCalls          = 100
+	defaultTrunkCalls     = 50
+	defaultCallsPerCaller = 3
+	defaultCallsPerSecond = 10
+	defaultMaxSeconds     = 1800
+	defaultSilenceSeconds = 30
+	defaultExpires        = 300
+	defaultGreeting       = "Greet the caller in one short sentence and ask what you can do."
+)
+
+// Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
+func Load(file string) (*Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+func parseConfig(text []byte) (*Config, error) {
+	var missing string
+	text = variable.ReplaceAllFunc(text, func(m []byte) []byte {
+		name := string(m[2 : len(m)-1])
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			missing = name
+		}
+		quoted, _ := json.Marshal(value)
+		return quoted[1 : len(quoted)-1]
+	})
+	if missing != "" {
+		return nil, fmt.Errorf("the environment has no variable %s", missing)
+	}
+	var c Config
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			return nil, fmt.Errorf("%s: a %s is no %s", wrong.Field, wrong.Value, wrong.Type)
+		}
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("there is more behind the object")
+	}
+	return &c, c.check()
+}
+
+func (c *Config) check() error {
+	if len(c.Listen) == 0 {
+		return errors.New("listen: there is no address")
+	}
+	for i := range c.Listen {
+		if err := c.Listen[i].check(); err != nil {
+			return fmt.Errorf("listen[%d].%w", i, err)
+		}
+	}
+	if c.External != "" {
+		if _, err := netip.ParseAddr(c.External); err != nil {
+			return fmt.Errorf("external: %q is no address", c.External)
+		}
+	}
+	if _, _, err := c.RTP.ports(); err != nil {
+		return fmt.Errorf("rtp.%w", err)
+	}
+	if len(c.Trunks) == 0 {
+		return errors.New("trunks: there is none, so nobody could call")
+	}
+	names := map[string]bool{}
+	for i := range c.Trunks {
+		t := &c.Trunks[i]
+		if err := t.check(); err != nil {
+			return fmt.Errorf("trunks[%d].%w", i, err)
+		}
+		if names[t.Name] {
+			return fmt.Errorf("trunks[%d].name: %q is another's", i, t.Name)
+		}
+		names[t.Name] = true
+	}
+	if len(c.Agents) == 0 {
+		return errors.New("agents: there is none, so nobody would answer")
+	}
+	for i := range c.Agents {
+		if err := c.Agents[i].check(); err != nil {
+			return fmt.Errorf("agents[%d].%w", i, err)
+		}
+	}
+	return positive(map[string]*int{"calls": &c.Calls}, map[string]int{"calls": defaultCalls})
+}
+
+// positive refuses negative numbers and fills in defaults.
+func positive(fields map[string]*int, defaults map[string]int) error {
+	for name, n := range fields {
+		switch {
+		case *n < 0:
+			return fmt.Errorf("%s: %d is less than nothing", name, *n)
+		case *n == 0:
+			*n = defaults[name]
+		}
+	}
+	return nil
+}
+
+func (l *Listen) check() error {
+	switch l.Transport {
+	case "udp", "tcp":
+		if l.Cert != "" || l.Key != "" {
+			return fmt.Errorf("cert: %s is not encrypted", l.Transport)
+		}
+	case "tls":
+		if l.Cert == "" || l.Key == "" {
+			return errors.New("cert: tls needs the files of a certificate and its key")
+		}
+	default:
+		return fmt.Errorf("transport: %q is neither udp nor tcp nor tls", l.Transport)
+	}
+	if _, _, err := net.SplitHostPort(l.Address); err != nil {
+		return fmt.Errorf("address: %w", err)
+	}
+	return nil
+}
+
+func (r *RTP) ports() (first, last int, err error) {
+	if r.Ports == "" {
+		return 0, 0, nil
+	}
+	a, b, _ := strings.Cut(r.Ports, "-")
+	first, err1 := strconv.Atoi(a)
+	last, err2 := strconv.Atoi(b)
+	if err1 != nil || err2 != nil || first < 1024 || last > 65535 || last <= first {
+		return 0, 0, fmt.Errorf("ports: %q is no range like 10000-20000", r.Ports)
+	}
+	return first, last, nil
+}
+
+func (t *Trunk) check() error {
+	if t.Name == "" {
+		return errors.New("name: is missing")
+	}
+	for i, from := range t.From {
+		network, err := netip.ParsePrefix(from)
+		if err != nil {
+			address, err := netip.ParseAddr(from)
+			if err != nil {
+				return fmt.Errorf("from[%d]: %q is neither an address nor a network", i, from)
+			}
+			network = netip.PrefixFrom(address, address.BitLen())
+		}
+		t.networks = append(t.networks, network.Masked())
+	}
+	if (t.Username == "") != (t.Password == "") {
+		return errors.New("password: a username and a password go together")
+	}
+	if t.Digest != "" && !slices.Contains(algorithms, t.Digest) {
+		return fmt.Errorf("digest: %q is neither SHA-256 nor MD5", t.Digest)
+	}
+	if len(t.From) == 0 && t.Username == "" {
+		return errors.New("from: a trunk needs addresses that calls come from, or a password")
+	}
+	if t.SRTP != "" && t.SRTP != srtpRequired && t.SRTP != srtpOff {
+		return fmt.Errorf("srtp: %q is neither required nor off", t.SRTP)
+	}
+	if err := patterns("transferTo", t.TransferTo); err != nil {
+		return err
+	}
+	if t.CallsPerSecond < 0 {
+		return errors.New("callsPerSecond: is less than nothing")
+	}
+	if t.CallsPerSecond == 0 {
+		t.CallsPerSecond = defaultCallsPerSecond
+	}
+	err := positive(
+		map[string]*int{"calls": &t.Calls, "callsPerCaller": &t.CallsPerCaller, "maxSeconds": &t.MaxSeconds, "silenceSeconds": &t.SilenceSeconds},
+		map[string]int{"calls": defaultTrunkCalls, "callsPerCaller": defaultCallsPerCaller, "maxSeconds": defaultMaxSeconds, "silenceSeconds": defaultSilenceSeconds},
+	)
+	if err != nil || t.Outbound == nil {
+		return err
+	}
+	return t.Outbound.check()
+}
+
+func (o *Outbound) check() error {
+	if _, err := parseURI(o.Server); err != nil {
+		return fmt.Errorf("outbound.server: %w", err)
+	}
+	if o.From == "" {
+		return errors.New("outbound.from: is missing")
+	}
+	if (o.Username == "") != (o.Password == "") {
+		return errors.New("outbound.password: a username and a password go together")
+	}
+	if err := patterns("outbound.to", o.To); err != nil {
+		return err
+	}
+	return positive(map[string]*int{"outbound.expires": &o.Expires}, map[string]int{"outbound.expires": defaultExpires})
+}
+
+func (a *Agent) check() error {
+	if len(a.To) == 0 {
+		return errors.New(`to: is missing; "*" are all numbers`)
+	}
+	return patterns("to", a.To)
+}
+
+func patterns(field string, list []string) error {
+	for i, p := range list {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("%s[%d]: %q is no pattern", field, i, p)
+		}
+	}
+	return nil
+}
+
+func matches(list []string, name string) bool {
+	for _, p := range list {
+		if ok, _ := path.Match(p, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// agentFor is who answers calls to a number or user; nil: nobody.
+func (c *Config) agentFor(to string) *Agent {
+	for i := range c.Agents {
+		if matches(c.Agents[i].To, to) {
+			return &c.Agents[i]
+		}
+	}
+	return nil
+}
+
+func (a *Agent) open() bridge.Open {
+	return bridge.Open{Agent: bridge.Agent{Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model}, Config: a.Config}
+}
+
+func (a *Agent) greeting() string {
+	if a.Greeting != nil {
+		return *a.Greeting
+	}
+	return defaultGreeting
+}
+
+func (t *Trunk) has(a netip.Addr) bool {
+	for _, n := range t.networks {
+		if n.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Trunk) longest() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }
+func (t *Trunk) silence() time.Duration { return time.Duration(t.SilenceSeconds) * time.Second }

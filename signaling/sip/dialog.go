@@ -1,0 +1,217 @@
+package sip
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo"
+	"github.com/emiago/sipgo/sip"
+)
+
+// dialog is the signalling of a call with one peer (RFC 3261, section 12).
+type dialog struct {
+	client    *sipgo.Client
+	callID    string
+	transport string // "UDP"
+	source    string // where its requests come from: "192.0.2.1:5060"
+	contact   sip.Uri
+	from      sip.Addr // by which socket its requests go, of UDP; zero: any
+	localTag  string
+
+	mu        sync.Mutex
+	local     sip.FromHeader // we, as requests of ours have it
+	remote    sip.ToHeader
+	remoteTag string
+	target    sip.Uri // the peer's Contact
+	routes    []sip.Uri
+	sequence  uint32 // of our newest request
+	theirs    uint32 // of their newest
+}
+
+func newTag() string { return strings.ToLower(rand.Text()) }
+
+// answering is the dialog that a request begins.
+func answering(client *sipgo.Client, req *sip.Request, contact sip.Uri, from sip.Addr) *dialog {
+	d := &dialog{
+		client: client, callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact, from: from,
+		localTag: newTag(), theirs: req.CSeq().SeqNo,
+	}
+	to := req.To()
+	d.local = sip.FromHeader{DisplayName: to.DisplayName, Address: to.Address, Params: sip.NewParams()}
+	d.local.Params.Add("tag", d.localTag)
+	d.remote = req.From().AsTo()
+	d.remoteTag = d.remote.Params.GetOr("tag", "")
+	for _, h := range req.GetHeaders("Record-Route") {
+		if route, ok := h.(*sip.RecordRouteHeader); ok {
+			d.routes = append(d.routes, route.Address)
+		}
+	}
+	d.refresh(req.Contact())
+	return d
+}
+
+// refresh takes the target of a request or an answer to one (RFC 3261, section 12.2).
+func (d *dialog) refresh(contact *sip.ContactHeader) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if contact != nil && !contact.Address.Wildcard && contact.Address.Host != "" {
+		d.target = *contact.Address.Clone()
+	} else if d.target.Host == "" {
+		d.target = *d.remote.Address.Clone()
+	}
+}
+
+// follows tells whether a request is the next one of the peer.
+func (d *dialog) follows(req *sip.Request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if req.CSeq().SeqNo <= d.theirs && d.theirs != 0 {
+		return false
+	}
+	d.theirs = req.CSeq().SeqNo
+	return true
+}
+
+// is tells whether a message belongs to the dialog.
+func (d *dialog) is(callID, remoteTag string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.callID == callID && d.remoteTag == remoteTag
+}
+
+// request makes the next request of ours.
+func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if method != sip.ACK && method != sip.CANCEL {
+		d.sequence++
+	}
+	req := sip.NewRequest(method, *d.target.Clone())
+	req.SetTransport(d.transport)
+	from, to, id, most := d.local, d.remote, sip.CallIDHeader(d.callID), sip.MaxForwardsHeader(70)
+	from.Params, to.Params = d.local.Params.Clone(), d.remote.Params.Clone()
+	for _, route := range d.routes {
+		req.AppendHeader(&sip.RouteHeader{Address: route})
+	}
+	req.AppendHeader(&from)
+	req.AppendHeader(&to)
+	req.AppendHeader(&id)
+	req.AppendHeader(&sip.CSeqHeader{SeqNo: d.sequence, MethodName: method})
+	req.AppendHeader(&most)
+	req.AppendHeader(&sip.ContactHeader{Address: d.contact})
+	for _, h := range headers {
+		req.AppendHeader(h)
+	}
+	req.SetBody(nil)
+	req.SetDestination(d.destination())
+	req.Laddr = d.from
+	return req
+}
+
+// destination is where requests of ours go. A peer behind a translator of addresses has a private one in its Contact, and is
+// reached where its own come from; a connection is used as long as it is open. Needs mu.
+func (d *dialog) destination() string {
+	to := d.target
+	if len(d.routes) > 0 {
+		to = d.routes[0]
+	} else if d.source != "" && (sip.IsReliable(d.transport) || behindNAT(to.Host, d.source)) {
+		return d.source
+	}
+	if to.Port == 0 {
+		return to.Host
+	}
+	return fmt.Sprintf("%s:%d", to.Host, to.Port)
+}
+
+func behindNAT(host, source string) bool {
+	told, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	real, err2 := netip.ParseAddrPort(source)
+	return err == nil && err2 == nil && told.IsPrivate() && !real.Addr().Unmap().IsPrivate()
+}
+
+// setBody gives a message a body of a type.
+func setBody(m sip.Message, kind string, body []byte) {
+	contentType := sip.ContentTypeHeader(kind)
+	m.AppendHeader(&contentType)
+	m.SetBody(body)
+}
+
+// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F).
+func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+	return transact(ctx, d.client, req, nil)
+}
+
+// transact sends a request and returns its final answer. provisional, which may be nil, gets the others.
+func transact(ctx context.Context, client *sipgo.Client, req *sip.Request, provisional func(*sip.Response)) (*sip.Response, error) {
+	tx, err := client.TransactionRequest(ctx, req, addVia)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Terminate()
+	for {
+		select {
+		case res := <-tx.Responses():
+			if !res.IsProvisional() {
+				return res, nil
+			}
+			if provisional != nil {
+				provisional(res)
+			}
+		case <-tx.Done():
+			return nil, tx.Err()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// addVia says where answers go: to us as the peer knows us.
+func addVia(c *sipgo.Client, req *sip.Request) error {
+	if req.Via() != nil {
+		return nil
+	}
+	err := sipgo.ClientRequestAddVia(c, req)
+	if contact := req.Contact(); err == nil && contact != nil && contact.Address.Port > 0 {
+		req.Via().Host, req.Via().Port = contact.Address.Host, contact.Address.Port
+	}
+	return err
+}
+
+// ack acknowledges a final answer to an INVITE of ours within the dialog.
+func (d *dialog) ack(sequence uint32) error {
+	req := d.request(sip.ACK)
+	req.CSeq().SeqNo = sequence
+	return d.client.WriteRequest(req, addVia)
+}
+
+// byeTimeout bounds the end of a call, which nobody waits for.
+const byeTimeout = 5 * time.Second
+
+// bye ends the dialog. reason is for the peer's log (RFC 3326); "" is none.
+func (d *dialog) bye(reason string) {
+	req := d.request(sip.BYE)
+	if reason != "" {
+		req.AppendHeader(sip.NewHeader("Reason", reason))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	defer cancel()
+	_, _ = d.send(ctx, req) // a peer that does not answer is gone, too
+}
+
+// respond makes an answer to a request of the dialog.
+func (d *dialog) respond(req *sip.Request, code int, reason string) *sip.Response {
+	res := sip.NewResponseFromRequest(req, code, reason, nil)
+	if to := res.To(); to != nil && code > 100 {
+		to.Params.Remove("tag")
+		to.Params.Add("tag", d.localTag)
+	}
+	if code > 100 && code < 300 {
+		res.AppendHeader(&sip.ContactHeader{Address: d.contact})
+	}
+	return res
+}

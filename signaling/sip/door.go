@@ -1,0 +1,371 @@
+// Package sip is the door for telephones: calls by SIP (RFC 3261) with sound by RTP, from trunks and telephone systems that the
+// operator has named. The signalling below calls is sipgo's; calls, their sound and who may call are this package's.
+//
+// Nobody gets a conversation with the model before their trunk is known and they have acknowledged our answer.
+package sip
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo"
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/bridge"
+)
+
+// Door answers telephones. It is made by [New].
+type Door struct {
+	host    *bridge.Host
+	account func(trunk string, calls int) bridge.Account
+	config  *Config
+	log     *slog.Logger
+	gate    *gate
+	ports   *ports
+	agent   *sipgo.UserAgent
+	server  *sipgo.Server
+	client  *sipgo.Client
+	listens []listener
+
+	mu      sync.Mutex
+	calls   map[string]*call // by our tag
+	closing bool
+	running sync.WaitGroup
+
+	registering sync.WaitGroup
+	stop        context.CancelFunc // of the registrations; nil: they have not begun
+}
+
+// listener is where signalling comes by.
+type listener struct {
+	transport string
+	at        netip.AddrPort
+	serve     func() error
+	close     func() error
+}
+
+// Options make a Door.
+type Options struct {
+	Config *Config
+	Host   *bridge.Host
+	// Account counts a conversation of a trunk, of which so many may be at once, beside all others; nil: nobody does.
+	Account func(trunk string, calls int) bridge.Account
+	Logger  *slog.Logger
+}
+
+// quiet is sipgo's log: what strangers send is no matter for ours. Some of it goes to a logger of the whole process.
+var quiet = slog.New(slog.DiscardHandler)
+
+func init() { sip.SetDefaultLogger(quiet) }
+
+// New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
+func New(o Options) (*Door, error) {
+	first, last, err := o.Config.RTP.ports()
+	if err != nil {
+		return nil, err
+	}
+	d := &Door{
+		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
+		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+	}
+	if d.account == nil {
+		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
+	}
+	d.agent, err = sipgo.NewUA(
+		sipgo.WithUserAgent("voxgate"),
+		sipgo.WithUserAgentTransportLayerOptions(sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(d.filter)),
+		sipgo.WithUserAgentTransactionLayerOptions(sip.WithTransactionLayerLogger(quiet)),
+	)
+	if err == nil {
+		d.server, err = sipgo.NewServer(d.agent, sipgo.WithServerLogger(quiet))
+	}
+	if err == nil {
+		d.client, err = sipgo.NewClient(d.agent, sipgo.WithClientLogger(quiet), sipgo.WithClientNAT())
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.route()
+	for i, l := range o.Config.Listen {
+		if err := d.listen(l); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("listen[%d]: %w", i, err)
+		}
+	}
+	for _, l := range d.listens {
+		d.log.Info("listening", "transport", l.transport, "at", l.at)
+		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
+		d.await(l)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	for _, t := range d.gate.trunks {
+		if t.Outbound != nil && t.Outbound.Register {
+			d.registering.Go(func() { d.register(ctx, t) })
+		}
+	}
+	return d, nil
+}
+
+// doorName is what tools and grants know this door by.
+const doorName = "sip"
+
+func (d *Door) listen(l Listen) error {
+	add := func(at net.Addr, serve, stop func() error) {
+		d.listens = append(d.listens, listener{strings.ToUpper(l.Transport), netip.MustParseAddrPort(at.String()), serve, stop})
+	}
+	if l.Transport == "udp" {
+		conn, err := net.ListenPacket("udp", l.Address)
+		if err != nil {
+			return err
+		}
+		add(conn.LocalAddr(), func() error { return d.server.ServeUDP(conn) }, conn.Close)
+		return nil
+	}
+	at, err := net.Listen("tcp", l.Address)
+	if err != nil {
+		return err
+	}
+	if l.Transport == "tcp" {
+		add(at.Addr(), func() error { return d.server.ServeTCP(at) }, at.Close)
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
+	if err != nil {
+		at.Close()
+		return err
+	}
+	secure := tls.NewListener(at, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
+	return nil
+}
+
+// await waits until sipgo knows a UDP socket: a request of ours would open it a second time.
+func (d *Door) await(l listener) {
+	for l.transport == "UDP" {
+		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
+			_, _ = conn.TryClose()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Addresses are where the door listens, in the order of the configuration.
+func (d *Door) Addresses() (list []netip.AddrPort) {
+	for _, l := range d.listens {
+		list = append(list, l.at)
+	}
+	return list
+}
+
+// Close ends the calls that are left and waits for them.
+func (d *Door) Close() {
+	d.mu.Lock()
+	d.closing = true
+	for _, c := range d.calls {
+		c.end(bridge.ErrShutdown)
+	}
+	d.mu.Unlock()
+	d.gone()
+	if d.stop != nil {
+		d.stop()
+	}
+	d.registering.Wait()
+	for _, l := range d.listens {
+		_ = l.close()
+	}
+	_ = d.agent.Close()
+	d.running.Wait()
+}
+
+// gone waits until no call is left: their goodbyes need the sockets.
+func (d *Door) gone() {
+	for {
+		d.mu.Lock()
+		var one *call
+		for _, c := range d.calls {
+			one = c
+		}
+		d.mu.Unlock()
+		if one == nil {
+			return
+		}
+		<-one.over
+	}
+}
+
+// filter drops what nobody can have sent who may call, before anything is kept of it.
+func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
+	from, err := netip.ParseAddrPort(p.RemoteAddr.String())
+	if err != nil || !d.gate.known(from.Addr().Unmap()) {
+		return nil, nil
+	}
+	return data, nil
+}
+
+// allowed are the methods that are served.
+const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
+
+// route says who takes which requests.
+func (d *Door) route() {
+	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
+		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
+		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
+	} {
+		d.server.OnRequest(method, d.guarded(f))
+	}
+	d.server.OnNoRoute(d.guarded(func(req *sip.Request, tx sip.ServerTransaction) {
+		res := sip.NewResponseFromRequest(req, 405, "Method Not Allowed", nil)
+		res.AppendHeader(sip.NewHeader("Allow", allowed))
+		_ = tx.Respond(res)
+	}))
+}
+
+// guarded keeps what cannot be answered from f, and the process from what f does with it.
+func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+	return func(req *sip.Request, tx sip.ServerTransaction) {
+		defer func() {
+			if p := recover(); p != nil {
+				d.log.Error("a request crashed its handler", "method", req.Method, "from", req.Source(), "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		if req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil || !req.From().Params.Has("tag") {
+			return
+		}
+		f(req, tx)
+	}
+}
+
+func (d *Door) reply(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	res := sip.NewResponseFromRequest(req, code, reason, nil)
+	for _, h := range headers {
+		res.AppendHeader(h)
+	}
+	_ = tx.Respond(res)
+}
+
+// callOf finds the call of a request within a dialog.
+func (d *Door) callOf(req *sip.Request) *call {
+	d.mu.Lock()
+	c := d.calls[req.To().Params.GetOr("tag", "")]
+	d.mu.Unlock()
+	if c == nil || !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) {
+		return nil
+	}
+	return c
+}
+
+func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+	return func(req *sip.Request, tx sip.ServerTransaction) {
+		c := d.callOf(req)
+		switch {
+		case c == nil:
+			d.reply(req, tx, 481, "Call/Transaction Does Not Exist")
+		case !c.dialog.follows(req):
+			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
+		default:
+			f(c, req, tx)
+		}
+	}
+}
+
+func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
+	from, ok := sourceOf(req)
+	if !ok || d.gate.admit(req, from).code == 0 && d.gate.admit(req, from).trunk == nil {
+		return
+	}
+	d.reply(req, tx, 200, "OK",
+		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", "timer"))
+}
+
+// onCancel takes one that came too late: sipgo answers the others.
+func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
+	d.reply(req, tx, 481, "Call/Transaction Does Not Exist")
+}
+
+func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
+	if c := d.callOf(req); c != nil {
+		c.onAck(req)
+	}
+}
+
+func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
+	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
+		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+		c.end(errHungUp)
+	})(req, tx)
+}
+
+// errHungUp is the end of a call by the other side.
+var errHungUp = errors.New("the caller has hung up")
+
+func sourceOf(req *sip.Request) (netip.Addr, bool) {
+	at, err := netip.ParseAddrPort(req.Source())
+	return at.Addr().Unmap(), err == nil
+}
+
+// ownAddress is the one by which a peer reaches us: the external one, or that of the interface towards it.
+func (d *Door) ownAddress(peer netip.Addr) netip.Addr {
+	if own, err := netip.ParseAddr(d.config.External); err == nil {
+		return own
+	}
+	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // nothing is sent
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// contact is where a peer reaches us by a transport.
+func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
+	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.ownAddress(peer).String(), UriParams: sip.NewParams()}
+	for _, l := range d.listens {
+		if l.transport == strings.ToUpper(transport) {
+			uri.Port = int(l.at.Port())
+			break
+		}
+	}
+	if transport = strings.ToLower(transport); transport != "udp" {
+		uri.UriParams.Add("transport", transport)
+	}
+	return uri
+}
+
+// socket is the one that UDP comes and goes by: who lets our port in need not let in others.
+func (d *Door) socket(transport string) sip.Addr {
+	for _, l := range d.listens {
+		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
+			return sip.Addr{IP: l.at.Addr().AsSlice(), Port: int(l.at.Port())}
+		}
+	}
+	return sip.Addr{}
+}
+
+// enter counts a call among those that there are; false: the door is closing.
+func (d *Door) enter(c *call) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return false
+	}
+	d.calls[c.dialog.localTag] = c
+	return true
+}
+
+func (d *Door) leave(c *call) {
+	d.mu.Lock()
+	delete(d.calls, c.dialog.localTag)
+	d.mu.Unlock()
+	close(c.over)
+}

@@ -1,0 +1,150 @@
+package sip
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+)
+
+// keys are the characters of the first 16 events (RFC 4733, section 3.2).
+const keys = "0123456789*#ABCD"
+
+// digitReader finds the digits among packets of telephone-event. Each has several packets, all with the timestamp of its begin;
+// any of them may be lost, and the last comes three times.
+type digitReader struct {
+	began bool
+	last  uint32 // the timestamp of the newest
+}
+
+// read returns the digit that begins with a packet; ok is false if none does.
+func (r *digitReader) read(e rtpaudio.Event) (digit byte, ok bool) {
+	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) || r.began && int32(e.Timestamp-r.last) <= 0 {
+		return 0, false
+	}
+	r.began, r.last = true, e.Timestamp
+	return keys[e.Payload[0]], true
+}
+
+// readInfo returns the digit of an INFO request (application/dtmf-relay: Signal=5, application/dtmf: 5).
+func readInfo(contentType, body string) (digit byte, ok bool) {
+	contentType, _, _ = strings.Cut(strings.ToLower(contentType), ";")
+	text := strings.TrimSpace(body)
+	switch strings.TrimSpace(contentType) {
+	case "application/dtmf-relay":
+		for line := range strings.Lines(body) {
+			if name, value, found := strings.Cut(line, "="); found && strings.EqualFold(strings.TrimSpace(name), "signal") {
+				text = strings.TrimSpace(value)
+				break
+			}
+		}
+	case "application/dtmf":
+	default:
+		return 0, false
+	}
+	if code := strings.TrimPrefix(text, "1"); len(text) == 2 && text[0] == '1' && code <= "5" { // 10 is *, 11 is #, by their event
+		return keys[10+int(code[0]-'0')], true
+	}
+	if len(text) != 1 || !strings.Contains(keys, strings.ToUpper(text)) {
+		return 0, false
+	}
+	return strings.ToUpper(text)[0], true
+}
+
+const (
+	digitLength = 100 * time.Millisecond // longer than any receiver wants: Q.24 has 40 ms
+	digitPause  = 60 * time.Millisecond
+	// digitVolume is in dB below the most (RFC 4733, section 2.3.3): the level of a telephone.
+	digitVolume = 10
+	// digitEnds is how often the end of a digit is sent (RFC 4733, section 2.5.1.4).
+	digitEnds = 3
+	// maxDigits bounds what is sent at once.
+	maxDigits = 64
+)
+
+var errNoDigits = errors.New("the other side takes no digits")
+
+// sendDigits sends digits in the place of sound. It blocks until they are sent. "," is a pause of half a second.
+func (s *stream) sendDigits(ctx context.Context, digits string) error {
+	digits = strings.ToUpper(digits)
+	if len(digits) == 0 || len(digits) > maxDigits || strings.Trim(digits, keys+",") != "" {
+		return fmt.Errorf("%q are no digits: there are %s and the comma, a pause of half a second; %d are the most", digits, keys, maxDigits)
+	}
+	s.mu.Lock()
+	able := s.sound != nil && s.sound.event != nil && !s.digits
+	s.digits = s.digits || able
+	s.mu.Unlock()
+	if !able {
+		return errNoDigits
+	}
+	defer func() {
+		s.mu.Lock()
+		s.digits = false
+		s.mu.Unlock()
+	}()
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	wait := func(d time.Duration) error {
+		for ; d > 0; d -= media.FrameDuration {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}
+	for _, digit := range digits {
+		err := wait(digitPause)
+		if digit == ',' {
+			err = wait(500 * time.Millisecond)
+		} else if err == nil {
+			err = s.sendDigit(byte(strings.IndexRune(keys, digit)), wait)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
+	s.mu.Lock()
+	e := *s.sound.event
+	at := s.packet.Timestamp
+	if s.sent.packets > 0 {
+		at += uint32(time.Since(s.sent.at).Seconds() * float64(s.sound.codec.media.ClockRate()))
+	}
+	s.mu.Unlock()
+	step := media.Samples(media.FrameDuration, e.clock)
+	send := func(duration int, first, last bool) error {
+		payload := [4]byte{code, digitVolume}
+		if last {
+			payload[1] |= 0x80
+		}
+		binary.BigEndian.PutUint16(payload[2:], uint16(duration))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.write(e.number, first, at, payload[:])
+	}
+	duration := step
+	for ; duration <= media.Samples(digitLength, e.clock); duration += step {
+		if err := send(duration, duration == step, false); err != nil {
+			return err
+		}
+		if err := wait(media.FrameDuration); err != nil {
+			return err
+		}
+	}
+	for range digitEnds {
+		if err := send(duration, false, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}

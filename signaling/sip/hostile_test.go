@@ -1,0 +1,131 @@
+package sip_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// invite is one as a stranger's program may write it.
+func invite(from string, headers, body string) string {
+	return "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + fmt.Sprint(len(headers)+len(body)) + "x;rport\r\n" + headers +
+		"Content-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n" + body
+}
+
+// usualHeaders are what a good INVITE has.
+const usualHeaders = "From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: a%s\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@127.0.0.1>\r\nContent-Type: application/sdp\r\n"
+
+// hostile are packets that other gateways die of, and what fuzzers like.
+func hostile(from string) map[string]string {
+	with := func(id, body string) string { return invite(from, fmt.Sprintf(usualHeaders, id), body) }
+	list := map[string]string{
+		"nothing":           "",
+		"zeros":             strings.Repeat("\x00", 100),
+		"text":              "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"no headers":        "INVITE sip:500@127.0.0.1 SIP/2.0\r\n\r\n",
+		"no From":           invite(from, "To: <sip:500@127.0.0.1>\r\nCall-ID: b\r\nCSeq: 1 INVITE\r\n", ""),
+		"no To":             invite(from, "From: <sip:a@b>;tag=1\r\nCall-ID: c\r\nCSeq: 1 INVITE\r\n", ""),
+		"no Call-ID":        invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCSeq: 1 INVITE\r\n", ""),
+		"no CSeq":           invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: d\r\n", ""),
+		"no tag":            invite(from, "From: <sip:a@b>\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: e\r\nCSeq: 1 INVITE\r\n", ""),
+		"no Contact":        invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: f\r\nCSeq: 1 INVITE\r\n", "v=0\r\n"),
+		"a star for a URI":  invite(from, strings.Replace(fmt.Sprintf(usualHeaders, "g"), "<sip:ada@127.0.0.1>\r\nContent", "*\r\nContent", 1), ""),
+		"a huge CSeq":       invite(from, strings.Replace(fmt.Sprintf(usualHeaders, "h"), "1 INVITE", "99999999999999999999 INVITE", 1), ""),
+		"a negative length": "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bKi\r\nContent-Length: -1\r\n\r\n",
+		"a bad body":        with("j", "v=0\nbroken"),
+		"a bare LF":         with("k", "v=0\r\n\r\nm=audio"),
+		"c= of nothing":     with("l", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
+		"rtpmap twice":      with("m", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:0 PCMU/8000\r\n"),
+		"port 0":            with("n", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n"),
+		"a name for an IP":  with("o", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 example.com\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
+		"a long body":       with("p", strings.Repeat("a=x\r\n", 8000)),
+		"a key too short":   with("q", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/SAVP 0\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:AAAA\r\n"),
+		"bad Authorization": invite(from, fmt.Sprintf(usualHeaders, "r")+"Authorization: Digest username=\"\r\n", ""),
+		"bad Route":         invite(from, fmt.Sprintf(usualHeaders, "s")+"Record-Route: <sip:\r\nSession-Expires: x;y=\r\nRequire: ,\r\n", ""),
+	}
+	for _, method := range []string{"ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY", "REFER", "PRACK", "REGISTER", "MESSAGE", "NONSENSE"} {
+		head := method + " sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + method + "\r\n"
+		list[method+" of nothing"] = head + "\r\n"
+		list[method+" of nobody"] = head + "From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x" + method + "\r\nCSeq: 1 " + method + "\r\nContent-Length: 0\r\n\r\n"
+		list[method+" with a body"] = head + "From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: y" + method + "\r\nCSeq: 1 " + method + "\r\nContent-Length: 9\r\n\r\nSIP/2.0 2"
+	}
+	return list
+}
+
+// Whatever is sent, the next call is answered, nothing crashes, and no conversation begins by it.
+func TestHostilePackets(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	for _, network := range []string{"udp", "tcp"} {
+		at := o.door.Addresses()[map[string]int{"udp": 0, "tcp": 1}[network]]
+		for name, packet := range hostile("127.0.0.1:9") {
+			conn, err := net.Dial(network, at.String())
+			if err != nil {
+				t.Fatalf("after %s: %v", name, err)
+			}
+			_, err = conn.Write([]byte(packet))
+			conn.Close()
+			if err != nil && network == "udp" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	call(sdp("[media_ip]", "sendrecv", plain)).pause(300).bye(2).run(t, o)
+	if log := o.logs.String(); strings.Contains(log, "panic") || strings.Count(log, "conversation started") != 1 {
+		t.Error("something crashed, or a stranger's packet has begun a conversation")
+	}
+}
+
+// Sound of whom nobody has agreed with is not heard, whatever it is, and does not end the call.
+func TestHostileSound(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) { c["rtp"] = map[string]any{"address": "127.0.0.1"} }))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	o.session()
+	port := o.soundPort()
+	for _, to := range []int{port, port + 1} {
+		conn, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for _, packet := range []string{"", "x", strings.Repeat("\x80", 12), strings.Repeat("\xff", 1400), "\x80\x00" + strings.Repeat("\x01", 170), "\x80\xc8\x00\x06" + strings.Repeat("\x00", 24), "\x9f\x00\x00\x01" + strings.Repeat("\x02", 9)} {
+			if _, err := conn.Write([]byte(packet)); err != nil {
+				t.Log(err) // the port of reports may be closed by now
+			}
+		}
+	}
+	o.answered(1)
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+}
+
+// Who is of no trunk gets no answer at all.
+func TestStrangersHearNothing(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"192.0.2.0/24"}}))
+	conn, err := net.Dial("udp", o.door.Addresses()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, packet := range []string{
+		invite(conn.LocalAddr().String(), fmt.Sprintf(usualHeaders, "z"), ""),
+		"OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKzz;rport\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: zz\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
+	} {
+		if _, err := conn.Write([]byte(packet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.SetReadDeadline(time.Now().Add(time.Second))
+	if n, err := conn.Read(make([]byte, 2000)); err == nil {
+		t.Errorf("answered with %d bytes", n)
+	}
+	if len(o.host.Sessions()) > 0 {
+		t.Error("a stranger talks")
+	}
+}

@@ -1,0 +1,356 @@
+package sip
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/srtp/v3"
+
+	"voxgate/media/rtpaudio"
+)
+
+// ports are the UDP ports that sound comes by, an even one for RTP and the next one for RTCP. The one that was free for longest is
+// taken first, and what its last call still sends is known by its SSRC: no call hears another's.
+type ports struct {
+	address string
+	ranged  bool // else any will do
+
+	mu   sync.Mutex
+	free []usedPort
+}
+
+type usedPort struct {
+	number int    // 0: any that the system gives
+	ssrc   uint32 // of the call before
+}
+
+func newPorts(address string, first, last int) *ports {
+	p := &ports{address: address, ranged: last != 0}
+	for n := first + first%2; p.ranged && n < last; n += 2 {
+		p.free = append(p.free, usedPort{number: n})
+	}
+	// Not the same order after each restart: what a call before it still sends meets nobody.
+	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
+	return p
+}
+
+var errNoPort = errors.New("no RTP port is free")
+
+// open takes a port. It may be somebody else's on this machine: then the next one is tried.
+func (p *ports) open() (*stream, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ranged {
+		return p.listen(usedPort{})
+	}
+	for range len(p.free) {
+		port := p.free[0]
+		p.free = p.free[1:]
+		s, err := p.listen(port)
+		if err == nil {
+			return s, nil
+		}
+		p.free = append(p.free, port)
+	}
+	return nil, errNoPort
+}
+
+func (p *ports) listen(port usedPort) (*stream, error) {
+	for range 16 { // where the system chooses, the port beside it may be taken
+		s := &stream{ports: p, old: port.ssrc}
+		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
+		if err != nil {
+			return nil, err
+		}
+		s.conn, s.port = data.(*net.UDPConn), data.LocalAddr().(*net.UDPAddr).Port
+		control, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(s.port+1)))
+		if err == nil {
+			s.control = control.(*net.UDPConn)
+			s.fixed = port.number != 0
+			s.ssrc = rand.Uint32()
+			s.heard.Store(time.Now().UnixNano())
+			s.reading.Go(s.readControl)
+			return s, nil
+		}
+		s.conn.Close()
+		if port.number != 0 {
+			return nil, err
+		}
+	}
+	return nil, errNoPort
+}
+
+// stream is the sound of a call on the network: RTP to and from one peer, in SRTP or in the clear. Its packets are read by one
+// goroutine; written by another and by digits.
+type stream struct {
+	ports         *ports
+	conn, control *net.UDPConn
+	port          int
+	fixed         bool                            // it is of the range and goes back to it
+	old           uint32                          // the SSRC that the call before on this port has heard
+	ssrc          uint32                          // ours
+	sender        atomic.Pointer[rtpaudio.Sender] // is told what the peer has missed
+	reading       sync.WaitGroup
+
+	mu      sync.Mutex
+	sound   *sound
+	nat     bool           // the peer's description does not say where its packets come from
+	latched netip.AddrPort // where they come from; invalid: none has come
+	in, out *srtp.Context  // nil: in the clear
+	packet  rtp.Packet     // the one that is sent
+	raw     []byte
+	sent    struct {
+		packets, bytes uint32
+		at             time.Time // of the newest
+	}
+	digits bool // are being sent: sound is not
+
+	heard  atomic.Int64  // when something came last: Unix time in ns
+	theirs atomic.Uint32 // their SSRC
+}
+
+// set says what was agreed on. A peer that changed its address is looked for anew.
+func (s *stream) set(to *sound, nat bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var in, out *srtp.Context
+	var err error
+	if to.in != nil {
+		if in, err = newContext(to.in, srtp.SRTPReplayProtection(64), srtp.SRTCPReplayProtection(64)); err == nil {
+			out, err = newContext(to.out)
+		}
+		if err != nil {
+			return fmt.Errorf("SRTP: %w", err)
+		}
+	}
+	before := s.sound
+	if before == nil || !sameKey(before.in, to.in) {
+		s.in = in
+	}
+	if before == nil || !sameKey(before.out, to.out) {
+		s.out = out
+	}
+	if before == nil || before.remote != to.remote {
+		s.latched = netip.AddrPort{}
+	}
+	s.sound, s.nat = to, nat
+	return nil
+}
+
+func newContext(c *crypto, o ...srtp.ContextOption) (*srtp.Context, error) {
+	keys, _ := lengths(c.profile)
+	return srtp.CreateContext(c.key[:keys], c.key[keys:], c.profile, o...)
+}
+
+func sameKey(a, b *crypto) bool {
+	return a == b || a != nil && b != nil && slices.Equal(a.key, b.key) && a.suite == b.suite
+}
+
+// Read implements [rtpaudio.Reader]: it returns the next packet of the peer, in the clear.
+func (s *stream) Read(b []byte) (int, error) {
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return 0, err
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		if n, ok := s.accept(b[:n], from); ok {
+			return n, nil
+		}
+	}
+}
+
+// rtpVersion is in the first two bits of a packet (RFC 3550, section 5.1).
+const rtpVersion = 2
+
+// accept tells whether a packet is of the peer, and decrypts it in place.
+func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
+	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sound == nil || !s.from(from) {
+		return 0, false
+	}
+	var h rtp.Header
+	if _, err := h.Unmarshal(packet); err != nil || s.old != 0 && h.SSRC == s.old {
+		return 0, false
+	}
+	n = len(packet)
+	if s.in != nil {
+		clear, err := s.in.DecryptRTP(packet[:0], packet, &h)
+		if err != nil {
+			return 0, false
+		}
+		n = copy(packet, clear)
+	}
+	s.latched = from // of a packet that is known to be good (RFC 4961)
+	s.heard.Store(time.Now().UnixNano())
+	s.theirs.Store(h.SSRC)
+	return n, true
+}
+
+// from tells whether packets of an address are taken: of the one that the peer has described, always; as long as none has come from
+// there, of the first other one, on the same host unless the peer is behind a translator of addresses. Needs mu.
+func (s *stream) from(a netip.AddrPort) bool {
+	switch {
+	case a == s.sound.remote:
+		return true
+	case s.latched.IsValid():
+		return a == s.latched
+	}
+	return s.nat || a.Addr() == s.sound.remote.Addr()
+}
+
+// SetReadDeadline implements [rtpaudio.Reader].
+func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
+
+// WriteRTP implements [rtpaudio.Writer].
+func (s *stream) WriteRTP(p *rtp.Packet) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.digits || s.sound == nil || s.sound.held {
+		return nil
+	}
+	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
+}
+
+// write sends a packet. Needs mu. That nobody listens there (ICMP) is no reason to stop: they may in a moment.
+func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []byte) error {
+	to := s.latched
+	if !to.IsValid() {
+		to = s.sound.remote
+	}
+	h := &s.packet.Header
+	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, number, marker, timestamp
+	h.SequenceNumber++
+	raw, err := rtp.Packet{Header: *h, Payload: payload}.Marshal()
+	if err != nil {
+		return err
+	}
+	if s.out != nil {
+		if s.raw, err = s.out.EncryptRTP(s.raw[:0], raw, nil); err != nil {
+			return err
+		}
+		raw = s.raw
+	}
+	s.sent.packets++
+	s.sent.bytes += uint32(len(payload))
+	s.sent.at = time.Now()
+	_, _ = s.conn.WriteToUDPAddrPort(raw, to)
+	return nil
+}
+
+// mostReported is how many packets one report may tell of: a minute's. More is the sequence number of something else.
+const mostReported = 3000
+
+// readControl takes the peer's reports until the stream is closed.
+func (s *stream) readControl() {
+	buf := make([]byte, 1500)
+	var before rtcp.ReceptionReport
+	for {
+		n, from, err := s.control.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		for _, r := range s.reports(buf[:n], from.Addr().Unmap()) {
+			if r.SSRC != s.ssrc {
+				continue
+			}
+			if of := int32(r.LastSequenceNumber - before.LastSequenceNumber); before.SSRC != 0 && of > 0 && of < mostReported {
+				if sender := s.sender.Load(); sender != nil {
+					sender.Report(int(int32((r.TotalLost-before.TotalLost)<<8)>>8), int(of))
+				}
+			}
+			before = r
+		}
+	}
+}
+
+// reports are what a packet of the peer's says of ours.
+func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sound == nil || from != s.sound.remote.Addr() && from != s.latched.Addr() {
+		return nil
+	}
+	if s.in != nil {
+		clear, err := s.in.DecryptRTCP(nil, raw, nil)
+		if err != nil {
+			return nil
+		}
+		raw = clear
+	}
+	packets, err := rtcp.Unmarshal(raw)
+	if err != nil {
+		return nil
+	}
+	s.heard.Store(time.Now().UnixNano()) // it lives, though it may be silent
+	for _, p := range packets {
+		switch p := p.(type) {
+		case *rtcp.ReceiverReport:
+			list = append(list, p.Reports...)
+		case *rtcp.SenderReport:
+			list = append(list, p.Reports...)
+		}
+	}
+	return list
+}
+
+// reportEvery is how often we report (RFC 3550, section 6.2: 5 s at least). Some trunks end calls that never do.
+const reportEvery = 5 * time.Second
+
+// report sends a report of what was sent.
+func (s *stream) report(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sound == nil {
+		return
+	}
+	clock := s.sound.codec.media.ClockRate()
+	elapsed := uint32(0)
+	if s.sent.packets > 0 {
+		elapsed = uint32(now.Sub(s.sent.at).Seconds() * float64(clock))
+	}
+	const since1900 = 2_208_988_800 // of the Unix epoch
+	ntp := uint64(now.Unix()+since1900)<<32 | uint64(now.Nanosecond())<<32/uint64(time.Second)
+	raw, err := rtcp.Marshal([]rtcp.Packet{
+		&rtcp.SenderReport{SSRC: s.ssrc, NTPTime: ntp, RTPTime: s.packet.Timestamp + elapsed, PacketCount: s.sent.packets, OctetCount: s.sent.bytes},
+		&rtcp.SourceDescription{Chunks: []rtcp.SourceDescriptionChunk{{Source: s.ssrc, Items: []rtcp.SourceDescriptionItem{{Type: rtcp.SDESCNAME, Text: "voxgate"}}}}},
+	})
+	if err == nil && s.out != nil {
+		raw, err = s.out.EncryptRTCP(nil, raw, nil)
+	}
+	to := s.latched
+	if !to.IsValid() {
+		to = s.sound.remote
+	}
+	if err == nil && to.Port() < 65535 {
+		_, _ = s.control.WriteToUDPAddrPort(raw, netip.AddrPortFrom(to.Addr(), to.Port()+1))
+	}
+}
+
+// quiet is for how long nothing has come.
+func (s *stream) quiet(now time.Time) time.Duration { return now.Sub(time.Unix(0, s.heard.Load())) }
+
+// close gives the port back.
+func (s *stream) close() {
+	s.conn.Close()
+	s.control.Close()
+	s.reading.Wait()
+	if s.fixed {
+		s.ports.mu.Lock()
+		s.ports.free = append(s.ports.free, usedPort{s.port, s.theirs.Load()})
+		s.ports.mu.Unlock()
+	}
+}

@@ -1,0 +1,296 @@
+package sip_test
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media/mediatest"
+)
+
+// session is the only conversation that there is.
+func (o *office) session() *bridge.Session {
+	o.t.Helper()
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		if all := o.host.Sessions(); len(all) == 1 {
+			return o.host.Session(all[0].ID)
+		}
+		if time.Now().After(deadline) {
+			o.t.Fatalf("%d conversations", len(o.host.Sessions()))
+		}
+	}
+}
+
+// types has the model act as if somebody had typed: the emulator calls tools so.
+func (o *office) types(text string) {
+	o.t.Helper()
+	if err := o.session().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// watch gives the events of the only conversation.
+func (o *office) watch() <-chan bridge.Event {
+	o.t.Helper()
+	events := make(chan bridge.Event, 1024)
+	stop, err := o.session().Watch(func(e bridge.Event) {
+		select {
+		case events <- e:
+		default:
+		}
+	})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(stop)
+	return events
+}
+
+// see waits for an event.
+func see[E any](t *testing.T, events <-chan bridge.Event, want func(E) bool) E {
+	t.Helper()
+	for timeout := time.After(patience); ; {
+		select {
+		case e := <-events:
+			if b, ok := e.Body.(E); ok && want(b) {
+				return b
+			}
+		case <-timeout:
+			var none E
+			t.Fatalf("no %T", none)
+		}
+	}
+}
+
+func (o *office) logged(text string) {
+	o.t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(o.logs.String(), text); <-time.After(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			o.t.Fatalf("%q was not logged", text)
+		}
+	}
+}
+
+// edited is the usual configuration with something else.
+func edited(t *testing.T, change func(c map[string]any)) string {
+	t.Helper()
+	var c map[string]any
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		t.Fatal(err)
+	}
+	change(c)
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// ofTrunk changes the trunk.
+func ofTrunk(t *testing.T, fields map[string]any) string {
+	return edited(t, func(c map[string]any) {
+		trunk := c["trunks"].([]any)[0].(map[string]any)
+		for name, value := range fields {
+			trunk[name] = value
+		}
+	})
+}
+
+// A telephone that may only talk in secret: TLS below the call, SRTP below the sound. One that does not is refused.
+func TestSecureCalls(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["listen"] = []any{
+			map[string]any{"transport": "udp", "address": "127.0.0.1:0"},
+			map[string]any{"transport": "tcp", "address": "127.0.0.1:0"},
+			map[string]any{"transport": "tls", "address": "127.0.0.1:0", "cert": cert, "key": key},
+		}
+		c["trunks"].([]any)[0].(map[string]any)["srtp"] = "required"
+	}))
+	open := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	open.do("dial", o.uri(0))
+	if e := open.expect("CALL_CLOSED"); !strings.Contains(e.Param, "488") {
+		t.Errorf("refused with %q", e.Param)
+	}
+	p := newBaresip(t, "audio_codecs=opus/48000/2;mediaenc=srtp-mand")
+	p.do("dial", o.uri(2))
+	p.expect("CALL_ESTABLISHED")
+	o.answered(1)
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+	pcm, rate := p.heard()
+	if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.5 {
+		t.Errorf("the tone is %.3f of what was heard", level)
+	}
+}
+
+// Keys that are pressed are one text for the model, and those that it presses are heard.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	events := o.watch()
+	for _, key := range "159*0" {
+		p.do("sndcode", string(key))
+	}
+	see(t, events, func(e bridge.AssistantText) bool {
+		return e.Final && strings.Contains(e.Text, "keys of the telephone: 159*0")
+	})
+	o.types(`/tool send_dtmf {"digits":"7#,A"}`)
+	for _, want := range "7#A" {
+		if e := p.expect("CALL_DTMF_START"); e.Param != string(want) {
+			t.Errorf("heard the key %q, not %q", e.Param, want)
+		}
+	}
+}
+
+// A call is on hold as long as the telephone says so.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1;mediaenc=srtp-mand")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	o.answered(1)
+	p.do("hold", "")
+	o.logged("on hold")
+	p.do("resume", "")
+	o.logged("off hold")
+	o.types("Are you there?")
+	o.answered(2)
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+}
+
+// The model hangs up when what it says was heard.
+func TestTheModelHangsUp(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	p := newBaresip(t, "audio_codecs=PCMA/8000/1")
+	p.do("dial", o.uri(1))
+	p.expect("CALL_ESTABLISHED")
+	o.types("/tool end_call {}")
+	p.expect("CALL_CLOSED")
+	o.logged("call ended")
+}
+
+// A call is handed over only to whom the trunk names, and goes on where nobody was reached.
+func TestTransfer(t *testing.T) {
+	t.Parallel()
+	desk := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
+	nobody := fmt.Sprintf("sip:nobody@127.0.0.1:%d", freePort(t))
+	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"sip:alice@127.0.0.1:*", nobody}}))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	events := o.watch()
+	o.types(`/tool transfer_call {"target":"sip:premium@192.0.2.7"}`)
+	failed := see(t, events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
+	if !strings.Contains(string(failed.Result), "may not be called") {
+		t.Errorf("failed with %s", failed.Result)
+	}
+	o.types(fmt.Sprintf(`/tool transfer_call {"target":"sip:alice@%s"}`, desk.at))
+	desk.expect("CALL_ESTABLISHED")
+	o.logged("the call was transferred")
+}
+
+// Who knows the password may call, from anywhere; others may not, and an answer counts once.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame", "digest": "MD5"}))
+	wrong := newBaresip(t, "audio_codecs=PCMU/8000/1;auth_user=alice;auth_pass=wrong")
+	wrong.do("dial", o.uri(0))
+	if e := wrong.expect("CALL_CLOSED"); !strings.Contains(e.Param, "401") {
+		t.Errorf("refused with %q", e.Param)
+	}
+	p := newBaresip(t, `audio_codecs=PCMU/8000/1;auth_user=alice;auth_pass="open sesame"`)
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+	if n := strings.Count(o.logs.String(), "conversation started"); n > 1 {
+		t.Errorf("%d conversations", n)
+	}
+}
+
+// Where the trunk wants it, the greeting is heard before the call is answered.
+func TestGreetingWhileItRings(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["trunks"].([]any)[0].(map[string]any)["early"] = true
+		c["agents"] = []any{map[string]any{"to": []string{"*"}, "greeting": "Say hello."}}
+	}))
+	early := (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain))
+	early.steps.WriteString(`<recv response="100" optional="true"/>` + "\n")
+	early.expect(183, "m=audio").expect(200, "m=audio").request("ACK", 1, "").bye(2).run(t, o)
+	log := o.logs.String()
+	if started := strings.Index(log, "conversation started"); started < 0 {
+		t.Error("there was no conversation")
+	}
+}
+
+// An answer to a challenge is good once, and only for who knows the password.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
+	usual := sdp("[media_ip]", "sendrecv", plain)
+	refused := (&scenario{}).request("INVITE", 1, usual).ringing().expect(401, "WWW-Authenticate: Digest realm=.voxgate.*algorithm=SHA-256").request("ACK", 1, "")
+	replayed := `Authorization: Digest username="alice",realm="voxgate",nonce="NOTOURS",uri="sip:500@127.0.0.1",response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
+	refused.steps.WriteString("<send retrans=\"500\"><![CDATA[\n" + message("INVITE", 2, "", usual, []string{replayed}) + "]]></send>\n")
+	refused.ringing().expect(401, "WWW-Authenticate").request("ACK", 2, "").run(t, o)
+	o.logged("wrong password")
+	if n := len(o.host.Sessions()); n > 0 {
+		t.Errorf("%d conversations", n)
+	}
+}
+
+// A caller may not have more calls than the trunk grants, and the rule is in the log.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 1}))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	again := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	again.do("dial", o.uri(0))
+	if e := again.expect("CALL_CLOSED"); !strings.Contains(e.Param, "503") {
+		t.Errorf("refused with %q", e.Param)
+	}
+	o.logged(`rule="calls of the caller"`)
+	p.do("hangup", "")
+	p.expect("CALL_CLOSED")
+	o.logged("call ended")
+	again.do("dial", o.uri(0))
+	again.expect("CALL_ESTABLISHED")
+}
+
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	pair := server.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	return write("cert.pem", "CERTIFICATE", pair.Certificate[0]), write("key.pem", "PRIVATE KEY", private)
+}

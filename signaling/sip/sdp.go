@@ -1,0 +1,369 @@
+package sip
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pion/sdp/v3"
+	"github.com/pion/srtp/v3"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/g722"
+	"voxgate/media/opus"
+)
+
+// maxSDP bounds a session description, in bytes: those of trunks have 300 to 2,000.
+const maxSDP = 16 << 10
+
+// codec is what sound may travel as.
+type codec struct {
+	name  string // of its rtpmap: "PCMU/8000"
+	fixed int    // its static payload type (RFC 3551, section 6); -1: it has none
+	ours  uint8  // the payload type in an offer of ours
+	media media.Codec
+	fmtp  string
+}
+
+// codecs are in the order in which we offer them.
+var codecs = []*codec{
+	{"opus/48000/2", -1, 96, opus.Codec{}, "useinbandfec=1"},
+	{"G722/8000", 9, 9, g722.Codec{}, ""},
+	{"PCMU/8000", 0, 0, g711.MuLaw, ""},
+	{"PCMA/8000", 8, 8, g711.ALaw, ""},
+}
+
+const (
+	telephoneEvent = "telephone-event/"
+	ourEvents      = 101 // payload type in an offer of ours
+)
+
+// payload is a payload type and what it stands for.
+type payload struct {
+	number uint8
+	codec  *codec
+}
+
+// event is a payload type of telephone-event (RFC 4733).
+type event struct {
+	number uint8
+	clock  int
+}
+
+// suites are the kinds of SRTP that SDES has names for (RFC 4568, section 6.2; RFC 6188; RFC 7714), the best first.
+var suites = []struct {
+	name    string
+	profile srtp.ProtectionProfile
+}{
+	{"AEAD_AES_256_GCM", srtp.ProtectionProfileAeadAes256Gcm},
+	{"AEAD_AES_128_GCM", srtp.ProtectionProfileAeadAes128Gcm},
+	{"AES_256_CM_HMAC_SHA1_80", srtp.ProtectionProfileAes256CmHmacSha1_80},
+	{"AES_CM_128_HMAC_SHA1_80", srtp.ProtectionProfileAes128CmHmacSha1_80},
+	{"AES_CM_128_HMAC_SHA1_32", srtp.ProtectionProfileAes128CmHmacSha1_32},
+}
+
+// crypto is a key of SDES (RFC 4568), and how it is used.
+type crypto struct {
+	tag     string
+	suite   string
+	profile srtp.ProtectionProfile
+	key     []byte // and the salt behind it
+}
+
+// description is what a peer says of its sound (RFC 8866, RFC 3264).
+type description struct {
+	remote    netip.AddrPort // where it wants it
+	direction string         // as it says it: sendrecv, sendonly, recvonly or inactive
+	payloads  []payload      // that we have, in its order
+	events    []event
+	keys      []crypto // that we can use
+	secure    bool     // RTP/SAVP: only with a key
+	profile   string   // "RTP/AVP"
+	audio     int      // which of the sections it is
+	sections  []string // the first lines of all, as they are refused: "audio 0 RTP/AVP 0"
+}
+
+// held tells whether the peer does not listen.
+func (d *description) held() bool { return d.direction == "sendonly" || d.direction == "inactive" }
+
+var errNoAudio = errors.New("it has no section of audio that is served")
+
+// parseSDP reads a description. What is wrong with it is a sentence for the peer's operator.
+func parseSDP(text []byte) (*description, error) {
+	if len(text) > maxSDP {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
+	}
+	var s sdp.SessionDescription
+	if err := s.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	d := &description{audio: -1}
+	for i, m := range s.MediaDescriptions {
+		d.sections = append(d.sections, fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, strings.Join(m.MediaName.Protos, "/"), strings.Join(m.MediaName.Formats, " ")))
+		profile := strings.Join(m.MediaName.Protos, "/")
+		if d.audio >= 0 || m.MediaName.Media != "audio" || m.MediaName.Port.Value == 0 || !slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, profile) {
+			continue
+		}
+		d.audio, d.profile, d.secure = i, profile, strings.HasPrefix(profile, "RTP/SAVP")
+		if err := d.readAudio(&s, m); err != nil {
+			return nil, err
+		}
+	}
+	if d.audio < 0 {
+		return nil, errNoAudio
+	}
+	return d, nil
+}
+
+func (d *description) readAudio(s *sdp.SessionDescription, m *sdp.MediaDescription) error {
+	c := m.ConnectionInformation
+	if c == nil {
+		c = s.ConnectionInformation
+	}
+	if c == nil || c.Address == nil {
+		return errors.New("its section of audio has no address")
+	}
+	address, _, _ := strings.Cut(c.Address.Address, "/")
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return fmt.Errorf("%q is no address", address)
+	}
+	port := m.MediaName.Port.Value
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("%d is no port", port)
+	}
+	d.remote = netip.AddrPortFrom(ip.Unmap(), uint16(port))
+	d.direction = "sendrecv"
+	for _, a := range slices.Concat(s.Attributes, m.Attributes) {
+		if slices.Contains([]string{"sendrecv", "sendonly", "recvonly", "inactive"}, a.Key) {
+			d.direction = a.Key
+		}
+	}
+	if ip.IsUnspecified() { // how RFC 2543 said hold (RFC 3264, section 8.4)
+		if d.direction == "sendrecv" || d.direction == "sendonly" {
+			d.direction = "sendonly"
+		} else {
+			d.direction = "inactive"
+		}
+	}
+	d.readCodecs(m)
+	for _, a := range m.Attributes {
+		if a.Key == "crypto" {
+			if k, ok := parseCrypto(a.Value); ok {
+				d.keys = append(d.keys, k)
+			}
+		}
+	}
+	return nil
+}
+
+// readCodecs finds what we have among the formats.
+func (d *description) readCodecs(m *sdp.MediaDescription) {
+	names := map[string]string{}
+	for _, a := range m.Attributes {
+		if number, name, ok := strings.Cut(a.Value, " "); ok && a.Key == "rtpmap" && names[number] == "" {
+			names[number] = strings.TrimSpace(name)
+		}
+	}
+	for _, format := range m.MediaName.Formats {
+		n, err := strconv.ParseUint(format, 10, 7)
+		if err != nil {
+			continue
+		}
+		name := names[format]
+		if rest, ok := strings.CutPrefix(strings.ToLower(name), telephoneEvent); ok {
+			if clock, err := strconv.Atoi(rest); err == nil && clock > 0 {
+				d.events = append(d.events, event{uint8(n), clock})
+			}
+			continue
+		}
+		for _, c := range codecs {
+			if strings.EqualFold(name, c.name) || strings.EqualFold(name, c.name+"/1") || name == "" && c.fixed == int(n) {
+				d.payloads = append(d.payloads, payload{uint8(n), c})
+			}
+		}
+	}
+}
+
+// parseCrypto reads the value of an attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
+func parseCrypto(value string) (crypto, bool) {
+	fields := strings.Fields(value)
+	if len(fields) < 3 {
+		return crypto{}, false
+	}
+	for _, s := range suites {
+		if !strings.EqualFold(s.name, fields[1]) {
+			continue
+		}
+		inline, ok := strings.CutPrefix(fields[2], "inline:")
+		inline, _, _ = strings.Cut(inline, "|")
+		key, err := base64.StdEncoding.DecodeString(inline)
+		if padded := strings.TrimRight(inline, "="); err != nil {
+			key, err = base64.RawStdEncoding.DecodeString(padded)
+		}
+		keys, salts := lengths(s.profile)
+		return crypto{fields[0], s.name, s.profile, key}, ok && err == nil && len(key) == keys+salts
+	}
+	return crypto{}, false
+}
+
+// lengths are those of a key and its salt, in bytes.
+func lengths(p srtp.ProtectionProfile) (key, salt int) {
+	key, _ = p.KeyLen()
+	salt, _ = p.SaltLen()
+	return key, salt
+}
+
+// newCrypto makes a key of our own.
+func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
+	keys, salts := lengths(profile)
+	c := crypto{tag, suite, profile, make([]byte, keys+salts)}
+	rand.Read(c.key)
+	return c
+}
+
+// sound is what both sides have agreed on.
+type sound struct {
+	payload
+	events   []uint8 // payload types of digits that come
+	event    *event  // by which digits go; nil: they do not
+	in, out  *crypto // nil: in the clear
+	held     bool    // the peer does not listen
+	silent   bool    // the peer does not speak
+	remote   netip.AddrPort
+	answered string // our direction
+}
+
+// errSRTP is what a peer is told that must encrypt, or may not.
+var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
+
+// agree chooses among what a peer describes. own is the key that we have offered, or have answered with before; nil: none.
+func (d *description) agree(srtpRule string, own []crypto) (*sound, error) {
+	if len(d.payloads) == 0 {
+		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")
+	}
+	s := &sound{payload: d.payloads[0], remote: d.remote, held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive"}
+	for _, e := range d.events {
+		s.events = append(s.events, e.number)
+		if s.event == nil || e.clock == s.codec.media.ClockRate() && s.event.clock != e.clock {
+			s.event = &e
+		}
+	}
+	s.answered = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
+	if s.answered == "" {
+		s.answered = "sendrecv"
+	}
+	if len(d.keys) == 0 || srtpRule == srtpOff {
+		if d.secure || srtpRule == srtpRequired {
+			return nil, errSRTP
+		}
+		return s, nil
+	}
+	key := d.keys[0]
+	s.in = &key
+	for _, k := range own {
+		if k.suite == key.suite && k.tag == key.tag {
+			s.out = &k
+		}
+	}
+	if s.out == nil {
+		k := newCrypto(key.tag, key.suite, key.profile)
+		s.out = &k
+	}
+	return s, nil
+}
+
+// local is what our own descriptions say.
+type local struct {
+	address netip.Addr
+	port    int
+	id      uint64 // of the session
+	version uint64
+}
+
+func (l local) begin(b *strings.Builder) {
+	kind := "IP4"
+	if l.address.Is6() {
+		kind = "IP6"
+	}
+	fmt.Fprintf(b, "v=0\r\no=- %d %d IN %s %s\r\ns=-\r\nc=IN %s %s\r\nt=0 0\r\n", l.id, l.version, kind, l.address, kind, l.address)
+}
+
+func writeCodec(b *strings.Builder, number uint8, c *codec) {
+	fmt.Fprintf(b, "a=rtpmap:%d %s\r\n", number, c.name)
+	if c.fmtp != "" {
+		fmt.Fprintf(b, "a=fmtp:%d %s\r\n", number, c.fmtp)
+	}
+}
+
+func writeEvent(b *strings.Builder, number uint8, clock int) {
+	fmt.Fprintf(b, "a=rtpmap:%d telephone-event/%d\r\na=fmtp:%d 0-16\r\n", number, clock, number)
+}
+
+func writeCrypto(b *strings.Builder, c crypto) {
+	fmt.Fprintf(b, "a=crypto:%s %s inline:%s\r\n", c.tag, c.suite, base64.StdEncoding.EncodeToString(c.key))
+}
+
+// answer is our description for a peer's: one codec, its payload types mirrored, all sections but the one refused.
+func (d *description) answer(l local, s *sound) []byte {
+	var b strings.Builder
+	l.begin(&b)
+	for i, section := range d.sections {
+		if i != d.audio {
+			fmt.Fprintf(&b, "m=%s\r\n", section)
+			continue
+		}
+		fmt.Fprintf(&b, "m=audio %d %s %d", l.port, d.profile, s.number)
+		if s.event != nil {
+			fmt.Fprintf(&b, " %d", s.event.number)
+		}
+		b.WriteString("\r\n")
+		writeCodec(&b, s.number, s.codec)
+		if s.event != nil {
+			writeEvent(&b, s.event.number, s.event.clock)
+		}
+		if s.out != nil {
+			writeCrypto(&b, *s.out)
+		}
+		fmt.Fprintf(&b, "a=ptime:20\r\na=%s\r\n", s.answered)
+	}
+	return []byte(b.String())
+}
+
+// offer is a description that begins: all that we have. keys make it RTP/SAVP.
+func offer(l local, keys []crypto, direction string) []byte {
+	var b strings.Builder
+	l.begin(&b)
+	profile := "RTP/AVP"
+	if len(keys) > 0 {
+		profile = "RTP/SAVP"
+	}
+	fmt.Fprintf(&b, "m=audio %d %s", l.port, profile)
+	for _, c := range codecs {
+		fmt.Fprintf(&b, " %d", c.ours)
+	}
+	fmt.Fprintf(&b, " %d\r\n", ourEvents)
+	for _, c := range codecs {
+		writeCodec(&b, c.ours, c)
+	}
+	writeEvent(&b, ourEvents, 8000)
+	for _, k := range keys {
+		writeCrypto(&b, k)
+	}
+	fmt.Fprintf(&b, "a=ptime:20\r\na=%s\r\n", direction)
+	return []byte(b.String())
+}
+
+// offeredKeys are the keys of an offer of ours.
+func offeredKeys() (keys []crypto) {
+	for i, s := range suites {
+		keys = append(keys, newCrypto(strconv.Itoa(i+1), s.name, s.profile))
+	}
+	return keys
+}

@@ -1,0 +1,192 @@
+package sip_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// scenario is what sipp (Debian's sip-tester) does, in its own XML.
+type scenario struct{ steps strings.Builder }
+
+// request is one of the dialog. A body is SDP unless the headers say otherwise.
+func (s *scenario) request(method string, sequence int, body string, headers ...string) *scenario {
+	if method == "INVITE" && sequence == 1 {
+		s.steps.WriteString(`<send retrans="500"><![CDATA[` + "\n" + message("INVITE", 1, "", body, headers) + "]]></send>\n")
+		return s
+	}
+	s.steps.WriteString("<send><![CDATA[\n" + message(method, sequence, "[peer_tag_param]", body, headers) + "]]></send>\n")
+	return s
+}
+
+func message(method string, sequence int, tag, body string, headers []string) string {
+	number := fmt.Sprintf("%d %s", sequence, method)
+	kind := "application/sdp"
+	var rest []string
+	for _, h := range headers {
+		if value, ok := strings.CutPrefix(h, "Content-Type: "); ok {
+			kind = value
+			continue
+		}
+		rest = append(rest, h)
+	}
+	text := method + ` sip:500@[remote_ip]:[remote_port] SIP/2.0
+Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch];rport
+From: "Ada" <sip:ada@[local_ip]:[local_port]>;tag=[call_number]x
+To: <sip:500@[remote_ip]:[remote_port]>` + tag + `
+Call-ID: [call_id]
+CSeq: ` + number + `
+Contact: <sip:ada@[local_ip]:[local_port]>
+Max-Forwards: 70
+`
+	for _, h := range rest {
+		text += h + "\n"
+	}
+	if body != "" {
+		text += "Content-Type: " + kind + "\n"
+	}
+	return text + "Content-Length: [len]\n\n" + body
+}
+
+// expect waits for an answer that matches.
+func (s *scenario) expect(code int, pattern string) *scenario {
+	action := ""
+	if pattern != "" {
+		action = fmt.Sprintf(`<action><ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/><log message="[$1]"/></action>`, pattern)
+	}
+	if code == 200 {
+		fmt.Fprintf(&s.steps, `<recv response="200" rtd="true">%s</recv>`+"\n", action)
+	} else {
+		fmt.Fprintf(&s.steps, `<recv response="%d">%s</recv>`+"\n", code, action)
+	}
+	return s
+}
+
+// ringing passes what comes before an answer over.
+func (s *scenario) ringing() *scenario {
+	s.steps.WriteString(`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` + "\n")
+	return s
+}
+
+func (s *scenario) pause(ms int) *scenario {
+	fmt.Fprintf(&s.steps, "<pause milliseconds=%q/>\n", fmt.Sprint(ms))
+	return s
+}
+
+// call is how a call begins that is answered.
+func call(sdp string, headers ...string) *scenario {
+	return (&scenario{}).request("INVITE", 1, sdp, headers...).ringing().expect(200, "").request("ACK", 1, "")
+}
+
+// bye is how one ends.
+func (s *scenario) bye(sequence int) *scenario { return s.request("BYE", sequence, "").expect(200, "") }
+
+// receives waits for a request that matches.
+func (s *scenario) receives(method, pattern string) *scenario {
+	action := ""
+	if pattern != "" {
+		action = fmt.Sprintf(`<action><ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/><log message="[$1]"/></action>`, pattern)
+	}
+	fmt.Fprintf(&s.steps, "<recv request=%q>%s</recv>\n", method, action)
+	return s
+}
+
+// replies answers what was received last.
+func (s *scenario) replies(status string, headers ...string) *scenario {
+	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
+		strings.Join(append(headers, "Content-Length: 0"), "\n") + "\n\n]]></send>\n")
+	return s
+}
+
+// run has sipp do it once.
+func (s *scenario) run(t *testing.T, o *office) {
+	t.Helper()
+	s.start(t, freePort(t), 1, o.door.Addresses()[0].String())()
+}
+
+// serve has sipp wait for so many requests that begin it; wait returns what was said when they are over.
+func (s *scenario) serve(t *testing.T, port, calls int) (wait func() string) {
+	t.Helper()
+	return s.start(t, port, calls)
+}
+
+func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func() string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "scenario.xml")
+	text := `<?xml version="1.0" encoding="ISO-8859-1" ?><scenario name="test">` + "\n" + s.steps.String() + "</scenario>\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sipp", append([]string{
+		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file + ".err",
+		"-trace_msg", "-message_file", file + ".msg", "-nostdin",
+	}, to...)...)
+	cmd.Dir = filepath.Dir(file)
+	cmd.Env = append(os.Environ(), "TERM=dumb")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		err := cmd.Wait()
+		said, _ := os.ReadFile(file + ".msg")
+		if err != nil {
+			wrong, _ := os.ReadFile(file + ".err")
+			t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
+		}
+		return string(said)
+	}
+}
+
+// sdp is a description of sound with these lines.
+func sdp(address, direction, section string) string {
+	return "v=0\no=ada 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 " + address + "\nt=0 0\n" + section + "\na=" + direction + "\n"
+}
+
+const plain = "m=audio [media_port] RTP/AVP 0 101\na=rtpmap:0 PCMU/8000\na=rtpmap:101 telephone-event/8000"
+
+// The manners of telephone systems, one call each.
+func TestScenarios(t *testing.T) {
+	usual := sdp("[media_ip]", "sendrecv", plain)
+	for name, s := range map[string]*scenario{
+		"a call": call(usual).bye(2),
+		"mirrors a payload type": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 111 96\na=rtpmap:111 OPUS/48000/2\na=rtpmap:96 telephone-event/48000")).ringing().
+			expect(200, "m=audio [0-9]+ RTP/AVP 111 96").request("ACK", 1, "").bye(2),
+		"refuses a video section": (&scenario{}).request("INVITE", 1, usual+"m=video 40000 RTP/AVP 96\na=rtpmap:96 VP8/90000\n").ringing().
+			expect(200, "m=video 0 RTP/AVP 96").request("ACK", 1, "").bye(2),
+		"no codec": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 18\na=rtpmap:18 G729/8000")).ringing().
+			expect(488, "Warning").request("ACK", 1, ""),
+		"late offer": (&scenario{}).request("INVITE", 1, "").ringing().expect(200, "m=audio [0-9]+ RTP/AVP 96 9 0 8 101").
+			request("ACK", 1, usual).pause(200).bye(2),
+		"held three ways": call(usual).
+			request("INVITE", 2, sdp("[media_ip]", "sendonly", plain)).ringing().expect(200, "a=recvonly").request("ACK", 2, "").
+			request("INVITE", 3, sdp("[media_ip]", "inactive", plain)).ringing().expect(200, "a=inactive").request("ACK", 3, "").
+			request("INVITE", 4, sdp("0.0.0.0", "sendrecv", plain)).ringing().expect(200, "a=recvonly").request("ACK", 4, "").
+			request("INVITE", 5, usual).ringing().expect(200, "a=sendrecv").request("ACK", 5, "").bye(6),
+		"changes without a description": call(usual).request("INVITE", 2, "").ringing().expect(200, "m=audio").request("ACK", 2, usual).bye(3),
+		"a change that is not served":   call(usual).request("INVITE", 2, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 18")).ringing().expect(488, "").request("ACK", 2, "").bye(3),
+		"another codec":                 call(usual).request("INVITE", 2, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 9")).ringing().expect(200, "RTP/AVP 9").request("ACK", 2, "").bye(3),
+		"updates":                       call(usual).request("UPDATE", 2, "").expect(200, "").request("UPDATE", 3, sdp("[media_ip]", "inactive", plain)).expect(200, "a=inactive").bye(4),
+		"a timer": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 300;refresher=uac").ringing().
+			expect(200, "Session-Expires: 300;refresher=uac").request("ACK", 1, "").bye(2),
+		"a timer too short":  (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
+		"an extension":       (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
+		"requires 100rel":    (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").ringing().expect(200, "").request("ACK", 1, "").bye(2),
+		"keys by INFO":       call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
+		"an INFO of nothing": call(usual).request("INFO", 2, "").expect(200, "").bye(3),
+		"another INFO":       call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
+		"is it there":        (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
+		"no such method":     (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
+		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
+		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
+		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
+		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s.run(t, newOffice(t, config))
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package sip
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// transferTimeout is how long the other side may take to reach somebody.
+const transferTimeout = 45 * time.Second
+
+// tools are what the model can do with its call.
+func (c *call) tools() []tools.Tool {
+	list := []tools.Tool{{
+		Declaration: tools.Declaration{
+			Name: "end_call", Title: "Hanging up…",
+			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
+		},
+		Run: c.endCall,
+	}, {
+		Declaration: tools.Declaration{
+			Name: "send_dtmf", Title: "Pressing keys…",
+			Description: "Presses keys of the telephone, as another automatic system asks for. Digits, *, #, and a comma for a pause of half a second.",
+			Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
+		},
+		Run: c.sendDTMF,
+	}}
+	if len(c.lane.TransferTo) > 0 {
+		list = append(list, tools.Tool{
+			Declaration: tools.Declaration{
+				Name: "transfer_call", Title: "Transferring…",
+				Description: "Hands this call over to somebody else. Say so first. It works for these alone: " + strings.Join(c.lane.TransferTo, ", ") + ".",
+				Parameters:  json.RawMessage(`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
+				Timeout:     transferTimeout + byeTimeout,
+			},
+			Run: c.transferCall,
+		})
+	}
+	return list
+}
+
+func (c *call) endCall(context.Context, json.RawMessage) (json.RawMessage, error) {
+	c.mu.Lock()
+	s := c.session
+	c.mu.Unlock()
+	if err := s.Do(bridge.EndAfterSpeaking{}); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
+}
+
+func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var a struct{ Digits string }
+	if err := json.Unmarshal(args, &a); err != nil {
+		return nil, fmt.Errorf("digits must be a text: %w", err)
+	}
+	return nil, c.stream.sendDigits(ctx, a.Digits)
+}
+
+var (
+	errTransferred = errors.New("the call was transferred")
+	errTransfers   = errors.New("another transfer is under way")
+)
+
+// transferCall asks the other side to call somebody else instead of us (RFC 3515).
+func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var a struct{ Target string }
+	if err := json.Unmarshal(args, &a); err != nil {
+		return nil, fmt.Errorf("target must be a text: %w", err)
+	}
+	target := strings.TrimSpace(a.Target)
+	if !matches(c.lane.TransferTo, target) {
+		return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(c.lane.TransferTo, ", "))
+	}
+	uri, err := c.transferURI(target)
+	if err != nil {
+		return nil, err
+	}
+	statuses := make(chan int, 8)
+	c.mu.Lock()
+	busy := c.transfer != nil
+	if !busy {
+		c.transfer = statuses
+	}
+	c.mu.Unlock()
+	if busy {
+		return nil, errTransfers
+	}
+	defer func() {
+		c.mu.Lock()
+		c.transfer = nil
+		c.mu.Unlock()
+	}()
+	if err := c.refer(ctx, uri, statuses); err != nil {
+		return nil, err
+	}
+	c.end(errTransferred)
+	return json.RawMessage(`{"output":"The call was handed over."}`), nil
+}
+
+// transferURI is a target as a URI. A number is one of the other side's network.
+func (c *call) transferURI(target string) (sip.Uri, error) {
+	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
+		return parseURI(target)
+	}
+	c.dialog.mu.Lock()
+	host := c.dialog.remote.Address.Host
+	c.dialog.mu.Unlock()
+	return parseURI("sip:" + target + "@" + host)
+}
+
+// refer sends a REFER and waits until somebody has answered the call that follows.
+func (c *call) refer(ctx context.Context, to sip.Uri, statuses <-chan int) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	req := c.dialog.request("REFER", &sip.ReferToHeader{Address: to}, sip.NewHeader("Referred-By", "<"+c.dialog.contact.String()+">"))
+	res, err := c.dialog.send(ctx, req)
+	if err != nil {
+		return fmt.Errorf("the other side does not answer: %w", err)
+	}
+	if !res.IsSuccess() {
+		return fmt.Errorf("the other side refuses: %d %s", res.StatusCode, res.Reason)
+	}
+	for {
+		select {
+		case status := <-statuses:
+			switch {
+			case status >= 300:
+				return fmt.Errorf("nobody was reached: %d", status)
+			case status >= 200:
+				return nil
+			}
+		case <-c.ended: // a side that hangs up at once has taken it
+			return nil
+		case <-ctx.Done():
+			return errors.New("nobody was reached in time")
+		}
+	}
+}
+
+// onNotify takes the news of a transfer: a status line (RFC 3515, section 2.4.5).
+func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
+	c.mu.Lock()
+	statuses := c.transfer
+	c.mu.Unlock()
+	if h := req.GetHeader("Event"); h == nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(h.Value())), "refer") {
+		_ = tx.Respond(c.dialog.respond(req, 489, "Bad Event"))
+		return
+	}
+	_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+	fields := strings.Fields(string(req.Body()))
+	if len(fields) < 2 || statuses == nil {
+		return
+	}
+	if status, err := strconv.Atoi(fields[1]); err == nil {
+		select {
+		case statuses <- status:
+		default:
+		}
+	}
+}
+
+// parseURI reads a SIP URI.
+func parseURI(text string) (uri sip.Uri, err error) {
+	if !strings.HasPrefix(text, "sip:") && !strings.HasPrefix(text, "sips:") {
+		return uri, fmt.Errorf("%q is no SIP URI like sip:host or sip:+4930123@host", text)
+	}
+	if err := sip.ParseUri(text, &uri); err != nil || uri.Host == "" {
+		return uri, fmt.Errorf("%q is no SIP URI: %w", text, errors.Join(err, nil))
+	}
+	return uri, nil
+}
