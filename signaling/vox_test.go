@@ -504,6 +504,7 @@ func TestVOXResume(t *testing.T) {
 	if again.SessionID != r.SessionID || !again.Resumed || again.Theme != "warm" || again.Resume == "" || again.Resume == r.Resume {
 		t.Errorf("%+v became %+v", r, again)
 	}
+	second.expect("ui_action", func(f voxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // told again
 	if asked := second.expect("question", nil); asked.ID != q.ID {
 		t.Errorf("%+v became %+v", q, asked)
 	}

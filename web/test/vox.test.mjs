@@ -124,7 +124,7 @@ look('an app is written when the person agrees, and cannot leave its frame', {},
   const make = { prompt: 'an HTML page with a counter' };
   await type(page, `/tool generate_app ${JSON.stringify(make)}`);
   await page.getByText('Generate this app?').waitFor();
-  await says(page, 'VOX asks you something.');
+  await says(page, 'VOX has a question.');
   await page.click('.question >> text=No');
   await page.getByText('the person does not want it').first().waitFor({ state: 'attached' });
   assert.equal(await page.locator('iframe').count(), 0);
@@ -235,6 +235,7 @@ look('goes on after its socket was cut, with its project, and ends', {}, async (
   assert.deepEqual([again.message.resumed, again.message.sessionId], [true, first.message.sessionId]);
   await page.getByText('Tools: Stripe').waitFor();
   assert.match(await page.innerText('#log'), /Added Stripe[^]*Looked at your project/);
+  assert.equal(await page.locator('#added .tool').count(), 1);
 
   await page.evaluate(() => {
     window.tracks = [];

@@ -586,7 +586,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : 'The conversation has ended. Press Talk to begin another.';
     if (this.#link && this.#link !== 'live') return this.#linkMessage || 'Reconnecting to Gemini…';
     if (this.blocked) return 'The browser holds the sound back. Click anywhere to hear VOX.';
-    if (questions.length) return 'VOX asks you something.';
+    if (questions.length) return 'VOX has a question.';
     const running = actions.find((a) => a.status === 'running');
     if (running?.title) return running.title;
     if (isVoxSpeaking) return 'VOX is speaking…';
