@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"signaling/vox":               {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/sip":               {"bridge", "signaling/access", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools"},
+	"signaling/sip":               {"bridge", "signaling/access", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools", "tools/webhook"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},

@@ -193,7 +193,7 @@ func (c *call) keepAlive(timer refresh, now time.Time, refreshed *time.Time) err
 func (c *call) sendRefresh(timer refresh) {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
-	res, err := c.dialog.send(ctx, c.dialog.request(sip.UPDATE, sip.NewHeader("Supported", "timer"), timer.header()))
+	res, err := c.dialog.send(ctx, c.dialog.request(sip.UPDATE, sip.NewHeader("Supported", "timer"), timer.header(true)))
 	if err != nil || res.StatusCode == 408 || res.StatusCode == 481 {
 		c.end(errRefresh)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/tools/webhook"
 )
 
 // Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
@@ -27,6 +28,13 @@ type Config struct {
 	Trunks   []Trunk  `json:"trunks"`
 	Agents   []Agent  `json:"agents"`
 	Calls    int      `json:"calls"` // at once, in all; 0: 100
+	Webhook  *Webhook `json:"webhook"`
+}
+
+// Webhook is an endpoint of the operator's that is asked about each call that comes: see [Decision].
+type Webhook struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret"` // what the question is signed with (Standard Webhooks)
 }
 
 // Listen is an address for signalling.
@@ -161,6 +169,13 @@ func (c *Config) check() error {
 		if _, err := netip.ParseAddr(c.External); err != nil {
 			return fmt.Errorf("external: %q is no address", c.External)
 		}
+	}
+	if c.Webhook != nil {
+		endpoint, err := webhook.NewEndpoint(c.Webhook.URL, c.Webhook.Secret)
+		if err != nil {
+			return fmt.Errorf("webhook: %w", err)
+		}
+		endpoint.Close()
 	}
 	if _, _, err := c.RTP.ports(); err != nil {
 		return fmt.Errorf("rtp.%w", err)

@@ -53,6 +53,11 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	defer d.leave(c)
+	if refused := c.ask(); refused != nil {
+		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
+		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
+		return
+	}
 	log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
 	started := time.Now()
 	err := c.answer(req, tx)
@@ -159,7 +164,8 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		return errCancelled
 	}
 	var talked <-chan error
-	if c.lane.Early && c.agreement() != nil {
+	provisional := !requires(req, "100rel") // else each but the last answer would be acknowledged, too (RFC 3262)
+	if c.lane.Early && provisional && c.agreement() != nil {
 		if err := c.openSound(); err != nil {
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
 			return err
@@ -172,7 +178,7 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 			_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
 			return err
 		}
-	} else if !requires(req, "100rel") { // which would want each but the last answer acknowledged (RFC 3262)
+	} else if provisional {
 		_ = tx.Respond(c.dialog.respond(req, 180, "Ringing"))
 	}
 	if err := c.accept(req, tx); err != nil {
@@ -310,7 +316,7 @@ func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
 	res.AppendHeader(sip.NewHeader("Supported", "timer"))
 	if c.timer.every > 0 {
-		res.AppendHeader(c.timer.header())
+		res.AppendHeader(c.timer.header(false))
 		if !c.timer.ours {
 			res.AppendHeader(sip.NewHeader("Require", "timer"))
 		}

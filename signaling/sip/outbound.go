@@ -176,6 +176,7 @@ func (c *call) ring(rings chan<- error) error {
 	if err := c.takeAnswer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
+	c.timer = agreedRefresh(res)
 	<-c.changing // from now on it can be
 	if err := c.openSound(); err != nil {
 		return c.hangUp(err)

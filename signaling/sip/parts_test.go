@@ -86,6 +86,14 @@ func TestSessionTimer(t *testing.T) {
 	if err := c.keepAlive(timer, begun.Add(100*time.Second), &refreshed); err != nil {
 		t.Errorf("refreshed: %v", err)
 	}
+	theirs, ours := refresh{every: 90 * time.Second}, refresh{90 * time.Second, true}
+	for got, want := range map[string]string{
+		theirs.header(false).Value(): "90;refresher=uac", ours.header(false).Value(): "90;refresher=uas", ours.header(true).Value(): "90;refresher=uac",
+	} {
+		if got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
 	if err := c.keepAlive(refresh{}, begun.Add(time.Hour), &begun); err != nil {
 		t.Errorf("without a timer: %v", err)
 	}
