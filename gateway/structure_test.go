@@ -82,7 +82,6 @@ var owners = map[string][]string{
 	"google.golang.org/genai":                  {"bridge/gemini/setup"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
-	"github.com/agnivade/levenshtein":          {"tools/vox"},
 	"github.com/kljensen/snowball":             {"tools/vox"},
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
