@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling/phone"
 )
 
 // signing is how a provider signs its requests.
@@ -136,9 +137,9 @@ func joined(form url.Values, is, between string) string {
 // ticket is leave for one call, or one transfer.
 type ticket struct {
 	provider *Provider // nil: AudioSocket
-	agent    *Agent
+	agent    *phone.Agent
 	call     string // the provider's id of the call; empty: not known yet
-	party    party
+	party    phone.Party
 	open     bridge.Open // whom the call is counted with
 	target   string      // of a transfer; empty: it is for a call
 	expires  time.Time
@@ -233,15 +234,15 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	t := ticket{provider: p, call: form.Get(p.profile.id), party: party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")}}
-	t.agent = d.config.agentFor(t.party.Called)
+	t := ticket{provider: p, call: form.Get(p.profile.id), party: phone.Party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")}}
+	t.agent = phone.AgentFor(d.config.Agents, t.party.Called)
 	text := p.profile.answer
 	switch err := d.room(p); {
 	case t.call == "":
 		d.refused(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
 		text = p.profile.reject
 	case t.agent == nil:
-		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", clip(t.party.Called)))
+		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(t.party.Called)))
 		text = p.profile.reject
 	case err != nil:
 		d.refused(r.RemoteAddr, "calls", err)

@@ -18,6 +18,7 @@ import (
 
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 )
 
 // The kinds of AudioSocket's messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/): one byte, then two
@@ -64,9 +65,9 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The body must be an object of from, to and name: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	t := ticket{party: party{Number: body.From, Called: body.To, Name: body.Name}, agent: d.config.agentFor(body.To)}
+	t := ticket{party: phone.Party{Number: body.From, Called: body.To, Name: body.Name}, agent: phone.AgentFor(d.config.Agents, body.To)}
 	if t.agent == nil {
-		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", clip(body.To)))
+		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(body.To)))
 		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/g711"
+	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
 
@@ -41,7 +42,7 @@ type message struct {
 // start is what is known when a call begins.
 type start struct {
 	call   string // the provider's id
-	party  party
+	party  phone.Party
 	format format
 }
 
@@ -91,14 +92,14 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	if value, ok := strings.CutPrefix(strings.TrimSpace(parameter), "rate="); ok {
 		rate, _ = strconv.Atoi(value) // 0: checked below
 		if rate == 0 {
-			return format{}, fmt.Errorf("%q has no rate", tools.Cut(encoding, maxField))
+			return format{}, fmt.Errorf("%q has no rate", phone.Clip(encoding))
 		}
 	}
 	f := otherwise
 	if name != "" {
 		known, ok := encodings[strings.ToLower(strings.TrimSpace(name))]
 		if !ok {
-			return format{}, fmt.Errorf("the encoding %q is not served", tools.Cut(name, maxField))
+			return format{}, fmt.Errorf("the encoding %q is not served", phone.Clip(name))
 		}
 		if f.law = known.law; known.rate > 0 {
 			f.rate = known.rate
@@ -108,7 +109,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 		f.rate = rate
 	}
 	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > 48000 {
-		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", tools.Cut(encoding, maxField), f.rate)
+		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.Clip(encoding), f.rate)
 	}
 	return f, nil
 }
@@ -247,7 +248,7 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	rate := 0
 	if text := field(fields, c.rate); text != "" {
 		if rate, err = strconv.Atoi(text); err != nil || rate <= 0 {
-			return s, fmt.Errorf("the rate %q is none", tools.Cut(text, maxField))
+			return s, fmt.Errorf("the rate %q is none", phone.Clip(text))
 		}
 	}
 	c.encoding = field(fields, c.dialect.encoding)
@@ -258,7 +259,7 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
 	return start{
 		call: field(fields, c.call), format: c.format,
-		party: party{Number: field(fields, c.from), Called: field(fields, c.to), Name: field(fields, c.name)},
+		party: phone.Party{Number: field(fields, c.from), Called: field(fields, c.to), Name: field(fields, c.name)},
 	}, nil
 }
 
@@ -275,7 +276,7 @@ func (c *dialectCodec) readSound(fields map[string]any) (m message, err error) {
 	}
 	if chunk := field(fields, c.chunk); chunk != "" {
 		if m.chunk, err = strconv.Atoi(chunk); err != nil {
-			return message{}, fmt.Errorf("the chunk %q is no number", tools.Cut(chunk, maxField))
+			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(chunk))
 		}
 	}
 	return m, nil
@@ -340,7 +341,7 @@ func field(fields map[string]any, path string) string {
 
 func readDigit(key string) (byte, error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
-		return 0, fmt.Errorf("%q is no key of a telephone", tools.Cut(key, maxField))
+		return 0, fmt.Errorf("%q is no key of a telephone", phone.Clip(key))
 	}
 	return key[0], nil
 }

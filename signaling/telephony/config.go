@@ -1,34 +1,30 @@
 package telephony
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling/phone"
 )
 
 // Config is the file that VOXGATE_TELEPHONY names: docs/telephony.md describes it.
 type Config struct {
-	PublicURL      string       `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
-	Providers      []Provider   `json:"providers"`
-	AudioSocket    *AudioSocket `json:"audioSocket"` // nil: there is none
-	Agents         []Agent      `json:"agents"`
-	Calls          int          `json:"calls"`          // at once, in all; 0: 100
-	CallsPerSecond int          `json:"callsPerSecond"` // that begin; 0: 10
-	MaxSeconds     int          `json:"maxSeconds"`     // of a call; 0: 1800
+	PublicURL      string        `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
+	Providers      []Provider    `json:"providers"`
+	AudioSocket    *AudioSocket  `json:"audioSocket"` // nil: there is none
+	Agents         []phone.Agent `json:"agents"`
+	Calls          int           `json:"calls"`          // at once, in all; 0: 100
+	CallsPerSecond int           `json:"callsPerSecond"` // that begin; 0: 10
+	MaxSeconds     int           `json:"maxSeconds"`     // of a call; 0: 1800
 }
 
 // Provider is where calls come from.
@@ -52,70 +48,22 @@ type AudioSocket struct {
 	Listen string `json:"listen"` // "10.0.0.7:9092"
 }
 
-// Agent answers calls to a number.
-type Agent struct {
-	To       []string        `json:"to"` // patterns of the number that was called; "*": all
-	Prompt   string          `json:"prompt"`
-	Voice    string          `json:"voice"`
-	Language string          `json:"language"`
-	Model    string          `json:"model"`
-	Greeting *string         `json:"greeting"` // how the model begins; "": the caller does
-	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
-}
-
 // Defaults of limits. A call costs as long as it lasts: nobody shall hold one for a night.
 const (
 	defaultCalls          = 100
 	defaultCallsPerSecond = 10
 	defaultMaxSeconds     = 1800
-	defaultGreeting       = "Greet the caller in one short sentence and ask what you can do."
 )
 
 func load(file string) (*Config, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
+	var c Config
+	if err := phone.ReadFile(file, &c); err != nil {
 		return nil, err
 	}
-	c, err := parseConfig(text)
-	if err != nil {
+	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return c, nil
-}
-
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
-// parseConfig reads a file. "${NAME}" in a string is a variable of the environment.
-func parseConfig(text []byte) (*Config, error) {
-	var missing string
-	text = variable.ReplaceAllFunc(text, func(m []byte) []byte {
-		name := string(m[2 : len(m)-1])
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			missing = name
-		}
-		quoted, _ := json.Marshal(value) // a string can be written
-		return quoted[1 : len(quoted)-1]
-	})
-	if missing != "" {
-		return nil, fmt.Errorf("the environment has no variable %s", missing)
-	}
-	var c Config
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
-		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return nil, fmt.Errorf("%s: a %s is no %s", wrong.Field, wrong.Value, wrong.Type)
-		}
-		if wrong := (*json.SyntaxError)(nil); errors.As(err, &wrong) {
-			return nil, fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, err)
-		}
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("there is more behind the object")
-	}
-	return &c, c.check()
+	return &c, nil
 }
 
 func (c *Config) check() error {
@@ -145,16 +93,8 @@ func (c *Config) check() error {
 		}
 		names[p.Name] = true
 	}
-	if len(c.Agents) == 0 {
-		return errors.New("agents: there is none, so nobody would answer")
-	}
-	for i := range c.Agents {
-		if len(c.Agents[i].To) == 0 {
-			return fmt.Errorf(`agents[%d].to: is missing; "*" are all numbers`, i)
-		}
-		if err := patterns("to", c.Agents[i].To); err != nil {
-			return fmt.Errorf("agents[%d].%w", i, err)
-		}
+	if err := phone.CheckAgents(c.Agents); err != nil {
+		return err
 	}
 	for _, limit := range []struct {
 		name string
@@ -206,7 +146,7 @@ func (p *Provider) check(publicURL string) error {
 	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
 		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
 	}
-	return patterns("transferTo", p.TransferTo)
+	return phone.CheckPatterns("transferTo", p.TransferTo)
 }
 
 // checkSecrets sees to it that nobody comes in who shows nothing.
@@ -242,39 +182,6 @@ func profileNames() (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func patterns(field string, list []string) error {
-	for i, p := range list {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return fmt.Errorf("%s[%d]: %q is no pattern", field, i, p)
-		}
-	}
-	return nil
-}
-
-func matches(list []string, name string) bool {
-	return slices.ContainsFunc(list, func(p string) bool {
-		ok, _ := path.Match(p, name)
-		return ok
-	})
-}
-
-// agentFor is who answers calls to a number; nil: nobody.
-func (c *Config) agentFor(to string) *Agent {
-	for i := range c.Agents {
-		if matches(c.Agents[i].To, to) {
-			return &c.Agents[i]
-		}
-	}
-	return nil
-}
-
-func (a *Agent) greeting() string {
-	if a.Greeting != nil {
-		return *a.Greeting
-	}
-	return defaultGreeting
 }
 
 // limit is a grant with the longest that a call may take.

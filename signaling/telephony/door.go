@@ -23,6 +23,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 )
 
 // doorName is what tools and grants know this door by.
@@ -255,7 +256,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 		return taken, "", nil
 	}
 	query, shown := r.URL.Query(), secretOf(r)
-	t.provider, t.call, t.party = p, query.Get("call"), party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
+	t.provider, t.call, t.party = p, query.Get("call"), phone.Party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
 	if p.Password != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(p.Password)) == 1 {
 		return t, "", nil
 	}

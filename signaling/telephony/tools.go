@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
 
@@ -75,8 +76,8 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 		return nil, fmt.Errorf("target must be a text: %w", err)
 	}
 	p, target := c.provider, strings.TrimSpace(a.Target)
-	if target == "" || !matches(p.TransferTo, target) {
-		c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", clip(target)))
+	if target == "" || !phone.Matches(p.TransferTo, target) {
+		c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
 		return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(p.TransferTo, ", "))
 	}
 	if err := c.quiet(ctx); err != nil {
