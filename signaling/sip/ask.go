@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 // askTimeout bounds the question to the operator's endpoint: meanwhile a telephone hears nothing.
@@ -15,10 +17,10 @@ const askTimeout = 5 * time.Second
 
 // Decision is what the operator's endpoint answers about a call.
 type Decision struct {
-	Action string `json:"action"` // accept, reject or refer
-	Agent  *Agent `json:"agent"`  // who answers instead of the file's; nil: that one
-	Status int    `json:"status"` // of a reject; 0: 603
-	To     string `json:"to"`     // of a refer: a SIP URI
+	Action string       `json:"action"` // accept, reject or refer
+	Agent  *phone.Agent `json:"agent"`  // who answers instead of the file's; nil: that one
+	Status int          `json:"status"` // of a reject; 0: 603
+	To     string       `json:"to"`     // of a refer: a SIP URI
 }
 
 // ask asks the operator's endpoint what to do with a call, if there is one. One that does not answer lets nobody in: it is there to

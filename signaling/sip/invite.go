@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 const (
@@ -73,7 +75,7 @@ type refusal struct {
 }
 
 // newCall makes a call without anything.
-func newCall(d *Door, t *lane, agent *Agent) *call {
+func newCall(d *Door, t *lane, agent *phone.Agent) *call {
 	c := &call{
 		door: d, lane: t, agent: agent, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), agreed: make(chan *sound, 1),
 		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}), changing: make(chan struct{}, 1),
@@ -99,7 +101,7 @@ func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *ref
 		return nil, &refusal{422, "Session Interval Too Small", "session timer", []sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))}}
 	}
 	who := d.partyOf(req)
-	agent := d.config.agentFor(who.Called)
+	agent := phone.AgentFor(d.config.Agents, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}
@@ -136,9 +138,9 @@ func notAcceptable(err error) *refusal {
 }
 
 // partyOf is who calls. What a trunk that is trusted asserts (RFC 3325) counts before what the caller says.
-func (d *Door) partyOf(req *sip.Request) party {
+func (d *Door) partyOf(req *sip.Request) phone.Party {
 	from := req.From()
-	p := party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
+	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
 	if h := req.GetHeader("P-Asserted-Identity"); h != nil {
 		var uri sip.Uri
 		params := sip.NewParams()

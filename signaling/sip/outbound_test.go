@@ -18,6 +18,7 @@ import (
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 	"voxgate/signaling/sip"
 )
 
@@ -31,7 +32,7 @@ func calling(t *testing.T, to *baresip, more map[string]any) *office {
 	return newOffice(t, ofTrunk(t, trunk))
 }
 
-var talker = sip.Agent{Prompt: "You remind people."}
+var talker = phone.Agent{Prompt: "You remind people."}
 
 // A person is called, the agent begins, and what they answer is heard.
 func TestCallingSomebody(t *testing.T) {
