@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	code.dny.dev/ssrf v0.3.0
 	github.com/MicahParks/keyfunc/v3 v3.9.1
-	github.com/agnivade/levenshtein v1.2.2
 	github.com/emiago/sipgo v1.7.2
 	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/gorilla/websocket v1.5.3

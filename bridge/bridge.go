@@ -58,6 +58,9 @@ type Open struct {
 
 	Origin Origin
 
+	// Own is what the door keeps for the conversation, over all its callers: [Session.Own].
+	Own any
+
 	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: nobody counts.
 	Grant   *Grant
 	Account Account

@@ -89,6 +89,9 @@ type request struct {
 // ID names the conversation in logs and to the client.
 func (s *Session) ID() string { return s.id }
 
+// Own is what the caller that began the conversation has brought as [Open.Own].
+func (s *Session) Own() any { return s.open.Own }
+
 // Mic opens a microphone for mono PCM at rate Hz, 8000 to 48000. The model takes any such rate and is told which.
 func (s *Session) Mic(rate int) (*Microphone, error) {
 	if rate < 8000 || rate > 48000 {

@@ -23,6 +23,7 @@ import (
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
+	"voxgate/signaling/telephony"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -81,14 +82,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	routes, err := modelRoutes(s.models)
-	if err != nil {
-		return err
-	}
-	generate := rest.New(gemini, routes, log)
-	defer generate.Close()
 	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Refused: s.access.Refused, Logger: log}
-	stopREST, err := serveREST(s.restAddr, admission, generate, log)
+	generate, stopREST, err := openREST(s, gemini, admission, log)
 	if err != nil {
 		return err
 	}
@@ -108,26 +103,14 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
-	phones, stopPhones, err := openSIP(s, host, webrtc, gate, log)
+	conversations, stopDoors, err := openDoors(s, host, webrtc, generate, gate, log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
-	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	page := signaling.Page(web.Files, backend)
-	beside := sideband.Door{Host: host, Logger: log}
-	assistant, stopVOX, err := openVOX(s, host, generate, log)
-	if err != nil {
-		return errors.Join(err, host.Shutdown(ctx))
-	}
-	defer stopVOX()
-	doors := signaling.NewServer(admission, slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, []signaling.Door{
-		{Pattern: "/ws", Socket: client},
-		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
-		{Pattern: "/", Handler: page, Public: true},
-		{Pattern: "POST /v1/tokens", Handler: gate},
-		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
-		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
-	})...)
+	doors := signaling.NewServer(admission, append(conversations,
+		signaling.Door{Pattern: "POST /v1/tokens", Handler: gate},
+		signaling.Door{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
+		signaling.Door{Pattern: "GET /canvas/chips", Handler: chips, Public: true})...)
 	server := newServer(doors, log)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
 	check := func(ctx context.Context) {
@@ -138,15 +121,48 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		drain(host, s.drain, log)
 	}
 	log.Info("shutting down")
-	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	return errors.Join(err, shutDown(host, doors, stopDoors, told, server))
+}
+
+// shutDown ends all conversations, and then what they need.
+func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told *hooks, server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	err = errors.Join(err, host.Shutdown(ending)) // the callers are told, then leave
+	err := host.Shutdown(ctx) // the callers are told, then leave
 	doors.Close()
-	stopPhones()
+	stopDoors()
 	if told != nil {
-		told.close(ending)
+		told.close(ctx)
 	}
-	return errors.Join(err, server.Shutdown(ending))
+	return errors.Join(err, server.Shutdown(ctx))
+}
+
+// openDoors are the doors to conversations. They are stopped when the conversations have ended.
+func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	assistant, stopVOX, err := openVOX(s, host, generate, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	phones, stopPhones, err := openSIP(s, host, webrtc, gate, log)
+	if err != nil {
+		stopVOX()
+		return nil, nil, err
+	}
+	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	if err != nil {
+		stopPhones()
+		stopVOX()
+		return nil, nil, fmt.Errorf("telephony: %w", err)
+	}
+	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
+	page := signaling.Page(web.Files, host.Backend())
+	beside := sideband.Door{Host: host, Logger: log}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
+		{Pattern: "/ws", Socket: client},
+		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
+		{Pattern: "/", Handler: page, Public: true},
+	})
+	return doors, func() { streams.Close(); stopPhones(); stopVOX() }, nil
 }
 
 // openBackend is what answers: Gemini, or the emulator, which runs until stop.
@@ -187,6 +203,23 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// openREST is the REST API, also at an address of its own, if there is one.
+func openREST(s settings, gemini *api.Client, admission signaling.Options, log *slog.Logger) (door *rest.Door, stop func(), err error) {
+	var routes []rest.Route
+	if s.models != "" {
+		if routes, err = rest.ReadRoutes(s.models); err != nil {
+			return nil, nil, fmt.Errorf("models: %w", err)
+		}
+	}
+	door = rest.New(gemini, routes, log)
+	stopServing, err := serveREST(s.restAddr, admission, door, log)
+	if err != nil {
+		door.Close()
+		return nil, nil, err
+	}
+	return door, func() { stopServing(); door.Close() }, nil
+}
+
 // serveREST serves the REST API alone at an address of its own, if there is one.
 func serveREST(addr string, admission signaling.Options, door *rest.Door, log *slog.Logger) (stop func(), err error) {
 	if addr == "" {
@@ -225,18 +258,6 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		{Pattern: "POST /v1/calls", Handler: door},
 		{Pattern: "/sip", Socket: &sip.Page{Config: c, Host: host, RTC: webrtc, Decoder: s.opusDecoder, Logger: log}},
 	}, door.Close, nil
-}
-
-// modelRoutes are those of the models file, if there is one.
-func modelRoutes(file string) ([]rest.Route, error) {
-	if file == "" {
-		return nil, nil
-	}
-	routes, err := rest.ReadRoutes(file)
-	if err != nil {
-		return nil, fmt.Errorf("models: %w", err)
-	}
-	return routes, nil
 }
 
 // drain gives conversations time to end by themselves, until the second signal.

@@ -55,6 +55,7 @@ type settings struct {
 	appModel    string
 	sip         string // file
 	tools       string // a file; "": none but the clients' own
+	telephony   string // a file; "": no calls of telephony providers
 	opusDecoder opus.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
@@ -101,6 +102,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.privateAddr, "private-addr", "", "`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
+	f.StringVar(&s.telephony, "telephony", "", "JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
 	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "", "`folder` for the apps that the VOX assistant generates (docs/vox.md); empty: none are")

@@ -129,7 +129,7 @@ type voxFields struct {
 	Action, Target, URL, App                    string
 	ToolID                                      string `json:"tool_id"`
 	Message, Code, Reason, State, Level         string
-	Resumed, NewTurn, Withdrawn                 bool
+	Resumed, NewTurn, Withdrawn, Recording      bool
 	RetryAfterMs                                int
 	Files                                       []string
 }
@@ -292,9 +292,9 @@ func TestVOXTools(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	c.expect("tool_result", nil)
-	c.types(`/tool navigate_ui {"target":"elsewhere"}`) // is none of the targets: the bridge refuses the call itself
-	if e := c.expect("error", nil); e.Code != "tool_execution_error" {
-		t.Errorf("%+v", e)
+	c.types(`/tool navigate_ui {"target":"elsewhere"}`) // is none of the targets: the model is told, and the developer
+	if l := c.expect("log", nil); !strings.Contains(l.Message, "'studio', 'the till'") || c.count("error") != 0 {
+		t.Errorf("%+v, %d errors", l, c.count("error"))
 	}
 	c.types(`/tool generate_app {"prompt":"a counter"}`)
 	q := c.expect("question", nil)
@@ -504,6 +504,7 @@ func TestVOXResume(t *testing.T) {
 	if again.SessionID != r.SessionID || !again.Resumed || again.Theme != "warm" || again.Resume == "" || again.Resume == r.Resume {
 		t.Errorf("%+v became %+v", r, again)
 	}
+	second.expect("ui_action", func(f voxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // told again
 	if asked := second.expect("question", nil); asked.ID != q.ID {
 		t.Errorf("%+v became %+v", q, asked)
 	}
@@ -694,6 +695,44 @@ func TestVOXBudget(t *testing.T) {
 	c.closeCode()
 }
 
+// Who stops each answer before the model has told what it costs pays all the same.
+func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 1)
+	chat := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // without which its end is not noticed
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(chat.Close)
+	l := newLocked(t, nil, withVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
+	c := dialVOX(t, l.gateway, nil)
+	c.start(`,"model":"gpt-6-astra","token":"` + l.mint(`{"grant":{"tokens":5}}`) + `"`)
+	c.types("What is this?")
+	<-asked
+	c.types("Something else.")
+	if f := c.expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
+		t.Errorf("%+v", f)
+	}
+	c.closeCode()
+}
+
+// A client is told that the conversation is recorded.
+func TestVOXTellsOfTheRecording(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	recorded := func(_ *doors, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
+	c := dialVOX(t, newGateway(t, withVOX(t, nil, nil), recorded), nil)
+	if r := c.start(""); !r.Recording {
+		t.Errorf("%+v", r)
+	}
+	c.send(`{"type":"end"}`)
+	c.expect("session_end", nil)
+	if r := c.start(`,"model":"gemini-3.8-flash"`); r.Recording {
+		t.Errorf("typed talk: %+v", r)
+	}
+}
+
 // Typed talk has the same tools, and what runs is stopped by what is typed next.
 func TestVOXTypedTalk(t *testing.T) {
 	t.Parallel()
@@ -704,6 +743,9 @@ func TestVOXTypedTalk(t *testing.T) {
 	}
 	c.types("Hello there. How are you?")
 	c.expect("transcript", c.says("How are you?"))
+	if s := c.expect("state", nil); s.State != "live" {
+		t.Errorf("after an answer: %+v", s)
+	}
 	if found := c.call("search_tools", `{"query":"payments"}`); !strings.Contains(string(found.Data), "stripe") {
 		t.Errorf("%s", found.Data)
 	}
@@ -713,8 +755,9 @@ func TestVOXTypedTalk(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	c.expect("transcript", c.says("add_tool says"))
-	if r := c.call("navigate_ui", `{"target":"nowhere"}`); !strings.Contains(string(r.Data), `"error"`) {
-		t.Errorf("%s", r.Data)
+	c.types(`/tool navigate_ui {"target":"nowhere"}`)
+	if l := c.expect("log", nil); !strings.Contains(l.Message, "'welcome', 'studio'") {
+		t.Errorf("%+v", l)
 	}
 	c.expect("transcript", c.says("navigate_ui says"))
 	c.types(`/tool generate_app {"prompt":"a counter"}`)
@@ -742,6 +785,7 @@ func TestVOXTypedTalk(t *testing.T) {
 	if e := c.expect("error", nil); e.Code != "busy" || e.Message == "" {
 		t.Errorf("%+v", e)
 	}
+	c.expect("state", nil) // it is over all the same
 	c.send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
 	if e := c.expect("error", nil); e.Code != "bad_message" {
 		t.Errorf("%+v", e)

@@ -32,6 +32,8 @@ type gate struct {
 	calls  int
 	nonces map[string]time.Time // that have not been answered, until when they may be
 	queue  []string             // of nonces, the oldest first
+
+	strangers map[netip.AddrPort]struct{}
 }
 
 // lane is a trunk and what uses it. Its counts are the gate's to lock.
@@ -43,7 +45,7 @@ type lane struct {
 }
 
 func newGate(c *Config, now func() time.Time) *gate {
-	g := &gate{total: c.Calls, now: now, nonces: map[string]time.Time{}}
+	g := &gate{total: c.Calls, now: now, nonces: map[string]time.Time{}, strangers: map[netip.AddrPort]struct{}{}}
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
 		g.trunks = append(g.trunks, &lane{Trunk: t, begun: rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1), callers: map[string]int{}})
@@ -59,9 +61,30 @@ func (g *gate) trunk(name string) *lane {
 	return g.trunks[i]
 }
 
-// known tells whether a packet of an address may be of somebody. Others get no answer at all.
-func (g *gate) known(from netip.Addr) bool {
-	return slices.ContainsFunc(g.trunks, func(t *lane) bool { return t.has(from) || len(t.From) == 0 || t.Outbound != nil })
+// maxStrangers bounds the addresses that packets are taken of without their being a trunk's: sipgo keeps each for good.
+const maxStrangers = 50000
+
+// known tells whether a packet of an address may be of somebody: of a trunk, of who may know a password, or of where we call. Others
+// are not read.
+func (g *gate) known(from netip.AddrPort) bool {
+	if g.listed(from.Addr()) {
+		return true
+	}
+	if !slices.ContainsFunc(g.trunks, func(t *lane) bool { return len(t.From) == 0 || t.Outbound != nil }) {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.strangers[from]; !ok && len(g.strangers) >= maxStrangers {
+		return false
+	}
+	g.strangers[from] = struct{}{}
+	return true
+}
+
+// listed tells whether an address is a trunk's. Others are answered only if they know a password.
+func (g *gate) listed(from netip.Addr) bool {
+	return slices.ContainsFunc(g.trunks, func(t *lane) bool { return t.has(from) })
 }
 
 // ruling is what becomes of a request that begins something.

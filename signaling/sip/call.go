@@ -38,8 +38,7 @@ type call struct {
 func (c *call) converse() error {
 	ctx, cancel := c.during(context.Background())
 	defer cancel(nil)
-	open := c.agent.open()
-	open.Agent.Prompt = c.prompt()
+	open := c.agent.Open(c.party)
 	open.Origin = bridge.Origin{Door: doorName, Identity: c.party.Number, Key: c.lane.Name}
 	open.Grant = &bridge.Grant{Tools: []string{"*"}, MaxDuration: c.lane.longest()}
 	open.Account = c.door.account("sip "+c.lane.Name, c.lane.Calls)

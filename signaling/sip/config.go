@@ -1,32 +1,34 @@
 package sip
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
-	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"voxgate/bridge"
+	"voxgate/signaling/phone"
+	"voxgate/tools/webhook"
 )
 
 // Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
 type Config struct {
-	Listen   []Listen `json:"listen"`
-	External string   `json:"external"` // the address that peers are told, where it is not the one that we listen at
-	RTP      RTP      `json:"rtp"`
-	Trunks   []Trunk  `json:"trunks"`
-	Agents   []Agent  `json:"agents"`
-	Calls    int      `json:"calls"` // at once, in all; 0: 100
+	Listen   []Listen      `json:"listen"`
+	External string        `json:"external"` // the address that peers are told, where it is not the one that we listen at
+	RTP      RTP           `json:"rtp"`
+	Trunks   []Trunk       `json:"trunks"`
+	Agents   []phone.Agent `json:"agents"`
+	Calls    int           `json:"calls"` // at once, in all; 0: 100
+	Webhook  *Webhook      `json:"webhook"`
+}
+
+// Webhook is an endpoint of the operator's that is asked about each call that comes: see [Decision].
+type Webhook struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret"` // what the question is signed with (Standard Webhooks)
 }
 
 // Listen is an address for signalling.
@@ -75,17 +77,6 @@ type Outbound struct {
 	Expires  int      `json:"expires"`  // seconds of a registration; 0: 300
 }
 
-// Agent answers calls to a number.
-type Agent struct {
-	To       []string        `json:"to"` // patterns of the number or user that was called; "*": all
-	Prompt   string          `json:"prompt"`
-	Voice    string          `json:"voice"`
-	Language string          `json:"language"`
-	Model    string          `json:"model"`
-	Greeting *string         `json:"greeting"` // how the model begins; "": the caller does
-	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
-}
-
 // The values of Trunk.SRTP.
 const (
 	srtpRequired = "required"
@@ -101,51 +92,18 @@ const (
 	defaultMaxSeconds     = 1800
 	defaultSilenceSeconds = 30
 	defaultExpires        = 300
-	defaultGreeting       = "Greet the caller in one short sentence and ask what you can do."
 )
 
 // Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
 func Load(file string) (*Config, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
+	var c Config
+	if err := phone.ReadFile(file, &c); err != nil {
 		return nil, err
 	}
-	c, err := parseConfig(text)
-	if err != nil {
+	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return c, nil
-}
-
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
-func parseConfig(text []byte) (*Config, error) {
-	var missing string
-	text = variable.ReplaceAllFunc(text, func(m []byte) []byte {
-		name := string(m[2 : len(m)-1])
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			missing = name
-		}
-		quoted, _ := json.Marshal(value)
-		return quoted[1 : len(quoted)-1]
-	})
-	if missing != "" {
-		return nil, fmt.Errorf("the environment has no variable %s", missing)
-	}
-	var c Config
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
-		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return nil, fmt.Errorf("%s: a %s is no %s", wrong.Field, wrong.Value, wrong.Type)
-		}
-		return nil, err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("there is more behind the object")
-	}
-	return &c, c.check()
+	return &c, nil
 }
 
 func (c *Config) check() error {
@@ -161,6 +119,13 @@ func (c *Config) check() error {
 		if _, err := netip.ParseAddr(c.External); err != nil {
 			return fmt.Errorf("external: %q is no address", c.External)
 		}
+	}
+	if c.Webhook != nil {
+		endpoint, err := webhook.NewEndpoint(c.Webhook.URL, c.Webhook.Secret)
+		if err != nil {
+			return fmt.Errorf("webhook: %w", err)
+		}
+		endpoint.Close()
 	}
 	if _, _, err := c.RTP.ports(); err != nil {
 		return fmt.Errorf("rtp.%w", err)
@@ -179,13 +144,8 @@ func (c *Config) check() error {
 		}
 		names[t.Name] = true
 	}
-	if len(c.Agents) == 0 {
-		return errors.New("agents: there is none, so nobody would answer")
-	}
-	for i := range c.Agents {
-		if err := c.Agents[i].check(); err != nil {
-			return fmt.Errorf("agents[%d].%w", i, err)
-		}
+	if err := phone.CheckAgents(c.Agents); err != nil {
+		return err
 	}
 	return positive(map[string]*int{"calls": &c.Calls}, map[string]int{"calls": defaultCalls})
 }
@@ -262,7 +222,7 @@ func (t *Trunk) check() error {
 	if t.SRTP != "" && t.SRTP != srtpRequired && t.SRTP != srtpOff {
 		return fmt.Errorf("srtp: %q is neither required nor off", t.SRTP)
 	}
-	if err := patterns("transferTo", t.TransferTo); err != nil {
+	if err := phone.CheckPatterns("transferTo", t.TransferTo); err != nil {
 		return err
 	}
 	if t.CallsPerSecond < 0 {
@@ -291,56 +251,10 @@ func (o *Outbound) check() error {
 	if (o.Username == "") != (o.Password == "") {
 		return errors.New("outbound.password: a username and a password go together")
 	}
-	if err := patterns("outbound.to", o.To); err != nil {
+	if err := phone.CheckPatterns("outbound.to", o.To); err != nil {
 		return err
 	}
 	return positive(map[string]*int{"outbound.expires": &o.Expires}, map[string]int{"outbound.expires": defaultExpires})
-}
-
-func (a *Agent) check() error {
-	if len(a.To) == 0 {
-		return errors.New(`to: is missing; "*" are all numbers`)
-	}
-	return patterns("to", a.To)
-}
-
-func patterns(field string, list []string) error {
-	for i, p := range list {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return fmt.Errorf("%s[%d]: %q is no pattern", field, i, p)
-		}
-	}
-	return nil
-}
-
-func matches(list []string, name string) bool {
-	for _, p := range list {
-		if ok, _ := path.Match(p, name); ok {
-			return true
-		}
-	}
-	return false
-}
-
-// agentFor is who answers calls to a number or user; nil: nobody.
-func (c *Config) agentFor(to string) *Agent {
-	for i := range c.Agents {
-		if matches(c.Agents[i].To, to) {
-			return &c.Agents[i]
-		}
-	}
-	return nil
-}
-
-func (a *Agent) open() bridge.Open {
-	return bridge.Open{Agent: bridge.Agent{Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model}, Config: a.Config}
-}
-
-func (a *Agent) greeting() string {
-	if a.Greeting != nil {
-		return *a.Greeting
-	}
-	return defaultGreeting
 }
 
 func (t *Trunk) has(a netip.Addr) bool {

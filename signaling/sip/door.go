@@ -21,20 +21,22 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"voxgate/bridge"
+	"voxgate/tools/webhook"
 )
 
 // Door answers telephones. It is made by [New].
 type Door struct {
-	host    *bridge.Host
-	account func(trunk string, calls int) bridge.Account
-	config  *Config
-	log     *slog.Logger
-	gate    *gate
-	ports   *ports
-	agent   *sipgo.UserAgent
-	server  *sipgo.Server
-	client  *sipgo.Client
-	listens []listener
+	host     *bridge.Host
+	account  func(trunk string, calls int) bridge.Account
+	config   *Config
+	log      *slog.Logger
+	gate     *gate
+	endpoint *webhook.Endpoint // is asked about calls; nil: there is none
+	ports    *ports
+	agent    *sipgo.UserAgent
+	server   *sipgo.Server
+	client   *sipgo.Client
+	listens  []listener
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
@@ -76,6 +78,11 @@ func New(o Options) (*Door, error) {
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+	}
+	if w := o.Config.Webhook; w != nil {
+		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
+			return nil, err
+		}
 	}
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
@@ -185,6 +192,9 @@ func (d *Door) Close() {
 		_ = l.close()
 	}
 	_ = d.agent.Close()
+	if d.endpoint != nil {
+		d.endpoint.Close()
+	}
 	d.running.Wait()
 }
 
@@ -207,7 +217,7 @@ func (d *Door) gone() {
 // filter drops what nobody can have sent who may call, before anything is kept of it.
 func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	from, err := netip.ParseAddrPort(p.RemoteAddr.String())
-	if err != nil || !d.gate.known(from.Addr().Unmap()) {
+	if err != nil || !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		return nil, nil
 	}
 	return data, nil
@@ -225,9 +235,7 @@ func (d *Door) route() {
 		d.server.OnRequest(method, d.guarded(f))
 	}
 	d.server.OnNoRoute(d.guarded(func(req *sip.Request, tx sip.ServerTransaction) {
-		res := sip.NewResponseFromRequest(req, 405, "Method Not Allowed", nil)
-		res.AppendHeader(sip.NewHeader("Allow", allowed))
-		_ = tx.Respond(res)
+		d.answer(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 	}))
 }
 
@@ -243,6 +251,13 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 			return
 		}
 		f(req, tx)
+	}
+}
+
+// answer answers a request that belongs to no call, if it is of a trunk: scanners hear nothing.
+func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	if from, ok := sourceOf(req); ok && d.gate.listed(from) {
+		d.reply(req, tx, code, reason, headers...)
 	}
 }
 
@@ -270,7 +285,7 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 		c := d.callOf(req)
 		switch {
 		case c == nil:
-			d.reply(req, tx, 481, "Call/Transaction Does Not Exist")
+			d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.follows(req):
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
 		default:
@@ -280,17 +295,13 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 }
 
 func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
-	from, ok := sourceOf(req)
-	if !ok || d.gate.admit(req, from).code == 0 && d.gate.admit(req, from).trunk == nil {
-		return
-	}
-	d.reply(req, tx, 200, "OK",
+	d.answer(req, tx, 200, "OK",
 		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", "timer"))
 }
 
 // onCancel takes one that came too late: sipgo answers the others.
 func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
-	d.reply(req, tx, 481, "Call/Transaction Does Not Exist")
+	d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
 }
 
 func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {

@@ -107,7 +107,9 @@ func TestHostileSound(t *testing.T) {
 // Who is of no trunk gets no answer at all.
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"192.0.2.0/24"}}))
+	o := newOffice(t, ofTrunk(t, map[string]any{
+		"from": []string{"192.0.2.0/24"}, "outbound": map[string]any{"server": "sip:192.0.2.1", "from": "1"}, // whose answers come from anywhere
+	}))
 	conn, err := net.Dial("udp", o.door.Addresses()[0].String())
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +118,7 @@ func TestStrangersHearNothing(t *testing.T) {
 	for _, packet := range []string{
 		invite(conn.LocalAddr().String(), fmt.Sprintf(usualHeaders, "z"), ""),
 		"OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKzz;rport\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: zz\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
+		hostile(conn.LocalAddr().String())["BYE of nobody"], hostile(conn.LocalAddr().String())["REGISTER of nobody"], hostile(conn.LocalAddr().String())["CANCEL of nobody"],
 	} {
 		if _, err := conn.Write([]byte(packet)); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 const (
@@ -52,6 +54,11 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	defer d.leave(c)
+	if refused := c.ask(); refused != nil {
+		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
+		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
+		return
+	}
 	log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
 	started := time.Now()
 	err := c.answer(req, tx)
@@ -67,7 +74,7 @@ type refusal struct {
 }
 
 // newCall makes a call without anything.
-func newCall(d *Door, t *lane, agent *Agent) *call {
+func newCall(d *Door, t *lane, agent *phone.Agent) *call {
 	c := &call{
 		leg: newLeg(agent), door: d, lane: t, over: make(chan struct{}), agreed: make(chan *sound, 1),
 		spoken: make(chan struct{}), changing: make(chan struct{}, 1),
@@ -93,7 +100,7 @@ func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *ref
 		return nil, &refusal{422, "Session Interval Too Small", "session timer", []sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))}}
 	}
 	who := d.partyOf(req)
-	agent := d.config.agentFor(who.Called)
+	agent := phone.AgentFor(d.config.Agents, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}
@@ -131,9 +138,9 @@ func notAcceptable(err error) *refusal {
 }
 
 // partyOf is who calls. What a trunk that is trusted asserts (RFC 3325) counts before what the caller says.
-func (d *Door) partyOf(req *sip.Request) party {
+func (d *Door) partyOf(req *sip.Request) phone.Party {
 	from := req.From()
-	p := party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
+	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
 	if h := req.GetHeader("P-Asserted-Identity"); h != nil {
 		var uri sip.Uri
 		params := sip.NewParams()
@@ -159,7 +166,8 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		return errCancelled
 	}
 	var talked <-chan error
-	if c.lane.Early && c.agreement() != nil {
+	provisional := !requires(req, "100rel") // else each but the last answer would be acknowledged, too (RFC 3262)
+	if c.lane.Early && provisional && c.agreement() != nil {
 		if err := c.openSound(); err != nil {
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
 			return err
@@ -172,7 +180,7 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 			_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
 			return err
 		}
-	} else if !requires(req, "100rel") { // which would want each but the last answer acknowledged (RFC 3262)
+	} else if provisional {
 		_ = tx.Respond(c.dialog.respond(req, 180, "Ringing"))
 	}
 	if err := c.accept(req, tx); err != nil {

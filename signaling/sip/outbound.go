@@ -20,6 +20,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 )
 
 // ringTimeout is how long it may ring.
@@ -27,9 +28,9 @@ const ringTimeout = 60 * time.Second
 
 // Dial is a call that we make.
 type Dial struct {
-	To    string `json:"to"`    // a number
-	Trunk string `json:"trunk"` // that takes it
-	Agent Agent  `json:"agent"` // who talks
+	To    string      `json:"to"`    // a number
+	Trunk string      `json:"trunk"` // that takes it
+	Agent phone.Agent `json:"agent"` // who talks
 }
 
 // Call makes a call. It returns when it rings there, or cannot be made; the call goes on by itself. The id names it in the log.
@@ -72,7 +73,7 @@ func (d *Door) outbound(what Dial) (*lane, error) {
 	switch {
 	case t == nil || t.Outbound == nil:
 		return nil, &bridge.Error{Code: bridge.CodeBadMessage, Field: "trunk", Message: fmt.Sprintf("trunk: %q takes no calls of ours.", what.Trunk)}
-	case !matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
+	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
 		return nil, &bridge.Error{Code: bridge.CodeForbidden, Field: "to", Message: fmt.Sprintf("to: %q may not be called by this trunk.", what.To)}
 	case !d.host.Ready():
 		return nil, bridge.ErrShutdown
@@ -93,7 +94,7 @@ func (d *Door) newOutbound(ctx context.Context, what Dial, t *lane) (*call, erro
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
 	c := newCall(d, t, &what.Agent)
-	c.party = party{Number: what.To}
+	c.party = phone.Party{Number: what.To}
 	if c.stream, err = d.ports.open(); err != nil {
 		d.gate.end(t, "")
 		return nil, err
@@ -176,6 +177,7 @@ func (c *call) ring(rings chan<- error) error {
 	if err := c.takeAnswer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
+	c.timer = agreedRefresh(res)
 	<-c.changing // from now on it can be
 	if err := c.openSound(); err != nil {
 		return c.hangUp(err)

@@ -11,12 +11,14 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"voxgate/bridge"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
 	"voxgate/signaling/sip"
 )
 
@@ -30,7 +32,7 @@ func calling(t *testing.T, to *baresip, more map[string]any) *office {
 	return newOffice(t, ofTrunk(t, trunk))
 }
 
-var talker = sip.Agent{Prompt: "You remind people."}
+var talker = phone.Agent{Prompt: "You remind people."}
 
 // A person is called, the agent begins, and what they answer is heard.
 func TestCallingSomebody(t *testing.T) {
@@ -154,5 +156,34 @@ func TestRegistering(t *testing.T) {
 	o.door.Close()
 	if said := wait(); strings.Count(said, "REGISTER sip:") != 4 || strings.Count(said, "\nExpires: 0") != 2 {
 		t.Errorf("%s", said)
+	}
+}
+
+// The operator's endpoint decides about each call.
+func TestAsking(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Value
+	answers := make(chan string, 1)
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked.Store(string(body) + r.Header.Get("Webhook-Signature"))
+		io.WriteString(w, <-answers)
+	}))
+	defer endpoint.Close()
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["webhook"] = map[string]any{"url": endpoint.URL, "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
+	}))
+	usual := sdp("[media_ip]", "sendrecv", plain)
+	for answer, want := range map[string]*scenario{
+		`{"action":"accept","agent":{"prompt":"You are another."}}`: call(usual).pause(200).bye(2),
+		`{"action":"reject","status":486}`:                          (&scenario{}).request("INVITE", 1, usual).ringing().expect(486, "").request("ACK", 1, ""),
+		`{"action":"refer","to":"sip:desk@192.0.2.1"}`:              (&scenario{}).request("INVITE", 1, usual).ringing().expect(302, "Contact: .sip:desk@192.0.2.1").request("ACK", 1, ""),
+		`{"action":"dance"}`:                                        (&scenario{}).request("INVITE", 1, usual).ringing().expect(503, "").request("ACK", 1, ""),
+	} {
+		answers <- answer
+		want.run(t, o)
+	}
+	if said, _ := asked.Load().(string); !strings.Contains(said, `"number":"ada"`) || !strings.Contains(said, "v1,") {
+		t.Errorf("asked with %s", said)
 	}
 }

@@ -25,10 +25,11 @@ type refresh struct {
 // due is when a call is over that was not refreshed (section 10).
 func (r refresh) due() time.Duration { return r.every - min(32*time.Second, r.every/3) }
 
-func (r refresh) header() sip.Header {
-	by := "uac"
-	if r.ours {
-		by = "uas"
+// header says what was agreed, in an answer or in a request of ours: who refreshes is named by their part in that transaction.
+func (r refresh) header(request bool) sip.Header {
+	by := "uas"
+	if r.ours == request {
+		by = "uac"
 	}
 	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
 }
@@ -36,25 +37,38 @@ func (r refresh) header() sip.Header {
 // readRefresh reads what a request asks for; ok is false if its interval is too short.
 func readRefresh(req *sip.Request) (r refresh, ok bool) {
 	able := has(req, "timer")
-	h := req.GetHeader("Session-Expires")
+	every, by, said := sessionExpires(req)
+	switch {
+	case !said && able:
+		return refresh{every: usualSession}, true
+	case !said:
+		return refresh{}, true
+	}
+	// Who cannot refresh has it done: section 9, table 2.
+	return refresh{every, !able || by == "uas"}, every >= leastSession
+}
+
+// agreedRefresh reads what an answer to a request of ours says.
+func agreedRefresh(res *sip.Response) refresh {
+	every, by, _ := sessionExpires(res)
+	return refresh{every, by == "uac"}
+}
+
+// sessionExpires reads that header, or its short form. One that cannot be read was not said.
+func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, said bool) {
+	h := m.GetHeader("Session-Expires")
 	if h == nil {
-		h = req.GetHeader("x") // its short form
+		h = m.GetHeader("x")
 	}
 	if h == nil {
-		if able {
-			return refresh{every: usualSession}, true
-		}
-		return refresh{}, true
+		return 0, "", false
 	}
 	text, params, _ := strings.Cut(h.Value(), ";")
 	seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
-	if err != nil {
-		return refresh{}, true // as if it had said nothing
+	if _, by, ok := strings.Cut(strings.ToLower(params), "refresher="); ok {
+		refresher, _, _ = strings.Cut(strings.TrimSpace(by), ";")
 	}
-	r.every = time.Duration(seconds) * time.Second
-	// Who cannot refresh has it done: section 9, table 2.
-	r.ours = !able || strings.Contains(strings.ToLower(params), "refresher=uas")
-	return r, r.every >= leastSession
+	return time.Duration(seconds) * time.Second, refresher, err == nil
 }
 
 // has tells whether a request's sender supports or requires an extension.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
 
@@ -61,7 +62,7 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 		return nil, fmt.Errorf("target must be a text: %w", err)
 	}
 	target := strings.TrimSpace(a.Target)
-	if !matches(c.lane.TransferTo, target) {
+	if !phone.Matches(c.lane.TransferTo, target) {
 		return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(c.lane.TransferTo, ", "))
 	}
 	uri, err := c.transferURI(target)

@@ -51,8 +51,8 @@ const (
 
 var errSocket = errors.New("the WebSocket of the telephone is gone")
 
-// phone is a telephone in a page: one WebSocket.
-type phone struct {
+// pagePhone is a telephone in a page: one WebSocket.
+type pagePhone struct {
 	door    *Page
 	log     *slog.Logger
 	line    *signaling.Line
@@ -82,7 +82,7 @@ func (d *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // AcceptAs has answered
 	}
 	defer line.Close()
-	p := &phone{
+	p := &pagePhone{
 		door: d, log: d.Logger.With("door", doorName, "remote", line.Remote()), line: line, out: signaling.NewOutbox[[]byte](),
 		visitor: access.From(r.Context()), contact: contactAt(r.Host), secure: r.TLS != nil, gone: make(chan struct{}), uncount: func() {},
 		requests: rate.NewLimiter(requestRate, requestBurst), calls: map[string]*pageCall{}, asked: map[string]chan *sip.Response{},
@@ -106,7 +106,7 @@ func contactAt(hostport string) sip.Uri {
 }
 
 // run is the life of a telephone, to the last goroutine.
-func (p *phone) run(ctx context.Context) {
+func (p *pagePhone) run(ctx context.Context) {
 	var running sync.WaitGroup
 	living, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	running.Go(func() { p.line.Ping(living) })
@@ -137,7 +137,7 @@ func (p *phone) run(ctx context.Context) {
 }
 
 // hangUp ends the calls for a reason, and waits until they are gone and what was said of it is on its way.
-func (p *phone) hangUp(reason error) {
+func (p *pagePhone) hangUp(reason error) {
 	p.mu.Lock()
 	if p.leaving == nil {
 		p.leaving = reason
@@ -151,7 +151,7 @@ func (p *phone) hangUp(reason error) {
 }
 
 // read takes what comes until nothing does.
-func (p *phone) read(ctx context.Context) {
+func (p *pagePhone) read(ctx context.Context) {
 	for {
 		raw, _, err := p.line.Read(maxMessage)
 		if errors.Is(err, signaling.ErrTooLong) {
@@ -166,7 +166,7 @@ func (p *phone) read(ctx context.Context) {
 }
 
 // take takes one message.
-func (p *phone) take(ctx context.Context, raw []byte) {
+func (p *pagePhone) take(ctx context.Context, raw []byte) {
 	defer p.survive()
 	if strings.Trim(string(raw), "\r\n") == "" {
 		if string(raw) == "\r\n\r\n" { // RFC 5626, section 3.5.1; RFC 7118, section 6
@@ -194,13 +194,13 @@ func (p *phone) take(ctx context.Context, raw []byte) {
 }
 
 // survive, deferred, keeps the process from what a stranger's message does.
-func (p *phone) survive() {
+func (p *pagePhone) survive() {
 	if crash := recover(); crash != nil {
 		p.log.Error("a message crashed its handler", "panic", crash, "stack", string(debug.Stack()))
 	}
 }
 
-func (p *phone) onRequest(ctx context.Context, req *sip.Request) {
+func (p *pagePhone) onRequest(ctx context.Context, req *sip.Request) {
 	switch req.Method {
 	case sip.REGISTER:
 		p.onRegister(req)
@@ -222,12 +222,12 @@ func (p *phone) onRequest(ctx context.Context, req *sip.Request) {
 }
 
 // put sends a message.
-func (p *phone) put(m sip.Message) {
+func (p *pagePhone) put(m sip.Message) {
 	text := []byte(m.String())
 	p.out.Put(text, len(text))
 }
 
-func (p *phone) reply(req *sip.Request, code int, reason string, headers ...sip.Header) {
+func (p *pagePhone) reply(req *sip.Request, code int, reason string, headers ...sip.Header) {
 	res := sip.NewResponseFromRequest(req, code, reason, nil)
 	for _, h := range headers {
 		res.AppendHeader(h)
@@ -236,7 +236,7 @@ func (p *phone) reply(req *sip.Request, code int, reason string, headers ...sip.
 }
 
 // refuse answers with what a refusal of the gateway is in SIP.
-func (p *phone) refuse(req *sip.Request, err error) {
+func (p *pagePhone) refuse(req *sip.Request, err error) {
 	r := refusalFor(err)
 	p.reply(req, r.code, r.reason, r.headers...)
 }
@@ -271,7 +271,7 @@ func refusalFor(err error) *refusal {
 var errTooFast = &bridge.Error{Code: bridge.CodeBusy, Message: "Too many requests: 10 at once and one a second are served.", Retry: time.Second}
 
 // admit finds out who sends a request, by the token that it has (RFC 8898), or that the telephone has shown before, or the socket.
-func (p *phone) admit(req *sip.Request, open *bridge.Open) error {
+func (p *pagePhone) admit(req *sip.Request, open *bridge.Open) error {
 	token := p.token
 	if h := req.GetHeader("Authorization"); h != nil {
 		if scheme, text, ok := strings.Cut(strings.TrimSpace(h.Value()), " "); ok && strings.EqualFold(scheme, "Bearer") {
@@ -298,7 +298,7 @@ func (p *phone) admit(req *sip.Request, open *bridge.Open) error {
 }
 
 // onRegister lets a telephone in. It is content, and is not called.
-func (p *phone) onRegister(req *sip.Request) {
+func (p *pagePhone) onRegister(req *sip.Request) {
 	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
 	var err error = errTooFast
 	if p.requests.Allow() {
@@ -339,7 +339,7 @@ func contactParam(h *sip.ContactHeader, name string) string {
 }
 
 // exchange sends a request of ours and waits for its final answer.
-func (p *phone) exchange(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+func (p *pagePhone) exchange(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	via := &sip.ViaHeader{ProtocolName: "SIP", ProtocolVersion: "2.0", Transport: "WS", Host: p.contact.Host, Port: p.contact.Port, Params: sip.NewParams()}
 	if p.secure {
 		via.Transport = "WSS"
@@ -367,7 +367,7 @@ func (p *phone) exchange(ctx context.Context, req *sip.Request) (*sip.Response, 
 	}
 }
 
-func (p *phone) onResponse(res *sip.Response) {
+func (p *pagePhone) onResponse(res *sip.Response) {
 	if res.Via() == nil || res.IsProvisional() {
 		return
 	}
@@ -381,7 +381,7 @@ func (p *phone) onResponse(res *sip.Response) {
 }
 
 // inDialog takes a request within a call.
-func (p *phone) inDialog(req *sip.Request) {
+func (p *pagePhone) inDialog(req *sip.Request) {
 	p.mu.Lock()
 	c := p.calls[req.To().Params.GetOr("tag", "")]
 	p.mu.Unlock()
@@ -408,7 +408,7 @@ func (p *phone) inDialog(req *sip.Request) {
 }
 
 // onChange takes an INVITE or an UPDATE within a call.
-func (p *phone) onChange(c *pageCall, req *sip.Request) {
+func (p *pagePhone) onChange(c *pageCall, req *sip.Request) {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		c.renewed()
 		p.put(c.withTimer(c.dialog.respond(req, 200, "OK"), pageAllowed))
@@ -426,7 +426,7 @@ func (p *phone) onChange(c *pageCall, req *sip.Request) {
 }
 
 // onCancel gives up a call that has no answer yet.
-func (p *phone) onCancel(req *sip.Request) {
+func (p *pagePhone) onCancel(req *sip.Request) {
 	branch := req.Via().Params.GetOr("branch", "")
 	var given *pageCall
 	p.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
+	"voxgate/signaling/phone"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sip"
 )
@@ -42,7 +43,7 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 		t.Fatal(err)
 	}
 	silent := ""
-	door := &sip.Page{Config: &sip.Config{Agents: []sip.Agent{{To: []string{"desk", "500"}, Greeting: &silent}}}, Host: host, RTC: ports, Logger: log}
+	door := &sip.Page{Config: &sip.Config{Agents: []phone.Agent{{To: []string{"desk", "500"}, Greeting: &silent}}}, Host: host, RTC: ports, Logger: log}
 	doors := signaling.NewServer(signaling.Options{Logger: log}, signaling.Door{Pattern: "/sip", Socket: door})
 	server := httptest.NewServer(doors)
 	t.Cleanup(func() {

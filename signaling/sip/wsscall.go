@@ -10,6 +10,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling"
+	"voxgate/signaling/phone"
 	"voxgate/signaling/rtc"
 	"voxgate/tools"
 )
@@ -31,7 +32,7 @@ var (
 // pageCall is a call from a page. It implements bridge.Caller.
 type pageCall struct {
 	leg
-	phone   *phone
+	phone   *pagePhone
 	invite  *sip.Request
 	branch  string // of the INVITE
 	offer   rtc.Offer
@@ -41,7 +42,7 @@ type pageCall struct {
 }
 
 // onInvite begins a call.
-func (p *phone) onInvite(ctx context.Context, req *sip.Request) {
+func (p *pagePhone) onInvite(ctx context.Context, req *sip.Request) {
 	if !p.requests.Allow() {
 		p.refuse(req, errTooFast)
 		return
@@ -51,7 +52,7 @@ func (p *phone) onInvite(ctx context.Context, req *sip.Request) {
 		refused = p.enter(c)
 	}
 	if refused != nil {
-		p.log.Warn("call refused", "rule", clip(refused.rule), "sip", clip(req.CallID().Value()))
+		p.log.Warn("call refused", "rule", phone.Clip(refused.rule), "sip", phone.Clip(req.CallID().Value()))
 		p.reply(req, refused.code, refused.reason, refused.headers...)
 		return
 	}
@@ -65,11 +66,8 @@ func (p *phone) onInvite(ctx context.Context, req *sip.Request) {
 	}()
 }
 
-// clip is what of a stranger's text goes to the log.
-func clip(text string) string { return tools.Cut(text, 2*maxPartyField) }
-
 // incoming makes a call of an INVITE.
-func (p *phone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
+func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
 	fail := func(r *refusal, rule string) (*pageCall, bridge.Open, *refusal) {
 		r.rule = rule
 		return nil, bridge.Open{}, r
@@ -87,8 +85,8 @@ func (p *phone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
 		return fail(refusalFor(err), err.Error())
 	}
 	from := req.From()
-	who := party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
-	agent := p.door.Config.agentFor(who.Called)
+	who := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
+	agent := phone.AgentFor(p.door.Config.Agents, who.Called)
 	if agent == nil {
 		return fail(&refusal{code: 404, reason: "Not Found"}, "no agent for "+who.Called)
 	}
@@ -99,10 +97,9 @@ func (p *phone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
 	c := &pageCall{leg: newLeg(agent), phone: p, invite: req, branch: req.Via().Params.GetOr("branch", ""), offer: offer, changes: make(chan *sip.Request, 1)}
 	c.party, c.timer, c.dialog = who, timer, answering(req, p.contact)
 	c.dialog.exchange = p.exchange
-	c.log = p.log.With("sip", clip(c.dialog.callID))
-	own := agent.open()
+	c.log = p.log.With("sip", phone.Clip(c.dialog.callID))
+	own := agent.Open(who)
 	open.Agent, open.Config, open.Tools = own.Agent, own.Config, []tools.Tool{c.endCall()}
-	open.Agent.Prompt = c.prompt()
 	return c, open, nil
 }
 
@@ -114,7 +111,7 @@ func offerOf(req *sip.Request) (rtc.Offer, error) {
 }
 
 // enter counts a call among those of the telephone, until leave.
-func (p *phone) enter(c *pageCall) *refusal {
+func (p *pagePhone) enter(c *pageCall) *refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, other := range p.calls {
@@ -135,7 +132,7 @@ func (p *phone) enter(c *pageCall) *refusal {
 	return nil
 }
 
-func (p *phone) leave(c *pageCall) {
+func (p *pagePhone) leave(c *pageCall) {
 	p.mu.Lock()
 	delete(p.calls, c.dialog.localTag)
 	p.mu.Unlock()
@@ -144,7 +141,7 @@ func (p *phone) leave(c *pageCall) {
 // run has the conversation, and tells the other side of its end.
 func (c *pageCall) run(ctx context.Context, open bridge.Open) {
 	defer c.phone.leave(c)
-	c.log.Info("call", "from", clip(c.party.Number), "to", clip(c.party.Called))
+	c.log.Info("call", "from", phone.Clip(c.party.Number), "to", phone.Clip(c.party.Called))
 	started := time.Now()
 	ctx, cancel := c.during(ctx)
 	err := c.phone.door.Host.Serve(ctx, c, open)

@@ -4,21 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"voxgate/bridge"
 	desk "voxgate/tools/vox"
-)
-
-const (
-	// maxKept is how many actions are kept for a client that may come back.
-	maxKept = 32
-
-	// repeated is for how long an action may have gone to a socket that was dead already: it is given up after 20 s.
-	repeated = 40 * time.Second
 )
 
 // assistant is what belongs to one conversation and not to the client that carries it: the project its tools work on, and who pays.
@@ -28,20 +18,23 @@ type assistant struct {
 	desk    *desk.Desk
 	grant   *bridge.Grant
 	account bridge.Account
-	said    atomic.Int64 // how often the person has spoken or typed
 	tokens  atomic.Int64 // of models that write
 
-	mu      sync.Mutex
-	client  *visit // who is told; nil: nobody is there
-	kept    []action
-	session *bridge.Session // nil before it has begun, and in typed talk
+	mu     sync.Mutex
+	client *visit // who is told; nil: nobody is there
+	said   int    // how often the person has spoken or typed
+	heard  int    // the newest turn in which they have spoken
 }
 
 func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.Open) *assistant {
 	a := &assistant{door: d, theme: theme, grant: open.Grant, account: open.Account, client: v}
 	a.desk = &desk.Desk{
-		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace,
-		Act: a.act, Said: func() int { return int(a.said.Load()) },
+		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
+		Said: func() int {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.said
+		},
 	}
 	if d.AppModel != "" {
 		a.desk.Generate = a.write
@@ -49,30 +42,16 @@ func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open br
 	return a
 }
 
-// action is something that the client was to do.
-type action struct {
-	desk.Action
-	at     time.Time
-	missed bool // nobody was there
-}
-
-// act tells the client what to do, and keeps it for one that comes back.
+// act tells the client what to do.
 func (a *assistant) act(what desk.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client != nil {
-		a.client.put(uiAction{what})
+		a.client.put(uiAction(what))
 	}
-	if what.Action == desk.ActProgress {
-		return
-	}
-	if len(a.kept) == maxKept {
-		a.kept = a.kept[1:]
-	}
-	a.kept = append(a.kept, action{what, time.Now(), a.client == nil})
 }
 
-// follow has this client told from now on. One that is back is told again of what it may not know; where to go, only if it cannot.
+// follow has this client told from now on. One that is back is told of the whole project: what was lost with its socket is not known.
 func (a *assistant) follow(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,19 +59,9 @@ func (a *assistant) follow(v *visit) {
 		return
 	}
 	a.client = v
-	for i, k := range a.kept {
-		if k.missed || time.Since(k.at) < repeated && k.Action.Action != desk.ActNavigate {
-			v.put(uiAction{k.Action})
-		}
-		a.kept[i].missed = false
+	for _, made := range a.desk.Made() {
+		v.put(uiAction(made))
 	}
-}
-
-// begun notes the conversation.
-func (a *assistant) begun(s *bridge.Session) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.session = s
 }
 
 // leave has nobody told, unless another client is.
@@ -104,57 +73,32 @@ func (a *assistant) leave(v *visit) {
 	}
 }
 
-// over tells whether its conversation has ended.
-func (a *assistant) over() bool {
+// countText counts that the person has typed something.
+func (a *assistant) countText() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.session == nil {
-		return false
-	}
-	select {
-	case <-a.session.Done():
-		return true
-	default:
-		return false
-	}
+	a.said++
 }
 
-// assistantOf finds the assistant of a conversation, which is own if it has just begun.
-func (d *Door) assistantOf(id string, own *assistant) *assistant {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.assistants == nil {
-		d.assistants = map[string]*assistant{}
+// countSpeech counts a turn in which the person speaks, once.
+func (a *assistant) countSpeech(turn int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if turn > a.heard {
+		a.heard = turn
+		a.said++
 	}
-	if d.assistants[id] == nil {
-		d.assistants[id] = own
-	}
-	return d.assistants[id]
-}
-
-// sweep forgets the assistants of conversations that are over. Who is not waited for any more is found at the end of another one.
-func (d *Door) sweep() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.assistants, func(_ string, a *assistant) bool { return a.over() })
 }
 
 // content is a Content of Google's.
 type content struct {
 	Role  string            `json:"role"`
 	Parts []json.RawMessage `json:"parts"`
+
+	asked bool // it is what the person has typed, and no result of a tool
 }
 
-func textPart(text string) json.RawMessage { return encoded(map[string]string{"text": text}) }
-
-// encoded is a value as JSON. What it is called with always has one.
-func encoded(value any) json.RawMessage {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	return raw
-}
+func textPart(text string) json.RawMessage { return desk.JSON(map[string]string{"text": text}) }
 
 // answerChunk is what is read of a GenerateContentResponse.
 type answerChunk struct {
@@ -170,6 +114,9 @@ type answerChunk struct {
 	} `json:"usageMetadata"`
 }
 
+// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
+const bytesPerToken = 4
+
 // ask has a model answer, hands on the parts of its answer as they come, and has them paid. It fails if the model has not come to its
 // own end.
 func (a *assistant) ask(ctx context.Context, model string, request json.RawMessage, take func(part json.RawMessage) error) error {
@@ -179,8 +126,9 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 	if err := a.spend(0); err != nil {
 		return err
 	}
-	tokens, ended := 0, "STOP" // some models forget to say it
+	tokens, size, ended := 0, len(request), "STOP" // some models forget to say it
 	err := a.door.Generate(ctx, model, request, func(raw json.RawMessage) error {
+		size += len(raw)
 		var c answerChunk
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return &bridge.Error{Code: bridge.CodeConnectionFailed, Message: "The model's answer cannot be read.", Err: err}
@@ -204,6 +152,9 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 		}
 		return nil
 	})
+	if tokens == 0 && (size > len(request) || ctx.Err() != nil) { // who stops it before it tells what it costs pays all the same
+		tokens = size / bytesPerToken
+	}
 	a.tokens.Add(int64(tokens))
 	_ = a.spend(tokens) // what follows is refused
 	if err == nil && ended != "STOP" {
@@ -225,7 +176,7 @@ func (a *assistant) spend(tokens int) error {
 
 // write has the model for apps write.
 func (a *assistant) write(ctx context.Context, prompt string, piece func(string) error) error {
-	request := encoded(map[string]any{"contents": []content{{roleUser, []json.RawMessage{textPart(prompt)}}}})
+	request := desk.JSON(map[string]any{"contents": []content{{Role: roleUser, Parts: []json.RawMessage{textPart(prompt)}}}})
 	return a.ask(ctx, a.door.AppModel, request, func(raw json.RawMessage) error {
 		if text, _ := said(raw); text != "" {
 			return piece(text)

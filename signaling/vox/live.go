@@ -24,39 +24,25 @@ type live struct {
 	muted bool
 	pcm   []int16 // of the newest frame
 
-	fresh     *assistant                // of a conversation that begins
-	assistant atomic.Pointer[assistant] // of the one that is carried
+	assistant atomic.Pointer[assistant] // of the conversation that is carried; nil before its SetupComplete
 	dismissed chan string               // ids of questions that this client cannot show
 
-	// Owned by Notify, whose calls come one at a time.
-	translator translator
-	heard      int // turns in which the person has spoken, up to this
+	translator translator // owned by Notify, whose calls come one at a time
 }
 
 // live runs a conversation with a Live model.
 func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error {
-	c := &live{visit: v, fresh: a, dismissed: make(chan string, 16)}
+	c := &live{visit: v, dismissed: make(chan string, 16)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
 		v.out.Put(outgoing{data: pcm, voice: c.voice, generation: generation}, len(pcm))
 	})
-	open.Config, open.Tools = liveConfig, a.desk.Tools()
+	open.Config, open.Tools, open.Own = liveConfig, a.desk.Tools(), a
 	err := v.door.Host.Serve(ctx, c, open)
 	c.voice.flush()
 	if a := c.assistant.Load(); a != nil {
 		a.leave(v)
 	}
-	v.door.sweep()
 	return err
-}
-
-// carry is the assistant of the conversation.
-func (c *live) carry(id string) *assistant {
-	a := c.assistant.Load()
-	if a == nil {
-		a = c.door.assistantOf(id, c.fresh)
-		c.assistant.Store(a)
-	}
-	return a
 }
 
 // Serve implements bridge.Caller.
@@ -65,7 +51,6 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 	if err != nil {
 		return err
 	}
-	c.carry(s.ID()).begun(s)
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	c.log.Info("client connected", "call", s.ID())
@@ -112,7 +97,7 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:
-		c.carry(s.ID()).said.Add(1)
+		s.Own().(*assistant).countText()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
@@ -137,9 +122,10 @@ func (c *live) Notify(e bridge.Event) {
 		if b.Update {
 			return
 		}
-		a := c.carry(b.SessionID)
+		a := c.door.Host.Session(b.SessionID).Own().(*assistant)
+		c.assistant.Store(a)
 		c.translator.begun, c.translator.back = true, b.Resumed
-		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken})
+		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken, b.Recording})
 		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
@@ -150,9 +136,8 @@ func (c *live) Notify(e bridge.Event) {
 		c.put(interrupted{})
 		return
 	case bridge.UserText:
-		if a := c.assistant.Load(); a != nil && b.Turn > c.heard {
-			c.heard = b.Turn
-			a.said.Add(1)
+		if a := c.assistant.Load(); a != nil {
+			a.countSpeech(b.Turn)
 		}
 	case bridge.ToolCall:
 		c.dismiss(b)

@@ -151,6 +151,7 @@ type (
 		Mode      string `json:"mode"`
 		Resumed   bool   `json:"resumed"`
 		Resume    string `json:"resume,omitempty"`
+		Recording bool   `json:"recording"`
 	}
 	transcript struct {
 		Role    string `json:"role"`
@@ -168,7 +169,7 @@ type (
 		Name string          `json:"name"`
 		Data json.RawMessage `json:"data"`
 	}
-	uiAction   struct{ desk.Action }
+	uiAction   desk.Action
 	errorFrame struct {
 		Message      string      `json:"message"`
 		Code         bridge.Code `json:"code"`

@@ -3,11 +3,13 @@ package vox
 import (
 	"encoding/json"
 	"html"
+	"slices"
 	"strings"
 
 	"voxgate/bridge"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
+	desk "voxgate/tools/vox"
 )
 
 // translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the client nor the
@@ -50,6 +52,9 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 	case bridge.StateChange:
 		return t.stands(b)
 	case bridge.Failure:
+		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
+			return []serverMessage{logFrame{"warn", b.Err.Message}} // the model was told, and the person sees the call, if there was one
+		}
 		return []serverMessage{errorOf(b.Err)}
 	case bridge.Log:
 		return []serverMessage{logFrame{b.Level, b.Message}}
@@ -105,14 +110,32 @@ func (t *translator) phrases(role string, turn int, texts ...string) (list []ser
 	return list
 }
 
+// statusOf tells of a tool. What one of the operator's was asked and has answered is between it and the model.
 func statusOf(b bridge.ToolStatus) []serverMessage {
+	args, result := argsOf(b.Args), b.Result
+	if !slices.Contains(desk.Names, b.Name) {
+		args = nothing
+		if b.Status == bridge.StatusDone {
+			result = nothing
+		}
+	}
 	switch b.Status {
 	case bridge.StatusRunning:
-		return []serverMessage{toolCall{b.ID, b.Name, b.Title, b.Args}}
+		return []serverMessage{toolCall{b.ID, b.Name, b.Title, args}}
 	case bridge.StatusCancelled:
-		return []serverMessage{toolResult{b.ID, b.Name, cancelled}}
+		result = cancelled
 	}
-	return []serverMessage{toolResult{b.ID, b.Name, b.Result}}
+	return []serverMessage{toolResult{b.ID, b.Name, result}}
+}
+
+var nothing = json.RawMessage(`{}`)
+
+// argsOf are the arguments of a call, where a model may leave them out.
+func argsOf(args json.RawMessage) json.RawMessage {
+	if len(args) == 0 {
+		return nothing
+	}
+	return args
 }
 
 // cancelled is the result of a call that nobody waits for any more.

@@ -1,6 +1,7 @@
 package vox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/tools"
+	desk "voxgate/tools/vox"
 )
 
 const (
@@ -36,7 +38,7 @@ type typed struct {
 	*assistant
 	open  bridge.Open
 	id    string
-	tools map[string]tools.Tool
+	tools map[string]declared
 	head  map[string]any // of each request
 	talk  []content      // so far; owned by the running answer, if there is one
 	turn  int
@@ -72,9 +74,11 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	}
 	t := &typed{
 		visit: v, assistant: a, open: open, id: rand.Text()[:10], pace: rate.NewLimiter(paceOfTexts, textsAtOnce),
-		tools: map[string]tools.Tool{}, questions: map[string]chan<- bool{},
+		tools: map[string]declared{}, questions: map[string]chan<- bool{},
 	}
-	t.declare()
+	if err := t.declare(); err != nil {
+		return err
+	}
 	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
 	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
 	err := t.serve(ctx)
@@ -84,17 +88,32 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	return err
 }
 
+// declared is a tool, and what its arguments must be.
+type declared struct {
+	tools.Tool
+	schema *tools.Schema
+}
+
 // declare makes what each request has.
-func (t *typed) declare() {
-	declared := []map[string]any{}
+func (t *typed) declare() error {
+	functions := []map[string]any{}
 	for _, tool := range t.desk.Tools() {
-		t.tools[tool.Name] = tool
-		declared = append(declared, map[string]any{"name": tool.Name, "description": tool.Description, "parametersJsonSchema": tool.Parameters})
+		parameters, err := tools.Decode(tool.Parameters)
+		if err != nil {
+			return err
+		}
+		schema, err := tools.ReadSchema(parameters, nil)
+		if err != nil {
+			return err
+		}
+		t.tools[tool.Name] = declared{tool, schema}
+		functions = append(functions, map[string]any{"name": tool.Name, "description": tool.Description, "parametersJsonSchema": tool.Parameters})
 	}
 	t.head = map[string]any{
 		"systemInstruction": content{Parts: []json.RawMessage{textPart(t.open.Agent.Prompt)}},
-		"tools":             []any{map[string]any{"functionDeclarations": declared}},
+		"tools":             []any{map[string]any{"functionDeclarations": functions}},
 	}
+	return nil
 }
 
 // serve does what the client asks for until it ends the conversation, or is lost.
@@ -116,6 +135,7 @@ func (t *typed) serve(ctx context.Context) error {
 			if err != nil {
 				t.put(errorOf(err))
 			}
+			t.put(stateFrame{State: stateLive})
 			if err := t.spend(0); err != nil {
 				return err
 			}
@@ -134,7 +154,7 @@ func (t *typed) do(ctx context.Context, m clientMessage) error {
 		if t.interrupt() {
 			t.put(interrupted{})
 		}
-		t.said.Add(1)
+		t.countText()
 		t.begin(ctx, m.Text)
 	case typeAnswer:
 		t.mu.Lock()
@@ -169,7 +189,7 @@ func (t *typed) begin(ctx context.Context, text string) {
 	t.late = nil
 	t.mu.Unlock()
 	t.turn++
-	t.talk = append(shortened(t.talk), content{roleUser, parts})
+	t.talk = append(shortened(t.talk), content{Role: roleUser, Parts: parts, asked: true})
 	answering, stop := context.WithCancel(ctx)
 	t.answered, t.stop = make(chan error, 1), stop
 	go func() {
@@ -190,7 +210,7 @@ func shortened(talk []content) []content {
 			size += len(p)
 		}
 		if size > maxHistory {
-			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.Role == roleUser && !isResult(c) })
+			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.asked })
 			if next < 0 {
 				return nil
 			}
@@ -200,14 +220,6 @@ func shortened(talk []content) []content {
 	return talk
 }
 
-// isResult tells whether a content has the results of tools.
-func isResult(c content) bool {
-	var p struct {
-		FunctionResponse *struct{} `json:"functionResponse"`
-	}
-	return len(c.Parts) > 0 && json.Unmarshal(c.Parts[0], &p) == nil && p.FunctionResponse != nil
-}
-
 // answer has the model answer, and call tools until it has. ctx is the conversation's, which tools run in.
 func (t *typed) answer(ctx, answering context.Context) error {
 	for range maxRounds {
@@ -215,7 +227,7 @@ func (t *typed) answer(ctx, answering context.Context) error {
 		if err != nil || len(calls) == 0 {
 			return err
 		}
-		t.talk = append(t.talk, content{roleUser, t.call(ctx, answering, calls)})
+		t.talk = append(t.talk, content{Role: roleUser, Parts: t.call(ctx, answering, calls)})
 		if answering.Err() != nil {
 			return nil
 		}
@@ -231,7 +243,7 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	}
 	var parts []json.RawMessage
 	var text phrases
-	err = t.ask(answering, t.open.Agent.Model, encoded(request), func(raw json.RawMessage) error {
+	err = t.ask(answering, t.open.Agent.Model, desk.JSON(request), func(raw json.RawMessage) error {
 		parts = append(parts, raw) // as it came: it may be signed
 		spoken, call := said(raw)
 		if call != nil && len(calls) < maxCalls {
@@ -242,10 +254,10 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	})
 	t.tell(text.end())
 	if len(parts) > 0 {
-		t.talk = append(t.talk, content{"model", parts})
+		t.talk = append(t.talk, content{Role: "model", Parts: parts})
 	}
 	if err != nil && len(calls) > 0 { // they are not run, and a model wants a result of each
-		t.talk = append(t.talk, content{roleUser, results(calls, func(int) json.RawMessage { return cancelled })})
+		t.talk = append(t.talk, content{Role: roleUser, Parts: results(calls, func(int) json.RawMessage { return cancelled })})
 	}
 	return calls, err
 }
@@ -259,7 +271,7 @@ func (t *typed) tell(whole []string) {
 // results are the results of calls, as a content has them.
 func results(calls []*functionCall, of func(i int) json.RawMessage) (parts []json.RawMessage) {
 	for i, c := range calls {
-		parts = append(parts, encoded(map[string]any{"functionResponse": map[string]any{"id": c.ID, "name": c.Name, "response": of(i)}}))
+		parts = append(parts, desk.JSON(map[string]any{"functionResponse": map[string]any{"id": c.ID, "name": c.Name, "response": of(i)}}))
 	}
 	return parts
 }
@@ -280,7 +292,7 @@ func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []js
 			case <-answering.Done():
 				t.mu.Lock()
 				defer t.mu.Unlock()
-				t.late = append(t.late, textPart(string(encoded(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
+				t.late = append(t.late, textPart(string(desk.JSON(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
 			}
 		})
 	}
@@ -294,22 +306,24 @@ func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []js
 	})
 }
 
-// run runs one tool.
+// run runs one tool. A call that cannot be run is the model's affair, and the developer's.
 func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
 	tool, ok := t.tools[c.Name]
-	t.put(toolCall{c.ID, c.Name, tool.Title, c.Args})
-	outcome := tools.Respond(nil, fmt.Errorf("there is no tool %q", c.Name))
+	err := fmt.Errorf("there is no tool %.100q", c.Name)
 	if ok {
-		env := &tools.Env{Call: c.ID, Session: t.id, Door: doorName, Caller: t.open.Origin.Identity, Grant: t.open.Origin.Grant}
-		if t.open.Origin.Asks {
-			env.AskPerson = t.askPerson
-		}
-		timeout := tools.Timeout
-		if tool.Timeout > 0 {
-			timeout = tool.Timeout
-		}
-		outcome, _ = tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: c.Args}, timeout)
+		err = tool.schema.Check(c.Args)
 	}
+	if err != nil {
+		t.warn("The model called %.100q wrongly and was told so: %v.", c.Name, err)
+		return tools.Respond(nil, err).Response
+	}
+	args := argsOf(c.Args)
+	t.put(toolCall{c.ID, c.Name, tool.Title, args})
+	env := &tools.Env{Call: c.ID, Session: t.id, Door: doorName, Caller: t.open.Origin.Identity, Grant: t.open.Origin.Grant}
+	if t.open.Origin.Asks {
+		env.AskPerson = t.askPerson
+	}
+	outcome, _ := tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: args}, cmp.Or(tool.Timeout, tools.Timeout))
 	t.put(toolResult{c.ID, c.Name, outcome.Response})
 	return outcome.Response
 }

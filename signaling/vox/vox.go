@@ -33,9 +33,6 @@ type Door struct {
 	Workspace *desk.Workspace // keeps apps; nil: there is no room for any
 	MaxTokens int             // ends a typed conversation that has used so many; 0: no limit
 	Logger    *slog.Logger
-
-	mu         sync.Mutex
-	assistants map[string]*assistant // by the id of the conversation
 }
 
 // Doors are its addresses.

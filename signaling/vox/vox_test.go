@@ -37,78 +37,94 @@ func canvas(id, elements string) bridge.ToolCall {
 
 const yesAndNo = `{"type":"button","label":"Yes","action":"submit"},{"type":"button","label":"No","action":"dismiss"}`
 
-// What happens, and what a client is told of it, in order.
+// step is something that happens, and what a client is told of it.
+type step struct {
+	event bridge.Body
+	want  []string
+}
+
+func user(turn int, text string) bridge.UserText {
+	return bridge.UserText{Turn: turn, Text: text, Final: true}
+}
+
+func piece(turn int, text string) bridge.AssistantText {
+	return bridge.AssistantText{Turn: turn, Text: text}
+}
+
+func whole(turn int, text string) bridge.AssistantText {
+	return bridge.AssistantText{Turn: turn, Text: text, Final: true}
+}
+
+// conversations are what may happen in one, in order.
+var conversations = map[string][]step{
+	"a question and its answer": {
+		{bridge.UserText{Turn: 1, Text: "What"}, nil},
+		{user(1, " What is it?"), []string{`{"type":"transcript","role":"user","text":"What is it?"}`}},
+		{piece(1, " It is"), nil},
+		{piece(1, " a shop. And"), nil},
+		{piece(1, " more"), []string{`{"type":"transcript","role":"vox","text":"It is a shop. "}`}},
+		{whole(1, " It is a shop. And more"), []string{`{"type":"transcript","role":"vox","text":"And more"}`}},
+	},
+	"an answer that was interrupted": {
+		{piece(1, "One. Two. Three."), nil},
+		{whole(1, "One. Two."), []string{`{"type":"transcript","role":"vox","text":"One. "}`, `{"type":"transcript","role":"vox","text":"Two."}`}},
+	},
+	"less was heard than was told": {
+		{piece(1, "One. Two."), nil},
+		{piece(1, " Three."), []string{`{"type":"transcript","role":"vox","text":"One. "}`}},
+		{whole(1, "On"), nil},
+	},
+	"turns of one role": {
+		{whole(1, "One."), []string{`{"type":"transcript","role":"vox","text":"One."}`}},
+		{whole(2, "Two."), []string{`{"type":"transcript","role":"vox","text":"Two.","newTurn":true}`}},
+		{user(3, "Yes."), []string{`{"type":"transcript","role":"user","text":"Yes."}`}},
+		{user(3, "Yes. Please."), []string{`{"type":"transcript","role":"user","text":" Please."}`}},
+		{user(3, "Yes. Please."), nil},
+		{user(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
+	},
+	"a tool": {
+		{bridge.ToolStatus{ID: "a", Name: "add_tool", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"add_tool","title":"F…","args":{"x":"<1>"}}`}},
+		{bridge.ToolStatus{ID: "a", Name: "add_tool", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"add_tool","data":{"y":2}}`}},
+		{bridge.ToolStatus{ID: "b", Name: "add_tool", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"add_tool","data":{"error":"no"}}`}},
+		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusRunning}, []string{`{"type":"tool_call","id":"c","name":"add_tool","args":{}}`}},
+		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"add_tool","data":{"error":"the call was cancelled"}}`}},
+	},
+	"a tool of the operator's": {
+		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusRunning, Args: json.RawMessage(`{"customer":1}`)}, []string{`{"type":"tool_call","id":"a","name":"look_up","args":{}}`}},
+		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusDone, Result: json.RawMessage(`{"secret":1}`)}, []string{`{"type":"tool_result","id":"a","name":"look_up","data":{}}`}},
+		{bridge.ToolStatus{ID: "b", Name: "look_up", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"look_up","data":{"error":"no"}}`}},
+	},
+	"questions": {
+		{canvas("a", `[{"type":"text","value":"1 &lt; 2?"},`+yesAndNo+`]`), []string{`{"type":"question","id":"a","text":"1 < 2?"}`}},
+		{canvas("b", `[{"type":"text","value":"Your name?"},{"type":"input","id":"name"},`+yesAndNo+`]`), nil},
+		{canvas("c", `[`+yesAndNo+`]`), nil},
+		{bridge.ToolCall{Calls: []tools.Call{{ID: "d", Name: "of_the_backend", Args: json.RawMessage(`{}`)}}}, nil},
+		{bridge.ToolCallCancellation{IDs: []string{"a", "b", "d"}}, []string{`{"type":"question","id":"a","withdrawn":true}`}},
+		{bridge.ToolCallCancellation{IDs: []string{"a"}}, nil},
+	},
+	"states": {
+		{bridge.StateChange{State: bridge.StateLive}, nil},
+		{bridge.StateChange{State: bridge.StateTool}, nil},
+		{bridge.StateChange{State: bridge.StateLive, Message: "One moment."}, []string{`{"type":"state","state":"waiting","message":"One moment."}`}},
+		{bridge.StateChange{State: bridge.StateLive}, []string{`{"type":"state","state":"live"}`}},
+		{bridge.StateChange{State: bridge.StateResuming}, []string{`{"type":"state","state":"reconnecting"}`}},
+		{bridge.StateChange{State: bridge.StateReseeding}, nil},
+		{bridge.StateChange{State: bridge.StateDraining}, []string{`{"type":"state","state":"live"}`}},
+	},
+	"the rest": {
+		{bridge.Log{Level: "warn", Message: "a"}, []string{`{"type":"log","level":"warn","message":"a"}`}},
+		{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}}, []string{`{"type":"log","level":"warn","message":"b"}`}},
+		{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}}, []string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`}},
+		{bridge.Usage{}, nil},
+		{bridge.Speaking{Turn: 1}, nil},
+		{bridge.TurnComplete{Turn: 1}, nil},
+		{bridge.Thought{Turn: 1, Text: "hm"}, nil},
+	},
+}
+
 func TestEventsBecomeMessages(t *testing.T) {
 	t.Parallel()
-	type step struct {
-		event bridge.Body
-		want  []string
-	}
-	user := func(turn int, text string) bridge.UserText {
-		return bridge.UserText{Turn: turn, Text: text, Final: true}
-	}
-	piece := func(turn int, text string) bridge.AssistantText { return bridge.AssistantText{Turn: turn, Text: text} }
-	whole := func(turn int, text string) bridge.AssistantText {
-		return bridge.AssistantText{Turn: turn, Text: text, Final: true}
-	}
-	for name, steps := range map[string][]step{
-		"a question and its answer": {
-			{bridge.UserText{Turn: 1, Text: "What"}, nil},
-			{user(1, " What is it?"), []string{`{"type":"transcript","role":"user","text":"What is it?"}`}},
-			{piece(1, " It is"), nil},
-			{piece(1, " a shop. And"), nil},
-			{piece(1, " more"), []string{`{"type":"transcript","role":"vox","text":"It is a shop. "}`}},
-			{whole(1, " It is a shop. And more"), []string{`{"type":"transcript","role":"vox","text":"And more"}`}},
-		},
-		"an answer that was interrupted": {
-			{piece(1, "One. Two. Three."), nil},
-			{whole(1, "One. Two."), []string{`{"type":"transcript","role":"vox","text":"One. "}`, `{"type":"transcript","role":"vox","text":"Two."}`}},
-		},
-		"less was heard than was told": {
-			{piece(1, "One. Two."), nil},
-			{piece(1, " Three."), []string{`{"type":"transcript","role":"vox","text":"One. "}`}},
-			{whole(1, "On"), nil},
-		},
-		"turns of one role": {
-			{whole(1, "One."), []string{`{"type":"transcript","role":"vox","text":"One."}`}},
-			{whole(2, "Two."), []string{`{"type":"transcript","role":"vox","text":"Two.","newTurn":true}`}},
-			{user(3, "Yes."), []string{`{"type":"transcript","role":"user","text":"Yes."}`}},
-			{user(3, "Yes. Please."), []string{`{"type":"transcript","role":"user","text":" Please."}`}},
-			{user(3, "Yes. Please."), nil},
-			{user(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
-		},
-		"a tool": {
-			{bridge.ToolStatus{ID: "a", Name: "f", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"f","title":"F…","args":{"x":"<1>"}}`}},
-			{bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"f","data":{"y":2}}`}},
-			{bridge.ToolStatus{ID: "b", Name: "f", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"f","data":{"error":"no"}}`}},
-			{bridge.ToolStatus{ID: "c", Name: "f", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"f","data":{"error":"the call was cancelled"}}`}},
-		},
-		"questions": {
-			{canvas("a", `[{"type":"text","value":"1 &lt; 2?"},`+yesAndNo+`]`), []string{`{"type":"question","id":"a","text":"1 < 2?"}`}},
-			{canvas("b", `[{"type":"text","value":"Your name?"},{"type":"input","id":"name"},`+yesAndNo+`]`), nil},
-			{canvas("c", `[`+yesAndNo+`]`), nil},
-			{bridge.ToolCall{Calls: []tools.Call{{ID: "d", Name: "of_the_backend", Args: json.RawMessage(`{}`)}}}, nil},
-			{bridge.ToolCallCancellation{IDs: []string{"a", "b", "d"}}, []string{`{"type":"question","id":"a","withdrawn":true}`}},
-			{bridge.ToolCallCancellation{IDs: []string{"a"}}, nil},
-		},
-		"states": {
-			{bridge.StateChange{State: bridge.StateLive}, nil},
-			{bridge.StateChange{State: bridge.StateTool}, nil},
-			{bridge.StateChange{State: bridge.StateLive, Message: "One moment."}, []string{`{"type":"state","state":"waiting","message":"One moment."}`}},
-			{bridge.StateChange{State: bridge.StateLive}, []string{`{"type":"state","state":"live"}`}},
-			{bridge.StateChange{State: bridge.StateResuming}, []string{`{"type":"state","state":"reconnecting"}`}},
-			{bridge.StateChange{State: bridge.StateReseeding}, nil},
-			{bridge.StateChange{State: bridge.StateDraining}, []string{`{"type":"state","state":"live"}`}},
-		},
-		"the rest": {
-			{bridge.Log{Level: "warn", Message: "a"}, []string{`{"type":"log","level":"warn","message":"a"}`}},
-			{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}}, []string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`}},
-			{bridge.Usage{}, nil},
-			{bridge.Speaking{Turn: 1}, nil},
-			{bridge.TurnComplete{Turn: 1}, nil},
-			{bridge.Thought{Turn: 1, Text: "hm"}, nil},
-		},
-	} {
+	for name, steps := range conversations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var tr vox.Translator
@@ -223,53 +239,56 @@ func TestInstructionQuotesTheProject(t *testing.T) {
 	}
 }
 
-// TestProtocolListsMessages compares PROTOCOL.md with the code, both ways: types, fields, themes and codes.
-func TestProtocolListsMessages(t *testing.T) {
-	t.Parallel()
+// section is a part of PROTOCOL.md, with which the code is compared both ways: types, fields, themes and codes.
+func section(t *testing.T, heading string) string {
+	t.Helper()
 	text, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	section := func(heading string) string {
-		_, part, ok := strings.Cut(string(text), "\n"+heading+"\n")
-		if !ok {
-			t.Fatalf("no %q", heading)
-		}
-		part, _, _ = strings.Cut(part, "\n## ")
-		return part
+	_, part, ok := strings.Cut(string(text), "\n"+heading+"\n")
+	if !ok {
+		t.Fatalf("no %q", heading)
 	}
-	rows := func(part string) map[string]string {
-		all := map[string]string{}
-		for _, m := range regexp.MustCompile("(?m)^\\| `\\{\"type\":\"(\\w+)\".*$").FindAllStringSubmatch(part, -1) {
-			all[m[1]] += m[0]
-		}
-		return all
-	}
-	named := regexp.MustCompile("[\"`](\\w+)[\"`](?:\"?:|`)?")
-	mentions := func(part, name string) bool {
-		return slices.ContainsFunc(named.FindAllStringSubmatch(part, -1), func(m []string) bool { return m[1] == name })
-	}
-	tags := func(message any) (names []string) {
-		fields := reflect.TypeOf(message)
-		if fields.NumField() == 1 && fields.Field(0).Anonymous { // those of a tool's action
-			fields = fields.Field(0).Type
-		}
-		for f := range fields.Fields() {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	examples := regexp.MustCompile(`"(\w+)":`)
+	part, _, _ = strings.Cut(part, "\n## ")
+	return part
+}
 
-	fromGateway := section("## From the gateway")
-	told := rows(fromGateway)
+// rows are the lines about messages, by their types.
+func rows(part string) map[string]string {
+	all := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `\\{\"type\":\"(\\w+)\".*$").FindAllStringSubmatch(part, -1) {
+		all[m[1]] += m[0]
+	}
+	return all
+}
+
+var named = regexp.MustCompile("[\"`](\\w+)[\"`](?:\"?:|`)?")
+
+func mentions(part, name string) bool {
+	return slices.ContainsFunc(named.FindAllStringSubmatch(part, -1), func(m []string) bool { return m[1] == name })
+}
+
+// tags are the names of a message's fields.
+func tags(message any) (names []string) {
+	for f := range reflect.TypeOf(message).Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
+	t.Parallel()
+	part := section(t, "## From the gateway")
+	told := rows(part)
+	examples := regexp.MustCompile(`"(\w+)":`)
 	for _, m := range vox.ServerMessages {
 		kind := vox.KindOf(m)
 		row := told[kind]
 		if kind == "ui_action" {
-			row += fromGateway[strings.Index(fromGateway, "### What the client shall do"):]
+			row += part[strings.Index(part, "### What the client shall do"):]
 		}
 		for _, name := range tags(m) {
 			if !mentions(row, name) {
@@ -286,34 +305,31 @@ func TestProtocolListsMessages(t *testing.T) {
 	if len(told) != 0 {
 		t.Errorf("PROTOCOL.md has %v, which the code does not know", told)
 	}
+}
 
-	fromClient := section("## From the client")
-	asked := rows(fromClient)
-	if types := slices.Sorted(maps.Keys(asked)); !slices.Equal(types, slices.Sorted(slices.Values(vox.ClientTypes))) {
+func TestProtocolListsWhatClientsSend(t *testing.T) {
+	t.Parallel()
+	part := section(t, "## From the client")
+	if types := slices.Sorted(maps.Keys(rows(part))); !slices.Equal(types, slices.Sorted(slices.Values(vox.ClientTypes))) {
 		t.Errorf("PROTOCOL.md has %v, the code %v", types, vox.ClientTypes)
 	}
 	known := tags(vox.ClientMessage)
-	for _, name := range known {
-		if !mentions(fromClient, name) {
-			t.Errorf("PROTOCOL.md lacks the field %s", name)
+	for _, name := range slices.AppendSeq(slices.Clone(known), maps.Keys(vox.Voices)) {
+		if !mentions(part, name) {
+			t.Errorf("PROTOCOL.md lacks %s", name)
 		}
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(fromClient, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(part, -1) {
 		if !slices.Contains(known, m[1]) {
 			t.Errorf("PROTOCOL.md has the field %s, which the code does not know", m[1])
 		}
 	}
-	for theme := range vox.Voices {
-		if !mentions(fromClient, theme) {
-			t.Errorf("PROTOCOL.md lacks the theme %s", theme)
-		}
-	}
-
 	codes := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\|.*\\| `(\\w+)`[^|]*\\|$").FindAllStringSubmatch(section("## Errors"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\|.*\\| `(\\w+)`[^|]*\\|$").FindAllStringSubmatch(section(t, "## Errors"), -1) {
 		codes[m[1]] = true
 	}
-	if listed := slices.Sorted(maps.Keys(codes)); !slices.Equal(slices.DeleteFunc(listed, func(c string) bool { return c == "code" }), slices.Sorted(slices.Values(vox.Codes))) {
+	delete(codes, "code") // the head of the table
+	if listed := slices.Sorted(maps.Keys(codes)); !slices.Equal(listed, slices.Sorted(slices.Values(vox.Codes))) {
 		t.Errorf("PROTOCOL.md lists the codes %v, the code has %v", listed, vox.Codes)
 	}
 }

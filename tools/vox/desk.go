@@ -5,11 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/agnivade/levenshtein"
 
 	"voxgate/tools"
 )
@@ -55,6 +51,9 @@ type Action struct {
 // Targets are the places that navigate_ui knows where a Desk names none. They must not be changed.
 var Targets = []string{"welcome", "studio", "settings", "files", "preview", "chat"}
 
+// Names are the names of the six tools. They must not be changed.
+var Names = []string{"recommend_tools", "search_tools", "add_tool", "generate_app", "navigate_ui", "get_project_status"}
+
 // Desk is what the tools of one conversation work with.
 type Desk struct {
 	Project *Project
@@ -76,7 +75,8 @@ type Desk struct {
 	Workspace *Workspace // nil: there is none
 }
 
-// Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks.
+// Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks. Who runs them checks the
+// arguments by the schemas before.
 func (d *Desk) Tools() []tools.Tool {
 	targets := d.Targets
 	if len(targets) == 0 {
@@ -124,9 +124,7 @@ func (d *Desk) Tools() []tools.Tool {
 				Parameters:  object(property("target", "Where to go.", targets...), "target"),
 				Scheduling:  tools.Silent,
 			},
-			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-				return d.navigate(targets, args)
-			},
+			Run: d.navigate,
 		},
 		{
 			Declaration: tools.Declaration{
@@ -149,19 +147,19 @@ func (d *Desk) Tools() []tools.Tool {
 
 // object is the JSON Schema of an object of these properties.
 func object(properties string, required ...string) json.RawMessage {
-	return fmt.Appendf(nil, `{"type":"object","properties":{%s},"required":%s,"additionalProperties":false}`, properties, encoded(append([]string{}, required...)))
+	return fmt.Appendf(nil, `{"type":"object","properties":{%s},"required":%s,"additionalProperties":false}`, properties, JSON(append([]string{}, required...)))
 }
 
 // property is the schema of one text, or of one of some words.
 func property(name, description string, words ...string) string {
 	if len(words) > 0 {
-		return fmt.Sprintf(`%q:{"type":"string","description":%s,"enum":%s}`, name, encoded(description), encoded(words))
+		return fmt.Sprintf(`%q:{"type":"string","description":%s,"enum":%s}`, name, JSON(description), JSON(words))
 	}
-	return fmt.Sprintf(`%q:{"type":"string","description":%s,"maxLength":%d}`, name, encoded(description), maxText)
+	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, JSON(description), maxText)
 }
 
-// encoded is a value as JSON. What it is called with always has one.
-func encoded(value any) json.RawMessage {
+// JSON is a value as JSON, for a value that has one.
+func JSON(value any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -171,78 +169,70 @@ func encoded(value any) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// texts reads arguments that are all texts. What the schema says of them is checked here, too: not all who run a tool do so before.
-func texts(args json.RawMessage, into map[string]*string, required ...string) error {
-	var given map[string]any
-	if len(args) > 0 {
-		if err := json.Unmarshal(args, &given); err != nil {
-			return fmt.Errorf("the arguments are no JSON object: %w", err)
-		}
-	}
-	for name, value := range given {
-		text, ok := value.(string)
-		switch to := into[name]; {
-		case to == nil:
-			return fmt.Errorf("there is no argument %q", tools.Cut(name, 100))
-		case !ok:
-			return fmt.Errorf("%s must be a text", name)
-		case utf8.RuneCountInString(text) > maxText:
-			return fmt.Errorf("%s has %d characters; %d are taken at most", name, utf8.RuneCountInString(text), maxText)
-		default:
-			*to = strings.TrimSpace(text)
-		}
-	}
-	for _, name := range required {
-		if *into[name] == "" {
-			return fmt.Errorf("%s is missing", name)
-		}
-	}
-	return nil
-}
-
 func (d *Desk) recommend(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var summary string
-	if err := texts(args, map[string]*string{"project_summary": &summary}, "project_summary"); err != nil {
+	var a struct {
+		Summary string `json:"project_summary"`
+	}
+	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
-	return found(recommended(summary, d.Project.Status(), mostRecommended),
+	return found(recommended(a.Summary, d.Project.Status(), mostRecommended),
 		"No tool of the registry fits that. Ask the person what the project needs."), nil
 }
 
 func (d *Desk) search(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var query, domain string
-	if err := texts(args, map[string]*string{"query": &query, "domain": &domain}, "query"); err != nil {
+	var a struct{ Query, Domain string }
+	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
-	if domain != "" && !slices.Contains(Domains, domain) {
-		return nil, fmt.Errorf("there is no domain %q; there are %s", tools.Cut(domain, 100), strings.Join(Domains, ", "))
-	}
-	return found(Search(query, domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
+	return found(Search(a.Query, a.Domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }
 
 // found is what the model gets of a search.
 func found(entries []Entry, otherwise string) json.RawMessage {
 	if len(entries) == 0 {
-		return encoded(map[string]any{"tools": []Entry{}, "note": otherwise})
+		return JSON(map[string]any{"tools": []Entry{}, "note": otherwise})
 	}
-	return encoded(map[string]any{"tools": entries})
+	return JSON(map[string]any{"tools": entries})
 }
 
 func (d *Desk) addTool(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var id string
-	if err := texts(args, map[string]*string{"tool_id": &id}, "tool_id"); err != nil {
+	var a struct {
+		ID string `json:"tool_id"`
+	}
+	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
-	e, ok := Find(id)
+	e, ok := Find(a.ID)
 	if !ok {
-		return nil, fmt.Errorf("there is no tool %q in the registry; nearest are %s", tools.Cut(id, 100), strings.Join(nearest(id), ", "))
+		return nil, fmt.Errorf("there is no tool %q in the registry; search_tools finds the ids", tools.Cut(a.ID, 100))
 	}
 	if !d.Project.add(e) {
 		return nil, fmt.Errorf("%s is in the project already", e.Name)
 	}
-	prompt := integrationPrompt(e, d.Project.Status().Context)
-	d.Act(Action{Action: ActAddTool, ToolID: e.ID, ToolName: e.Name, IntegrationPrompt: prompt})
-	return encoded(map[string]any{"added": e, "integration_prompt": prompt}), nil
+	did := added(e, d.Project.Status().Context)
+	d.Act(did)
+	return JSON(map[string]any{"added": e, "integration_prompt": did.IntegrationPrompt}), nil
+}
+
+// Made is what the client was told to do for all that is in the project, in the order of the conversation.
+func (d *Desk) Made() (made []Action) {
+	s := d.Project.Status()
+	for _, e := range s.Tools {
+		made = append(made, added(e, s.Context))
+	}
+	for _, app := range s.Apps {
+		made = append(made, ready(app))
+	}
+	return made
+}
+
+func added(e Entry, context json.RawMessage) Action {
+	return Action{Action: ActAddTool, ToolID: e.ID, ToolName: e.Name, IntegrationPrompt: integrationPrompt(e, context)}
+}
+
+func ready(app App) Action {
+	return Action{Action: ActReady, App: app.Name, URL: app.URL, Files: app.Files}
 }
 
 // integrationPrompt is what to tell a coding assistant that adds a tool.
@@ -262,45 +252,20 @@ func quoted(data json.RawMessage, limit int) json.RawMessage {
 	if json.Compact(&b, data) != nil {
 		return json.RawMessage(`""`)
 	}
-	return encoded(tools.Cut(b.String(), limit))
+	return JSON(tools.Cut(b.String(), limit))
 }
 
-// nearest are ids that may have been meant: by the letters, and by what was found for it as a query.
-func nearest(id string) []string {
-	id = strings.ToLower(tools.Cut(id, 100)) // comparing takes the product of both lengths
-	near := slices.Clone(registry)
-	slices.SortStableFunc(near, func(a, b Entry) int { return distance(a, id) - distance(b, id) })
-	var ids []string
-	for _, e := range append(near[:2], Search(id, "", 3)...) {
-		if !slices.Contains(ids, e.ID) {
-			ids = append(ids, e.ID)
-		}
-	}
-	return ids
-}
-
-// distance is how many letters an entry's id or name has that a text has not.
-func distance(e Entry, text string) int {
-	return min(levenshtein.ComputeDistance(e.ID, text), levenshtein.ComputeDistance(strings.ToLower(e.Name), text))
-}
-
-func (d *Desk) navigate(targets []string, args json.RawMessage) (json.RawMessage, error) {
-	var target string
-	if err := texts(args, map[string]*string{"target": &target}, "target"); err != nil {
+func (d *Desk) navigate(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var a struct{ Target string }
+	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(targets, target) {
-		return nil, fmt.Errorf("there is no place %q; there are %s", tools.Cut(target, 100), strings.Join(targets, ", "))
-	}
-	d.Project.goTo(target)
-	d.Act(Action{Action: ActNavigate, Target: target})
-	return encoded(map[string]string{"place": target}), nil
+	d.Project.goTo(a.Target)
+	d.Act(Action{Action: ActNavigate, Target: a.Target})
+	return JSON(map[string]string{"place": a.Target}), nil
 }
 
-func (d *Desk) status(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	if err := texts(args, nil); err != nil {
-		return nil, err
-	}
+func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error) {
 	s := d.Project.Status()
 	if len(s.Context) > maxStatus {
 		s.Context = quoted(s.Context, maxStatus)
@@ -311,17 +276,13 @@ func (d *Desk) status(_ context.Context, args json.RawMessage) (json.RawMessage,
 	if s.Context == nil {
 		s.Context = json.RawMessage(`{}`)
 	}
-	type added struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-	}
-	list := []added{}
+	list := []map[string]string{}
 	for _, e := range s.Tools {
-		list = append(list, added{e.ID, e.Name})
+		list = append(list, map[string]string{"id": e.ID, "name": e.Name})
 	}
 	// The model has what else is known of a tool from the call that has added it.
-	return encoded(struct {
+	return JSON(struct {
 		Status
-		Tools []added `json:"tools"`
+		Tools []map[string]string `json:"tools"`
 	}{s, list}), nil
 }

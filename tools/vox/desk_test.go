@@ -1,6 +1,7 @@
 package vox_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,11 +55,21 @@ func call(t *testing.T, ctx context.Context, d *vox.Desk, name string, args any)
 	if err != nil {
 		t.Fatal(err)
 	}
-	timeout := all[i].Timeout
-	if timeout == 0 {
-		timeout = tools.Timeout
+	if args == nil {
+		raw = json.RawMessage(`{}`)
 	}
-	outcome, _ := tools.Run(ctx, all[i].Run, tools.Call{ID: "1", Name: name, Args: raw}, timeout)
+	parameters, err := tools.Decode(all[i].Parameters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := tools.ParseSchema(parameters, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if err := schema.Check(raw); err != nil {
+		return nil, err.Error()
+	}
+	outcome, _ := tools.Run(ctx, all[i].Run, tools.Call{ID: "1", Name: name, Args: raw}, cmp.Or(all[i].Timeout, tools.Timeout))
 	if err := json.Unmarshal(outcome.Response, &response); err != nil {
 		t.Fatalf("%s: %v", outcome.Response, err)
 	}
@@ -83,7 +94,6 @@ type args map[string]any
 
 func TestDeclarations(t *testing.T) {
 	d, _ := newDesk(`{}`)
-	want := []string{"recommend_tools", "search_tools", "add_tool", "generate_app", "navigate_ui", "get_project_status"}
 	var names []string
 	for _, tool := range d.Tools() {
 		names = append(names, tool.Name)
@@ -94,51 +104,32 @@ func TestDeclarations(t *testing.T) {
 		if tool.Behavior != tools.NonBlocking || tool.Scheduling != scheduling || tool.Title == "" || tool.Description == "" || tool.Timeout > tools.MaxTimeout {
 			t.Errorf("%+v", tool.Declaration)
 		}
-		schema, err := tools.Decode(tool.Parameters)
-		if err != nil {
-			t.Fatalf("%s: %v in %s", tool.Name, err, tool.Parameters)
-		}
-		if _, err := tools.ParseSchema(schema, nil); err != nil {
-			t.Errorf("%s: %v", tool.Name, err)
-		}
 	}
-	if !slices.Equal(names, want) {
-		t.Errorf("%v, want %v", names, want)
+	if !slices.Equal(names, vox.Names) {
+		t.Errorf("%v, want %v", names, vox.Names)
 	}
 }
 
-// TestSchemasAgree: what the schema refuses the tool refuses too, whoever runs it.
-func TestSchemasAgree(t *testing.T) {
+// TestSchemas: who runs a tool checks its arguments by them, so they must refuse what it does not take.
+func TestSchemas(t *testing.T) {
 	d, c := newDesk(`{}`)
-	long := strings.Repeat("ä", 8001)
 	for _, tool := range d.Tools() {
-		schema, err := tools.Decode(tool.Parameters)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := tools.ParseSchema(schema, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, wrong := range []args{
 			{"unknown": "x"},
 			{"query": 1},
 			{"tool_id": nil},
-			{"prompt": long},
+			{"prompt": strings.Repeat("ä", 8001)},
 			{"project_summary": []string{"x"}},
 			{"target": "moon"},
 			{"query": "x", "domain": "cooking"},
+			{"query": ""},
 		} {
-			raw, err := json.Marshal(wrong)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.Check(raw) == nil {
-				t.Errorf("the schema of %s takes %.60s", tool.Name, raw)
-			}
 			if _, failure := call(t, t.Context(), d, tool.Name, wrong); failure == "" {
-				t.Errorf("%s takes %.60s", tool.Name, raw)
+				t.Errorf("%s takes %.60v", tool.Name, wrong)
 			}
+		}
+		if _, failure := call(t, t.Context(), d, tool.Name, nil); (failure == "") != (tool.Name == "get_project_status") {
+			t.Errorf("%s without arguments: %s", tool.Name, failure)
 		}
 	}
 	if c.all("navigate") != nil || c.all("add_tool") != nil {
@@ -164,9 +155,7 @@ func TestSearchTools(t *testing.T) {
 	}
 	has(t, fmt.Sprint(got["note"]), "Nothing was found")
 	_, failure = call(t, t.Context(), d, "search_tools", args{"query": "x", "domain": "cooking"})
-	has(t, failure, `"cooking"`, "general, saas, ai-ml, music, gaming, productivity, social, ecommerce")
-	_, failure = call(t, t.Context(), d, "search_tools", args{"query": "  "})
-	has(t, failure, "query is missing")
+	has(t, failure, "'general', 'saas', 'ai-ml', 'music', 'gaming', 'productivity', 'social', 'ecommerce'")
 }
 
 func TestRecommendTools(t *testing.T) {
@@ -223,13 +212,7 @@ func TestAddTool(t *testing.T) {
 	_, failure = call(t, t.Context(), d, "add_tool", args{"tool_id": "stripe"})
 	has(t, failure, "Stripe is in the project already")
 	_, failure = call(t, t.Context(), d, "add_tool", args{"tool_id": "strype"})
-	has(t, failure, `"strype"`, "stripe")
-	_, failure = call(t, t.Context(), d, "add_tool", args{"tool_id": "telegram"})
-	has(t, failure, "grammy")
-	_, failure = call(t, t.Context(), d, "add_tool", args{"tool_id": strings.Repeat("x", 8000)})
-	has(t, failure, "no tool")
-	_, failure = call(t, t.Context(), d, "add_tool", nil)
-	has(t, failure, "tool_id is missing")
+	has(t, failure, `"strype"`, "search_tools")
 	if acts := c.all("add_tool"); len(acts) != 1 {
 		t.Errorf("%d were told to the client", len(acts))
 	}
@@ -249,7 +232,7 @@ func TestNavigate(t *testing.T) {
 		}
 	}
 	_, failure := call(t, t.Context(), d, "navigate_ui", args{"target": "moon"})
-	has(t, failure, `"moon"`, "welcome, studio, settings, files, preview, chat")
+	has(t, failure, "'welcome', 'studio', 'settings', 'files', 'preview', 'chat'")
 	if acts := c.all("navigate"); len(acts) != 6 || acts[5].Target != "chat" {
 		t.Errorf("%+v", acts)
 	}
@@ -258,7 +241,7 @@ func TestNavigate(t *testing.T) {
 		t.Error(failure)
 	}
 	_, failure = call(t, t.Context(), d, "navigate_ui", args{"target": "chat"})
-	has(t, failure, "there are moon")
+	has(t, failure, "moon")
 	if place := d.Project.Status().Place; place != "moon" {
 		t.Errorf("at %q", place)
 	}

@@ -47,14 +47,14 @@ func writerTask(prompt string, s Status) string {
 			fmt.Fprintf(&b, "- %s (%s, %s)\n", e.Name, e.Package, e.Homepage)
 		}
 	}
-	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", encoded(prompt))
+	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", JSON(prompt))
 	return b.String()
 }
 
 // generateApp asks the person, has the app written, and keeps it.
 func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var prompt string
-	if err := texts(args, map[string]*string{"prompt": &prompt}, "prompt"); err != nil {
+	var a struct{ Prompt string }
+	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
 	switch {
@@ -69,22 +69,22 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 	}
 	var made *App
 	defer func() { d.Project.end(made) }()
-	if ask, err := d.agree(ctx, prompt); ask != nil || err != nil {
+	if ask, err := d.agree(ctx, a.Prompt); ask != nil || err != nil {
 		return ask, err
 	}
 	d.Project.writes(name)
-	tools.Progress(ctx, encoded(map[string]string{
+	tools.Progress(ctx, JSON(map[string]string{
 		"app": name, "status": "The app is being written. That takes a few minutes. You will be told when it is ready.",
 	}))
-	files, err := d.written(ctx, name, prompt)
+	files, err := d.written(ctx, name, a.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	if made, err = d.keep(name, prompt, files); err != nil {
+	if made, err = d.keep(name, a.Prompt, files); err != nil {
 		return nil, err
 	}
-	d.Act(Action{Action: ActReady, App: name, URL: made.URL, Files: made.Files})
-	return encoded(map[string]any{"app": name, "url": made.URL, "files": made.Files}), nil
+	d.Act(ready(*made))
+	return JSON(map[string]any{"app": name, "url": made.URL, "files": made.Files}), nil
 }
 
 // agree asks the person, on a screen or else by voice. Both results are nil when they have agreed; the first one asks the model
@@ -97,7 +97,7 @@ func (d *Desk) agree(ctx context.Context, prompt string) (json.RawMessage, error
 	case errors.Is(err, tools.ErrNobody) && d.Project.agreed(prompt, d.Said()):
 		return nil, nil
 	case errors.Is(err, tools.ErrNobody):
-		return encoded(map[string]string{
+		return JSON(map[string]string{
 			"status": "not begun: the person must agree first",
 			"next": "Ask the person whether this app shall be generated, which takes a few minutes and costs money. Wait for their answer. " +
 				"When they have agreed, call generate_app again with exactly the same prompt. Else do not call it.",

@@ -1,12 +1,15 @@
-/** Pictures of the page in screenshots/, for people: node test/screenshot.mjs */
-import { mkdirSync } from 'node:fs';
+/** Pictures of the pages in screenshots/, for people: node test/screenshot.mjs */
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gets, openPage, says, silence, speech, start, startGateway, type } from './harness.mjs';
 
 const folder = fileURLToPath(new URL('../../screenshots/', import.meta.url));
 mkdirSync(folder, { recursive: true });
 
-const gateway = await startGateway();
+const apps = mkdtempSync(join(tmpdir(), 'voxgate-apps-'));
+const gateway = await startGateway({ VOXGATE_WORKSPACE: apps });
 const phone = { viewport: { width: 360, height: 740 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
 const canvas = [
   { type: 'text', value: '<h3>Your table</h3><p>Two questions before I book it for <b>eight</b>:</p>' },
@@ -20,7 +23,31 @@ const kinds = {
   'desktop-dark': { colorScheme: 'dark' },
   phone,
   'phone-dark': { ...phone, colorScheme: 'dark' },
+  'phone-on-its-side': { ...phone, viewport: { width: 740, height: 360 } },
 };
+
+/** The page of VOX: empty, with a tool, with a question, with an app. */
+async function vox(name, context) {
+  const page = await openPage({ url: gateway.url, query: 'vox/', context });
+  const picture = (what) => page.screenshot({ path: `${folder}${name}-vox-${what}.png` });
+  await page.waitForSelector('#notice:not([hidden])');
+  await picture('ready');
+  await start(page);
+  await says(page, 'VOX is listening…');
+  await type(page, '/tool add_tool {"tool_id":"stripe"}');
+  await page.waitForSelector('#added .tool', { state: 'attached' });
+  await page.click('[data-target=studio]');
+  await picture('studio');
+  await type(page, '/tool generate_app {"prompt":"an HTML page with a counter"}');
+  await page.click('[data-target=preview]');
+  await page.waitForSelector('.question');
+  await picture('question');
+  await page.click('.question .yes');
+  await page.frameLocator('iframe').locator('button').waitFor();
+  await picture('app');
+  await page.quit();
+}
+
 try {
   for (const [name, context] of Object.entries(kinds)) {
     const page = await openPage({ url: gateway.url, sounds: [silence(1), speech()], context });
@@ -38,6 +65,7 @@ try {
     await page.waitForSelector('.canvas:not([hidden])');
     await picture('canvas');
     await page.quit();
+    await vox(name, context);
   }
   const page = await openPage({ url: gateway.url, mic: 'denied', context: phone });
   await start(page);
@@ -47,4 +75,5 @@ try {
   console.log(`pictures in ${folder}`);
 } finally {
   await gateway.stop();
+  rmSync(apps, { recursive: true });
 }

@@ -191,6 +191,7 @@ function render(now) {
   const idle = over();
   document.body.dataset['state'] = state;
   say('status', message);
+  say('recording', now.isRecorded ? 'Recording' : '');
   label(talk, idle ? 'Talk' : 'End');
   const hears = mic === 'live' || mic === 'asking';
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';

@@ -94,6 +94,8 @@ export interface Snapshot {
   mode: 'live' | 'text' | '';
   sessionId: string;
   resumeToken: string;
+  /** The gateway keeps the conversation as a file. The person is to be told. */
+  isRecorded: boolean;
 }
 
 /** A message of the gateway; signaling/vox/PROTOCOL.md has them all. */

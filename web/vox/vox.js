@@ -26,7 +26,7 @@ const MAX_TEXT = 20_000; // characters, as the endpoint's
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
 const FAILED = {
-  no_gateway: 'The gateway cannot be reached. Check your connection, then try again.',
+  no_gateway: 'Could not connect. Check your connection, or try again in a minute.',
   timeout: 'VOX did not answer in time. Try again.',
   lost: 'The connection was lost. Start a new conversation.',
   unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
@@ -53,7 +53,7 @@ const HEARS_NOBODY = {
 const NOTHING = {
   state: 'idle', message: 'Press Talk to begin.', mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
-  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '',
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', isRecorded: false,
 };
 
 /** Why a conversation did not begin, or ended. */
@@ -89,7 +89,7 @@ export class VoxLive extends EventTarget {
   #linkMessage = '';
   #seam = false; // what comes next belongs to no turn that was told before
   #broken = false; // the voice cannot be played, and that was told
-  #asked = false; // something was typed, and there is no answer yet
+  #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #breath;
@@ -280,7 +280,7 @@ export class VoxLive extends EventTarget {
   }
 
   /** @param {VoxMessage} message */
-  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed }) {
+  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false }) {
     if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
       this.#notice('The conversation could not be kept; this is a new one.');
       this.#set({ project: NOTHING.project, questions: [] });
@@ -289,7 +289,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase === 'lost') this.#dropCalls('the connection was lost before the result came', (a) => a.name !== 'generate_app');
     this.#phase = 'live';
     this.#link = '';
-    this.#set({ sessionId, theme, model, mode, resumeToken: resume });
+    this.#set({ sessionId, theme, model, mode, resumeToken: resume, isRecorded: recording });
     if (mode === 'text') this.#closeMic();
     else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
     for (const text of this.#unsent.splice(0)) this.#send({ type: 'text', text });
@@ -340,7 +340,7 @@ export class VoxLive extends EventTarget {
     this.#dropCalls('the conversation has ended');
     this.#voice?.close();
     this.#voice = undefined;
-    this.#set({ mic: 'off', isVoxSpeaking: false, questions: [] });
+    this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [] });
   }
 
   /**
@@ -363,7 +363,6 @@ export class VoxLive extends EventTarget {
         return this.#grow(message['role'], message['text'], message['newTurn']);
       case 'tool_call': {
         const { id = `${now.actions.length}`, name, title, args = {} } = message;
-        this.#asked = false;
         return this.#act({ id, name, title, args, data: null, status: 'running' });
       }
       case 'tool_result': {
@@ -384,6 +383,7 @@ export class VoxLive extends EventTarget {
       case 'state':
         this.#link = message['state'];
         this.#linkMessage = message['message'] ?? '';
+        if (this.#link === 'live') this.#asked = false; // a typed answer is over
         return this.#set({});
       case 'log':
         return console.debug('gateway:', message['message']);
@@ -413,7 +413,6 @@ export class VoxLive extends EventTarget {
     const last = transcript.at(-1);
     const goesOn = last && last.role === role && !newTurn && !this.#seam;
     this.#seam = false;
-    if (role === 'vox') this.#asked = false;
     this.#set({ transcript: goesOn ? [...transcript.slice(0, -1), { role, text: last.text + text }] : [...transcript, { role, text }] });
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
   }
@@ -437,9 +436,11 @@ export class VoxLive extends EventTarget {
       case 'navigate':
         return this.#set({ place: target });
       case 'add_tool':
-        return this.#set({ project: { apps, tools: [...tools.filter((t) => t.id !== id), { id, name, prompt }] } });
+        if (tools.some((t) => t.id === id)) return; // who is back is told of all again
+        return this.#set({ project: { apps, tools: [...tools, { id, name, prompt }] } });
       case 'app_progress':
       case 'app_ready': {
+        if (apps.some((a) => a.name === app && a.url)) return;
         const one = { name: app, bytes, url: url && new URL(url, gatewayURL(this.#options.url)).href, files };
         this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
         if (!one.url) return;
@@ -578,18 +579,19 @@ export class VoxLive extends EventTarget {
 
   /** One sentence that is true of the gateway, the voice and the microphone together. */
   #sentence() {
-    const { mic, mode, isVoxSpeaking, questions, actions } = this.#now;
+    const { mic, mode, isVoxSpeaking, questions, actions, transcript } = this.#now;
     if (this.#phase === 'idle') return NOTHING.message;
     if (this.#phase === 'connecting') return mic === 'asking' ? HEARS_NOBODY.asking : 'Connecting…';
     if (this.#phase === 'lost') return 'Reconnecting. Your conversation is kept.';
     if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : 'The conversation has ended. Press Talk to begin another.';
     if (this.#link && this.#link !== 'live') return this.#linkMessage || 'Reconnecting to Gemini…';
     if (this.blocked) return 'The browser holds the sound back. Click anywhere to hear VOX.';
-    if (questions.length) return 'VOX asks you something.';
+    if (questions.length) return 'VOX has a question.';
     const running = actions.find((a) => a.status === 'running');
     if (running?.title) return running.title;
     if (isVoxSpeaking) return 'VOX is speaking…';
-    if (mode === 'text') return this.#asked ? 'VOX is thinking…' : 'Type to VOX.';
+    if (mode === 'text' && !this.#asked) return 'Type to VOX.';
+    if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? 'VOX is writing…' : 'VOX is thinking…';
     return this.#hears ? 'VOX is listening…' : HEARS_NOBODY[mic];
   }
 }

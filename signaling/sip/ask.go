@@ -1,0 +1,73 @@
+package sip
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
+)
+
+// askTimeout bounds the question to the operator's endpoint: meanwhile a telephone hears nothing.
+const askTimeout = 5 * time.Second
+
+// Decision is what the operator's endpoint answers about a call.
+type Decision struct {
+	Action string       `json:"action"` // accept, reject or refer
+	Agent  *phone.Agent `json:"agent"`  // who answers instead of the file's; nil: that one
+	Status int          `json:"status"` // of a reject; 0: 603
+	To     string       `json:"to"`     // of a refer: a SIP URI
+}
+
+// ask asks the operator's endpoint what to do with a call, if there is one. One that does not answer lets nobody in: it is there to
+// decide.
+func (c *call) ask() *refusal {
+	endpoint := c.door.endpoint
+	if endpoint == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	status, answer, err := endpoint.Post(ctx, c.dialog.callID, map[string]any{
+		"type": "call.incoming", "id": c.dialog.callID, "trunk": c.lane.Name, "caller": c.party,
+	})
+	var d Decision
+	if err == nil && status/100 != 2 {
+		err = fmt.Errorf("it answered %d", status)
+	}
+	if err == nil {
+		err = json.Unmarshal(answer, &d)
+	}
+	if err != nil {
+		return &refusal{503, "Service Unavailable", "the webhook does not answer: " + err.Error(), nil}
+	}
+	return c.decided(d)
+}
+
+func (c *call) decided(d Decision) *refusal {
+	switch d.Action {
+	case "accept":
+		if d.Agent != nil {
+			c.agent = d.Agent
+		}
+		return nil
+	case "reject":
+		if d.Status < 400 || d.Status > 699 {
+			d.Status = 603
+		}
+		reason := http.StatusText(d.Status)
+		if reason == "" {
+			reason = "Declined"
+		}
+		return &refusal{d.Status, reason, "the webhook rejects it", nil}
+	case "refer":
+		if uri, err := parseURI(d.To); err == nil {
+			return &refusal{302, "Moved Temporarily", "the webhook refers it", []sip.Header{&sip.ContactHeader{Address: uri}}}
+		}
+	}
+	return &refusal{503, "Service Unavailable", fmt.Sprintf("the webhook answers with the action %q to %q", d.Action, d.To), nil}
+}

@@ -1,0 +1,105 @@
+package sip_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/g711"
+)
+
+// handset is a telephone by hand: signalling by one socket, sound by another.
+type handset struct {
+	t              *testing.T
+	signals, sound net.PacketConn
+	to             net.Addr
+}
+
+// newHandset calls an office, and returns when it has answered.
+func newHandset(t *testing.T, o *office) *handset {
+	t.Helper()
+	h := &handset{t: t}
+	for _, conn := range []*net.PacketConn{&h.signals, &h.sound} {
+		var err error
+		if *conn, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { (*conn).Close() })
+	}
+	h.to = net.UDPAddrFromAddrPort(o.door.Addresses()[0])
+	port := h.sound.LocalAddr().(*net.UDPAddr).Port
+	body := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n", port)
+	h.send(invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, "h"), body))
+	answer := h.answer("200")
+	_, tag, _ := strings.Cut(answer, "To: ")
+	to, _, _ := strings.Cut(tag, "\r\n")
+	h.send(fmt.Sprintf("ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKack\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n", h.signals.LocalAddr(), to))
+	return h
+}
+
+func (h *handset) send(text string) {
+	h.t.Helper()
+	if _, err := h.signals.WriteTo([]byte(text), h.to); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// answer waits for one of this status.
+func (h *handset) answer(status string) string {
+	h.t.Helper()
+	h.signals.SetReadDeadline(time.Now().Add(patience))
+	buf := make([]byte, 4000)
+	for {
+		n, _, err := h.signals.ReadFrom(buf)
+		if err != nil {
+			h.t.Fatalf("no %s: %v", status, err)
+		}
+		if text := string(buf[:n]); strings.HasPrefix(text, "SIP/2.0 "+status) {
+			return text
+		}
+	}
+}
+
+// hear waits for sound until the deadline; false: only silence has come, or nothing.
+func (h *handset) hear(until time.Time) bool {
+	h.t.Helper()
+	h.sound.SetReadDeadline(until)
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := h.sound.ReadFrom(buf)
+		if err != nil {
+			return false
+		}
+		var p rtp.Packet
+		if p.Unmarshal(buf[:n]) == nil && p.PayloadType == 0 && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 50 {
+			return true
+		}
+	}
+}
+
+// An answer that is interrupted is silent on the line within 60 ms.
+func TestBargeIn(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	h := newHandset(t, o)
+	o.types(strings.Repeat("a long story ", 60))
+	if !h.hear(time.Now().Add(patience)) {
+		t.Fatal("the model says nothing")
+	}
+	if err := o.session().Do(bridge.Interrupt{}); err != nil {
+		t.Fatal(err)
+	}
+	packets := 0 // that is no matter of when this test gets to read them
+	for until := time.Now().Add(time.Second); h.hear(until); {
+		packets++
+	}
+	if packets > 4 { // three, and one that had come before
+		t.Errorf("the voice went on for %d packets of 20 ms", packets)
+	}
+}

@@ -1,0 +1,297 @@
+package telephony_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/signaling/telephony"
+)
+
+// refusedBy checks that a WebSocket is refused before it is one, and by which rule.
+func (g *gateway) refusedBy(rule, at string, header http.Header) {
+	g.t.Helper()
+	conn, resp, err := websocket.DefaultDialer.Dial("ws"+at[strings.Index(at, ":"):], header)
+	if err == nil {
+		conn.Close()
+		g.t.Errorf("%s was let in", at)
+		return
+	}
+	if resp == nil || resp.StatusCode != 403 && resp.StatusCode != 503 {
+		g.t.Errorf("%v %v", err, resp)
+	}
+	if !strings.Contains(g.logs.String(), "rule="+rule) {
+		g.t.Errorf("the log does not say rule=%s:\n%s", rule, g.logs)
+	}
+}
+
+// A provider's request counts if it is signed, and as it is.
+func TestSignatures(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	for _, provider := range []string{"twilio", "signalwire", "plivo", "telnyx"} {
+		path, form := "/telephony/"+provider+"/answer", incoming(provider, "CA1", "+100")
+		if status, body := g.post(provider, path, form, nil); status != 200 || !strings.Contains(body, "/telephony/"+provider+"/stream/") {
+			t.Errorf("%s: %d %s", provider, status, body)
+		}
+		if status, _ := g.post("nobody", path, form, nil); status != 403 {
+			t.Errorf("%s without a signature: %d", provider, status)
+		}
+		for name, change := range map[string]func(*http.Request){
+			"another body": func(r *http.Request) {
+				r.Body = readCloser(strings.NewReader(form.Encode() + "&a=b"))
+				r.ContentLength += 4
+			},
+			"another signature": func(r *http.Request) {
+				for _, h := range []string{"X-Twilio-Signature", "X-SignalWire-Signature", "X-Plivo-Signature-V3", "Telnyx-Signature-Ed25519"} {
+					if r.Header.Get(h) != "" {
+						r.Header.Set(h, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 64)))
+					}
+				}
+			},
+			"no base64": func(r *http.Request) {
+				for _, h := range []string{"X-Twilio-Signature", "X-SignalWire-Signature", "X-Plivo-Signature-V3", "Telnyx-Signature-Ed25519"} {
+					if r.Header.Get(h) != "" {
+						r.Header.Set(h, "-")
+					}
+				}
+			},
+		} {
+			if status, _ := g.post(provider, path, form, change); status != 403 {
+				t.Errorf("%s with %s: %d", provider, name, status)
+			}
+		}
+	}
+	if status, _ := g.post("telnyx", "/telephony/telnyx/answer", incoming("telnyx", "CA1", "+100"), func(r *http.Request) {
+		r.Header.Set("Telnyx-Timestamp", strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10))
+	}); status != 403 {
+		t.Errorf("an hour old: %d", status)
+	}
+	// A query of the URL is signed, and so is a port that the provider adds.
+	if status, _ := g.post("twilio", "/telephony/twilio/answer?branch=north", incoming("twilio", "CA1", "+100"), nil); status != 200 {
+		t.Errorf("with a query: %d", status)
+	}
+	for _, path := range []string{"/telephony/asterisk/answer", "/telephony/nobody/answer"} {
+		if status, _ := g.post("twilio", path, url.Values{}, nil); status != 404 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if body := g.logs.String(); !strings.Contains(body, "rule=signature") {
+		t.Errorf("the log has no rule: %s", body)
+	}
+}
+
+func readCloser(r *strings.Reader) *closer { return &closer{r} }
+
+type closer struct{ *strings.Reader }
+
+func (*closer) Close() error { return nil }
+
+// Calls that nobody answers are refused in the provider's words.
+func TestCallsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(config map[string]any) { config["calls"] = 1 })
+	for provider, want := range map[string]string{"twilio": `<Reject reason="busy"/>`, "plivo": `<Hangup reason="busy"/>`} {
+		if _, body := g.post(provider, "/telephony/"+provider+"/answer", incoming(provider, "CA1", "+999"), nil); !strings.Contains(body, want) {
+			t.Errorf("%s: %s", provider, body)
+		}
+		if _, body := g.post(provider, "/telephony/"+provider+"/answer", url.Values{"To": {"+100"}}, nil); !strings.Contains(body, want) {
+			t.Errorf("%s: %s", provider, body)
+		}
+	}
+	first, second := styles()["asterisk in words"], styles()["twilio"]
+	p := g.dialPhone(first, "+100")
+	g.session()
+	if _, body := g.post("twilio", "/telephony/twilio/answer", incoming("twilio", "CA1", "+100"), nil); !strings.Contains(body, "<Reject") {
+		t.Errorf("a call too many: %s", body)
+	}
+	g.refusedBy("calls", g.http+"/telephony/asterisk/stream?to=%2B100&token=shown", nil)
+	p.conn.Close()
+	for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
+		<-time.After(10 * time.Millisecond)
+	}
+	g.dialPhone(second, "+100") // there is room again
+	g.session()
+	for _, rule := range []string{"rule=agent", "rule=call ", "rule=calls"} {
+		if !strings.Contains(g.logs.String(), rule) {
+			t.Errorf("the log has no %s: %s", rule, g.logs)
+		}
+	}
+}
+
+// A token is for one call, once, of one provider, for half a minute; and Twilio signs the WebSocket, too.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	s := styles()["twilio"]
+	token := func() string {
+		_, body := g.post("twilio", "/telephony/twilio/answer", incoming("twilio", "CA1", "+100"), nil)
+		return streamURL(t, body)
+	}
+	signed := func(at string) http.Header {
+		r, _ := http.NewRequest("GET", at, nil)
+		g.sign(r, "twilio", at, nil)
+		return r.Header
+	}
+	at := token()
+	g.refusedBy("signature", at, nil)
+	p := dial(t, s, at, signed(at))
+	g.refusedBy("token", at, signed(at))
+	for _, text := range s.begin("CA1", "") {
+		p.text(text)
+	}
+	g.session()
+	p.conn.Close()
+
+	for _, call := range []string{"CA2", ""} {
+		other := token()
+		p = dial(t, s, other, signed(other))
+		for _, text := range s.begin(call, "") {
+			p.text(text)
+		}
+		p.closed()
+	}
+	if n := strings.Count(g.logs.String(), "the token is another call's"); n != 2 {
+		t.Errorf("%d refusals: %s", n, g.logs)
+	}
+	guess := g.http + "/telephony/twilio/stream/AAAAAAAAAAAAAAAAAAAAAAAAAA"
+	g.refusedBy("token", guess, signed("ws"+guess[4:]))
+	none := g.http + "/telephony/twilio/stream"
+	g.refusedBy("token", none, signed("ws"+none[4:]))
+	g.refusedBy("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
+}
+
+// Who signs nothing shows a password, or what the gateway itself gives out.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	at := g.http + "/telephony/asterisk/stream"
+	basic := func(password string) http.Header {
+		return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+password))}}
+	}
+	g.refusedBy("password", at, nil)
+	g.refusedBy("password", at, basic("wrong"))
+	g.refusedBy("password", at+"?token=wrong", nil)
+	g.refusedBy("password", at, basic(g.key)) // this provider's password alone counts
+	pbx := g.http + "/telephony/pbx/stream"
+	g.refusedBy("password", pbx, nil)
+	g.refusedBy("access", pbx, basic("shown"))
+	s := styles()["asterisk in words"]
+	for _, let := range []struct {
+		at     string
+		header http.Header
+	}{
+		{at + "?to=%2B100", basic("shown")},
+		{at + "?to=%2B100&token=shown", nil},
+		{at + "/shown?to=%2B100", nil},
+		{at + "?to=%2B100", http.Header{"Authorization": {"Bearer shown"}}},
+		{pbx + "?to=%2B100", basic(g.key)},
+	} {
+		p := dial(t, s, let.at, let.header)
+		for _, text := range s.begin("1.1", "") {
+			p.text(text)
+		}
+		g.session()
+		p.text("HANGUP")
+		p.closed()
+		for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
+			<-time.After(10 * time.Millisecond)
+		}
+	}
+	p := dial(t, s, at+"?to=%2B999", basic("shown"))
+	for _, text := range s.begin("1.1", "") {
+		p.text(text)
+	}
+	p.closed()
+	if !strings.Contains(g.logs.String(), "rule=agent") {
+		t.Errorf("the log is %s", g.logs)
+	}
+}
+
+// The gate's limits count these calls: those of a provider by its name, and others by the key that they show.
+func TestTheGateCounts(t *testing.T) {
+	t.Parallel()
+	for name, header := range map[string]func(g *gateway) http.Header{
+		"vonage": func(*gateway) http.Header { return http.Header{"Authorization": {"Bearer shown"}} },
+		"pbx":    func(g *gateway) http.Header { return http.Header{"Authorization": {"Bearer " + g.key}} },
+	} {
+		g := newGateway(t, nil)
+		s := styles()["vonage"]
+		if name == "pbx" {
+			s = styles()["asterisk in words"]
+		}
+		begin := func() *phone {
+			p := dial(t, s, g.http+"/telephony/"+name+"/stream?to=%2B100", header(g))
+			for _, text := range s.begin("1", "+100") {
+				p.text(text)
+			}
+			return p
+		}
+		begin()
+		g.session()
+		begin().closed()
+		if log := g.logs.String(); !strings.Contains(log, `rule="sessions of key"`) {
+			t.Errorf("%s: the log is %s", name, log)
+		}
+	}
+}
+
+// What is wrong with a configuration is said by the name of the field.
+func TestConfigurationErrors(t *testing.T) {
+	t.Parallel()
+	agents := `"agents":[{"to":["*"]}]`
+	twilio := `{"profile":"twilio","verify":"v"`
+	for text, want := range map[string]string{
+		`{`:                        "unexpected EOF",
+		"{\n\"calls\": x}":         "line 2",
+		`{"call":1}`:               `unknown field "call"`,
+		`{"calls":"1"}`:            "calls: a string is no int",
+		`{} {}`:                    "more behind the object",
+		`{"publicURL":"voice.me"}`: "publicURL:",
+		`{` + agents + `}`:         "providers: there is none",
+		`{"audioSocket":{"listen":"x"},` + agents + `}`:                                                                           "audioSocket.listen:",
+		`{"audioSocket":{"listen":"127.0.0.1:0"}}`:                                                                                "agents: there is none",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{}]}`:                                                                  "agents[0].to: is missing",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["["]}]}`:                                                        "agents[0].to[0]:",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + agents + `}`:                                                 "maxSeconds: -1",
+		`{"providers":[{"profile":"acme"}],` + agents + `}`:                                                                       `providers[0].profile: "acme"`,
+		`{"providers":[{"profile":"twilio"}],` + agents + `}`:                                                                     "providers[0].verify: is missing",
+		`{"providers":[` + twilio + `}],` + agents + `}`:                                                                          "publicURL is missing",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"password":"x"}],` + agents + `}`:                                   "providers[0].password",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"apiKey":"x"}],` + agents + `}`:                                     "providers[0].account",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"transferTo":["1"]}],` + agents + `}`:                               "providers[0].transferTo",
+		`{"publicURL":"https://a","providers":[` + twilio + `},` + twilio + `}],` + agents + `}`:                                  `providers[1].name: "twilio" is another's`,
+		`{"publicURL":"https://a","providers":[` + twilio + `,"name":"a/b"}],` + agents + `}`:                                     `providers[0].name: "a/b"`,
+		`{"publicURL":"https://a","providers":[` + twilio + `,"calls":-1}],` + agents + `}`:                                       "providers[0].calls",
+		`{"publicURL":"https://a","providers":[{"profile":"telnyx","verify":"AAAA"}],` + agents + `}`:                             "providers[0].verify: is no Ed25519",
+		`{"publicURL":"https://a","providers":[{"profile":"twilio","verify":"${NO_SUCH}"}],` + agents + `}`:                       "no variable NO_SUCH",
+		`{"providers":[{"profile":"jambonz"}],` + agents + `}`:                                                                    "providers[0].password: is missing",
+		`{"providers":[{"profile":"jambonz","verify":"x"}],` + agents + `}`:                                                       "providers[0].verify",
+		`{"providers":[{"profile":"jambonz","password":"x","apiKey":"x"}],` + agents + `}`:                                        "providers[0].apiKey",
+		`{"providers":[{"profile":"jambonz","access":true}],` + agents + `}`:                                                      "providers[0].access: there are no keys",
+		`{"publicURL":"https://a","providers":[{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}],` + agents + `}`: "providers[0].api:",
+	} {
+		file := filepath.Join(t.TempDir(), "telephony.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		door, err := telephony.New(file, telephony.Options{Host: &bridge.Host{}})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
+		}
+		door.Close()
+	}
+	if door, err := telephony.New("", telephony.Options{}); door != nil || err != nil || len(door.Doors()) > 0 {
+		t.Errorf("no file: %v %v", door, err)
+	}
+}

@@ -1,0 +1,267 @@
+package telephony
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
+)
+
+// The kinds of AudioSocket's messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/): one byte, then two
+// of the length, big-endian, then so many.
+const (
+	audioHangUp = 0x00
+	audioUUID   = 0x01
+	audioDigit  = 0x03
+	audioFirst  = 0x10 // linear PCM, of the rates below
+	audioError  = 0xff
+
+	audioHeader = 3
+)
+
+// audioRates are those of the kinds from audioFirst on, in Hz.
+var audioRates = [...]int{8000, 12000, 16000, 24000, 32000, 44100, 48000}
+
+const (
+	// audioLead is how far ahead of its time the voice is sent: what is sent is played, because nothing takes it back.
+	audioLead = 60 * time.Millisecond
+	// audioFirstTime is how long a connection may take to say whose it is; audioSilence notices one that went away without a
+	// word: Asterisk sends sound every 20 ms, silence too.
+	audioFirstTime = 5 * time.Second
+	audioSilence   = 10 * time.Second
+	// audioWrite bounds one write, and audioLinger what is waited for the other side's end after ours.
+	audioWrite  = 5 * time.Second
+	audioLinger = time.Second
+	// acceptPause is how long nobody is taken after a failure, as when there are too many files open.
+	acceptPause = 50 * time.Millisecond
+	// maxUnknown bounds the connections that have not said whose they are.
+	maxUnknown = 64
+)
+
+// announce has the backend announce a call: the answer has the UUID that Asterisk is to show.
+func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
+	if _, err := access.From(r.Context()).Key(access.MayTalk); err != nil {
+		access.Refuse(w, err)
+		return
+	}
+	var body struct{ From, To, Name string }
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&body); err != nil {
+		http.Error(w, "The body must be an object of from, to and name: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	t := ticket{party: phone.Party{Number: body.From, Called: body.To, Name: body.Name}, agent: phone.AgentFor(d.config.Agents, body.To)}
+	if t.agent == nil {
+		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(body.To)))
+		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)
+		return
+	}
+	if err := d.authorize(&t.open, bearer(r)); err != nil {
+		access.Refuse(w, err)
+		return
+	}
+	id := make([]byte, 16)
+	rand.Read(id)         // never fails (crypto/rand)
+	id[6] = id[6]&15 | 64 // version 4, variant 2 (RFC 9562, section 5.4): Asterisk takes nothing else
+	id[8] = id[8]&63 | 128
+	t.call = uuid(id)
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(map[string]any{"uuid": d.tickets.put(t.call, t), "expiresIn": int(ticketLife / time.Second)})
+}
+
+func uuid(id []byte) string {
+	h := hex.EncodeToString(id)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// listen opens the listener of AudioSocket, and serves it until Close.
+func (d *Door) listen(at string) error {
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	d.listener = listener
+	unknown := make(chan struct{}, maxUnknown)
+	d.running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				time.Sleep(acceptPause)
+				continue
+			}
+			select {
+			case unknown <- struct{}{}:
+				d.running.Go(func() { d.audioSocket(conn, func() { <-unknown }) })
+			default:
+				d.refused(conn.RemoteAddr().String(), "waiting", errors.New("too many connections have not said whose they are"))
+				conn.Close()
+			}
+		}
+	})
+	return nil
+}
+
+// audioSocket is the life of a connection. known is called when it has said whose it is, or not.
+func (d *Door) audioSocket(conn net.Conn, known func()) {
+	defer conn.Close()
+	defer func() { // what http.Server does for the others
+		if p := recover(); p != nil {
+			d.Logger.Error("a call over AudioSocket has crashed", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	d.mu.Lock()
+	open := d.sockets != nil
+	if open {
+		d.sockets[conn] = struct{}{}
+	}
+	d.mu.Unlock()
+	if !open {
+		known()
+		return
+	}
+	defer func() {
+		d.mu.Lock()
+		delete(d.sockets, conn) // of nil, too
+		d.mu.Unlock()
+	}()
+	line := &audioLine{conn: conn, in: bufio.NewReader(conn), patience: audioFirstTime}
+	first, _, err := line.Read(16)
+	known()
+	from := conn.RemoteAddr().String()
+	if err != nil || first[0] != audioUUID || len(first) != audioHeader+16 {
+		d.refused(from, "start", errors.New("the first message is no UUID"))
+		return
+	}
+	t, ok := d.tickets.take(uuid(first[audioHeader:]), nil)
+	if !ok {
+		d.refused(from, "token", errors.New("the UUID was not handed out, was used or is too old"))
+		return
+	}
+	leave, err := d.enter(nil)
+	if err != nil {
+		d.refused(from, "calls", err)
+		return
+	}
+	defer leave()
+	line.patience = audioSilence
+	c := d.newCall(t, &audioCodec{}, audioLead)
+	c.line = line
+	c.run(context.Background(), func() {}) // it ends with the host, or with Close
+}
+
+// audioLine is a connection of AudioSocket. One goroutine may read and one write at a time.
+type audioLine struct {
+	conn     net.Conn
+	in       *bufio.Reader
+	patience time.Duration // with the other side's silence
+
+	mu      sync.Mutex
+	leaving bool // the last deadline holds
+}
+
+// Read returns the next message with its header.
+func (l *audioLine) Read(limit int) (message []byte, text bool, err error) {
+	l.wait(l.patience, false)
+	header, err := l.in.Peek(audioHeader)
+	if err != nil {
+		return nil, false, err
+	}
+	size := audioHeader + int(binary.BigEndian.Uint16(header[1:]))
+	if size > audioHeader+limit {
+		if _, err := l.in.Discard(size); err != nil {
+			return nil, false, err
+		}
+		return nil, false, signaling.ErrTooLong
+	}
+	message = make([]byte, size)
+	_, err = io.ReadFull(l.in, message)
+	return message, false, err
+}
+
+// wait gives the other side so much time. After the last time nothing that it sends buys more.
+func (l *audioLine) wait(d time.Duration, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leaving {
+		l.leaving = last
+		l.conn.SetReadDeadline(time.Now().Add(d))
+	}
+}
+
+func (l *audioLine) Write(message []byte, _ bool) error {
+	l.conn.SetWriteDeadline(time.Now().Add(audioWrite))
+	_, err := l.conn.Write(message)
+	return err
+}
+
+// Goodbye ends what we send. Why cannot be said.
+func (l *audioLine) Goodbye(int, string) {
+	l.wait(audioLinger, true)
+	if c, ok := l.conn.(*net.TCPConn); ok {
+		c.CloseWrite()
+	}
+}
+
+func (l *audioLine) Close() { l.conn.Close() }
+
+// audioCodec is AudioSocket's format. The call begins with the first sound, which says the rate.
+type audioCodec struct {
+	kind byte // of the sound; 0: none has come
+}
+
+func (c *audioCodec) read(data []byte, _ bool) (m message, err error) {
+	kind, payload := data[0], data[audioHeader:]
+	switch {
+	case kind == audioHangUp:
+		m.kind = stopped
+	case kind == audioDigit:
+		m.kind = digit
+		m.digit, err = readDigit(string(payload))
+	case kind == audioError:
+		return m, fmt.Errorf("the other side reports an error: %x", payload[:min(len(payload), 4)])
+	case kind < audioFirst || int(kind-audioFirst) >= len(audioRates):
+		return m, fmt.Errorf("messages of the kind %#02x are not known", kind)
+	case c.kind == 0:
+		if len(payload) == 0 {
+			return m, errors.New("sound of no length")
+		}
+		c.kind = kind
+		rate := audioRates[kind-audioFirst]
+		if kind == audioFirst+1 && len(payload) == 640 { // an early Asterisk had 16 kHz there: 20 ms are 640 bytes
+			rate = 16000
+		}
+		m = message{kind: started, start: start{format: format{rate: rate}}}
+	case kind != c.kind:
+		return m, fmt.Errorf("sound of the kind %#02x in a call of %#02x", kind, c.kind)
+	default:
+		m = message{kind: sound, sound: payload}
+	}
+	return m, err
+}
+
+func (c *audioCodec) voice(sound []byte) packet {
+	b := binary.BigEndian.AppendUint16([]byte{c.kind}, uint16(len(sound)))
+	return packet{append(b, sound...), false}
+}
+
+func (c *audioCodec) say(what command, _ string) (packet, bool) {
+	return packet{[]byte{audioHangUp, 0, 0}, false}, what == hangUp
+}

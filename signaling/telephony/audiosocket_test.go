@@ -1,0 +1,196 @@
+package telephony_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+)
+
+// announce has a UUID handed out.
+func (g *gateway) announce(key, body string) (status int, uuid string) {
+	g.t.Helper()
+	r, err := http.NewRequest("POST", g.http+"/telephony/audiosocket", strings.NewReader(body))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct{ UUID string }
+	_ = json.NewDecoder(resp.Body).Decode(&answer)
+	return resp.StatusCode, answer.UUID
+}
+
+// asterisk is a fake Asterisk's side of an AudioSocket.
+type asterisk struct {
+	t    *testing.T
+	conn net.Conn
+	rate int
+	kind byte
+	done chan struct{}
+
+	mu    sync.Mutex
+	pcm   []int16
+	times []time.Time // of the messages with sound
+	kinds []byte      // of all
+}
+
+func (g *gateway) dialAsterisk(uuid string, kind byte, rate int) *asterisk {
+	g.t.Helper()
+	conn, err := net.Dial("tcp", g.door.AudioSocket().String())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	a := &asterisk{t: g.t, conn: conn, kind: kind, rate: rate, done: make(chan struct{})}
+	go a.read()
+	g.t.Cleanup(func() {
+		conn.Close()
+		<-a.done
+	})
+	id, err := hex.DecodeString(strings.ReplaceAll(uuid, "-", ""))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	a.send(0x01, id)
+	return a
+}
+
+func (a *asterisk) send(kind byte, payload []byte) {
+	_, _ = a.conn.Write(append(binary.BigEndian.AppendUint16([]byte{kind}, uint16(len(payload))), payload...))
+}
+
+func (a *asterisk) say(pcm []int16) {
+	for part := range slices.Chunk(pcm, a.rate/50) {
+		a.send(a.kind, media.AppendBytes(nil, part))
+	}
+}
+
+func (a *asterisk) read() {
+	defer close(a.done)
+	header := make([]byte, 3)
+	for {
+		if _, err := io.ReadFull(a.conn, header); err != nil {
+			return
+		}
+		payload := make([]byte, binary.BigEndian.Uint16(header[1:]))
+		if _, err := io.ReadFull(a.conn, payload); err != nil {
+			return
+		}
+		a.mu.Lock()
+		a.kinds = append(a.kinds, header[0])
+		if header[0] == a.kind {
+			a.pcm = media.AppendSamples(a.pcm, payload)
+			a.times = append(a.times, time.Now())
+		}
+		a.mu.Unlock()
+	}
+}
+
+func (a *asterisk) hears(hz float64) {
+	a.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		a.mu.Lock()
+		voice := loud(a.pcm)
+		a.mu.Unlock()
+		if len(voice) > a.rate*9/10 && toneShare(voice, a.rate, hz) > 0.5 {
+			return
+		}
+	}
+	a.t.Fatalf("no tone of %.0f Hz", hz)
+}
+
+func (a *asterisk) closed() {
+	a.t.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(patience):
+		a.t.Fatal("the call goes on")
+	}
+}
+
+// An announced call has a voice both ways, at the pace of the clock, and keys, and ends by a message.
+func TestAudioSocket(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name       string
+		kind       byte
+		rate, said int
+	}{{"8 kHz", 0x10, 8000, 8000}, {"16 kHz", 0x12, 16000, 16000}, {"16 kHz of an early Asterisk", 0x11, 16000, 16000}, {"44.1 kHz", 0x15, 44100, 44100}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			status, uuid := g.announce(g.key, `{"from":"+4917012345","to":"+100","name":"Ada"}`)
+			if status != 200 || len(uuid) != 36 || uuid[14] != '4' {
+				t.Fatalf("%d %q", status, uuid)
+			}
+			a := g.dialAsterisk(uuid, test.kind, test.rate)
+			a.say(make([]int16, test.rate/50))
+			session, ear := g.session()
+			a.say(sentence(440, time.Second, test.rate))
+			a.hears(440)
+			a.mu.Lock()
+			// Of what was sent no more than 60 ms, and one tick of the clock, was ahead of its time.
+			for i, at := range a.times {
+				if ahead := time.Duration(i)*media.FrameDuration - at.Sub(a.times[0]); ahead > 90*time.Millisecond {
+					t.Errorf("message %d came %v ahead of its time", i, ahead)
+					break
+				}
+			}
+			a.mu.Unlock()
+			for _, key := range "7#" {
+				a.send(0x03, []byte{byte(key)})
+			}
+			ear.hears(t, "keys", func(b bridge.Body) bool {
+				x, ok := b.(bridge.AssistantText)
+				return ok && strings.Contains(x.Text, "7#")
+			})
+			if err := session.Do(bridge.EndAfterSpeaking{}); err != nil {
+				t.Fatal(err)
+			}
+			a.closed()
+			if last := a.kinds[len(a.kinds)-1]; last != 0x00 {
+				t.Errorf("the last message is of the kind %#x", last)
+			}
+		})
+	}
+}
+
+// A UUID must have been handed out, and is good for one call.
+func TestUUIDs(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	if status, _ := g.announce("vgk_wrong", `{"to":"+100"}`); status != 401 {
+		t.Errorf("a wrong key: %d", status)
+	}
+	if status, _ := g.announce(g.key, `{"to":"+999"}`); status != 404 {
+		t.Errorf("no agent: %d", status)
+	}
+	if status, _ := g.announce(g.key, `{"too":"+100"}`); status != 400 {
+		t.Errorf("an unknown field: %d", status)
+	}
+	g.dialAsterisk("40325ec2-5efd-4bd3-805f-53576e581d13", 0x10, 8000).closed()
+	_, uuid := g.announce(g.key, `{"to":"+100"}`)
+	first := g.dialAsterisk(uuid, 0x10, 8000)
+	first.say(make([]int16, 160))
+	g.session()
+	g.dialAsterisk(uuid, 0x10, 8000).closed()
+	if n := strings.Count(g.logs.String(), "rule=token"); n != 2 {
+		t.Errorf("%d refusals: %s", n, g.logs)
+	}
+	first.send(0x00, nil)
+	first.closed()
+}

@@ -1,0 +1,347 @@
+package telephony
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/signaling/phone"
+	"voxgate/tools"
+)
+
+// kind is what a message of a provider is about.
+type kind int
+
+const (
+	nothing kind = iota // that matters here
+	started
+	sound
+	digit
+	played // what was sent before a mark, or it was dropped
+	paused // nothing more can be taken
+	resumed
+	stopped
+)
+
+// message is one message of a provider, whatever its format.
+type message struct {
+	kind  kind
+	start start
+	sound []byte
+	chunk int    // counts the messages with sound from 1; 0: they are not counted
+	digit byte   // 0 to 9, *, #, A to D
+	mark  string // its name; empty: the newest
+}
+
+// start is what is known when a call begins.
+type start struct {
+	call   string // the provider's id
+	party  phone.Party
+	format format
+}
+
+// packet is a message to a provider.
+type packet struct {
+	data []byte
+	text bool
+}
+
+// command is what a provider can be told.
+type command int
+
+const (
+	clearVoice command = iota // drop what waits to be played
+	putMark                   // tell when what was sent before was played
+	hangUp
+	pressKeys
+)
+
+// codec is the format of one call's messages. read is called by one goroutine, and before the others; voice by one at a time.
+type codec interface {
+	// read reads a message. An error is one of the message, not of the call.
+	read(data []byte, text bool) (message, error)
+	// voice is a message with encoded sound, of which it keeps nothing.
+	voice(sound []byte) packet
+	// say is a command; ok is false where there is none. what is the name of a mark, or keys.
+	say(c command, what string) (p packet, ok bool)
+}
+
+// format is how sound is encoded.
+type format struct {
+	law  *g711.Codec // nil: linear PCM, 16 bits, little-endian
+	rate int         // in Hz
+}
+
+// encodings are the names of formats, and their rates where the name says it.
+var encodings = map[string]format{
+	"audio/x-mulaw": {&g711.MuLaw, 8000}, "mulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000},
+	"audio/x-alaw": {&g711.ALaw, 8000}, "pcma": {&g711.ALaw, 8000}, "alaw": {&g711.ALaw, 8000},
+	"audio/l16": {}, "audio/x-l16": {}, "l16": {}, "audio/x-raw": {}, "raw/slin": {}, "base64": {}, // the last three are Exotel's names
+	"slin": {nil, 8000}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000}, "slin44": {nil, 44100}, "slin48": {nil, 48000},
+}
+
+// parseFormat reads a format as providers write it: "audio/l16;rate=16000", or a name and a rate. What is left open is as otherwise.
+func parseFormat(encoding string, rate int, otherwise format) (format, error) {
+	name, parameter, _ := strings.Cut(encoding, ";")
+	if value, ok := strings.CutPrefix(strings.TrimSpace(parameter), "rate="); ok {
+		rate, _ = strconv.Atoi(value) // 0: checked below
+		if rate == 0 {
+			return format{}, fmt.Errorf("%q has no rate", phone.Clip(encoding))
+		}
+	}
+	f := otherwise
+	if name != "" {
+		known, ok := encodings[strings.ToLower(strings.TrimSpace(name))]
+		if !ok {
+			return format{}, fmt.Errorf("the encoding %q is not served", phone.Clip(name))
+		}
+		if f.law = known.law; known.rate > 0 {
+			f.rate = known.rate
+		}
+	}
+	if rate > 0 {
+		f.rate = rate
+	}
+	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > 48000 {
+		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.Clip(encoding), f.rate)
+	}
+	return f, nil
+}
+
+// decode appends sound to pcm.
+func (f format) decode(pcm []int16, sound []byte) []int16 {
+	if f.law != nil {
+		return f.law.Append(pcm, sound)
+	}
+	return media.AppendSamples(pcm, sound)
+}
+
+// encode appends pcm to sound.
+func (f format) encode(sound []byte, pcm []int16) []byte {
+	if f.law != nil {
+		return f.law.AppendBytes(sound, pcm)
+	}
+	return media.AppendBytes(sound, pcm)
+}
+
+// frame is the size of 20 ms, in bytes.
+func (f format) frame() int {
+	if f.law != nil {
+		return f.rate / 50
+	}
+	return f.rate / 50 * 2
+}
+
+// dialect is how a provider says what all of them say. A path leads through the objects of a message: "start.callSid".
+type dialect struct {
+	binary bool // sound travels in binary messages; else in base64, at the path sound
+	words  bool // messages may be words: "DTMF_END digit:5"
+
+	// What messages are about, at "event" or "type". Without a start the first message that has none is it.
+	start, media, digits, played, paused, resumed, stop string
+
+	call, stream, from, to, name string // paths in start
+	encoding, rate               string
+	sound, chunk, key, mark      string // paths in the other messages
+	format                       format // that start does not tell
+	frames                       int    // of 20 ms in a message that we send; 0: 1
+
+	// What we send. {sound} is base64; {stream}, {encoding}, {rate} are of start, and {what} is a mark's name or keys, in JSON.
+	say   map[command]string
+	voice string
+}
+
+// dialectCodec speaks a dialect in one call.
+type dialectCodec struct {
+	*dialect
+	started        bool
+	json           bool // commands are JSON where they may be words
+	stream         any
+	encoding       string
+	format         format
+	prefix, suffix string // of a message with sound
+}
+
+func (c *dialectCodec) read(data []byte, text bool) (message, error) {
+	if !text {
+		return c.readBinary(data)
+	}
+	fields, err := c.fields(data)
+	if err != nil {
+		return message{}, err
+	}
+	event := field(fields, "event")
+	if event == "" {
+		event = field(fields, "type")
+	}
+	m := message{}
+	switch {
+	case event == "" && c.dialect.start != "":
+		return m, errors.New("a message that does not say what it is")
+	case event == c.dialect.start && !c.started:
+		m.kind = started
+		m.start, err = c.begin(fields)
+		return m, err
+	case event == "":
+	case event == c.media && !c.binary:
+		return c.readSound(fields)
+	case event == c.digits:
+		m.kind = digit
+		m.digit, err = readDigit(field(fields, c.key))
+	case event == c.played:
+		m.kind, m.mark = played, field(fields, c.mark)
+	case event == c.paused:
+		m.kind = paused
+	case event == c.resumed:
+		m.kind = resumed
+	case event == c.stop:
+		m.kind = stopped
+	}
+	return m, err
+}
+
+// fields reads a message in text.
+func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
+	if c.words && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		words := strings.Fields(string(data))
+		if len(words) == 0 {
+			return nil, errors.New("an empty message")
+		}
+		fields := map[string]any{"event": words[0]}
+		for _, w := range words[1:] {
+			if name, value, ok := strings.Cut(w, ":"); ok {
+				fields[name] = value
+			}
+		}
+		return fields, nil
+	}
+	value, err := tools.Decode(data)
+	fields, ok := value.(map[string]any)
+	if err != nil || !ok {
+		return nil, errors.New("a message that is no JSON object")
+	}
+	c.json = true
+	return fields, nil
+}
+
+func (c *dialectCodec) readBinary(data []byte) (message, error) {
+	switch {
+	case !c.binary:
+		return message{}, errors.New("a binary message, where sound is sent as text")
+	case c.started:
+		return message{kind: sound, sound: data}, nil
+	case c.dialect.start != "":
+		return message{}, errors.New("sound before " + c.dialect.start)
+	}
+	s, err := c.begin(nil) // a stream without metadata
+	return message{kind: started, start: s}, err
+}
+
+// begin takes what the first message says.
+func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
+	rate := 0
+	if text := field(fields, c.rate); text != "" {
+		if rate, err = strconv.Atoi(text); err != nil || rate <= 0 {
+			return s, fmt.Errorf("the rate %q is none", phone.Clip(text))
+		}
+	}
+	c.encoding = field(fields, c.dialect.encoding)
+	if c.format, err = parseFormat(c.encoding, rate, c.dialect.format); err != nil {
+		return s, err
+	}
+	c.started, c.stream = true, field(fields, c.dialect.stream)
+	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
+	return start{
+		call: field(fields, c.call), format: c.format,
+		party: phone.Party{Number: field(fields, c.from), Called: field(fields, c.to), Name: field(fields, c.name)},
+	}, nil
+}
+
+func (c *dialectCodec) readSound(fields map[string]any) (m message, err error) {
+	if !c.started {
+		return m, errors.New("sound before " + c.dialect.start)
+	}
+	if track := field(fields, "media.track"); strings.HasPrefix(track, "outbound") {
+		return m, nil // what we said ourselves
+	}
+	m.kind = sound
+	if m.sound, err = base64.StdEncoding.DecodeString(field(fields, c.dialect.sound)); err != nil {
+		return message{}, errors.New("sound that is no base64")
+	}
+	if chunk := field(fields, c.chunk); chunk != "" {
+		if m.chunk, err = strconv.Atoi(chunk); err != nil {
+			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(chunk))
+		}
+	}
+	return m, nil
+}
+
+func (c *dialectCodec) voice(sound []byte) packet {
+	if c.binary {
+		return packet{bytes.Clone(sound), false}
+	}
+	b := make([]byte, 0, len(c.prefix)+base64.StdEncoding.EncodedLen(len(sound))+len(c.suffix))
+	b = base64.StdEncoding.AppendEncode(append(b, c.prefix...), sound)
+	return packet{append(b, c.suffix...), true}
+}
+
+func (c *dialectCodec) say(what command, argument string) (packet, bool) {
+	text, ok := c.dialect.say[what]
+	if !ok {
+		return packet{}, false
+	}
+	if c.words && c.json {
+		text = `{"command":"` + text + `"}`
+	}
+	return packet{[]byte(c.fill(text, argument)), true}, true
+}
+
+// fill completes what we send.
+func (c *dialectCodec) fill(text, argument string) string {
+	return strings.NewReplacer(
+		"{stream}", quoted(c.stream), "{encoding}", quoted(c.encoding), "{rate}", strconv.Itoa(c.format.rate), "{what}", quoted(argument),
+	).Replace(text)
+}
+
+func quoted(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return `""` // strings can be written
+	}
+	return string(b)
+}
+
+// field is what stands at a path, as text; "" if there is no text and no number.
+func field(fields map[string]any, path string) string {
+	if path == "" {
+		return ""
+	}
+	for {
+		name, rest, deeper := strings.Cut(path, ".")
+		value := fields[name]
+		if !deeper {
+			switch v := value.(type) {
+			case string:
+				return v
+			case json.Number:
+				return v.String()
+			}
+			return ""
+		}
+		fields, _ = value.(map[string]any)
+		path = rest
+	}
+}
+
+func readDigit(key string) (byte, error) {
+	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
+		return 0, fmt.Errorf("%q is no key of a telephone", phone.Clip(key))
+	}
+	return key[0], nil
+}

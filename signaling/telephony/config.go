@@ -1,0 +1,198 @@
+package telephony
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/phone"
+)
+
+// Config is the file that VOXGATE_TELEPHONY names: docs/telephony.md describes it.
+type Config struct {
+	PublicURL      string        `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
+	Providers      []Provider    `json:"providers"`
+	AudioSocket    *AudioSocket  `json:"audioSocket"` // nil: there is none
+	Agents         []phone.Agent `json:"agents"`
+	Calls          int           `json:"calls"`          // at once, in all; 0: 100
+	CallsPerSecond int           `json:"callsPerSecond"` // that begin; 0: 10
+	MaxSeconds     int           `json:"maxSeconds"`     // of a call; 0: 1800
+}
+
+// Provider is where calls come from.
+type Provider struct {
+	Name       string   `json:"name"`       // stands in its addresses; empty: that of its profile
+	Profile    string   `json:"profile"`    // twilio, telnyx, …
+	Verify     string   `json:"verify"`     // what its requests are verified with: an auth token, a signing key or a public key
+	Password   string   `json:"password"`   // what it shows where it signs nothing: by Basic or Bearer, or at the end of the address
+	Access     bool     `json:"access"`     // or the server keys and session tokens of the gateway count
+	Account    string   `json:"account"`    // its id of our account
+	APIKey     string   `json:"apiKey"`     // of its REST API; empty: the API is not used
+	API        string   `json:"api"`        // the URL that its REST API begins with; empty: the usual one
+	Calls      int      `json:"calls"`      // at once; 0: as many as there are in all, and as the gateway allows a key
+	TransferTo []string `json:"transferTo"` // patterns of numbers and SIP URIs
+
+	profile *profile
+}
+
+// AudioSocket is for Asterisk's AudioSocket().
+type AudioSocket struct {
+	Listen string `json:"listen"` // "10.0.0.7:9092"
+}
+
+// Defaults of limits. A call costs as long as it lasts: nobody shall hold one for a night.
+const (
+	defaultCalls          = 100
+	defaultCallsPerSecond = 10
+	defaultMaxSeconds     = 1800
+)
+
+func load(file string) (*Config, error) {
+	var c Config
+	if err := phone.ReadFile(file, &c); err != nil {
+		return nil, err
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return &c, nil
+}
+
+func (c *Config) check() error {
+	if c.PublicURL != "" {
+		u, err := url.Parse(c.PublicURL)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" {
+			return fmt.Errorf("publicURL: %q is no URL like https://voice.example.com", c.PublicURL)
+		}
+		c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
+	}
+	if len(c.Providers) == 0 && c.AudioSocket == nil {
+		return errors.New("providers: there is none, and no audioSocket, so nobody could call")
+	}
+	if c.AudioSocket != nil {
+		if _, _, err := net.SplitHostPort(c.AudioSocket.Listen); err != nil {
+			return fmt.Errorf("audioSocket.listen: %w", err)
+		}
+	}
+	names := map[string]bool{}
+	for i := range c.Providers {
+		p := &c.Providers[i]
+		if err := p.check(c.PublicURL); err != nil {
+			return fmt.Errorf("providers[%d].%w", i, err)
+		}
+		if names[p.Name] {
+			return fmt.Errorf("providers[%d].name: %q is another's", i, p.Name)
+		}
+		names[p.Name] = true
+	}
+	if err := phone.CheckAgents(c.Agents); err != nil {
+		return err
+	}
+	for _, limit := range []struct {
+		name string
+		n    *int
+		most int
+	}{{"calls", &c.Calls, defaultCalls}, {"callsPerSecond", &c.CallsPerSecond, defaultCallsPerSecond}, {"maxSeconds", &c.MaxSeconds, defaultMaxSeconds}} {
+		if *limit.n < 0 {
+			return fmt.Errorf("%s: %d is less than nothing", limit.name, *limit.n)
+		}
+		if *limit.n == 0 {
+			*limit.n = limit.most
+		}
+	}
+	return nil
+}
+
+var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+func (p *Provider) check(publicURL string) error {
+	p.profile = profiles[p.Profile]
+	if p.profile == nil {
+		return fmt.Errorf("profile: %q is none of %s", p.Profile, strings.Join(profileNames(), ", "))
+	}
+	if p.Name == "" {
+		p.Name = p.Profile
+	}
+	if !providerName.MatchString(p.Name) {
+		return fmt.Errorf("name: %q is not made of a-z, 0-9 and -", p.Name)
+	}
+	if p.Calls < 0 {
+		return fmt.Errorf("calls: %d is less than nothing", p.Calls)
+	}
+	if err := p.checkSecrets(publicURL); err != nil {
+		return err
+	}
+	if p.APIKey != "" && p.profile.rest == nil {
+		return fmt.Errorf("apiKey: no REST API of %s is used", p.Profile)
+	}
+	if p.APIKey != "" && p.profile.accounts && p.Account == "" {
+		return errors.New("account: is missing; the REST API asks for it")
+	}
+	if p.API == "" && p.profile.rest != nil {
+		p.API = p.profile.rest.base
+	}
+	if u, err := url.Parse(p.API); p.APIKey != "" && (err != nil || u.Host == "") {
+		return fmt.Errorf("api: %q is no URL like https://api.example.com", p.API)
+	}
+	p.API = strings.TrimSuffix(p.API, "/")
+	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
+		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
+	}
+	return phone.CheckPatterns("transferTo", p.TransferTo)
+}
+
+// checkSecrets sees to it that nobody comes in who shows nothing.
+func (p *Provider) checkSecrets(publicURL string) error {
+	if p.profile.sign == nil {
+		if p.Verify != "" {
+			return fmt.Errorf("verify: %s signs nothing; it shows a password", p.Profile)
+		}
+		if p.Password == "" && !p.Access {
+			return errors.New(`password: is missing, and "access" is not true, so nobody could come in`)
+		}
+		return nil
+	}
+	switch {
+	case p.Password != "" || p.Access:
+		return fmt.Errorf("password: %s shows none; its requests are signed", p.Profile)
+	case p.Verify == "":
+		return errors.New("verify: is missing, so no request could be trusted")
+	case publicURL == "":
+		return fmt.Errorf("profile: %s has to be told where to connect: publicURL is missing", p.Profile)
+	}
+	if p.profile.sign.publicKey {
+		if key, err := base64.StdEncoding.DecodeString(p.Verify); err != nil || len(key) != ed25519.PublicKeySize {
+			return errors.New("verify: is no Ed25519 public key in base64, of 32 bytes")
+		}
+	}
+	return nil
+}
+
+func profileNames() (names []string) {
+	for name := range profiles {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// limit is a grant with the longest that a call may take.
+func (c *Config) limit(g *bridge.Grant) *bridge.Grant {
+	longest := time.Duration(c.MaxSeconds) * time.Second
+	if g == nil {
+		return &bridge.Grant{Tools: []string{"*"}, MaxDuration: longest}
+	}
+	limited := *g
+	if limited.MaxDuration == 0 || limited.MaxDuration > longest {
+		limited.MaxDuration = longest
+	}
+	return &limited
+}

@@ -1,0 +1,290 @@
+// Package telephony is the door for telephone calls that a provider or a telephone system streams to us: by a WebSocket with sound
+// in JSON (Twilio and those who have copied it) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage), or by AudioSocket.
+//
+// All of them speak dialects of two formats, and a provider is an entry in one table (profiles). A call comes in by a token that was
+// handed out in the answer to a signed request, by a password, or by a key or token of the gateway; nothing else begins a
+// conversation with the model.
+package telephony
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
+)
+
+// doorName is what tools and grants know this door by.
+const doorName = "telephony"
+
+// Options make a [Door].
+type Options struct {
+	Host    *bridge.Host
+	Gate    *access.Gate      // counts the calls beside all others
+	Refused func(rule string) // is told the rule of each refusal; nil: nobody is. It must not block
+	Logger  *slog.Logger
+}
+
+// Door takes the calls of a configuration. A nil one takes none.
+type Door struct {
+	Options
+	config    *Config
+	providers map[string]*Provider
+	tickets   tickets
+	client    *http.Client
+	begun     *rate.Limiter
+	logged    rate.Sometimes
+	listener  net.Listener // of AudioSocket; nil: there is none
+
+	mu      sync.Mutex
+	calls   map[*Provider]int
+	all     int
+	sockets map[net.Conn]struct{} // of AudioSocket; nil: the door is closed
+	running sync.WaitGroup
+}
+
+// restTimeout bounds a request to a provider's REST API. The caller hears silence meanwhile.
+const restTimeout = 5 * time.Second
+
+// New reads the file of a configuration and opens its listener. No file: a nil door. Shut the host down first, then Close the door.
+func New(file string, o Options) (*Door, error) {
+	if file == "" {
+		return nil, nil
+	}
+	config, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	d := &Door{
+		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{list: map[string]ticket{}},
+		client: &http.Client{Timeout: restTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}},
+		begun:  rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
+		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
+		calls:  map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
+	}
+	for i := range config.Providers {
+		p := &config.Providers[i]
+		d.providers[p.Name] = p
+		if p.Access && d.authorize(&bridge.Open{}, "nobody's") == nil {
+			return nil, fmt.Errorf("%s: providers[%d].access: there are no keys, so anybody could call", file, i)
+		}
+	}
+	if config.AudioSocket != nil {
+		if err := d.listen(config.AudioSocket.Listen); err != nil {
+			return nil, fmt.Errorf("%s: audioSocket.listen: %w", file, err)
+		}
+		o.Logger.Info("telephony", "audioSocket", d.listener.Addr())
+	}
+	for _, p := range config.Providers {
+		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
+		if p.profile.sign != nil {
+			at = config.PublicURL + "/telephony/" + p.Name + "/answer"
+		}
+		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
+	}
+	return d, nil
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() []signaling.Door {
+	if d == nil {
+		return nil
+	}
+	doors := []signaling.Door{
+		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.answer)},
+		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.transfer)},
+		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.stream)},
+		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.stream)},
+	}
+	if d.config.AudioSocket != nil {
+		doors = append(doors, signaling.Door{Pattern: "POST /telephony/audiosocket", Handler: http.HandlerFunc(d.announce)})
+	}
+	return doors
+}
+
+// AudioSocket is where that listens; nil: it does not.
+func (d *Door) AudioSocket() net.Addr {
+	if d == nil || d.listener == nil {
+		return nil
+	}
+	return d.listener.Addr()
+}
+
+// Close ends what is left of AudioSocket, and waits for it.
+func (d *Door) Close() {
+	if d == nil {
+		return
+	}
+	if d.listener != nil {
+		d.listener.Close()
+	}
+	d.mu.Lock()
+	for conn := range d.sockets {
+		conn.Close()
+	}
+	d.sockets = nil
+	d.mu.Unlock()
+	d.running.Wait()
+	d.client.CloseIdleConnections()
+}
+
+// authorize has the gate let a call in by a server key or a session token. The address does not count: a telephone system's carries
+// everybody's calls.
+func (d *Door) authorize(open *bridge.Open, token string) error {
+	open.Origin.Door = doorName
+	return access.From(d.Gate.Visit(&http.Request{})).Authorize(open, token)
+}
+
+// refused counts and logs a refusal.
+func (d *Door) refused(from, rule string, why error) {
+	if d.Refused != nil {
+		d.Refused("telephony " + rule)
+	}
+	d.logged.Do(func() { // strangers do not fill the disk; the metrics count all
+		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
+	})
+}
+
+// refuse is refused, and answers the request. Strangers are not told why.
+func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
+	d.refused(r.RemoteAddr, rule, why)
+	http.Error(w, http.StatusText(status), status)
+}
+
+// room tells whether one more call of a provider may begin.
+func (d *Door) room(p *Provider) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fits(p)
+}
+
+// fits needs mu.
+func (d *Door) fits(p *Provider) error {
+	switch {
+	case d.all >= d.config.Calls:
+		return fmt.Errorf("there are %d calls", d.all)
+	case p != nil && p.Calls > 0 && d.calls[p] >= p.Calls:
+		return fmt.Errorf("there are %d calls of %s", d.calls[p], p.Name)
+	}
+	return nil
+}
+
+// enter counts a call that begins; leave when it is over.
+func (d *Door) enter(p *Provider) (leave func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fits(p); err != nil {
+		return nil, err
+	}
+	if !d.begun.Allow() {
+		return nil, fmt.Errorf("more than %d calls begin in a second", d.config.CallsPerSecond)
+	}
+	d.all++
+	d.calls[p]++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.all--
+		d.calls[p]--
+	}, nil
+}
+
+// stream takes the WebSocket of a call.
+func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
+	p := d.providers[r.PathValue("provider")]
+	if p == nil {
+		http.NotFound(w, r)
+		return
+	}
+	t, rule, err := d.admit(p, r)
+	if err != nil {
+		d.refuse(w, r, http.StatusForbidden, rule, err)
+		return
+	}
+	leave, err := d.enter(p)
+	if err != nil {
+		d.refuse(w, r, http.StatusServiceUnavailable, "calls", err)
+		return
+	}
+	defer leave()
+	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect}, bridgeLead)
+	line, err := signaling.Accept(w, r, c.roundTrip)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer line.Close()
+	c.line = line
+	pinging, cancel := context.WithCancel(r.Context())
+	var running sync.WaitGroup
+	running.Go(func() { line.Ping(pinging) })
+	c.run(r.Context(), line.Opened)
+	cancel()
+	running.Wait()
+}
+
+// bridgeLead is how far ahead of its time the voice is sent to who can drop what waits.
+const bridgeLead = 200 * time.Millisecond
+
+var errPassword = errors.New("the password is not the provider's")
+
+// admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
+func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
+	t.open.Account = d.Gate.Trunk(p.Name, p.Calls)
+	if s := p.profile.sign; s != nil {
+		if s.socket {
+			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
+				return t, "signature", err
+			}
+		}
+		taken, ok := d.tickets.take(r.PathValue("token"), p)
+		if !ok || taken.target != "" {
+			return t, "token", errToken
+		}
+		taken.open = t.open
+		return taken, "", nil
+	}
+	query, shown := r.URL.Query(), secretOf(r)
+	t.provider, t.call, t.party = p, query.Get("call"), phone.Party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
+	if p.Password != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(p.Password)) == 1 {
+		return t, "", nil
+	}
+	if !p.Access || shown == "" {
+		return t, "password", errPassword
+	}
+	err = d.authorize(&t.open, shown)
+	return t, "access", err
+}
+
+// secretOf is what a provider shows: Basic's password, a bearer token, the end of the address or its "token".
+func secretOf(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	if token := bearer(r); token != "" {
+		return token
+	}
+	if token := r.PathValue("token"); token != "" {
+		return token
+	}
+	return r.URL.Query().Get("token")
+}
+
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}

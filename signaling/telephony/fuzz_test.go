@@ -1,0 +1,77 @@
+package telephony
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"testing"
+	"time"
+)
+
+// tryCodec has a codec read messages, and then say all that it can. A codec that fails must do so by an error.
+func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
+	for i, data := range messages {
+		m, err := c.read(data, text(i))
+		if err == nil && m.kind == started {
+			m.start.format.encode(nil, m.start.format.decode(nil, data))
+		}
+	}
+	c.voice([]byte{1, 2})
+	for what := clearVoice; what <= pressKeys; what++ {
+		c.say(what, "1")
+	}
+}
+
+// FuzzJSON has two messages read in each format with sound in JSON.
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`), []byte(`{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`))
+	f.Add([]byte(`{"event":"start","start":{"call_control_id":"v2","media_format":{"encoding":"PCMA","sample_rate":8000}},"stream_id":"32DE"}`), []byte(`{"event":"dtmf","dtmf":{"digit":"5"}}`))
+	f.Add([]byte(`{"event":"start","start":{"callId":"1","streamId":"2","mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}}}`), []byte(`{"event":"playedStream","name":"1"}`))
+	f.Fuzz(func(_ *testing.T, first, second []byte) {
+		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel"} {
+			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
+		}
+	})
+}
+
+// FuzzControl has a message, sound and another message read in each format with sound in binary messages.
+func FuzzControl(f *testing.F) {
+	f.Add([]byte("MEDIA_START connection_id:e226e283 channel:WebSocket/c format:ulaw optimal_frame_size:160"), []byte("DTMF_END digit:5"))
+	f.Add([]byte(`{"event":"MEDIA_START","channel_id":"1.1","format":"slin16","channel_variables":{"CALLER_NUMBER":"+49"}}`), []byte(`{"event":"MEDIA_XOFF"}`))
+	f.Add([]byte(`{"callSid":"1","sampleRate":16000}`), []byte(`{"type":"mark","data":{"name":"1"}}`))
+	f.Add([]byte(`{"event":"websocket:connected","content-type":"audio/l16;rate=16000"}`), []byte(`{"event":"websocket:dtmf","digit":"5"}`))
+	f.Fuzz(func(_ *testing.T, first, second []byte) {
+		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage"} {
+			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
+		}
+	})
+}
+
+// bytesConn is a connection by which some bytes come.
+type bytesConn struct {
+	net.Conn
+	*bytes.Reader
+}
+
+func (c bytesConn) Read(b []byte) (int, error)      { return c.Reader.Read(b) }
+func (c bytesConn) SetReadDeadline(time.Time) error { return nil }
+
+// FuzzAudioSocket has all read that comes by an AudioSocket.
+func FuzzAudioSocket(f *testing.F) {
+	f.Add(append([]byte{0x01, 0, 16}, make([]byte, 16)...))
+	f.Add([]byte{0x10, 0, 2, 1, 2, 0x10, 0, 2, 1, 2, 0x03, 0, 1, '5', 0xff, 0, 1, 4, 0x00, 0, 0})
+	f.Add([]byte{0x11, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, all []byte) {
+		conn := bytesConn{Reader: bytes.NewReader(all)}
+		line, c := &audioLine{conn: conn, in: bufio.NewReader(conn)}, &audioCodec{}
+		for range len(all) + 1 {
+			data, _, err := line.Read(maxMessage)
+			if err != nil {
+				tryCodec(c, nil, nil)
+				return
+			}
+			tryCodec(c, [][]byte{data}, func(int) bool { return false })
+		}
+		t.Error("there are more messages than bytes")
+	})
+}

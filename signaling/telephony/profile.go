@@ -1,0 +1,206 @@
+package telephony
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"voxgate/media/g711"
+)
+
+// profile is what sets a provider apart from the others. Comments in the table name what the formats are taken from.
+type profile struct {
+	dialect  dialect
+	sign     *signing // how its requests are signed; nil: they are not, and it shows a password
+	answer   string   // the XML that has a call streamed to {url}
+	reject   string   // and the XML that refuses it
+	id       string   // the parameter of its requests with the call's id
+	accounts bool     // the REST API names an account
+	rest     *restAPI // nil: none is used
+}
+
+var mulaw = format{&g711.MuLaw, 8000}
+
+// twilio is the format that others have copied.
+// https://www.twilio.com/docs/voice/media-streams/websocket-messages
+var twilio = dialect{
+	start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+	call: "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
+	sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: mulaw,
+	voice: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
+	say: map[command]string{
+		clearVoice: `{"event":"clear","streamSid":{stream}}`,
+		putMark:    `{"event":"mark","streamSid":{stream},"mark":{"name":{what}}}`,
+	},
+}
+
+var profiles = map[string]*profile{
+	"twilio": {
+		dialect: twilio, sign: &signing{verify: verifyTwilio, headers: []string{"X-Twilio-Signature"}, socket: true}, id: "CallSid",
+		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
+		reject:   `<Response><Reject reason="busy"/></Response>`,
+		accounts: true, rest: &restAPI{base: "https://api.twilio.com", hangUp: twilioHangUp("/2010-04-01"), transfer: twilioTransfer},
+	},
+	"signalwire": {
+		// https://developer.signalwire.com/compatibility-api/cxml/voice/stream/
+		dialect: twilio, sign: &signing{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}}, id: "CallSid",
+		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
+		reject:   `<Response><Reject reason="busy"/></Response>`,
+		accounts: true, rest: &restAPI{hangUp: twilioHangUp("/api/laml/2010-04-01")},
+	},
+	"telnyx": {
+		// https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket
+		dialect: dialect{
+			start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+			call: "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to",
+			encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
+			sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: mulaw,
+			voice: `{"event":"media","media":{"payload":"{sound}"}}`,
+			say:   map[command]string{clearVoice: `{"event":"clear"}`, putMark: `{"event":"mark","mark":{"name":{what}}}`},
+		},
+		sign: &signing{verify: verifyTelnyx, headers: []string{"Telnyx-Signature-Ed25519"}, publicKey: true}, id: "CallSid",
+		answer: `<Response><Connect><Stream url="{url}" track="inbound_track" codec="PCMU" bidirectionalMode="rtp" bidirectionalCodec="PCMU"/></Connect></Response>`,
+		reject: `<Response><Reject reason="busy"/></Response>`,
+		rest:   &restAPI{base: "https://api.telnyx.com", bearer: true, hangUp: telnyx("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys},
+	},
+	"plivo": {
+		// https://www.plivo.com/docs/voice/xml/audiostream
+		dialect: dialect{
+			start: "start", media: "media", digits: "dtmf", played: "playedStream", stop: "stop",
+			call: "start.callId", stream: "start.streamId", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
+			sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "name", format: mulaw,
+			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
+			say: map[command]string{
+				clearVoice: `{"event":"clearAudio","streamId":{stream}}`,
+				putMark:    `{"event":"checkpoint","streamId":{stream},"name":{what}}`,
+				pressKeys:  `{"event":"sendDTMF","dtmf":{what}}`,
+			},
+		},
+		sign: &signing{verify: verifyPlivo, headers: []string{"X-Plivo-Signature-V3"}}, id: "CallUUID",
+		answer:   `<Response><Stream bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000">{url}</Stream></Response>`,
+		reject:   `<Response><Hangup reason="busy"/></Response>`,
+		accounts: true, rest: &restAPI{base: "https://api.plivo.com", hangUp: plivoHangUp, transfer: plivoTransfer},
+	},
+	"exotel": {dialect: dialect{
+		// https://developer.exotel.com/docs/agentstream/websocket-protocol
+		start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+		call: "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to",
+		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
+		sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
+		frames: 5, // messages of less than 100 ms are played with gaps
+		voice:  `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
+		say: map[command]string{
+			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
+			putMark:    `{"event":"mark","stream_sid":{stream},"mark":{"name":{what}}}`,
+		},
+	}},
+	"asterisk": {dialect: dialect{
+		// https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/
+		binary: true, words: true,
+		start: "MEDIA_START", digits: "DTMF_END", played: "QUEUE_DRAINED", paused: "MEDIA_XOFF", resumed: "MEDIA_XON", stop: "HANGUP",
+		call: "channel_id", encoding: "format", key: "digit", format: mulaw,
+		from: "channel_variables.CALLER_NUMBER", to: "channel_variables.CALLED_NUMBER", name: "channel_variables.CALLER_NAME",
+		say: map[command]string{clearVoice: "FLUSH_MEDIA", putMark: "REPORT_QUEUE_DRAINED", hangUp: "HANGUP"},
+	}},
+	"jambonz": {dialect: dialect{
+		// https://docs.jambonz.org/verbs/verbs/listen
+		binary: true, digits: "dtmf", played: "mark", call: "callSid", from: "from", to: "to", name: "callerName", rate: "sampleRate",
+		key: "dtmf", mark: "data.name", format: format{rate: 8000},
+		say: map[command]string{
+			clearVoice: `{"type":"killAudio"}`, putMark: `{"type":"mark","data":{"name":{what}}}`, hangUp: `{"type":"disconnect"}`,
+		},
+	}},
+	"freeswitch": {dialect: dialect{
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are ours
+		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", rate: "sampleRate",
+		key: "dtmf", format: format{rate: 8000},
+		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
+	}},
+	"vonage": {dialect: dialect{
+		// https://developer.vonage.com/voice/voice-api/concepts/websockets; from, to and call are headers of the endpoint
+		binary: true, start: "websocket:connected", digits: "websocket:dtmf", played: "websocket:notify",
+		call: "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
+		say: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
+	}},
+}
+
+// restAPI is what of a provider's REST API is used.
+type restAPI struct {
+	base     string // empty: each customer has one of its own
+	bearer   bool   // the key is a bearer token; else it is the password of the account
+	hangUp   func(p *Provider, call string) restRequest
+	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil: there is none. xmlURL answers with the XML of the transfer
+	keys     func(p *Provider, call, digits string) restRequest         // nil: there is none
+}
+
+// restRequest is one request, with a body of JSON or of a form.
+type restRequest struct {
+	method, path, body string
+	form               bool
+}
+
+// https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource; SignalWire's is a copy.
+func twilioCall(version string, p *Provider, call string, values url.Values) restRequest {
+	path := version + "/Accounts/" + url.PathEscape(p.Account) + "/Calls/" + url.PathEscape(call) + ".json"
+	return restRequest{"POST", path, values.Encode(), true}
+}
+
+func twilioHangUp(version string) func(*Provider, string) restRequest {
+	return func(p *Provider, call string) restRequest {
+		return twilioCall(version, p, call, url.Values{"Status": {"completed"}})
+	}
+}
+
+func twilioTransfer(p *Provider, call, target, _ string) restRequest {
+	return twilioCall("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
+}
+
+// https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf
+func telnyx(action, body string) func(*Provider, string) restRequest {
+	return func(_ *Provider, call string) restRequest {
+		return restRequest{"POST", "/v2/calls/" + url.PathEscape(call) + "/actions/" + action, body, false}
+	}
+}
+
+func telnyxTransfer(p *Provider, call, target, _ string) restRequest {
+	return telnyx("transfer", object("to", target))(p, call)
+}
+
+func telnyxKeys(p *Provider, call, digits string) restRequest {
+	return telnyx("send_dtmf", object("digits", digits))(p, call)
+}
+
+// https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call
+func plivoCall(p *Provider, call string) string {
+	return "/v1/Account/" + url.PathEscape(p.Account) + "/Call/" + url.PathEscape(call) + "/"
+}
+
+func plivoHangUp(p *Provider, call string) restRequest {
+	return restRequest{"DELETE", plivoCall(p, call), "", false}
+}
+
+func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
+	return restRequest{"POST", plivoCall(p, call), object("legs", "aleg", "aleg_url", xmlURL, "aleg_method", "POST"), false}
+}
+
+// object is a JSON object of names and values.
+func object(pairs ...string) string {
+	fields := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		fields[pairs[i]] = pairs[i+1]
+	}
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return "{}" // strings can be written
+	}
+	return string(b)
+}
+
+// dialXML has a call go on with somebody else. sip is the element for SIP URIs.
+func dialXML(target, sip string) string {
+	element := "Number"
+	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
+		element = sip
+	}
+	return "<Response><Dial><" + element + ">" + escapeXML(target) + "</" + element + "></Dial></Response>"
+}
