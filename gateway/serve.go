@@ -143,7 +143,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	if err != nil {
 		return nil, nil, err
 	}
-	phones, stopPhones, err := openSIP(s.sip, host, gate, log)
+	phones, stopPhones, err := openSIP(s, host, webrtc, gate, log)
 	if err != nil {
 		stopVOX()
 		return nil, nil, err
@@ -241,12 +241,12 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, log *s
 	}, nil
 }
 
-// openSIP answers telephones, if there is a file of them.
-func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
-	if file == "" {
+// openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	if s.sip == "" {
 		return nil, func() {}, nil
 	}
-	c, err := sip.Load(file)
+	c, err := sip.Load(s.sip)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
@@ -254,7 +254,10 @@ func openSIP(file string, host *bridge.Host, gate *access.Gate, log *slog.Logger
 	if err != nil {
 		return nil, nil, fmt.Errorf("sip: %w", err)
 	}
-	return []signaling.Door{{Pattern: "POST /v1/calls", Handler: door}}, door.Close, nil
+	return []signaling.Door{
+		{Pattern: "POST /v1/calls", Handler: door},
+		{Pattern: "/sip", Socket: &sip.Page{Config: c, Host: host, RTC: webrtc, Decoder: s.opusDecoder, Logger: log}},
+	}, door.Close, nil
 }
 
 // drain gives conversations time to end by themselves, until the second signal.

@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/phone":             {"bridge", "tools"},
-	"signaling/sip":               {"bridge", "signaling/access", "signaling/phone", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools", "tools/webhook"},
+	"signaling/sip":               {"bridge", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools", "tools/webhook"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
 	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,9 +64,28 @@ type Line struct {
 	leaving bool // the last deadline holds
 }
 
+// ErrSubprotocol says that a client does not speak the door's protocol.
+var ErrSubprotocol = errors.New("the subprotocol is not offered")
+
 // Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
 // takes, and must not block. If it fails it has answered the request.
 func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
+	return accept(&upgrader, w, r, roundTrip)
+}
+
+// AcceptAs is Accept for a door whose protocol has a name in the registry of WebSocket subprotocols (RFC 6455, section 11.5). Who does not offer it is
+// refused: [ErrSubprotocol].
+func AcceptAs(subprotocol string, w http.ResponseWriter, r *http.Request) (*Line, error) {
+	if !slices.Contains(websocket.Subprotocols(r), subprotocol) {
+		http.Error(w, "Here is spoken the WebSocket subprotocol "+subprotocol+".", http.StatusBadRequest)
+		return nil, ErrSubprotocol
+	}
+	own := upgrader
+	own.Subprotocols = []string{subprotocol}
+	return accept(&own, w, r, nil)
+}
+
+func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
 	arrived, err := access.From(r.Context()).Wait()
 	if err != nil {
 		access.Refuse(w, err)

@@ -216,6 +216,8 @@ func wireAnswer(answer, offer string) string {
 			m.Attributes = append(append(m.Attributes, transport...), sdp.Attribute{Key: "inactive"})
 		case m.MediaName.Media == "video":
 			answerVideo(m)
+		case m.MediaName.Media == "audio":
+			answerAudio(m, o.MediaDescriptions[i])
 		}
 	}
 	b, err := a.Marshal()
@@ -223,6 +225,28 @@ func wireAnswer(answer, offer string) string {
 		return answer
 	}
 	return string(b)
+}
+
+// answerAudio has sound go only where the offer lets it (RFC 3264, section 6.1): pion answers "sendonly" with "sendrecv", which a browser
+// refuses.
+func answerAudio(answer, offer *sdp.MediaDescription) {
+	one := func(m *sdp.MediaDescription) (sends, takes bool) {
+		_, inactive := m.Attribute("inactive")
+		_, sendonly := m.Attribute("sendonly")
+		_, recvonly := m.Attribute("recvonly")
+		return !inactive && !recvonly, !inactive && !sendonly
+	}
+	theyGive, theyTake := one(offer)
+	weGive, weTake := one(answer)
+	direction := map[[2]bool]string{
+		{true, true}: "sendrecv", {true, false}: "sendonly", {false, true}: "recvonly", {false, false}: "inactive",
+	}[[2]bool{weGive && theyTake, weTake && theyGive}]
+	for i, a := range answer.Attributes {
+		switch a.Key {
+		case "sendrecv", "sendonly", "recvonly", "inactive":
+			answer.Attributes[i].Key = direction
+		}
+	}
 }
 
 // firstMid is the media section that carries the transport: all are bundled into the first one that is accepted.

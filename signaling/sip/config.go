@@ -107,8 +107,8 @@ func Load(file string) (*Config, error) {
 }
 
 func (c *Config) check() error {
-	if len(c.Listen) == 0 {
-		return errors.New("listen: there is no address")
+	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // neither: there are only telephones in pages
+		return errors.New("listen: there is no address for the trunks")
 	}
 	for i := range c.Listen {
 		if err := c.Listen[i].check(); err != nil {
@@ -130,8 +130,8 @@ func (c *Config) check() error {
 	if _, _, err := c.RTP.ports(); err != nil {
 		return fmt.Errorf("rtp.%w", err)
 	}
-	if len(c.Trunks) == 0 {
-		return errors.New("trunks: there is none, so nobody could call")
+	if len(c.Trunks) == 0 && len(c.Listen) > 0 {
+		return errors.New("trunks: there is none, so nobody could call at these addresses")
 	}
 	names := map[string]bool{}
 	for i := range c.Trunks {

@@ -15,7 +15,8 @@ import (
 
 // dialog is the signalling of a call with one peer (RFC 3261, section 12).
 type dialog struct {
-	client    *sipgo.Client
+	client    *sipgo.Client // nil: exchange sends
+	exchange  func(context.Context, *sip.Request) (*sip.Response, error)
 	callID    string
 	transport string // "UDP"
 	source    string // where its requests come from: "192.0.2.1:5060"
@@ -36,9 +37,9 @@ type dialog struct {
 func newTag() string { return strings.ToLower(rand.Text()) }
 
 // answering is the dialog that a request begins.
-func answering(client *sipgo.Client, req *sip.Request, contact sip.Uri, from sip.Addr) *dialog {
+func answering(req *sip.Request, contact sip.Uri) *dialog {
 	d := &dialog{
-		client: client, callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact, from: from,
+		callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
 		localTag: newTag(), theirs: req.CSeq().SeqNo,
 	}
 	to := req.To()
@@ -143,6 +144,9 @@ func setBody(m sip.Message, kind string, body []byte) {
 
 // send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+	if d.client == nil {
+		return d.exchange(ctx, req)
+	}
 	return transact(ctx, d.client, req, nil)
 }
 

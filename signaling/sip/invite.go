@@ -1,7 +1,6 @@
 package sip
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -77,8 +76,8 @@ type refusal struct {
 // newCall makes a call without anything.
 func newCall(d *Door, t *lane, agent *phone.Agent) *call {
 	c := &call{
-		door: d, lane: t, agent: agent, over: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), agreed: make(chan *sound, 1),
-		acked: make(chan []byte, 1), fresh: make(chan struct{}, 1), spoken: make(chan struct{}), changing: make(chan struct{}, 1),
+		leg: newLeg(agent), door: d, lane: t, over: make(chan struct{}), agreed: make(chan *sound, 1),
+		spoken: make(chan struct{}), changing: make(chan struct{}, 1),
 	}
 	c.changing <- struct{}{}
 	return c
@@ -127,7 +126,8 @@ func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *ref
 		d.gate.end(t, who.Number)
 		return nil, &refusal{503, "Service Unavailable", err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	c.dialog = answering(d.client, req, d.contact(req.Transport(), from), d.socket(req.Transport()))
+	c.dialog = answering(req, d.contact(req.Transport(), from))
+	c.dialog.client, c.dialog.from = d.client, d.socket(req.Transport())
 	c.local = local{address: d.ownAddress(from), port: c.stream.port, id: rand.Uint64() >> 1, version: 1}
 	c.log = d.log
 	return c, nil
@@ -203,18 +203,6 @@ func (c *call) start() <-chan error {
 	return talked
 }
 
-// hangUp tells the other side of the end, if it is not what has ended the call.
-func (c *call) hangUp(err error) error {
-	why := c.why()
-	if why != nil {
-		err = why
-	}
-	if !errors.Is(why, errHungUp) && !errors.Is(why, errCancelled) {
-		c.dialog.bye(reasonHeader(err))
-	}
-	return err
-}
-
 // accept answers with 200 and waits until that is acknowledged. Then sound goes both ways.
 func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	if c.agreement() != nil {
@@ -223,7 +211,7 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
-	res := c.describe(c.withTimer(c.dialog.respond(req, 200, "OK"), req))
+	res := c.describe(c.withTimer(c.dialog.respond(req, 200, "OK"), allowed))
 	body, err := c.deliver(res, tx)
 	if err != nil {
 		return err
@@ -313,19 +301,6 @@ func (c *call) takeAnswer(body []byte) error {
 	return err
 }
 
-// withTimer says what we are able to, and what was agreed about the session timer.
-func (c *call) withTimer(res *sip.Response, req *sip.Request) *sip.Response {
-	res.AppendHeader(sip.NewHeader("Allow", allowed))
-	res.AppendHeader(sip.NewHeader("Supported", "timer"))
-	if c.timer.every > 0 {
-		res.AppendHeader(c.timer.header(false))
-		if !c.timer.ours {
-			res.AppendHeader(sip.NewHeader("Require", "timer"))
-		}
-	}
-	return res
-}
-
 // change is a change of what was agreed, by an INVITE or an UPDATE within the call.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
 	select { // what comes right behind an ACK may be read before it
@@ -345,11 +320,8 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 		}
 	}
 	c.dialog.refresh(req.Contact())
-	select {
-	case c.fresh <- struct{}{}:
-	default:
-	}
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"), req)
+	c.renewed()
+	res := c.withTimer(c.dialog.respond(req, 200, "OK"), allowed)
 	if len(req.Body()) > 0 || req.Method == sip.INVITE {
 		c.describe(res)
 	}
@@ -403,23 +375,7 @@ func (c *call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
 	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
 }
 
-// onInfo takes a digit (RFC 6086 names no package for it, but telephones send it so).
-func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) {
-	kind := ""
-	if h := req.ContentType(); h != nil {
-		kind = h.Value()
-	}
-	digit, ok := readInfo(kind, string(req.Body()))
-	switch {
-	case ok:
-		c.press(digit)
-		fallthrough
-	case len(req.Body()) == 0:
-		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
-	default:
-		_ = tx.Respond(c.dialog.respond(req, 415, "Unsupported Media Type"))
-	}
-}
+func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) { _ = tx.Respond(c.info(req)) }
 
 func requires(req *sip.Request, option string) bool {
 	for _, h := range req.GetHeaders("Require") {

@@ -217,6 +217,8 @@ func TestBadConfigs(t *testing.T) {
 		{`["*"]`, `["["]`}:                                     "agents[0].to[0]",
 		{`"listen"`, `"rtp":{"ports":"9-8"},"listen"`}:         "rtp.ports",
 		{`"listen"`, `"external":"example.com","listen"`}:      "external",
+		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
+		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
 		{good, good + "{}"}:                                    "behind",
 		{`"agents":[{"to":["*"]}]`, `"agents":[]`}:             "agents",
 	} {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
-	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
@@ -21,13 +20,7 @@ const transferTimeout = 45 * time.Second
 
 // tools are what the model can do with its call.
 func (c *call) tools() []tools.Tool {
-	list := []tools.Tool{{
-		Declaration: tools.Declaration{
-			Name: "end_call", Title: "Hanging up…",
-			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
-		},
-		Run: c.endCall,
-	}, {
+	list := []tools.Tool{c.endCall(), {
 		Declaration: tools.Declaration{
 			Name: "send_dtmf", Title: "Pressing keys…",
 			Description: "Presses keys of the telephone, as another automatic system asks for. Digits, *, #, and a comma for a pause of half a second.",
@@ -47,16 +40,6 @@ func (c *call) tools() []tools.Tool {
 		})
 	}
 	return list
-}
-
-func (c *call) endCall(context.Context, json.RawMessage) (json.RawMessage, error) {
-	c.mu.Lock()
-	s := c.session
-	c.mu.Unlock()
-	if err := s.Do(bridge.EndAfterSpeaking{}); err != nil {
-		return nil, err
-	}
-	return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
 }
 
 func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
