@@ -23,7 +23,11 @@ const [cert, key] = ['cert.pem', 'key.pem'].map((name) => join(folder, name));
 function impossible() {
   try {
     run('turnserver', '--version');
-    for (const namespace of [near, far]) run('ip', 'netns', 'add', namespace);
+    for (const namespace of [near, far]) {
+      run('ip', 'netns', 'add', namespace);
+      // An address of IPv6 that comes a second later is another network to Chromium, which then gives up what it loads.
+      run(...inside(namespace), 'sh', '-c', 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > "$f"; done');
+    }
     run('ip', 'link', 'add', near, 'netns', near, 'type', 'veth', 'peer', 'name', far, 'netns', far);
     for (const [namespace, ...addrs] of [[near, '203.0.113.1'], [far, gatewayAddr, turnAddr]]) {
       for (const addr of addrs) run('ip', '-n', namespace, 'addr', 'add', `${addr}/24`, 'dev', namespace);

@@ -205,8 +205,14 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
   });
   await page.addInitScript(listen, { tone: TONE });
   if (init) await page.addInitScript(init);
-  await page.goto(url + query);
-  return Object.assign(page, { complaints, quit: () => (shared ? own : browser).close() });
+  const quit = () => (shared ? own : browser).close();
+  try {
+    await page.goto(url + query);
+  } catch (e) {
+    await quit(); // nobody else would: the tests would wait for the browser for ever
+    throw e;
+  }
+  return Object.assign(page, { complaints, quit });
 }
 
 /**
