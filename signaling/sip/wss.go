@@ -272,9 +272,6 @@ var errTooFast = &bridge.Error{Code: bridge.CodeBusy, Message: "Too many request
 
 // admit finds out who sends a request, by the token that it has (RFC 8898), or that the telephone has shown before, or the socket.
 func (p *pagePhone) admit(req *sip.Request, open *bridge.Open) error {
-	if !p.requests.Allow() {
-		return errTooFast
-	}
 	token := p.token
 	if h := req.GetHeader("Authorization"); h != nil {
 		if scheme, text, ok := strings.Cut(strings.TrimSpace(h.Value()), " "); ok && strings.EqualFold(scheme, "Bearer") {
@@ -303,7 +300,11 @@ func (p *pagePhone) admit(req *sip.Request, open *bridge.Open) error {
 // onRegister lets a telephone in. It is content, and is not called.
 func (p *pagePhone) onRegister(req *sip.Request) {
 	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
-	if err := p.admit(req, &open); err != nil {
+	var err error = errTooFast
+	if p.requests.Allow() {
+		err = p.admit(req, &open)
+	}
+	if err != nil {
 		p.refuse(req, err)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/phone"
 	"voxgate/signaling/rtc"
+	"voxgate/tools"
 )
 
 const (
@@ -42,12 +43,16 @@ type pageCall struct {
 
 // onInvite begins a call.
 func (p *pagePhone) onInvite(ctx context.Context, req *sip.Request) {
+	if !p.requests.Allow() {
+		p.refuse(req, errTooFast)
+		return
+	}
 	c, open, refused := p.incoming(req)
 	if refused == nil {
 		refused = p.enter(c)
 	}
 	if refused != nil {
-		p.log.Warn("call refused", "rule", refused.rule, "sip", req.CallID().Value())
+		p.log.Warn("call refused", "rule", clip(refused.rule), "sip", clip(req.CallID().Value()))
 		p.reply(req, refused.code, refused.reason, refused.headers...)
 		return
 	}
@@ -58,6 +63,9 @@ func (p *pagePhone) onInvite(ctx context.Context, req *sip.Request) {
 		c.run(ctx, open)
 	}()
 }
+
+// clip is what of a stranger's text goes to the log.
+func clip(text string) string { return tools.Cut(text, 2*maxPartyField) }
 
 // incoming makes a call of an INVITE.
 func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
@@ -91,7 +99,7 @@ func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal
 	c := &pageCall{leg: newLeg(agent), phone: p, invite: req, branch: req.Via().Params.GetOr("branch", ""), offer: offer, changes: make(chan *sip.Request, 1)}
 	c.party, c.timer, c.dialog = who, timer, answering(req, p.contact)
 	c.dialog.exchange = p.exchange
-	c.log = p.log.With("sip", c.dialog.callID)
+	c.log = p.log.With("sip", clip(c.dialog.callID))
 	open.Tools = append(open.Tools, c.endCall())
 	return c, open, nil
 }
@@ -134,7 +142,7 @@ func (p *pagePhone) leave(c *pageCall) {
 // run has the conversation, and tells the other side of its end.
 func (c *pageCall) run(ctx context.Context, open bridge.Open) {
 	defer c.phone.leave(c)
-	c.log.Info("call", "from", c.party.Number, "to", c.party.Called)
+	c.log.Info("call", "from", clip(c.party.Number), "to", clip(c.party.Called))
 	started := time.Now()
 	ctx, cancel := c.during(ctx)
 	err := c.phone.door.Host.Serve(ctx, c, open)
