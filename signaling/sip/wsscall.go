@@ -65,7 +65,10 @@ func (p *pagePhone) onInvite(ctx context.Context, req *sip.Request) {
 }
 
 // clip is what of a stranger's text goes to the log.
-func clip(text string) string { return tools.Cut(text, 2*maxPartyField) }
+func clip(text string) string { return tools.Cut(text, maxLogged) }
+
+// maxLogged is in bytes.
+const maxLogged = 160
 
 // incoming makes a call of an INVITE.
 func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal) {
