@@ -161,9 +161,7 @@ func TestTokens(t *testing.T) {
 		}
 		p.closed()
 	}
-	if n := strings.Count(g.logs.String(), "the token is another call's"); n != 2 {
-		t.Errorf("%d refusals: %s", n, g.logs)
-	}
+	g.logged("the token is another call's", 2)
 	guess := g.http + "/telephony/twilio/stream/AAAAAAAAAAAAAAAAAAAAAAAAAA"
 	g.refusedBy("token", guess, signed("ws"+guess[4:]))
 	none := g.http + "/telephony/twilio/stream"
@@ -213,9 +211,7 @@ func TestPasswords(t *testing.T) {
 		p.text(text)
 	}
 	p.closed()
-	if !strings.Contains(g.logs.String(), "rule=agent") {
-		t.Errorf("the log is %s", g.logs)
-	}
+	g.logged("rule=agent", 1)
 }
 
 // The gate's limits count these calls: those of a provider by its name, and others by the key that they show.
@@ -240,9 +236,7 @@ func TestTheGateCounts(t *testing.T) {
 		begin()
 		g.session()
 		begin().closed()
-		if log := g.logs.String(); !strings.Contains(log, `rule="sessions of key"`) {
-			t.Errorf("%s: the log is %s", name, log)
-		}
+		g.logged(`rule="sessions of key"`, 1)
 	}
 }
 

@@ -83,9 +83,7 @@ func TestMalformedBeginnings(t *testing.T) {
 	if n := len(g.host.Sessions()); n != 0 {
 		t.Errorf("%d conversations have begun", n)
 	}
-	if n := strings.Count(g.logs.String(), "rule=start"); n != 15 {
-		t.Errorf("%d refusals: %s", n, g.logs)
-	}
+	g.logged("rule=start", 15)
 }
 
 // Sound in a call over AudioSocket that has another kind, or none that is known, is left out.

@@ -237,6 +237,17 @@ func sortedKeys(form url.Values) (keys []string) {
 	return keys
 }
 
+// logged waits until the log has a text so often. A line may come after what it tells of.
+func (g *gateway) logged(text string, times int) {
+	g.t.Helper()
+	for deadline := time.Now().Add(patience); strings.Count(g.logs.String(), text) != times; <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			g.t.Errorf("%q is not in the log %d times, but %d times", text, times, strings.Count(g.logs.String(), text))
+			return
+		}
+	}
+}
+
 func (g *gateway) nextCall() string { g.counter++; return fmt.Sprintf("CA%d", g.counter) }
 
 // restProviders are those whose REST APIs hang up here.

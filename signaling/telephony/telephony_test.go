@@ -363,6 +363,7 @@ func TestTheLongestCall(t *testing.T) {
 	p := g.dialPhone(styles()["twilio"], "+100")
 	g.expectREST(restProviders["twilio"])
 	p.closed()
+	g.logged(`msg="call over"`, 1)
 	if !strings.Contains(g.logs.String(), "time limit") {
 		t.Errorf("the log is %s", g.logs)
 	}
