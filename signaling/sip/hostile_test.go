@@ -73,6 +73,7 @@ func TestHostilePackets(t *testing.T) {
 		}
 	}
 	call(sdp("[media_ip]", "sendrecv", plain)).pause(300).bye(2).run(t, o)
+	o.logged("conversation started")
 	if log := o.logs.String(); strings.Contains(log, "panic") || strings.Count(log, "conversation started") != 1 {
 		t.Error("something crashed, or a stranger's packet has begun a conversation")
 	}

@@ -1,6 +1,7 @@
 package sip
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -48,21 +49,34 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	c.log = log
-	defer c.release()
 	if !d.enter(c) {
+		c.release()
 		d.reply(req, tx, 503, "Service Unavailable")
 		return
 	}
-	defer d.leave(c)
-	if refused := c.ask(); refused != nil {
-		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
-		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
-		return
-	}
-	log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
+	d.carry(c, func() error {
+		if refused := c.ask(); refused != nil {
+			log.Warn("call refused", "rule", refused.rule, "from", req.Source())
+			d.reply(req, tx, refused.code, refused.reason, refused.headers...)
+			return errRefused
+		}
+		log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
+		return c.answer(req, tx)
+	})
+}
+
+var errRefused = errors.New("the call was refused")
+
+// carry has a call that was entered, and gives back what it has taken before it says that it is over.
+func (d *Door) carry(c *call, f func() error) {
 	started := time.Now()
-	err := c.answer(req, tx)
-	log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
+	var err error
+	defer func() {
+		c.log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
+	}()
+	defer c.release()
+	defer d.leave(c)
+	err = f()
 }
 
 // refusal is how a call is refused.

@@ -51,12 +51,8 @@ func (d *Door) Call(ctx context.Context, what Dial) (id string, err error) {
 	}
 	rings := make(chan error, 1)
 	d.running.Go(func() {
-		defer c.release()
-		defer d.leave(c)
 		c.log.Info("call", "to", what.To, "sound", c.stream.port)
-		started := time.Now()
-		err := c.ring(rings)
-		c.log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
+		d.carry(c, func() error { return c.ring(rings) })
 	})
 	select {
 	case err := <-rings:
