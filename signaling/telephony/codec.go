@@ -226,7 +226,9 @@ func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
 	if err != nil || !ok {
 		return nil, errors.New("a message that is no JSON object")
 	}
-	c.json = true
+	if !c.started { // as the call began; from then on others read it
+		c.json = true
+	}
 	return fields, nil
 }
 
