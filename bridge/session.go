@@ -133,6 +133,11 @@ func (s *Session) Do(c Command) error {
 	case err := <-r.answer:
 		return err
 	case <-s.over:
+	}
+	select { // what was taken may be what has ended it
+	case err := <-r.answer:
+		return err
+	default:
 		return errOver
 	}
 }
