@@ -2,6 +2,7 @@ package sip
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"voxgate/bridge"
@@ -64,11 +65,17 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	defer func() { hearing.stop() }()
 	for {
 		if current != nil {
-			hearing.stop()
-			var err error
-			if hearing, err = c.hear(ctx, s, current); err != nil {
+			if !hearing.does(current) {
+				hearing.stop()
+				var err error
+				if hearing, err = c.hear(ctx, s, current); err != nil {
+					return err
+				}
+			}
+			if err := s.Do(bridge.Pause{On: current.held}); err != nil {
 				return err
 			}
+			c.log.Info("sound", "codec", current.codec.name, "srtp", current.out != nil, "hold", current.held)
 			current = nil
 		}
 		select {
@@ -107,8 +114,14 @@ func (c *call) onHold() bool {
 
 // hearing is a codec at work, up and down.
 type hearing struct {
+	agreed *sound
 	cancel context.CancelFunc
 	done   chan struct{}
+}
+
+// does tells whether nothing changes for it by another agreement: a session timer is often refreshed by an INVITE that says the same.
+func (h *hearing) does(agreed *sound) bool {
+	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.events, agreed.events)
 }
 
 func (h *hearing) stop() {
@@ -133,10 +146,6 @@ func (c *call) hear(ctx context.Context, s *bridge.Session, agreed *sound) (*hea
 	c.stream.sender.Store(sender)
 	s.Attach(sender)
 	s.Hold(false)
-	if err := s.Do(bridge.Pause{On: agreed.held}); err != nil {
-		return nil, err
-	}
-	c.log.Info(map[bool]string{true: "on hold", false: "off hold"}[agreed.held], "codec", agreed.codec.name, "srtp", agreed.out != nil)
 	var digits digitReader
 	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
@@ -147,7 +156,7 @@ func (c *call) hear(ctx context.Context, s *bridge.Session, agreed *sound) (*hea
 		},
 	})
 	ctx, cancel := context.WithCancel(ctx)
-	h := &hearing{cancel, make(chan struct{})}
+	h := &hearing{agreed, cancel, make(chan struct{})}
 	go func() {
 		defer close(h.done)
 		err := receiver.Run(ctx, c.stream)

@@ -29,6 +29,8 @@ type leg struct {
 	acked  chan []byte   // the body of an ACK; it has room for one
 	fresh  chan struct{} // the session timer was refreshed; it has room for one
 
+	refreshing sync.WaitGroup // requests of ours, which the end waits for
+
 	mu      sync.Mutex
 	reason  error           // why it has ended
 	session *bridge.Session // nil: the conversation has not begun
@@ -85,6 +87,7 @@ func (l *leg) greet(s *bridge.Session) error {
 
 // hangUp tells the other side of the end, if it is not what has ended the call.
 func (l *leg) hangUp(err error) error {
+	l.refreshing.Wait()
 	why := l.why()
 	if why != nil {
 		err = why
@@ -108,7 +111,7 @@ func (l *leg) keepAlive(timer refresh, now time.Time, refreshed *time.Time) erro
 	case timer.every == 0:
 	case timer.ours && waited > timer.every/2:
 		*refreshed = now
-		go l.sendRefresh(timer)
+		l.refreshing.Go(func() { l.sendRefresh(timer) })
 	case !timer.ours && waited > timer.due():
 		return errRefresh
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/srtp/v3"
 
+	"voxgate/media"
 	"voxgate/media/rtpaudio"
 )
 
@@ -101,14 +102,16 @@ type stream struct {
 	sender        atomic.Pointer[rtpaudio.Sender] // is told what the peer has missed
 	reading       sync.WaitGroup
 
-	mu      sync.Mutex
-	sound   *sound
-	nat     bool           // the peer's description does not say where its packets come from
-	latched netip.AddrPort // where they come from; invalid: none has come
-	in, out *srtp.Context  // nil: in the clear
-	packet  rtp.Packet     // the one that is sent
-	raw     []byte
-	sent    struct {
+	mu       sync.Mutex
+	sound    *sound
+	nat      bool           // the peer's description does not say where its packets come from
+	latched  netip.AddrPort // where they come from; invalid: none has come
+	in, out  *srtp.Context  // nil: in the clear
+	incoming rtp.Header     // of the packet that was read
+	header   rtp.Header     // of the packet that is sent
+	plain    [12 + media.MaxPacketBytes]byte
+	raw      []byte // encrypted
+	sent     struct {
 		packets, bytes uint32
 		at             time.Time // of the newest
 	}
@@ -182,13 +185,13 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	if s.sound == nil || !s.from(from) {
 		return 0, false
 	}
-	var h rtp.Header
+	h := &s.incoming
 	if _, err := h.Unmarshal(packet); err != nil || s.old != 0 && h.SSRC == s.old {
 		return 0, false
 	}
 	n = len(packet)
 	if s.in != nil {
-		clear, err := s.in.DecryptRTP(packet[:0], packet, &h)
+		clear, err := s.in.DecryptRTP(packet[:0], packet, h)
 		if err != nil {
 			return 0, false
 		}
@@ -231,15 +234,16 @@ func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []by
 	if !to.IsValid() {
 		to = s.sound.remote
 	}
-	h := &s.packet.Header
+	h := &s.header
 	h.Version, h.SSRC, h.PayloadType, h.Marker, h.Timestamp = rtpVersion, s.ssrc, number, marker, timestamp
 	h.SequenceNumber++
-	raw, err := rtp.Packet{Header: *h, Payload: payload}.Marshal()
+	n, err := h.MarshalTo(s.plain[:])
 	if err != nil {
 		return err
 	}
+	raw := append(s.plain[:n], payload...)
 	if s.out != nil {
-		if s.raw, err = s.out.EncryptRTP(s.raw[:0], raw, nil); err != nil {
+		if s.raw, err = s.out.EncryptRTP(s.raw, raw, h); err != nil {
 			return err
 		}
 		raw = s.raw
@@ -325,7 +329,7 @@ func (s *stream) report(now time.Time) {
 	const since1900 = 2_208_988_800 // of the Unix epoch
 	ntp := uint64(now.Unix()+since1900)<<32 | uint64(now.Nanosecond())<<32/uint64(time.Second)
 	raw, err := rtcp.Marshal([]rtcp.Packet{
-		&rtcp.SenderReport{SSRC: s.ssrc, NTPTime: ntp, RTPTime: s.packet.Timestamp + elapsed, PacketCount: s.sent.packets, OctetCount: s.sent.bytes},
+		&rtcp.SenderReport{SSRC: s.ssrc, NTPTime: ntp, RTPTime: s.header.Timestamp + elapsed, PacketCount: s.sent.packets, OctetCount: s.sent.bytes},
 		&rtcp.SourceDescription{Chunks: []rtcp.SourceDescriptionChunk{{Source: s.ssrc, Items: []rtcp.SourceDescriptionItem{{Type: rtcp.SDESCNAME, Text: "voxgate"}}}}},
 	})
 	if err == nil && s.out != nil {

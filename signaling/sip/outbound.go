@@ -153,23 +153,28 @@ func (d *dialog) answered(res *sip.Response) {
 	d.refresh(res.Contact())
 }
 
+// tell says how a call begins to who made it, if they still listen.
+func tell(rings chan<- error, err error) {
+	select {
+	case rings <- err:
+	default:
+	}
+}
+
 // ring calls and, when somebody answers, has the conversation. rings is told when it rings, or why it does not.
 func (c *call) ring(rings chan<- error) error {
 	res, err := c.inviteThem(rings)
 	if err != nil {
-		rings <- err
+		tell(rings, err)
 		return err
 	}
 	sequence := res.CSeq().SeqNo
 	c.dialog.answered(res)
 	if err := c.dialog.ack(sequence); err != nil {
-		rings <- err
+		tell(rings, err)
 		return c.hangUp(err)
 	}
-	select {
-	case rings <- nil:
-	default:
-	}
+	tell(rings, nil)
 	if err := c.takeAnswer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
@@ -237,11 +242,12 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 		cancel.SetTransport(req.Transport())
 		cancel.SetDestination(req.Destination())
 		cancel.SetBody(nil)
-		go func() {
+		cancel.Laddr = req.Laddr
+		c.door.running.Go(func() {
 			ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 			defer stop()
 			_, _ = transact(ctx, c.dialog.client, cancel, nil)
-		}()
+		})
 	}
 	for {
 		select {
@@ -257,7 +263,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 				return res, nil
 			case res.StatusCode >= 180 && !rang:
 				rang = true
-				rings <- nil
+				tell(rings, nil)
 			}
 		case <-tx.Done():
 			return nil, cmp.Or(tx.Err(), error(errCancelled))

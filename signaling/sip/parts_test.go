@@ -138,6 +138,71 @@ func TestDigits(t *testing.T) {
 	}
 }
 
+// No packet of sound costs memory, in the clear or in secret.
+func TestSoundAllocatesNothing(t *testing.T) {
+	s, err := newPorts("127.0.0.1", 0, 0).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	peer, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	from := peer.LocalAddr().(*net.UDPAddr).AddrPort()
+	d, err := parseSDP([]byte(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agreed, err := d.agree(srtpRequired, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agreed.remote = from
+	theirs, err := newContext(agreed.in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []bool{true, false} {
+		if !secret {
+			agreed = &sound{payload: agreed.payload, remote: from}
+		}
+		if err := s.set(agreed, false); err != nil {
+			t.Fatal(err)
+		}
+		out := &rtp.Packet{Header: rtp.Header{PayloadType: 8}, Payload: make([]byte, 160)}
+		if n := testing.AllocsPerRun(100, func() {
+			if err := s.WriteRTP(out); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("secret %v: a packet that is sent allocates %v times", secret, n)
+		}
+		in := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}, Payload: make([]byte, 160)}
+		var packets [][]byte
+		for range 102 {
+			in.SequenceNumber++
+			raw, err := in.Marshal()
+			if err == nil && secret {
+				raw, err = theirs.EncryptRTP(nil, raw, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			packets = append(packets, raw)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			if _, ok := s.accept(packets[0], from); !ok {
+				t.Fatal("a packet was not taken")
+			}
+			packets = packets[1:]
+		}); n > 0 {
+			t.Errorf("secret %v: a packet that comes allocates %v times", secret, n)
+		}
+	}
+}
+
 // What the call before on a port still sends is not heard by the next one, and a peer is latched once.
 func TestAnotherCallsSound(t *testing.T) {
 	port := 0

@@ -73,9 +73,15 @@ func see[E any](t *testing.T, events <-chan bridge.Event, want func(E) bool) E {
 
 func (o *office) logged(text string) {
 	o.t.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(o.logs.String(), text); <-time.After(20 * time.Millisecond) {
+	o.loggedTimes(text, 1)
+}
+
+// loggedTimes waits until a text is in the log so often.
+func (o *office) loggedTimes(text string, times int) {
+	o.t.Helper()
+	for deadline := time.Now().Add(patience); strings.Count(o.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.t.Fatalf("%q was not logged", text)
+			o.t.Fatalf("%q was not logged %d times", text, times)
 		}
 	}
 }
@@ -165,9 +171,9 @@ func TestHold(t *testing.T) {
 	p.expect("CALL_ESTABLISHED")
 	o.answered(1)
 	p.do("hold", "")
-	o.logged("on hold")
+	o.logged("hold=true")
 	p.do("resume", "")
-	o.logged("off hold")
+	o.loggedTimes("hold=false", 2) // the first as the call began
 	o.types("Are you there?")
 	o.answered(2)
 	p.do("hangup", "")
