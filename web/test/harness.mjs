@@ -164,15 +164,10 @@ function chromiumInside(inside) {
   return path;
 }
 
-/**
- * A page of the gateway in a browser of its own.
- * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
- *   context?: object, args?: string[], inside?: string[], browsers?: Map<string, Promise<Browser>>}} o `sounds` is what the microphone hears from the
- *   moment it is opened; `inside` is a command that runs the browser somewhere else; `browsers` are shared by pages whose
- *   microphone hears nothing, and whoever gives them closes them
- */
-export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
-  const launch = () => chromium.launch({
+/** Starts a browser. The first on a machine comes from a cold disk, which has taken more than 30 s. */
+function launch({ url, sounds, mic, args = [], inside }) {
+  return chromium.launch({
+    timeout: 180_000,
     executablePath: inside ? chromiumInside(inside) : mic === 'denied' ? chromiumBinary : shellBinary,
     args: [
       ...(mic === 'none' ? [] : ['--use-fake-device-for-media-stream']),
@@ -188,9 +183,19 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
       ...args,
     ],
   });
+}
+
+/**
+ * A page of the gateway in a browser of its own.
+ * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
+ *   context?: object, args?: string[], inside?: string[], browsers?: Map<string, Promise<Browser>>}} o `sounds` is what the microphone hears from the
+ *   moment it is opened; `inside` is a command that runs the browser somewhere else; `browsers` are shared by pages whose
+ *   microphone hears nothing, and whoever gives them closes them
+ */
+export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
   const shared = browsers && !sounds && !inside && !args.length;
-  if (shared && !browsers.has(mic)) browsers.set(mic, launch());
-  const browser = await (shared ? browsers.get(mic) : launch());
+  if (shared && !browsers.has(mic)) browsers.set(mic, launch({ mic }));
+  const browser = await (shared ? browsers.get(mic) : launch({ url, sounds, mic, args, inside }));
   const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await own.newPage();
   page.setDefaultTimeout(15_000);
@@ -372,7 +377,13 @@ export function playGateway() {
 export function withGateway() {
   const gateway = {};
   const browsers = new Map();
-  before(async () => Object.assign(gateway, await startGateway()));
+  before(async () => {
+    Object.assign(gateway, await startGateway());
+    browsers.set('granted', launch({ mic: 'granted' }));
+    const page = await (await browsers.get('granted')).newPage(); // or the first test would pay for the cold disk
+    await page.goto(gateway.url, { timeout: 180_000 });
+    await page.close();
+  });
   after(async () => {
     for (const browser of browsers.values()) await (await browser).close();
     await gateway.stop?.();
