@@ -1,20 +1,28 @@
-/** The page: buttons, sentences, transcript. Everything it knows of the gateway it knows through voxgate.js. */
+/** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
 import { Canvas } from './canvas.js';
+import { make } from './elements.js';
 import { nativeTools } from './native.js';
+import { Transcript } from './transcript.js';
 import { connect, LiveError } from './voxgate.js';
 
 /**
  * @import { Session } from './voxgate.js'
- * @import { Look, ToolCall, Transport, Turn } from './types.d.ts'
+ * @import { Look, ToolCall, Transport } from './types.d.ts'
  */
 
 /** @param {string} id */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const { body } = document;
 const text = /** @type {HTMLInputElement} */ ($('text'));
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
+const orb = /** @type {HTMLButtonElement} */ ($('talk'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
+const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
+const still = matchMedia('(prefers-reduced-motion: reduce)');
 const canvas = new Canvas($('canvas'));
 canvas.onWaiting = render;
+const transcript = new Transcript($('log'), $('growing'));
+transcript.onShown = () => ($('empty').hidden = true);
 // A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
 const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
 if (token) history.replaceState(null, '', location.pathname + location.search);
@@ -38,11 +46,12 @@ const FAILED = {
 /** @type {Record<string, string>} */
 const NO_MIC = {
   asking: 'Waiting for your microphone. Allow it if the browser asks.',
-  refused: 'The microphone is not allowed. Type below, or allow it in the browser and press Use mic.',
-  missing: 'No microphone was found. Type below and Gemini answers aloud.',
-  failed: 'The microphone is in use by another program. Type below, or free it and press Use mic.',
-  insecure: 'The microphone needs https or localhost. Type below and Gemini answers aloud.',
-  off: 'Type below and Gemini answers aloud. To speak, press Use mic.',
+  refused: 'The microphone is not allowed. Allow it in the browser and press the microphone, or type.',
+  missing: 'No microphone was found. Plug one in and press the microphone, or type.',
+  failed: 'The microphone is in use by another program. Free it and press the microphone, or type.',
+  insecure: 'The microphone needs https or localhost. You can type.',
+  unheard: 'Gemini cannot hear you. This page cannot send your voice from here; you can type.',
+  off: 'Gemini answers aloud what you type. To speak, press the microphone.',
   muted: 'You are muted. Gemini does not hear you.',
 };
 
@@ -62,7 +71,21 @@ const SIGHT = {
 
 const ASKS = 'Gemini asks you something.';
 const READY = 'Ready. Press the button and speak.';
-const EMULATOR = 'No Gemini key is set: a built-in emulator answers and repeats what you say.';
+
+/** @type {Record<string, string>} what to try first, and how it is said to the model */
+const TRIES = {
+  'What can you see?': 'What can you see? If you need to, take a photo.',
+  'Quiz me on capitals': 'Quiz me on the capitals of the world, one question at a time.',
+  'Be my interpreter': 'Be my interpreter. Ask me first which languages we speak.',
+};
+/** @type {Record<string, string>} what the emulator can do */
+const EMULATOR_TRIES = {
+  'Say something': 'Once upon a time there was a parrot.',
+  'Search the web': '/ground parrots',
+  'Take a photo': '/tool take_photo {}',
+};
+const LEAVES = 'Your voice, and what you show or allow, goes through this gateway to Google’s Gemini while a conversation is on.';
+const EMULATOR_LEAVES = 'Your voice goes to this gateway while a conversation is on, and no further.';
 
 /** @type {Session|undefined} */
 let session;
@@ -76,6 +99,8 @@ let tokens = 0;
 let waited = 0;
 /** @type {Map<string, string>} the titles of the tools that run */
 const running = new Map();
+/** @type {string[]} what was typed while there was no connection yet */
+const typed = [];
 
 /** @param {boolean} [mic] */
 async function start(mic = true) {
@@ -84,33 +109,41 @@ async function start(mic = true) {
   ended = undefined;
   tokens = waited = 0;
   running.clear();
-  render();
+  transcript.begin();
+  glide(render);
   try {
     const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? 'auto');
     const opened = await connect({ tools, canvas, mic, transport, token, signal: mine.signal });
     session = opened;
-    opened.on('state', () => session === opened && render());
-    opened.on('link', () => session === opened && render());
-    opened.on('usage', ({ total }) => {
-      tokens = total.totalTokens;
-      render();
-    });
-    opened.on('latency', ({ totalMs }) => {
-      waited = totalMs;
-      render();
-    });
-    opened.on('turn', showTurn);
-    opened.on('tool', showTool);
-    opened.on('grounding', showGrounding);
-    opened.on('log', (l) => console.debug('gateway:', l.message, l.details ?? ''));
-    opened.on('error', showError);
-    opened.on('closed', (why) => over(mine, why));
+    listen(opened, mine);
+    transcript.waited();
+    for (const said of typed.splice(0)) opened.send(said);
     showBackend(opened.setup?.backend);
     requestAnimationFrame(() => showLevel(opened));
     render();
   } catch (e) {
     over(mine, e instanceof LiveError ? e : new LiveError('unknown_error', String(e)));
   }
+}
+
+/** @param {Session} opened @param {AbortController} mine */
+function listen(opened, mine) {
+  opened.on('state', () => session === opened && render());
+  opened.on('link', () => session === opened && render());
+  opened.on('usage', ({ total }) => {
+    tokens = total.totalTokens;
+    render();
+  });
+  opened.on('latency', ({ totalMs }) => {
+    waited = totalMs;
+    render();
+  });
+  opened.on('turn', (turn) => session === opened && transcript.turn(turn));
+  opened.on('tool', (call) => session === opened && showTool(call));
+  opened.on('grounding', (g) => session === opened && transcript.grounding(g));
+  opened.on('log', (l) => console.debug('gateway:', l.message, l.details ?? ''));
+  opened.on('error', showError);
+  opened.on('closed', (why) => over(mine, why));
 }
 
 /**
@@ -121,7 +154,11 @@ function over(whose, why) {
   if (attempt !== whose) return; // another one has been started since
   ended = why;
   attempt = session = undefined;
-  render();
+  transcript.waited();
+  text.value ||= typed.join(' '); // nothing typed gets lost
+  typed.length = 0;
+  $('empty').hidden = !transcript.empty;
+  glide(render);
 }
 
 function stop() {
@@ -138,33 +175,60 @@ function sentence() {
   if (!session || session.state === 'connecting') return 'Connecting…';
   if (session.state === 'reconnecting') {
     const kept = session.setup?.resumeToken;
-    return kept ? 'Reconnecting, your conversation is kept.' : 'The connection is interrupted. Waiting for it to come back.';
+    return kept ? 'Reconnecting… Nothing you say is heard right now.' : 'The connection is interrupted. Waiting for it to come back.';
   }
   if (session.link.message) return session.link.message; // it makes the person wait
   if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
   if (canvas.waiting) return ASKS;
   for (const title of running.values()) return title;
-  if (session.state === 'speaking') return 'Gemini is speaking...';
-  return NO_MIC[session.mic] ?? 'Gemini is listening...';
+  if (session.state === 'speaking') return session.mic === 'live' ? 'Speaking · talk or tap to interrupt' : 'Speaking · tap to interrupt';
+  if (session.thinking) return 'Thinking…';
+  return NO_MIC[session.mic] ?? 'Listening';
+}
+
+/** What the orb looks like. */
+function shape() {
+  if (!attempt) return 'ready';
+  if (!session || session.state === 'connecting') return 'connecting';
+  if (session.state === 'reconnecting' || session.link.message) return 'reconnecting';
+  if (canvas.waiting) return 'asking';
+  if (session.state === 'speaking') return 'speaking';
+  if (running.size || session.thinking) return 'thinking';
+  return session.mic === 'live' ? 'listening' : 'muted';
 }
 
 function render() {
   const now = sentence();
   $('status').ariaLive = now === ASKS ? 'off' : 'polite'; // the canvas has said it
-  say('status', now);
-  document.body.dataset['state'] = attempt ? 'live' : 'ready';
-  label($('talk'), attempt ? 'Stop' : 'Start');
+  if ($('status').textContent !== now) {
+    const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
+    $('status').replaceChildren(make('b', '', first), now.slice(first.length));
+    document.title = attempt ? `● ${first} · Voxgate` : 'Voxgate';
+  }
   const mic = session?.mic ?? 'off';
   const hears = mic === 'live' || mic === 'asking';
+  const speaking = session?.state === 'speaking';
+  body.dataset['state'] = attempt ? 'live' : 'ready';
+  body.dataset['orb'] = shape();
+  body.classList.toggle('home', !attempt && transcript.empty);
+  label(orb, !attempt ? 'Start' : speaking ? 'Interrupt' : session && !hears ? 'Speak' : 'Interrupt');
+  orb.ariaDisabled = attempt && !speaking && (hears || !session) ? 'true' : null;
   mute.disabled = !session || mic === 'asking' || mic === 'insecure';
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
+  // A screen reader that reads answers aloud would speak into the open microphone.
+  $('log').ariaLive = mic === 'live' ? 'off' : 'polite';
   renderSight(session?.looks ?? { state: 'off' });
   say('recording', session?.setup?.recording ? 'Recording' : '');
+  renderDetail();
+}
+
+function renderDetail() {
   const carrier = session?.transport;
-  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), waited && `answered in ${waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`}`,
-    tokens && `${tokens.toLocaleString('en')} tokens`];
-  $('detail').textContent = session ? details.filter(Boolean).join(' · ') : '';
+  const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
+  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), waited && `answered in ${took}`, tokens && `${tokens.toLocaleString('en')} tokens`];
+  $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
+  $('detail').textContent = session && waited ? took : '';
 }
 
 /** @param {Look} looks */
@@ -195,114 +259,61 @@ function say(id, what) {
  */
 function label(button, name) {
   const span = /** @type {HTMLElement} */ (button.querySelector('span'));
-  if (span.textContent !== name) span.textContent = name;
+  if (span.textContent === name) return;
+  button.title = span.textContent = name;
+}
+
+/**
+ * The orb glides from where it was to where the change puts it.
+ * @param {() => void} change
+ */
+function glide(change) {
+  const from = orb.getBoundingClientRect();
+  change();
+  const to = orb.getBoundingClientRect();
+  const [x, y] = [from.x + from.width / 2 - to.x - to.width / 2, from.y + from.height / 2 - to.y - to.height / 2];
+  if (still.matches || Math.abs(x) + Math.abs(y) < 1) return;
+  orb.animate([{ transform: `translate(${x}px, ${y}px) scale(${from.width / to.width})` }, {}], { duration: 300, easing: 'ease-out' });
 }
 
 /** @param {Session} whose */
 function showLevel(whose) {
-  const { style } = $('talk');
   const { mic, model } = session === whose ? whose.level : { mic: 0, model: 0 };
-  style.setProperty('--mic', mic.toFixed(2));
-  style.setProperty('--model', model.toFixed(2));
+  dock.style.setProperty('--mic', mic.toFixed(2));
+  dock.style.setProperty('--model', model.toFixed(2));
   if (session === whose) requestAnimationFrame(() => showLevel(whose));
 }
 
 /** @param {string} [backend] */
 function showBackend(backend) {
   if (!backend) return;
-  $('notice').hidden = backend !== 'emulator';
-  $('notice').textContent = backend === 'emulator' ? EMULATOR : '';
+  const emulator = backend === 'emulator';
+  $('notice').hidden = !emulator;
+  $('leaves').textContent = emulator ? EMULATOR_LEAVES : LEAVES;
+  const tries = emulator ? EMULATOR_TRIES : TRIES;
+  $('tries').replaceChildren(
+    ...Object.entries(tries).map(([name, said]) => {
+      const button = make('button', '', name);
+      button.addEventListener('click', () => send(said));
+      return button;
+    }),
+  );
 }
 
 /** @param {LiveError} error */
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
-  note(error.code === 'session_resumption_failed' ? 'Some of the conversation may be lost.' : error.message);
-}
-
-// --- the transcript
-
-/**
- * @param {string} tag
- * @param {string} [className]
- * @param {string} [content]
- */
-function make(tag, className = '', content = '') {
-  const e = document.createElement(tag);
-  e.className = className;
-  e.textContent = content;
-  return e;
-}
-
-/** @type {WeakMap<Session, Map<string, HTMLElement>>} */
-const shown = new WeakMap();
-let begun = 0; // turns and calls
-
-/**
- * The element of a turn or a call: it grows outside of the log and moves into it when it is finished.
- * @param {string} id
- * @param {() => HTMLElement} create
- * @param {boolean} final
- * @param {(e: HTMLElement) => void} fill
- */
-function place(id, create, final, fill) {
-  if (!session) return;
-  const all = shown.get(session) ?? new Map();
-  shown.set(session, all);
-  const e = all.get(id) ?? create();
-  all.set(id, e);
-  fill(e);
-  const where = final ? $('log') : $('growing');
-  // What was begun first stands first, though what cut it off may have been finished before it.
-  e.dataset['begun'] ??= String(++begun);
-  const next = [...where.children].find((o) => Number(/** @type {HTMLElement} */ (o).dataset['begun']) > Number(e.dataset['begun']));
-  if (e.parentElement !== where && e.parentElement !== $('log')) where.insertBefore(e, next ?? null);
-  $('empty').hidden = true;
-}
-
-/** @param {Turn} turn */
-function showTurn(turn) {
-  const create = () => {
-    const e = make('div', `turn ${turn.role}`);
-    e.append(make('b', '', turn.role === 'user' ? 'You' : 'Gemini'), make('span'));
-    return e;
-  };
-  place(turn.id, create, turn.final, (e) => {
-    const span = /** @type {HTMLElement} */ (e.lastElementChild);
-    span.textContent = turn.text.trim();
-    e.classList.toggle('interrupted', turn.interrupted);
-  });
+  transcript.note(error.code === 'session_resumption_failed' ? 'Some of the conversation may be lost.' : error.message);
 }
 
 /** @param {ToolCall} call */
 function showTool(call) {
-  const { id, name, title, status, ms, args, response } = call;
+  const { id, name, title, status } = call;
   if (call.missed) offerNotification();
-  const seen = name.endsWith('_canvas_tool'); // what it is about stands on the canvas
   if (status !== 'running') running.delete(id);
-  else if (title && !seen) running.set(id, title);
+  else if (title && !name.endsWith('_canvas_tool')) running.set(id, title);
   render();
-  place(`call ${id}`, () => make('div', 'card'), status !== 'running', (e) => {
-    const took = ms === undefined ? '' : `, ${Math.round(ms)} ms`;
-    const told = (seen ? [] : [args ?? {}, response ?? {}]).filter((o) => Object.keys(o).length);
-    const lines = told.map((o) => make('code', '', brief(JSON.stringify(o))));
-    const what = title?.replace('…', '') ?? (seen ? 'Showing canvas' : `Tool ${name}`);
-    e.dataset['status'] = response?.dismissed === true ? 'cancelled' : status;
-    e.replaceChildren(make('span', '', `${what}: ${seen ? ofCanvas(call) : status + took}`), ...lines);
-  });
-}
-
-/**
- * What became of a canvas, or of a tool's question. An input may have any id, but its value is no `true`.
- * @param {ToolCall} call
- */
-function ofCanvas({ id, status, response }) {
-  const question = id.startsWith('ask-') ? 'question ' : '';
-  if (status === 'running') return `${question}open`;
-  if (status === 'failed') return `${status}, ${response?.error}`;
-  if (status === 'cancelled') return question + status;
-  if (response?.dismissed === true) return `${question}put away`;
-  return [response?.shown, response?.continued].includes(true) ? 'shown' : `${question}answered`;
+  transcript.tool(call);
 }
 
 /** Offers who was missed to be called next time: the browser asks them in a gesture only. */
@@ -310,56 +321,71 @@ function offerNotification() {
   if (!window.Notification || Notification.permission !== 'default' || document.querySelector('#log .offer')) return;
   const button = make('button', 'offer', 'Notify me next time');
   button.addEventListener('click', () => Notification.requestPermission().then(() => button.remove()));
-  note('Gemini needed you while this page was in the background.').append(' ', button);
-}
-
-/** @param {string} text */
-const brief = (text) => (text.length > 300 ? `${text.slice(0, 300)}…` : text);
-
-/** @param {any} grounding */
-function showGrounding(grounding) {
-  const searched = grounding.webSearchQueries?.join(', ');
-  const found = grounding.groundingChunks?.map((/** @type {any} */ c) => c.web?.title).filter(Boolean).join(', ');
-  if (searched) note(`Searched the web for ${searched}`);
-  if (found) note(`Found on ${found}`);
-  if (grounding.chips) canvas.chips(grounding.chips);
-}
-
-/** @param {string} what */
-function note(what) {
-  const e = make('p', 'note', what);
-  $('log').append(e);
-  $('empty').hidden = true;
-  return e;
+  transcript.note('Gemini needed you while this page was in the background.').append(' ', button);
 }
 
 // --- what the person does
 
-$('talk').addEventListener('click', () => (attempt ? stop() : start()));
+/** The orb starts, and stops an answer; it never ends the conversation. */
+orb.addEventListener('click', () => {
+  if (!attempt) start();
+  else if (session?.state === 'speaking') session.interrupt();
+  else if (session && !orb.ariaDisabled) session.mute(false);
+});
+$('end').addEventListener('click', stop);
 mute.addEventListener('click', () => session?.mute());
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
   $(name).addEventListener('click', () => session?.look($(name).ariaPressed === 'true' ? null : name));
 }
 $('screen').hidden = !navigator.mediaDevices?.getDisplayMedia; // phones have none
 
-$('type').addEventListener('submit', async (event) => {
+/** @param {string} said */
+async function send(said) {
+  if (session) return session.send(said);
+  typed.push(said);
+  const begun = start(false); // who types first is not asked for a microphone
+  transcript.waiting(said);
+  await begun;
+}
+
+$('type').addEventListener('submit', (event) => {
   event.preventDefault();
   const said = text.value.trim();
-  if (!said) return;
   text.value = '';
-  if (!attempt) await start(false); // who types first is not asked for a microphone
-  if (session) session.send(said);
-  else text.value ||= said; // it failed, or is still connecting: nothing typed gets lost
+  if (body.classList.contains('typing')) typing(false); // the answer is what there shall be room for
+  if (said) send(said);
+});
+
+/** On a phone the text field takes the place of the buttons. @param {boolean} on */
+function typing(on) {
+  body.classList.toggle('typing', on);
+  $('keyboard').ariaExpanded = String(on);
+  if (on) text.focus();
+  else if (document.activeElement === text) text.blur();
+}
+$('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
+text.addEventListener('blur', () => text.value || setTimeout(() => body.contains(document.activeElement?.closest('form') ?? null) || typing(false)));
+
+$('copy').addEventListener('click', async () => {
+  await navigator.clipboard?.writeText(document.querySelector('.command code')?.textContent ?? '');
+  $('copy').textContent = 'Copied';
 });
 
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
-  if (event.defaultPrevented) return; // by the canvas, which Esc closes first
-  if (key === 'Escape') stop();
-  else if (key === 'Enter' && !repeat && !target.closest('input, textarea, button, a, .canvas')) start();
-  else if (key.toLowerCase() === 'm' && !repeat && !target.closest('input, textarea') && !mute.disabled) session?.mute();
+  if (event.defaultPrevented || target.closest('dialog')) return; // by the canvas, which Esc closes first
+  if (key === 'Escape' && target === text) return typing(false);
+  if (key === 'Escape') return stop();
+  if (repeat || target.closest('input, textarea')) return;
+  if (key === 'Enter' && !target.closest('button, a, summary, .canvas')) start();
+  else if (key.toLowerCase() === 'm' && !mute.disabled) session?.mute();
+  else if (key === '/') {
+    event.preventDefault();
+    if ($('keyboard').checkVisibility()) typing(true);
+    else text.focus();
+  }
 });
 
 document.addEventListener('click', () => session?.blocked && session.unblock());

@@ -94,7 +94,9 @@ export class Voice {
     this.#stopCapture();
     if (!this.#onPcm || !this.track) return;
     const { context } = this.#mic;
-    await context.audioWorklet.addModule(new URL('capture-worklet.js', import.meta.url));
+    await context.audioWorklet.addModule(new URL('capture-worklet.js', import.meta.url)).catch((e) => {
+      throw Object.assign(new Error(`the microphone cannot be read here: ${e.message}`), { name: 'UnheardError' });
+    });
     if (this.#closed || this.#capture || context !== this.#mic.context) return;
     this.#capture = new AudioWorkletNode(context, 'capture', { channelCount: 1, channelCountMode: 'explicit' });
     this.#capture.port.onmessage = ({ data }) => this.#onPcm?.(data, context.sampleRate);

@@ -14,12 +14,10 @@ import { build, make } from './elements.js';
 const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page of text is read by then
 const PATIENCE = 5 * 60_000; // likewise while Gemini waits for an answer, which the gateway does as long as this
 const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
-const CHIPS = { min: 40, max: 240 }; // px: one row of them, and a third of a phone
 
 export class Canvas {
   #section = make('section', 'canvas');
   #questions = make('div');
-  #chips = make('div');
   #sheet = make('div', 'canvas-sheet');
   #show = make('button', 'canvas-show', 'Show Gemini’s canvas');
   #live = make('p', 'unseen');
@@ -47,8 +45,8 @@ export class Canvas {
       hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
       this.#settle();
     });
-    this.#section.append(head, this.#questions, this.#chips, this.#sheet, make('div', 'canvas-more'));
-    this.#section.hidden = this.#sheet.hidden = this.#chips.hidden = this.#show.hidden = true;
+    this.#section.append(head, this.#questions, this.#sheet, make('div', 'canvas-more'));
+    this.#section.hidden = this.#sheet.hidden = this.#show.hidden = true;
     container.append(this.#show, this.#section, this.#live);
     this.#listen();
   }
@@ -71,18 +69,11 @@ export class Canvas {
     }
     // Before the page's own, which may have another meaning for Esc: it looks at defaultPrevented.
     const escape = (/** @type {KeyboardEvent} */ e) => {
-      if (e.key !== 'Escape' || e.isComposing || !this.open) return;
+      if (e.key !== 'Escape' || e.isComposing || !this.open || document.querySelector('dialog[open]')) return;
       e.preventDefault();
-      const top = this.#questions.lastElementChild ?? (this.#chips.hidden ? this.#sheet : this.#chips);
-      this.#leave(/** @type {HTMLElement} */ (top));
+      this.#leave(/** @type {HTMLElement} */ (this.#questions.lastElementChild ?? this.#sheet));
     };
     document.addEventListener('keydown', escape, true);
-    addEventListener('message', ({ source, data }) => {
-      const frame = this.#chips.querySelector('iframe');
-      if (!frame || source !== frame.contentWindow) return;
-      if (data?.voxgate === 'chip') this.dismiss();
-      if (data?.voxgate === 'height') frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
-    });
   }
 
   get open() {
@@ -97,7 +88,7 @@ export class Canvas {
   /** What the Hide button does: nothing of the sheet is cleared, and who waits hears that it was dismissed. */
   dismiss() {
     const questions = /** @type {HTMLElement[]} */ ([...this.#questions.children]);
-    for (const root of [...questions, this.#chips, this.#sheet]) this.#leave(root);
+    for (const root of [...questions, this.#sheet]) this.#leave(root);
   }
 
   /**
@@ -129,6 +120,7 @@ export class Canvas {
       else root.append(node);
     }
     this.#ensureButton(root);
+    this.#gather(root);
     root.hidden = this.#section.hidden = false;
     if (!append) this.#section.scrollTop = 0;
     else if (!this.#section.contains(document.activeElement)) nodes.at(-1)?.scrollIntoView({ block: 'nearest' });
@@ -155,27 +147,11 @@ export class Canvas {
     if (id) return;
     this.dismiss();
     this.#sheet.replaceChildren();
-    this.#chips.replaceChildren();
     this.#settle();
     for (const pause of this.#pauses) clearTimeout(pause);
     this.#pauses.clear();
     for (const url of this.#urls.splice(0)) URL.revokeObjectURL(url);
     this.#kept.clear();
-  }
-
-  /**
-   * Shows Google's search suggestions. A frame without an origin can do nothing here but tell which of them was chosen.
-   * @param {string} url the gateway's `chips`
-   */
-  chips(url) {
-    const frame = document.createElement('iframe');
-    frame.sandbox.add('allow-scripts', 'allow-popups', 'allow-popups-to-escape-sandbox');
-    frame.referrerPolicy = 'no-referrer';
-    frame.title = 'Google Search suggestions';
-    frame.src = url;
-    this.#chips.replaceChildren(frame);
-    this.#chips.hidden = false;
-    this.#settle();
   }
 
   /**
@@ -239,6 +215,24 @@ export class Canvas {
     if (done.contains(activeElement)) /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
   }
 
+  /**
+   * Puts the buttons at the end into a row of their own, which stays in sight while there is more above it than fits.
+   * @param {HTMLElement} root
+   */
+  #gather(root) {
+    const { activeElement } = document;
+    const row = root.querySelector(':scope > .canvas-actions');
+    row?.replaceWith(...row.children);
+    const last = (/** @type {HTMLElement|null} */ e) => (e?.dataset['element'] === 'button' ? e : undefined);
+    const buttons = [];
+    for (let e = last(/** @type {any} */ (root.lastElementChild)); e; e = last(/** @type {any} */ (e.previousElementSibling))) buttons.unshift(e);
+    if (!buttons.length) return;
+    const box = make('div', 'canvas-actions');
+    box.append(...buttons);
+    root.append(box);
+    if (box.contains(activeElement)) /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
+  }
+
   /** @param {Element} e @returns {HTMLElement} */
   #root(e) {
     return e.closest('.canvas-question') ?? this.#sheet;
@@ -281,7 +275,7 @@ export class Canvas {
   }
 
   #settle() {
-    this.#section.hidden = this.#sheet.hidden && this.#chips.hidden && !this.#questions.childElementCount;
+    this.#section.hidden = this.#sheet.hidden && !this.#questions.childElementCount;
     this.#show.hidden = !this.#sheet.hidden || !this.#sheet.childElementCount;
     if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();
     this.#rest();

@@ -95,7 +95,7 @@ export class Connection {
 
   /**
    * @param {{url: URL, socket: WebSocket, transport: Transport, iceTransportPolicy: RTCIceTransportPolicy, voice: Voice, sight: Sight, hello: ConnectGemini,
-   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onWayLost: () => void,
+   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onUnheard: () => void, onWayLost: () => void,
    *   onDoubt: (doubted: boolean) => void, onLost: (e: LiveError, next?: WebSocket) => void}} o
    */
   constructor(o) {
@@ -531,7 +531,10 @@ export class Connection {
     this.#o.onDoubt(false);
     if (carrier === 'websocket') {
       const { voice, sight } = this.#o;
-      voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).catch(reportError);
+      voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).catch((e) => {
+        console.debug('voxgate: capture', e);
+        this.#o.onUnheard();
+      });
       sight.capture((data) => this.#sendPicture(data));
     }
     this.#o.onCarrier();

@@ -7,9 +7,10 @@ export type State = 'connecting' | 'listening' | 'speaking' | 'reconnecting' | '
 
 /**
  * off: not asked for. refused: by the person or the browser. failed: in use elsewhere.
- * insecure: the page came over http.
+ * insecure: the page came over http. unheard: it is open, but this page cannot read it for the WebSocket (a policy or a bundler
+ * keeps capture-worklet.js away).
  */
-export type Mic = 'off' | 'asking' | 'live' | 'muted' | 'refused' | 'missing' | 'failed' | 'insecure';
+export type Mic = 'off' | 'asking' | 'live' | 'muted' | 'refused' | 'missing' | 'failed' | 'insecure' | 'unheard';
 
 /** What the model is shown. The states are those of the microphone. */
 export interface Look {
@@ -159,7 +160,7 @@ export interface ToolCall {
 }
 
 export interface Events {
-  /** Something of state, mic, looks, transport or blocked has changed. */
+  /** Something of state, thinking, mic, looks, transport or blocked has changed. */
   state: { state: State; mic: Mic };
   /** `session.link`, where the conversation stands with Gemini, has changed. */
   link: SessionState;

@@ -93,6 +93,8 @@ export class Session {
   #muted = false;
   #event = 0; // number of the last event of the conversation
   #doubted = false; // nothing comes from the gateway, and it is not yet given up
+  #due = false; // the person has said or typed something that has no answer yet
+  #talking = false; // the person is, as the gateway hears it
   #turnOver = false; // TURN_COMPLETE came while the end of the answer is still being played
   #hide = () => this.close();
   #abort = () => this.close(aborted());
@@ -125,6 +127,11 @@ export class Session {
 
   get state() {
     return this.#doubted ? 'reconnecting' : this.#state;
+  }
+
+  /** An answer is due: the person has finished, and the model has not begun. */
+  get thinking() {
+    return this.#due && !this.#talking && this.state === 'listening';
   }
 
   get mic() {
@@ -173,6 +180,7 @@ export class Session {
     this.#heard = undefined;
     this.#tell({ ...this.#newTurn('user'), text, final: true });
     this.post('SEND_MESSAGE', { parts: [{ text }], turnComplete: true });
+    this.#setDue(true);
   }
 
   /** Stops the answer that is being given. The model takes it for said. */
@@ -234,7 +242,8 @@ export class Session {
   mute(on = !this.#muted && this.#mic === 'live') {
     if (this.#state === 'closed') return;
     this.#muted = on;
-    if (this.#voice.track) this.#voice.track.enabled = !on;
+    const { track } = this.#voice;
+    if (track?.readyState === 'live' && this.#mic !== 'unheard') track.enabled = !on;
     else if (!on && this.#mic !== 'asking') this.#openMic();
     if (on && this.transport === 'websocket') this.post('SEND_REALTIME_INPUT', { audioStreamEnd: true });
     this.#set(this.#state);
@@ -327,13 +336,15 @@ export class Session {
         token: shown,
       },
       onMessage: (m) => this.#connection === connection && this.#receive(m),
-      onCarrier: () => this.#connection === connection && this.#set(this.#state),
+      onCarrier: () => this.#connection === connection && this.#carried(),
+      onUnheard: () => this.#connection === connection && this.#setMic('unheard'),
       onWayLost: () => this.#connection === connection && this.#postAgain(),
       onDoubt: (doubted) => this.#connection === connection && this.#doubt(doubted),
       onLost: (e, next) => this.#connection === connection && this.#lost(e, next),
     });
     this.#connection = connection;
     this.#generation = 0;
+    this.#talking = false;
     const setup = await connection.open();
     if (this.#state === 'closed') throw aborted();
     this.#setup = setup;
@@ -343,6 +354,11 @@ export class Session {
     this.#kept = this.#kept.filter((m) => (resumed ? !received.includes(m.id ?? '') : worthAsking(m)));
     this.#postAgain();
     return setup;
+  }
+
+  #carried() {
+    if (this.#mic === 'unheard' && this.transport === 'webrtc') this.#mic = 'live'; // a track needs no worklet
+    this.#set(this.#state);
   }
 
   /** @param {boolean} doubted */
@@ -380,6 +396,7 @@ export class Session {
         if (resumed) return; // what was missed follows, the end of an open turn among it
         this.#finish(true);
         this.#dropCalls();
+        this.#setDue(this.#kept.some((m) => m.type === 'SEND_MESSAGE'));
         this.#emit('error', new LiveError('not_resumed', 'The conversation could not be kept; this is a new one.'));
         return;
       } catch (e) {
@@ -434,7 +451,7 @@ export class Session {
       this.#connection?.setTrack(track);
       this.#setMic('live');
     } catch (e) {
-      this.#setMic(refusal(e));
+      this.#setMic(/** @type {Error} */ (e).name === 'UnheardError' ? 'unheard' : refusal(e));
     }
   }
 
@@ -455,8 +472,11 @@ export class Session {
     switch (type) {
       case 'CONTENT_MESSAGE':
         return this.#content(payload.serverContent);
+      case 'USER_SPEAKING':
+        this.#talking = payload.speaking;
+        return this.#set(this.#state);
       case 'ASSISTANT_SPEAKING':
-        this.#turnOver = false;
+        this.#turnOver = this.#due = false;
         this.#voice.answer();
         this.#answering();
         return this.#set('speaking');
@@ -467,9 +487,11 @@ export class Session {
         this.#generation = payload?.generation ?? 0;
         if (payload?.by !== 'link') this.#voice.flush(); // else all that came of it is to be heard
         this.#finish(true, payload?.heard);
+        this.#due &&= payload?.by === 'text' || payload?.by === 'voice'; // which is what the next answer is to
         return this.#set('listening');
       case 'TURN_COMPLETE':
         this.#finish(false);
+        this.#due = false;
         this.#turnOver = true;
         if (!this.#voice.playing) this.#set('listening');
         return;
@@ -508,19 +530,30 @@ export class Session {
   #content(content) {
     const said = content.inputTranscription?.text;
     // Gemini does not promise that the end of a transcript comes before the answer to it, so it may grow after that.
-    if (said) this.#heard = this.#grow(this.#heard ?? this.#newTurn('user'), said);
+    if (said) {
+      this.#heard = this.#grow(this.#heard ?? this.#newTurn('user'), said);
+      if (!this.#answer) this.#setDue(this.#state === 'listening');
+    }
     const parts = content.modelTurn?.parts ?? [];
     const written = parts.map((p) => (p.thought ? '' : p.text ?? '')).join('');
     const answer = written + (content.outputTranscription?.text ?? '');
     if (!answer) return;
     this.#heardOut();
     if (!this.#answer) this.#answering();
+    this.#setDue(false);
     this.#answer = this.#grow(this.#answer ?? this.#newTurn('model'), answer);
   }
 
   /** The model has begun to answer what was sent so far. */
   #answering() {
     for (const m of this.#kept) m.answered ||= Boolean(m.sentAt);
+  }
+
+  /** @param {boolean} due */
+  #setDue(due) {
+    if (this.#due === due) return;
+    this.#due = due;
+    this.#set(this.#state);
   }
 
   #heardOut() {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { describe } from 'node:test';
-import { playGateway, says, start, status, type, withGateway } from './harness.mjs';
+import { playGateway, says, start, status, stop, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
@@ -27,7 +27,7 @@ describe('through the gateway', () => {
   const talk = (name, run, transport = 'websocket') =>
     inPage(name, { query: `?transport=${transport}` }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       await run(page);
     });
   const tell = (page, name, elements) => type(page, `/tool ${name} ${JSON.stringify({ schema: canvas(elements) })}`);
@@ -57,13 +57,12 @@ describe('through the gateway', () => {
     assert.deepEqual(JSON.parse(payload.text), { name: 'Ada', action: 'submit' });
   });
 
-  talk('a suggestion of Google’s opens in a tab of its own, and closes the canvas', async (page) => {
+  talk('a suggestion of Google’s stands with what was said, and opens in a tab of its own', async (page) => {
     await page.context().route('https://www.google.com/**', (route) => route.fulfill({ body: 'found' }));
     await type(page, '/ground parrots');
     const opened = page.waitForEvent('popup');
-    await page.frameLocator('.canvas iframe').getByText('parrots').click();
+    await page.frameLocator('#log iframe').getByText('parrots').click();
     await (await opened).waitForURL('https://www.google.com/search?q=parrots');
-    await page.waitForFunction(() => document.querySelector('.canvas').hidden);
   });
 
   talk('nothing that is hostile executes', async (page, dialogs = []) => {
@@ -106,7 +105,7 @@ const HOSTILE = [
 const play = (name, run, options = {}) =>
   inPage(name, { init: playGateway, query: '?transport=websocket', ...options }, async (page, gateway) => {
     await page.click('#talk');
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await run(page, gateway);
   });
 const tell = (page, type, payload) => page.evaluate((m) => links[0].tell(...m), [type, payload]);
@@ -119,10 +118,6 @@ const append = (page, id, elements) => call(page, id, 'append_to', elements);
 const answers = (page) => page.evaluate(() => links[0].answers.map((r) => [r.id, r.response]));
 const texts = (page) =>
   page.evaluate(() => links[0].said.map((m) => m.payload?.text).filter(Boolean).map((t) => JSON.parse(t)));
-const showChips = async (page) => {
-  await page.route('**/canvas/chips*', (route) => route.fulfill({ contentType: 'text/html', body: 'chip' }));
-  await tell(page, 'groundingMetadata', { groundingMetadata: {}, chips: 'canvas/chips?id=1' });
-};
 
 describe('a canvas', () => {
   play('grows, is changed, hidden and shown again', async (page) => {
@@ -155,7 +150,7 @@ describe('a canvas', () => {
     assert.deepEqual(await answers(page), [
       ['a', dismissed], ['c', { shown: true }], ['b', { continued: true }], ['d', dismissed], ['e', dismissed], ['f', dismissed],
     ]);
-    assert.equal(await status(page), 'Gemini is listening...', 'Esc has not ended the call');
+    assert.equal(await status(page), 'Listening', 'Esc has not ended the call');
     await page.keyboard.press('Escape');
     await says(page, 'Ready.');
   });
@@ -166,7 +161,7 @@ describe('a canvas', () => {
     assert.equal(await isOpen(page), false);
     await append(page, 'b', [button('more')]);
     assert.equal(await isOpen(page), true);
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
     assert.equal(await isOpen(page), false);
     assert.equal(await page.locator('.canvas-sheet > *').count(), 0, 'nothing is left for the next');
@@ -274,7 +269,7 @@ describe('a canvas', () => {
     assert.deepEqual(await texts(page), [{ name: 'Ada', action: 'more' }]);
     await page.getByText('Hide', { exact: true }).press('Enter');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Show Gemini’s canvas');
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
     assert.equal(await show.isVisible(), false);
     assert.deepEqual(await answers(page), [['a', { shown: true }], ['b', { dismissed: true }], ['ask-1', { action: 'first' }]]);
@@ -285,14 +280,13 @@ describe('a canvas', () => {
       await create(page, `s${i}`, ask);
       await call(page, `ask-${i}-1`, 'show', questions());
       await call(page, `ask-${i}-2`, 'show', questions());
-      await showChips(page);
     };
     await all(1);
-    const parts = '.canvas :is(.canvas-question, iframe, .canvas-sheet)';
+    const parts = '.canvas :is(.canvas-question, .canvas-sheet)';
     const tops = await page.$$eval(parts, (e) => e.map((e) => e.getBoundingClientRect().top));
-    assert.deepEqual(tops, [...tops].sort((a, b) => a - b), 'questions, suggestions, the canvas');
+    assert.deepEqual(tops, [...tops].sort((a, b) => a - b), 'questions, the canvas');
     const left = () => page.locator(parts).filter({ visible: true }).count();
-    for (const count of [3, 2, 1, 0]) {
+    for (const count of [2, 1, 0]) {
       await page.keyboard.press('Escape');
       assert.equal(await left(), count);
     }
@@ -301,7 +295,7 @@ describe('a canvas', () => {
     await all(2);
     await press(page, 'Hide');
     assert.deepEqual([await left(), (await answers(page)).length], [0, 6]);
-    assert.equal(await status(page), 'Gemini is listening...');
+    assert.equal(await status(page), 'Listening');
   });
 
   play('takes one press at a time', async (page) => {
@@ -319,12 +313,12 @@ describe('a canvas', () => {
     const more = page.getByText('more', { exact: true });
     await more.evaluate((b) => (b.focus(), b.click(), b.click()));
     assert.equal(await page.evaluate(() => document.activeElement.matches('[data-action="more"][aria-disabled="true"]')), true);
-    await page.waitForFunction(() => !document.querySelector('[aria-disabled]'));
+    await page.waitForFunction(() => !document.querySelector('.canvas [aria-disabled]'));
     const timers = await more.evaluate((b) => {
       b.click();
       b.click();
       const own = [...pauses];
-      document.querySelector('#talk').click();
+      document.querySelector('#end').click();
       return [own.length, own.filter((id) => pauses.has(id)).length];
     });
     assert.deepEqual(timers, [1, 0], 'none is left after the end');
@@ -335,14 +329,14 @@ describe('a canvas', () => {
     play(`shows that there is more below (forced colours: ${forcedColors})`, async (page) => {
       await create(page, 'a', [text('<p>More.</p>'.repeat(60))]);
       const { x, y, height } = await box(page).boundingBox();
-      const strip = (bottom) => page.screenshot({ clip: { x: x + 12, y: y + height - bottom, width: 4, height: 8 } }); // beside the text
-      const [plain, more] = [await strip(100), await strip(9)];
+      const strip = (bottom) => page.screenshot({ clip: { x: x + 16, y: y + height - bottom, width: 4, height: 6 } }); // beside the text
+      const [plain, more] = [await strip(100), await strip(10)];
       assert.ok(!plain.equals(more), 'nothing tells of it');
       await box(page).evaluate((e) => e.scrollTo(0, e.scrollHeight));
-      assert.ok(plain.equals(await strip(9)), 'at the end there is no more');
+      assert.ok(plain.equals(await strip(10)), 'at the end there is no more');
       await create(page, 'b', [text('All.')]);
       const short = await box(page).boundingBox();
-      assert.ok(plain.equals(await page.screenshot({ clip: { x: x + 12, y: short.y + short.height - 9, width: 4, height: 8 } })));
+      assert.ok(plain.equals(await page.screenshot({ clip: { x: short.x + 16, y: short.y + short.height - 10, width: 4, height: 6 } })));
     }, { context: { forcedColors } });
   }
 
@@ -485,16 +479,13 @@ describe('what does not come from Gemini’s own hand', () => {
       document.querySelector('a').onclick = () => parent.postMessage({ voxgate: 'chip' }, '*');</script>`;
     await page.route('**/canvas/chips*', (route) => route.fulfill({ contentType: 'text/html', body: chips }));
     await tell(page, 'groundingMetadata', { groundingMetadata: { webSearchQueries: ['parrots'] }, chips: 'canvas/chips?id=1' });
-    await page.waitForFunction(() => document.querySelector('.canvas iframe')?.style.height === '240px');
-    await page.evaluate(() => postMessage({ voxgate: 'chip' })); // from another window than the frame's
-    await page.waitForTimeout(50);
-    assert.equal(await isOpen(page), true);
+    await page.waitForFunction(() => document.querySelector('#log iframe')?.style.height === '240px');
+    assert.equal(await isOpen(page), false, 'they belong to what was said');
     assert.match(await page.locator('#log').innerText(), /Searched the web for parrots/);
     assert.notEqual(await page.title(), 'hacked');
     const opened = page.waitForEvent('popup');
-    await page.frameLocator('.canvas iframe').getByText('chip').click();
+    await page.frameLocator('#log iframe').getByText('chip').click();
     await (await opened).waitForURL(new URL('/status', url).href);
-    await page.waitForFunction(() => document.querySelector('.canvas').hidden);
   });
 });
 
@@ -539,7 +530,7 @@ describe('the page', () => {
       await page.mouse.move(195, 300);
       await page.locator('.canvas').evaluate((e) => e.scrollTo(0, e.scrollHeight));
       assert.ok(await page.getByText('Hide', { exact: true }).isVisible());
-      await page.click('#talk');
+      await stop(page);
       await says(page, 'Ready.');
     }, { context });
   }
@@ -621,12 +612,12 @@ describe('the page', () => {
     await says(page, 'Booking a table…');
     assert.equal(await page.textContent('.card'), 'Booking a table: running');
     await tell(page, 'TOOL_STATUS', { ...told, status: 'failed', ms: 120.4, error: 'No table is free.' });
-    await says(page, 'Gemini is listening...');
-    assert.equal(await page.textContent('#log .card'), 'Booking a table: failed, 120 ms{"error":"No table is free."}');
+    await says(page, 'Listening');
+    assert.equal(await page.textContent('#log .card'), 'Booking a table: failed, 120 msNo table is free.');
     await tell(page, 'TOOL_STATUS', { id: 'g2', name: 'plain', status: 'done', ms: 3 });
     assert.equal(await page.textContent('.card >> nth=1'), 'Tool plain: done, 3 ms');
     await tell(page, 'TOOL_STATUS', { id: 'g3', name: 'slow', status: 'running' });
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
   });
 });

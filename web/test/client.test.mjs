@@ -1,7 +1,7 @@
 /** voxgate.js and the page against a gateway that the test plays itself, message by message. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { playGateway, says, start, status, type, withGateway } from './harness.mjs';
+import { detail, playGateway, says, start, status, stop, type, withGateway } from './harness.mjs';
 
 const inPage = withGateway();
 
@@ -745,18 +745,18 @@ describe('a tool', () => {
 describe('the page says', () => {
   const begin = async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
   };
   const tell = (page, type, payload) => page.evaluate((m) => links[0].tell(...m), [type, payload]);
 
   play('what a person waits for', async (page) => {
     await begin(page);
     await tell(page, 'SESSION_STATE', { state: 'draining' });
-    assert.equal(await status(page), 'Gemini is listening...', 'what needs no patience is not told');
+    assert.equal(await status(page), 'Listening', 'what needs no patience is not told');
     await tell(page, 'SESSION_STATE', { state: 'resuming', message: 'Reconnecting to Gemini…' });
     await says(page, 'Reconnecting to Gemini…');
     await tell(page, 'SESSION_STATE', { state: 'live' });
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
   });
 
   play('whether an interrupted conversation is kept, and keeps to its only socket where it is not', async (page) => {
@@ -769,7 +769,7 @@ describe('the page says', () => {
     assert.equal(await page.evaluate(() => links.length), 1);
     await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'a sign of life' });
     await page.clock.runFor(1_000);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await page.clock.runFor(31_000);
     await says(page, 'The connection was lost. Press the button to start anew.');
   });
@@ -783,23 +783,25 @@ describe('the page says', () => {
     await said('As you wish.');
     await tell(page, 'TURN_COMPLETE');
     const turns = await page.$$eval('#log .turn', (all) => all.map((e) => e.textContent));
-    assert.deepEqual(turns, ['GeminiOnce upon', 'Youstop', 'GeminiAs you wish.']);
+    assert.deepEqual(turns, ['GeminiOnce upon a timeinterrupted', 'Youstop', 'GeminiAs you wish.']);
+    assert.equal(await page.textContent('#log .interrupted span'), 'Once upon', 'what was heard');
+    assert.equal(await page.textContent('#log .interrupted s'), ' a time', 'and what was not');
   });
 
   play('how many tokens the conversation took', async (page) => {
     await begin(page);
-    assert.equal(await page.textContent('#detail'), 'WebSocket');
+    assert.equal(await detail(page), 'WebSocket');
     const usage = { turn: { totalTokens: 120 }, total: { totalTokens: 3_400 } };
     await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'This turn took …', details: { usage } });
-    assert.equal(await page.textContent('#detail'), 'WebSocket · 3,400 tokens');
+    assert.equal(await detail(page), 'WebSocket · 3,400 tokens');
     await tell(page, 'TURN_LATENCY', { modelMs: 500, gatewayMs: 1, totalMs: 1_234 });
-    assert.equal(await page.textContent('#detail'), 'WebSocket · answered in 1.2 s · 3,400 tokens');
+    assert.equal(await detail(page), 'WebSocket · answered in 1.2 s · 3,400 tokens');
     await page.evaluate(() => (setups = [{}]));
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
-    assert.equal(await page.textContent('#detail'), '');
+    assert.equal(await detail(page), '');
     await begin(page);
-    assert.equal(await page.textContent('#detail'), 'WebSocket', 'another conversation counts anew');
+    assert.equal(await detail(page), 'WebSocket', 'another conversation counts anew');
   });
 
   play('that something may be lost, and goes on', async (page) => {
@@ -807,7 +809,7 @@ describe('the page says', () => {
     await tell(page, 'GEMINI_ERROR', { message: 'Forgotten.', details: { code: 'session_resumption_failed' } });
     await page.waitForSelector('.note');
     assert.equal(await page.textContent('.note'), 'Some of the conversation may be lost.');
-    assert.equal(await status(page), 'Gemini is listening...');
+    assert.equal(await status(page), 'Listening');
   });
 
   play('when to come back', async (page) => {

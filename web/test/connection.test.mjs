@@ -1,7 +1,7 @@
 /** What happens when connections fail, are lost or are left. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { gets, hears, now, says, silence, start, tone, type, withGateway } from './harness.mjs';
+import { detail, gets, hears, now, says, silence, start, stop, tone, type, withGateway } from './harness.mjs';
 
 const talk = withGateway();
 const beeps = [silence(1), tone(0.6), silence(3), tone(0.6)]; // a second one, for who was not connected at the first
@@ -24,10 +24,10 @@ describe('when WebRTC cannot connect', () => {
   talk('goes on over the WebSocket within 6 s', { init: unreachable, sounds: late }, async (page) => {
     const pressed = await now(page);
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     const took = (await now(page)) - pressed;
     assert.ok(took > 4_500 && took < 6_000, `took ${took} ms`);
-    assert.equal(await page.textContent('#detail'), 'WebSocket');
+    assert.equal(await detail(page), 'WebSocket');
     await hears(page, { tone: 0.25 });
   });
 
@@ -41,10 +41,10 @@ describe('when WebRTC cannot connect', () => {
   talk('does so at once when there are no candidates', { init: noCandidates, sounds: beeps }, async (page) => {
     const pressed = await now(page);
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     const took = (await now(page)) - pressed;
     assert.ok(took < 2_000, `took ${took} ms`);
-    assert.equal(await page.textContent('#detail'), 'WebSocket');
+    assert.equal(await detail(page), 'WebSocket');
     await hears(page, { tone: 0.25 });
   });
 
@@ -58,7 +58,7 @@ describe('when WebRTC cannot connect', () => {
 describe('lost connections', () => {
   talk('the conversation outlives its WebSocket', {}, async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await type(page, 'first');
     await gets(page, 'TURN_COMPLETE', { way: 'channel' });
     await page.evaluate(() => sockets[0].close());
@@ -68,7 +68,7 @@ describe('lost connections', () => {
     await hears(page, { sound: 0.3, after: lost });
     await gets(page, 'TURN_COMPLETE', { way: 'channel', after: lost });
     assert.equal(await page.evaluate(() => sockets.length), 1, 'no other socket was needed');
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
     await gets(page, 'GEMINI_DISCONNECTED', { way: 'channel' });
     assert.equal((await page.evaluate(() => sent.at(-1))).way, 'channel');
@@ -76,7 +76,7 @@ describe('lost connections', () => {
 
   talk('a page that is busy for 4 s loses nothing', { sounds: [silence(0.2)] }, async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await page.evaluate(() => {
       for (const until = performance.now() + 4_000; performance.now() < until; );
     });
@@ -84,19 +84,19 @@ describe('lost connections', () => {
     const doings = ['CONNECT_GEMINI', 'WEBRTC_OFFER'];
     const counts = await page.evaluate((types) => types.map((type) => sent.filter((m) => m.type === type).length), doings);
     assert.deepEqual(counts, [1, 1]);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
   });
 
   talk('is resumed when all is lost', { query: '?transport=websocket' }, async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await type(page, 'remember me');
     await gets(page, 'TURN_COMPLETE');
     const lost = await now(page);
-    const told = says(page, 'Reconnecting, your conversation is kept');
+    const told = says(page, 'Reconnecting… Nothing you say is heard right now.');
     await page.evaluate(() => sockets[0].close());
     await told;
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     assert.equal((await gets(page, 'SETUP_COMPLETE', { after: lost })).payload.resumed, true);
     await type(page, '/history');
     await gets(page, 'TURN_COMPLETE', { after: lost });
@@ -108,7 +108,7 @@ describe('lost connections', () => {
     const name = `what was typed just as all was lost is answered once (it ${arrives ? 'had' : 'had not'} arrived)`;
     talk(name, { query: '?transport=websocket' }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       await type(page, 'before');
       await gets(page, 'TURN_COMPLETE');
       const lost = await now(page);
@@ -240,29 +240,29 @@ describe('one page', () => {
     await start(page);
     await says(page, 'The browser holds the sound back. Click anywhere to hear Gemini.');
     await page.click('h1');
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
   });
 
   talk('can start again, and quickly', { sounds: [silence(0.2)] }, async (page) => {
     for (let i = 0; i < 3; i++) {
       await start(page);
-      await page.click('#talk');
+      await stop(page);
       await says(page, 'Ready.');
     }
     await start(page);
-    await says(page, 'Gemini is listening...');
-    await page.click('#talk');
+    await says(page, 'Listening');
+    await stop(page);
     await gets(page, 'GEMINI_DISCONNECTED');
     const again = await now(page);
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await type(page, 'Hello again');
     await hears(page, { sound: 0.3, after: again });
   });
 
   talk('says goodbye when it is left', {}, async (page, gateway) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     const { payload } = await gets(page, 'SETUP_COMPLETE');
     await page.goto('about:blank');
     page.complaints.length = 0; // about:blank is not of the gateway

@@ -55,7 +55,7 @@ test('Gemini is gone for some seconds', { timeout: 40_000 }, async () => {
     assert.ok(spoken > 5_000 && spoken < 9_500, `spoken after ${spoken} ms`);
     if (process.env.PICTURE) await page.screenshot({ path: process.env.PICTURE });
     emulator = await startEmulator(emulator.address);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     // This Gemini has never heard of the conversation. A fresh session goes on, and the person is told.
     await page.waitForFunction(() => document.querySelector('#log').textContent.includes('may be lost'));
     const back = await now(page);

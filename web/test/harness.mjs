@@ -408,17 +408,26 @@ export function withGateway() {
 // --- what people do and notice
 
 export const start = (page) => page.click('#talk');
+export const stop = (page) => page.click('#end');
 export const status = (page) => page.textContent('#status');
+/** What carries the voice, how long the last answer took, how many tokens there were. */
+export const detail = (page) => page.getAttribute('#detail', 'title');
 
+/** The field is behind a button where there is little room. */
 export async function type(page, text) {
+  if (!(await page.isVisible('#text'))) await page.click('#keyboard');
   await page.fill('#text', text);
   await page.press('#text', 'Enter');
 }
 
-/** Waits for the sentence on the page, and says which one stands there if it does not come. */
+/** What the page says while the conversation goes on. */
+export const TALKS = /^(Listening|Thinking|Speaking)/;
+
+/** Waits for the sentence on the page, or one like it, and says which one stands there if it does not come. */
 export async function says(page, sentence, timeout) {
+  const like = sentence.source ?? sentence.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
   try {
-    await page.waitForFunction((s) => document.querySelector('#status').textContent.includes(s), sentence, { timeout });
+    await page.waitForFunction((s) => new RegExp(s).test(document.querySelector('#status').textContent), like, { timeout });
   } catch {
     throw new Error(`the page says "${await status(page)}", not "${sentence}"`);
   }

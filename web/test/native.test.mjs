@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { describe, test } from 'node:test';
-import { jpegSize, openPage, playGateway, says, start, startGateway, startModel, status, type, withGateway } from './harness.mjs';
+import { jpegSize, openPage, playGateway, says, start, startGateway, startModel, status, stop, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -81,7 +81,7 @@ async function photoToAda(transport) {
       navigator.share = async (data) => void shared.push({ ...data, active: navigator.userActivation.isActive });
     });
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     const elements = [{ type: 'text', value: 'Your <b>photo</b>' }, { type: 'image', src: '$1.photo' }];
     const schema = JSON.stringify({ type: 'canvas', elements });
     const chain = [
@@ -137,7 +137,7 @@ const inPage = withGateway();
 
 inPage('what the model takes back closes', { query: '?transport=websocket', init: watch }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await type(page, '/tool take_photo {}');
   await asked(page, 'Taking photo…');
   assert.equal(await live(page), 1);
@@ -248,7 +248,7 @@ describe('take_photo', () => {
 
     await call(page, 'c', 'take_photo');
     await asked(page, 'Taking photo…');
-    await page.click('#talk');
+    await stop(page);
     await says(page, 'Ready.');
     assert.deepEqual([await live(page), await isOpen(page), await answers(page)], [0, false, []]);
   });
@@ -399,7 +399,7 @@ describe('the address book', () => {
     await keys('Escape');
     assert.equal(await page.locator('.contacts').isVisible(), false);
     assert.equal(await page.evaluate(() => document.activeElement.id), 'contacts');
-    assert.match(await status(page), /listening/, 'neither Esc nor Enter nor m has reached the conversation');
+    assert.match(await status(page), /Listening/, 'neither Esc nor Enter nor m has reached the conversation');
     assert.equal(await page.textContent('#mute span'), 'Mute');
 
     await keys('Enter');

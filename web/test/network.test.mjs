@@ -7,7 +7,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
-import { gets, hears, now, openPage, says, silence, start, startGateway, status, tone, type } from './harness.mjs';
+import { detail, gets, hears, now, openPage, says, silence, start, startGateway, status, TALKS, tone, type } from './harness.mjs';
 
 const ms = 1e6; // durations of the link are in nanoseconds
 const delay = 30 * ms; // each way, whatever else happens
@@ -163,8 +163,8 @@ describe('over a bad network', { skip }, () => {
     const sounds = Array(tries * conditions.length).fill([silence(1), tone(spoken), silence(5.2)]).flat();
     await inPage(t, { sounds }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
-      assert.equal(await page.textContent('#detail'), 'WebRTC');
+      await says(page, 'Listening');
+      assert.equal(await detail(page), 'WebRTC');
       await watch(page);
       let from = await now(page);
       let clean; // the share of the tone over a clean link, which comes in bursts
@@ -200,7 +200,7 @@ describe('over a bad network', { skip }, () => {
   test('a link through which nothing passes for a while is waited for', { timeout: 60_000 }, async (t) => {
     await inPage(t, { sounds: [silence(1), tone(4), silence(30)] }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       await watch(page);
       const from = await now(page);
       await hears(page, { sound: 0.02, after: from });
@@ -218,7 +218,7 @@ describe('over a bad network', { skip }, () => {
       await new Promise((resolve) => setTimeout(resolve, 2_000));
       const end = await now(page);
       await link.does({});
-      await says(page, 'Gemini is');
+      await says(page, TALKS);
       t.diagnostic(`nothing passes for 4 s: there again after ${Math.round((await now(page)) - end)} ms`);
       await type(page, 'Are you there?');
       await hears(page, { sound: 0.3, after: end });
@@ -233,8 +233,8 @@ describe('over a bad network', { skip }, () => {
       await link.does({ loss: 0.1 });
       const pressed = await now(page);
       await start(page);
-      await says(page, 'Gemini is listening...', 10_000);
-      t.diagnostic(`${await page.textContent('#detail')} after ${Math.round((await now(page)) - pressed)} ms`);
+      await says(page, 'Listening', 10_000);
+      t.diagnostic(`${await detail(page)} after ${Math.round((await now(page)) - pressed)} ms`);
     });
   });
 
@@ -252,7 +252,7 @@ describe('over a bad network', { skip }, () => {
   test('another path is found while the WebSocket lives', { timeout: 40_000 }, async (t) => {
     await inPage(t, {}, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       const port = await page.evaluate(async () => {
         const stats = await peers.at(-1).getStats();
         const { selectedCandidatePairId } = [...stats.values()].find((s) => s.type === 'transport');
@@ -262,7 +262,7 @@ describe('over a bad network', { skip }, () => {
       const forgotten = await now(page);
       const { at } = await gets(page, 'WEBRTC_ANSWER', { after: forgotten });
       await page.waitForFunction((at) => performance.now() > at + 5_500, at); // by now the peer would have been given up
-      assert.equal(await page.textContent('#detail'), 'WebRTC');
+      assert.equal(await detail(page), 'WebRTC');
       await type(page, 'Are you there?');
       await hears(page, { sound: 0.3, after: at });
       t.diagnostic(`answered after ${((at - forgotten) / 1_000).toFixed(1)} s`);
@@ -277,14 +277,14 @@ describe('over a bad network', { skip }, () => {
       const sounds = [silence(1), ...Array(20).fill(round).flat()];
       await inPage(t, { sounds, query: `?transport=${transport === 'WebRTC' ? 'auto' : 'websocket'}` }, async (page) => {
         await start(page);
-        await says(page, 'Gemini is listening...');
-        assert.equal(await page.textContent('#detail'), transport);
+        await says(page, 'Listening');
+        assert.equal(await detail(page), transport);
         await page.waitForFunction(() => heard.some((f) => f.tone > 0.6));
         link.moves();
         const moved = await now(page);
         await says(page, 'Reconnecting');
         const noticed = (await now(page)) - moved;
-        await says(page, 'Gemini is');
+        await says(page, TALKS);
         const back = await now(page);
         const [again, resumed] = await page
           .waitForFunction((back) => {

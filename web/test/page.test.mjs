@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { gets, openPage, says, silence, speech, start, startGateway, status, type, withGateway } from './harness.mjs';
+import { gets, openPage, says, silence, speech, start, startGateway, status, TALKS, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };
@@ -12,13 +12,13 @@ const look = withGateway();
 
 look('the page says who answers', {}, async (page) => {
   await page.waitForSelector('#notice:not([hidden])');
-  const sentence = 'No Gemini key is set: a built-in emulator answers and repeats what you say.';
-  assert.equal(await page.textContent('#notice'), sentence);
+  assert.match(await page.textContent('#notice'), /built-in parrot.* No Gemini key is set, so it repeats what you say/);
+  assert.match(await page.textContent('#notice code'), /^GEMINI_API_KEY=… bin\/gateway serve$/);
 });
 
 look('is small and asks nobody else', {}, async (page) => {
   const sizes = await page.evaluate(async () => {
-    const scripts = ['app', 'voxgate', 'connection', 'canvas', 'elements', 'native', 'contacts', 'audio', 'sight', 'capture-worklet', 'playback-worklet'];
+    const scripts = ['app', 'transcript', 'voxgate', 'connection', 'canvas', 'elements', 'native', 'contacts', 'audio', 'sight', 'capture-worklet', 'playback-worklet'];
     const names = ['.', 'style.css', ...scripts.map((s) => `${s}.js`)];
     return Promise.all(names.map(async (n) => (await (await fetch(n, { cache: 'reload' })).arrayBuffer()).byteLength));
   });
@@ -26,27 +26,30 @@ look('is small and asks nobody else', {}, async (page) => {
   // and a screen to show, over both ways, which took 10,000; 78,000 until Gemini had a canvas, and tools could ask the person;
   // 110,000 until the page had tools of its own, and an address book; 135,000 until a canvas could be called back, lost nothing
   // that is typed, and called the person to the page; 141,000 until it noticed by itself that its network was gone; 145,000 until
-  // an answer could be stopped, and what was missed was told; unpacked, with comments.
-  assert.ok(sizes.reduce((a, b) => a + b) < 147_000, String(sizes));
+  // an answer could be stopped, and what was missed was told; 147,000 until it had an orb and a dock; unpacked, with comments.
+  assert.ok(sizes.reduce((a, b) => a + b) < 175_000, String(sizes));
 });
 
 look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
   await page.keyboard.press('Enter');
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.keyboard.press('m');
   await says(page, 'You are muted. Gemini does not hear you.');
   await page.keyboard.press('m');
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.focus('#text');
   await page.keyboard.type('mmm');
-  assert.equal(await status(page), 'Gemini is listening...', 'letters typed are no commands');
+  assert.equal(await status(page), 'Listening', 'letters typed are no commands');
   await page.keyboard.press('Enter');
-  await says(page, 'Gemini is speaking...');
+  await says(page, 'Speaking');
+  await page.keyboard.press('Escape');
+  await says(page, TALKS);
+  assert.notEqual(await page.evaluate(() => document.activeElement.id), 'text', 'Esc leaves the field, and not the conversation');
   await page.keyboard.press('Escape');
   await says(page, 'Ready.');
   await page.focus('#talk');
   await page.keyboard.press('Enter');
-  await says(page, 'Gemini is');
+  await says(page, TALKS);
   assert.equal(await page.evaluate(() => sockets.length), 2, 'one press is one start');
 });
 
@@ -59,20 +62,19 @@ for (const [name, context] of [
     const check = async (when) => {
       await page.evaluate(axe);
       const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-      const grave = found.violations.filter((v) => ['serious', 'critical'].includes(v.impact));
-      assert.deepEqual(grave.map((v) => `${when}: ${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      assert.deepEqual(found.violations.map((v) => `${when}: ${v.id} ${v.nodes.map((n) => n.html)}`), []);
     };
     await page.waitForSelector('#notice:not([hidden])');
     await check('ready');
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await type(page, '/tool get_current_time {}');
     await gets(page, 'TURN_COMPLETE');
     await page.click('#camera');
     await page.waitForFunction(() => document.querySelector('#view').videoWidth > 0);
     await type(page, 'A long answer, please, that is still being given while this page is looked at.');
-    await says(page, 'Gemini is speaking...');
-    await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours that fade in
+    await says(page, 'Speaking');
+    await page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect.getTiming().iterations < Infinity).map((a) => a.finished))); // colours that fade in
     await check('speaking');
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wide <= 0, `${wide} px sideways`);
@@ -97,7 +99,7 @@ look('only finished turns are announced', { sounds: [silence(1), speech()] }, as
   });
   await start(page);
   await gets(page, 'TURN_COMPLETE');
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   const { added, growing } = await page.evaluate(() => ({ added, growing }));
   assert.equal(added.length, 2, String(added));
   assert.match(added[1], /You said.*speech\.$/);
@@ -110,14 +112,14 @@ test('goes on with a gateway that comes back', async () => {
   const page = await openPage({ url, query: '?transport=websocket', sounds: [silence(1)] });
   try {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await mine.stop('SIGKILL');
     await says(page, 'Reconnecting');
     mine = await startGateway({ VOXGATE_ADDR: new URL(url).host.replace('localhost', '127.0.0.1') });
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     assert.match(await page.textContent('#log'), /could not be kept/);
     await type(page, 'Hello again');
-    await says(page, 'Gemini is speaking...');
+    await says(page, 'Speaking');
   } finally {
     await page.quit();
     await mine.stop();
@@ -154,7 +156,7 @@ const away = () => {
 
 look('who was missed in the background can be called next time', { init: `(${away})()` }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   const asksForPhoto = async () => {
     await page.evaluate(() => (window.gone = true));
     await type(page, '/tool take_photo {}');
@@ -174,7 +176,7 @@ for (const [name, canvas] of Object.entries({
 })) {
   look(`a ${name}, in the background`, { init: `(${away})()` }, async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await page.evaluate(() => (window.gone = true));
     await type(page, `/tool create_canvas_tool ${JSON.stringify({ schema: JSON.stringify(canvas) })}`);
     await page.waitForSelector('.canvas:not([hidden])');

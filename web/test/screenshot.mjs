@@ -55,11 +55,11 @@ try {
     await page.waitForSelector('#notice:not([hidden])');
     await picture('ready');
     await start(page);
-    await says(page, 'Gemini is speaking...');
+    await says(page, 'Speaking');
     const { at } = await gets(page, 'TURN_COMPLETE');
     await type(page, '/tool get_current_time {}');
     await gets(page, 'ASSISTANT_SPEAKING', { after: at });
-    await page.waitForFunction(() => Number(document.querySelector('#talk').style.getPropertyValue('--model')) > 0.4);
+    await page.waitForFunction(() => Number(document.querySelector('footer').style.getPropertyValue('--model')) > 0.4);
     await picture('speaking');
     await type(page, `/tool show_canvas_tool ${JSON.stringify({ schema: JSON.stringify(canvas) })}`);
     await page.waitForSelector('.canvas:not([hidden])');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
-  gets, hears, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, tone, type,
+  detail, gets, hears, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, tone, type,
 } from './harness.mjs';
 
 const MOST = 768;
@@ -63,7 +63,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
     for (const what of ['camera', 'screen']) {
       inPage(`the model sees the ${what} while it is shown`, { query, sounds: [silence(60)] }, async (page) => {
         await start(page);
-        await says(page, 'Gemini is listening...');
+        await says(page, 'Listening');
         assert.ok(await page.isHidden('#view'));
         await page.click(`#${what}`);
         await sees(page, `Gemini sees your ${what}.`);
@@ -91,7 +91,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
 
         await page.click(`#${what}`);
         await shown(1);
-        await page.click('#talk');
+        await stop(page);
         await says(page, 'Ready.');
         assert.ok(await page.isHidden('#view'), 'it ends with the conversation');
         assert.ok(await page.isDisabled('#camera'));
@@ -102,7 +102,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
 
 inPage('a key frame is asked for once a second', { sounds: [silence(60)] }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.click('#camera');
   await shown(1);
   const asked = () =>
@@ -126,7 +126,7 @@ inPage('a key frame is asked for once a second', { sounds: [silence(60)] }, asyn
 
 inPage('from the camera to the screen and back, and the voice goes on', { sounds: [silence(6), speech(), tone(0.6)] }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   for (const what of ['camera', 'screen', 'camera']) {
     await page.click(`#${what}`);
     await sees(page, `Gemini sees your ${what}.`);
@@ -140,7 +140,7 @@ inPage('from the camera to the screen and back, and the voice goes on', { sounds
 
 inPage('is seen again after the connection was lost', { sounds: [silence(60)] }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.click('#camera');
   await shown(1);
   await page.evaluate(() => {
@@ -148,10 +148,10 @@ inPage('is seen again after the connection was lost', { sounds: [silence(60)] },
     sockets[0].close(4000);
   });
   await says(page, 'Reconnecting');
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await shown(2);
   assert.equal(await page.textContent('#sight'), 'Gemini sees your camera.');
-  assert.match(await page.textContent('#detail'), /WebRTC/);
+  assert.match(await detail(page), /WebRTC/);
 });
 
 inPage('a track of its own, and the newest of many wishes', {}, async (page) => {
@@ -186,12 +186,12 @@ inPage('says so when the camera is refused', { mic: 'denied' }, async (page) => 
   assert.ok(await page.isEnabled('#camera'));
   assert.ok(await page.isHidden('#view'));
   await type(page, 'Hello there');
-  await says(page, 'Gemini is speaking...');
+  await says(page, 'Speaking');
 });
 
 inPage('who thinks better of the screen goes on with the camera', { sounds: [silence(30)] }, async (page) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.click('#camera');
   await shown(1);
   await page.evaluate(() => {
@@ -215,7 +215,7 @@ const onlyH264 = () => {
 };
 inPage('H.264 alone is refused in words, and the voice goes on', { init: onlyH264, sounds: [silence(4), speech()] }, async (page, t) => {
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   await page.click('#camera');
   if (!(await page.evaluate(() => window.hasH264))) return t.skip('this Chromium has no H.264');
   await page.waitForFunction(() => told.some((m) => m.type === 'LOG_MESSAGE' && /H264: its video section is refused/.test(m.payload.message)));
@@ -232,10 +232,10 @@ inPage('a conversation that is recorded is marked', {}, async (page) => {
   await page.reload();
   assert.ok(await page.isHidden('#recording'));
   await start(page);
-  await says(page, 'Gemini is listening...');
+  await says(page, 'Listening');
   assert.equal(await page.textContent('#recording'), 'Recording');
   assert.ok(await page.isVisible('#recording'));
-  await page.click('#talk');
+  await stop(page);
   await says(page, 'Ready.');
   assert.ok(await page.isHidden('#recording'));
 });

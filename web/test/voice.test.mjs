@@ -1,9 +1,7 @@
 /** Conversations with the emulator, judged by what is heard in the page. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import {
-  gets, hears, hearsNothing, now, says, silence, speech, start, status, tone, type, withGateway,
-} from './harness.mjs';
+import { detail, gets, hears, hearsNothing, now, says, silence, speech, start, status, TALKS, tone, type, withGateway } from './harness.mjs';
 
 const talk = withGateway();
 const question = [silence(1), speech(), tone(0.6)];
@@ -14,11 +12,11 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
     talk('says back what was spoken', { sounds: question, query }, async (page) => {
       assert.equal(await status(page), 'Ready. Press the button and speak.');
       await start(page);
-      await says(page, 'Gemini is listening...');
-      assert.equal(await page.textContent('#detail'), transport);
-      await says(page, 'Gemini is speaking...');
+      await says(page, 'Listening');
+      assert.equal(await detail(page), transport);
+      await says(page, 'Speaking');
       await hears(page, { sound: 1.2, tone: 0.25 });
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       assert.match(await page.textContent('.turn.user'), /seconds of speech/);
       assert.match(await page.textContent('#log .turn.model'), /You said/);
       const chunks = await page.evaluate(() => told.filter((m) => m.type === 'AUDIO_CHUNK').length);
@@ -28,7 +26,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
     const over = [silence(1), speech(), speech(), silence(1), tone(0.6)];
     talk('falls silent when it is interrupted', { sounds: over, query }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is speaking...');
+      await says(page, 'Speaking');
       const { at } = await gets(page, 'INTERRUPTED');
       const last = await hearsNothing(page, at);
       const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 1_000 && f.at < at), at); // a busy page hears late
@@ -67,14 +65,14 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
 
     talk('answers what was typed', { query }, async (page) => {
       await start(page);
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       await type(page, 'Hello there');
-      await says(page, 'Gemini is speaking...');
+      await says(page, 'Speaking');
       await hears(page, { sound: 0.3 });
-      await says(page, 'Gemini is listening...');
+      await says(page, 'Listening');
       assert.equal(await page.textContent('#log .turn.user span'), 'Hello there');
       assert.equal(await page.textContent('#log .turn.model span'), 'You said: Hello there');
-      await page.waitForFunction(() => /^Web(RTC|Socket) · answered in (\d+\.\d s|\d+ ms) · \d+ tokens$/.test(document.querySelector('#detail').textContent));
+      await page.waitForFunction(() => /^Web(RTC|Socket) · answered in (\d+\.\d s|\d+ ms) · \d+ tokens$/.test(document.querySelector('#detail').title));
     });
   });
 }
@@ -90,7 +88,7 @@ describe('without a microphone', () => {
       await start(page);
       await says(page, sentence);
       await type(page, 'Hello there');
-      await says(page, 'Gemini is speaking...');
+      await says(page, 'Speaking');
       await hears(page, { sound: 0.3 });
       await says(page, sentence);
     });
@@ -103,11 +101,11 @@ describe('without a microphone', () => {
     });
     await type(page, 'Hello there');
     await hears(page, { sound: 0.3 });
-    await says(page, 'To speak, press Use mic.');
+    await says(page, 'To speak, press the microphone.');
     assert.equal(await page.evaluate(() => window.asked), undefined);
     const before = await now(page);
     await page.click('#mute');
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await hears(page, { tone: 0.25, after: before });
   });
 });
@@ -129,7 +127,7 @@ describe('mute', () => {
       }
     };
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     const loud = await measure();
     assert.ok(loud > 0);
     await page.click('#mute');
@@ -138,7 +136,7 @@ describe('mute', () => {
     const muted = await measure();
     assert.ok(muted < loud / 100, `${muted} of ${loud}`);
     await page.keyboard.press('m');
-    await says(page, 'Gemini is');
+    await says(page, TALKS);
     assert.ok((await measure()) > loud / 100);
   });
 
@@ -160,7 +158,7 @@ describe('mute', () => {
 describe('tools', () => {
   talk('run in the page, and their answer is spoken', {}, async (page) => {
     await start(page);
-    await says(page, 'Gemini is listening...');
+    await says(page, 'Listening');
     await page.waitForFunction(() => channel.readyState === 'open'); // the voice may be there before it
     await type(page, '/tool get_current_time {}');
     await gets(page, 'TOOL_CALL', { way: 'channel' });

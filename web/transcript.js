@@ -1,0 +1,199 @@
+/** What was said and done, as the page shows it: turns, tool calls, notes, and a line between two conversations. */
+import { make } from './elements.js';
+
+/** @import { ToolCall, Turn } from './types.d.ts' */
+
+/**
+ * One line of a downloaded transcript.
+ * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true}} Line
+ */
+
+const TOLD = 300; // characters of a tool's arguments or result
+const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
+
+export class Transcript {
+  #log;
+  #growing;
+  #begun = 0; // turns, calls and notes
+  /** @type {Map<string, HTMLElement>} of the present conversation */ #shown = new Map();
+  /** @type {Map<Element, Line>} */ #lines = new Map();
+  /** Something is shown, for the first time or again. */ onShown = () => {};
+
+  /**
+   * @param {HTMLElement} log what is finished comes here, and is announced there
+   * @param {HTMLElement} growing what is not
+   */
+  constructor(log, growing) {
+    this.#log = log;
+    this.#growing = growing;
+    addEventListener('message', ({ source, data }) => {
+      if (data?.voxgate !== 'height') return;
+      const frame = [...log.querySelectorAll('iframe')].find((f) => f.contentWindow === source);
+      if (frame) frame.style.height = `${Math.min(Math.max(Number(data.height) || 0, CHIPS.min), CHIPS.max)}px`;
+    });
+  }
+
+  get empty() {
+    return !this.#log.childElementCount && !this.#growing.childElementCount;
+  }
+
+  /** What was said and done, in the order in which it stands on the page. @returns {Line[]} */
+  get lines() {
+    return [...this.#log.children].flatMap((e) => this.#lines.get(e) ?? []);
+  }
+
+  /** Another conversation begins. */
+  begin() {
+    this.#shown = new Map();
+    if (!this.#log.childElementCount) return;
+    const e = make('p', 'rule', `New conversation, ${new Date().toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}`);
+    this.#add(e, { role: 'note', text: e.textContent ?? '' });
+  }
+
+  /** @param {Turn} turn */
+  turn({ id, role, text, final, interrupted }) {
+    const create = () => {
+      const e = make('article', `turn ${role}`);
+      const span = make('span');
+      e.append(make('b', 'unseen', role === 'user' ? 'You' : 'Gemini'), span);
+      e.dir = span.dir = 'auto'; // by its first letters, whoever the page is for
+      return e;
+    };
+    const e = this.#place(id, create, final);
+    const span = /** @type {HTMLElement} */ (e.querySelector('span'));
+    const before = span.textContent ?? '';
+    const said = text.trim();
+    span.textContent = said;
+    if (interrupted && !e.classList.contains('interrupted')) {
+      e.classList.add('interrupted');
+      const unheard = before.startsWith(said) ? before.slice(said.length) : '';
+      if (unheard) e.append(make('s', '', unheard));
+      e.append(make('small', '', 'interrupted'));
+    }
+    if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }) });
+  }
+
+  /**
+   * What was typed and waits for the connection.
+   * @param {string} text
+   */
+  waiting(text) {
+    const e = make('article', 'turn user waiting');
+    e.append(make('b', 'unseen', 'You'), make('span', '', text), make('small', '', 'is sent when connected'));
+    e.dir = 'auto';
+    this.#growing.append(e);
+    this.onShown();
+  }
+
+  /** It waits no longer: it is sent, or will not be. */
+  waited() {
+    for (const e of this.#growing.querySelectorAll('.waiting')) e.remove();
+  }
+
+  /** @param {ToolCall} call */
+  tool(call) {
+    const { id, name, title, status, ms, args, response } = call;
+    const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
+    const seen = name.endsWith('_canvas_tool'); // what it is about stands on the canvas
+    const what = title?.replace('…', '') ?? (seen ? 'Showing canvas' : `Tool ${name}`);
+    const outcome = seen ? ofCanvas(call) : status + (ms === undefined ? '' : `, ${ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`}`);
+    e.dataset['status'] = response?.dismissed === true ? 'cancelled' : status;
+    e.replaceChildren(make('span', '', `${what}: ${outcome}`));
+    const asked = seen ? '' : inWords(args);
+    if (asked) e.append(make('small', 'asked', asked));
+    if (!seen && status === 'failed' && response?.error) e.append(make('small', 'why', brief(response.error)));
+    else if (!seen && response && Object.keys(response).length) e.append(details(response));
+    if (status !== 'running') this.#keep(e, { role: 'tool', text: [`${what}: ${outcome}`, asked, response?.error].filter(Boolean).join('. ') });
+  }
+
+  /** @param {any} grounding what Google Search was asked, and found */
+  grounding({ webSearchQueries, groundingChunks, chips }) {
+    const searched = webSearchQueries?.join(', ');
+    const found = groundingChunks?.map((/** @type {any} */ c) => c.web?.title).filter(Boolean).join(', ');
+    if (searched) this.note(`Searched the web for ${searched}`);
+    if (found) this.note(`Found on ${found}`);
+    if (chips) this.#add(suggestions(chips));
+  }
+
+  /** @param {string} what */
+  note(what) {
+    const e = make('p', 'note', what);
+    this.#add(e, { role: 'note', text: what });
+    return e;
+  }
+
+  /** @param {HTMLElement} e @param {Omit<Line, 'at'>} [line] */
+  #add(e, line) {
+    e.dataset['begun'] = String(++this.#begun);
+    this.#log.append(e);
+    if (line) this.#keep(e, line);
+    this.onShown();
+  }
+
+  /** @param {HTMLElement} e @param {Omit<Line, 'at'>} line */
+  #keep(e, line) {
+    const { at = new Date().toISOString() } = this.#lines.get(e) ?? {};
+    this.#lines.set(e, { at, ...line });
+  }
+
+  /**
+   * The element of a turn or a call: it grows outside of the log and moves into it when it is finished.
+   * @param {string} id
+   * @param {() => HTMLElement} create
+   * @param {boolean} final
+   */
+  #place(id, create, final) {
+    const e = this.#shown.get(id) ?? create();
+    this.#shown.set(id, e);
+    const where = final ? this.#log : this.#growing;
+    // What was begun first stands first, though what cut it off may have been finished before it.
+    e.dataset['begun'] ??= String(++this.#begun);
+    const next = [...where.children].find((o) => Number(/** @type {HTMLElement} */ (o).dataset['begun']) > Number(e.dataset['begun']));
+    if (e.parentElement !== where && e.parentElement !== this.#log) where.insertBefore(e, next ?? null);
+    this.onShown();
+    return e;
+  }
+}
+
+/**
+ * What became of a canvas, or of a tool's question. An input may have any id, but its value is no `true`.
+ * @param {ToolCall} call
+ */
+function ofCanvas({ id, status, response }) {
+  const question = id.startsWith('ask-') ? 'question ' : '';
+  if (status === 'running') return `${question}open`;
+  if (status === 'failed') return `${status}, ${response?.error}`;
+  if (status === 'cancelled') return question + status;
+  if (response?.dismissed === true) return `${question}put away`;
+  return [response?.shown, response?.continued].includes(true) ? 'shown' : `${question}answered`;
+}
+
+/** @param {string} text */
+const brief = (text) => (text.length > TOLD ? `${text.slice(0, TOLD)}…` : text);
+
+/** What a tool was asked. @param {Record<string, unknown>} [args] */
+function inWords(args = {}) {
+  const word = (/** @type {unknown} */ v) => (typeof v === 'object' ? JSON.stringify(v) : String(v));
+  return brief(Object.entries(args).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${word(value)}`).join(' · '));
+}
+
+/** What a tool answered, folded. @param {object} response */
+function details(response) {
+  const box = make('details');
+  box.append(make('summary', '', 'Result'), make('code', '', brief(JSON.stringify(response, null, 1))));
+  return box;
+}
+
+/**
+ * Google's search suggestions. A frame without an origin can do nothing here but tell its height.
+ * @param {string} url the gateway's `chips`
+ */
+function suggestions(url) {
+  const frame = document.createElement('iframe');
+  frame.className = 'suggestions';
+  frame.sandbox.add('allow-scripts', 'allow-popups', 'allow-popups-to-escape-sandbox');
+  frame.referrerPolicy = 'no-referrer';
+  frame.title = 'Google Search suggestions';
+  frame.src = url;
+  return frame;
+}
