@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { gets, openPage, says, silence, speech, start, startGateway, status, TALKS, type, withGateway } from './harness.mjs';
+import { gets, openPage, playGateway, says, silence, speech, start, startGateway, status, stop, TALKS, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };
@@ -192,4 +192,220 @@ for (const [name, canvas] of Object.entries({
     await page.waitForFunction(() => /^Gemini: .*canvas…$/.test(window.called));
     assert.equal(await page.getByText('Notify me next time').count(), 0);
   });
+}
+
+// --- with a gateway that the test plays
+
+/** A test on the page with such a gateway; `init` runs before it. */
+const play = (name, run, { init = () => {}, ...options } = {}) =>
+  look(name, { init: { content: `(${playGateway})(); (${init})();` }, query: '?transport=websocket', ...options }, run);
+const tell = (page, kind, payload) => page.evaluate((m) => links.at(-1).tell(...m), [kind, payload]);
+const orb = (page) => page.getAttribute('body', 'data-orb');
+
+play('sends what was typed while it was connecting', async (page) => {
+  await page.evaluate(() => (window.unreachable = true));
+  await type(page, 'one');
+  await type(page, 'two');
+  await says(page, 'Connecting…');
+  assert.deepEqual(await page.$$eval('.turn.waiting span', (all) => all.map((e) => e.textContent)), ['one', 'two']);
+  await page.evaluate(() => ((links[0].readyState = 1), links[0].onopen()));
+  await page.waitForFunction(() => texts(links[0]).length === 2);
+  assert.deepEqual(await page.evaluate(() => texts(links[0])), ['one', 'two']);
+  assert.equal(await page.locator('.turn').count(), 2, 'each stands there once');
+});
+
+play('loses nothing that was typed when it cannot connect', async (page) => {
+  await page.evaluate(() => (window.unreachable = true));
+  await type(page, 'one');
+  await page.evaluate(() => links[0].drop());
+  await says(page, 'The gateway cannot be reached.');
+  assert.equal(await page.inputValue('#text'), 'one');
+  assert.equal(await page.locator('.turn').count(), 0);
+});
+
+play('draws a line between two conversations', async (page) => {
+  await start(page);
+  await type(page, 'one');
+  await stop(page);
+  await says(page, 'Ready.');
+  assert.equal(await page.locator('.rule').count(), 0);
+  await start(page);
+  await says(page, 'Listening');
+  await type(page, 'two');
+  const log = await page.$$eval('#log > *', (all) => all.map((e) => e.textContent.replace(/\d+:\d+.*/, 'T')));
+  assert.deepEqual(log, ['Youone', 'New conversation, T', 'Youtwo']);
+  assert.deepEqual(await page.$$eval('.turn', (all) => all.map((e) => e.dir)), ['auto', 'auto']);
+});
+
+const aMicrophone = () => {
+  window.mics = [];
+  const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = async (o) => {
+    if (window.unplugged) throw new DOMException('none', 'NotFoundError');
+    const stream = await real(o);
+    mics.push(...stream.getTracks());
+    return stream;
+  };
+};
+play('takes the microphone up again that was unplugged', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.evaluate(() => {
+    window.unplugged = true;
+    mics[0].stop();
+    mics[0].dispatchEvent(new Event('ended'));
+  });
+  await says(page, 'No microphone was found.');
+  assert.equal(await orb(page), 'muted');
+  await page.evaluate(() => (window.unplugged = false));
+  await page.click('#mute');
+  await says(page, 'Listening');
+  assert.equal(await page.evaluate(() => mics.length), 2);
+}, { init: aMicrophone });
+
+const noWorklet = () => {
+  window.refused = true;
+  const { addModule } = Worklet.prototype;
+  Worklet.prototype.addModule = function (url, ...rest) {
+    return refused && String(url).includes('capture') ? Promise.reject(new DOMException('no', 'AbortError')) : addModule.call(this, url, ...rest);
+  };
+};
+play('does not say that it listens when nobody hears', async (page) => {
+  await start(page);
+  await says(page, 'Gemini cannot hear you.');
+  await page.waitForFunction(() => document.body.dataset.orb === 'muted');
+  await page.evaluate(() => (window.refused = false));
+  await page.click('#mute');
+  await says(page, 'Listening');
+}, { init: noWorklet });
+
+play('says what it is doing, and the orb shows it', async (page) => {
+  const seen = [await orb(page)];
+  const see = async (sentence) => {
+    await says(page, sentence);
+    seen.push(await orb(page));
+  };
+  await start(page);
+  await see('Listening');
+  await tell(page, 'USER_SPEAKING', { speaking: true });
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: 'Hello' } } });
+  assert.equal(await status(page), 'Listening', 'who speaks is listened to');
+  await tell(page, 'USER_SPEAKING', { speaking: false });
+  await see('Thinking…');
+  await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
+  await see('Speaking · talk or tap to interrupt');
+  await page.click('#talk');
+  assert.ok(await page.evaluate(() => links[0].said.some((m) => m.type === 'INTERRUPT')), 'a tap interrupts');
+  await tell(page, 'INTERRUPTED', { generation: 1, heard: '', playedMs: 0, turn: 1, by: 'client' });
+  await see('Listening');
+  await type(page, 'And now?');
+  await see('Thinking…');
+  await tell(page, 'TURN_COMPLETE', { turn: 2 });
+  await see('Listening');
+  await page.click('#mute');
+  await see('You are muted.');
+  await page.click('#talk');
+  await see('Listening');
+  assert.deepEqual(seen, ['ready', 'listening', 'thinking', 'speaking', 'listening', 'thinking', 'listening', 'muted', 'listening']);
+  assert.match(await page.title(), /^● Listening · Voxgate$/);
+  await stop(page);
+  await says(page, 'Ready.');
+  assert.equal(await page.title(), 'Voxgate');
+});
+
+play('reads no answer aloud into an open microphone', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  const live = () => page.getAttribute('#log', 'aria-live');
+  assert.equal(await live(), 'off');
+  await page.click('#mute');
+  assert.equal(await live(), 'polite');
+});
+
+play('tells in words what a tool was asked, and folds its answer', async (page) => {
+  const functionCalls = [{ id: 'a', name: 'no_such', args: { query: 'Ada <b>', exact: true } }];
+  await start(page);
+  await says(page, 'Listening');
+  await tell(page, 'TOOL_CALL', { toolCall: { functionCalls } });
+  const lines = await page.$$eval('#log .card > *', (all) => all.map((e) => e.textContent.replace(/\d+ ms/, 'T')));
+  assert.deepEqual(lines, ['Tool no_such: failed, T', 'query: Ada <b> · exact: true', 'there is no tool no_such']);
+  await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'b', name: 'get_current_time', args: {} }] } });
+  await page.locator('#log details').waitFor();
+  assert.equal(await page.isVisible('#log details code'), false);
+  await page.click('#log summary');
+  assert.match(await page.textContent('#log details code'), /timeZone/);
+});
+
+const glided = (page) => page.evaluate(() => Promise.all(document.querySelector('#talk').getAnimations().map((a) => a.finished)));
+
+const sizes = { phone: [360, 740], 'small phone': [320, 568], 'phone on its side': [740, 360], 'page enlarged four times': [320, 256], desk: [1280, 800], wide: [1920, 1080] };
+for (const [name, [width, height]] of Object.entries(sizes)) {
+  play(`leaves the screen to the conversation, and all in sight (${name})`, async (page) => {
+    const context = await page.evaluate(() => ({ inside: [innerWidth, innerHeight] }));
+    assert.deepEqual(context.inside, [width, height]);
+    await start(page);
+    await says(page, 'Listening');
+    await glided(page);
+    const dock = () => page.$eval('footer', (e) => e.getBoundingClientRect().height);
+    const before = await dock();
+    const share = await page.$eval('main', (e) => (e.offsetWidth * e.offsetHeight) / innerWidth / innerHeight);
+    const least = { phone: 0.74, desk: 0.68, wide: 0.75, 'phone on its side': 0.74 }[name] ?? 0.5;
+    assert.ok(share > least, `${share} of the screen`);
+    await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
+    await says(page, 'Speaking');
+    assert.ok(name === 'page enlarged four times' || (await dock()) - before < 1 || width > height, 'the dock stays as high as it was');
+    const elements = [{ type: 'text', value: 'Two questions' }, ...['a', 'b', 'c', 'd', 'e'].map((id) => ({ type: 'input', id, label: id }))];
+    const buttons = [{ type: 'button', label: 'Book it', action: 'submit' }, { type: 'button', label: 'Not now', action: 'dismiss' }];
+    const schema = JSON.stringify({ elements: [...elements, ...buttons] });
+    await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'c', name: 'create_canvas_tool', args: { schema } }] } });
+    await page.waitForSelector('.canvas:not([hidden])');
+    const free = (selector) =>
+      page.$$eval(selector, (all) =>
+        all.filter((e) => e.checkVisibility()).map((e) => [e, e.getBoundingClientRect()]).filter(([e, { x, y, width, height, bottom, right }]) => {
+          const there = e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+          return !there || x < 0 || y < 0 || bottom > innerHeight || right > innerWidth;
+        }).map(([e]) => e.outerHTML));
+    assert.deepEqual(await free('footer button, header button'), [], 'what is pressed is in sight');
+    if (name !== 'page enlarged four times') assert.deepEqual(await free('.canvas button'), [], 'the buttons of the form are in sight');
+    if (width >= 1120) {
+      const [left, right] = await page.evaluate(() => ['main', '.canvas'].map((s) => document.querySelector(s).getBoundingClientRect()).map((r) => [r.left, r.right]));
+      assert.ok(left[1] <= right[0], 'the canvas stands beside the conversation');
+    }
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(wide <= 0, `${wide} px sideways`);
+  }, { context: { viewport: { width, height } } });
+}
+
+play('is dark where the page is, the canvas as well', async (page) => {
+  await start(page);
+  const schema = JSON.stringify([{ type: 'text', value: 'Look' }]);
+  await says(page, 'Listening');
+  await tell(page, 'TOOL_CALL', { toolCall: { functionCalls: [{ id: 'c', name: 'create_canvas_tool', args: { schema } }] } });
+  await page.waitForSelector('.canvas:not([hidden])');
+  const light = await page.$eval('.canvas', (e) => {
+    const context = document.createElement('canvas').getContext('2d');
+    context.fillStyle = getComputedStyle(e).backgroundColor;
+    context.fillRect(0, 0, 1, 1);
+    return Math.max(...context.getImageData(0, 0, 1, 1).data.slice(0, 3));
+  });
+  assert.ok(light < 60, String(light));
+}, { context: { colorScheme: 'dark' } });
+
+for (const options of [{ forcedColors: 'active' }, { reducedMotion: 'reduce' }]) {
+  play(`tells the states of the orb apart (${Object.entries(options)})`, async (page) => {
+    await start(page);
+    await says(page, 'Listening');
+    await glided(page);
+    const picture = () => page.screenshot({ clip: { ...box, x: box.x - 6, y: box.y - 6, width: box.width + 12, height: box.height + 12 } });
+    const box = await page.locator('#talk').boundingBox();
+    const pictures = [];
+    for (const state of ['listening', 'thinking', 'muted', 'reconnecting', 'asking']) {
+      await page.evaluate((s) => (document.body.dataset.orb = s), state);
+      pictures.push((await picture()).toString('base64'));
+    }
+    assert.equal(new Set(pictures).size, pictures.length);
+    await page.evaluate(() => (document.body.dataset.orb = 'thinking'));
+    const turning = await page.evaluate(() => document.getAnimations().filter((a) => a.effect.getTiming().iterations === Infinity).length);
+    assert.equal(turning, options.reducedMotion ? 0 : 1);
+  }, { context: options });
 }
