@@ -1,12 +1,14 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
 import { Canvas } from './canvas.js';
-import { make } from './elements.js';
+import { lineOf, make } from './elements.js';
 import { nativeTools } from './native.js';
+import { asOptions, load } from './preferences.js';
 import { Transcript } from './transcript.js';
 import { connect, LiveError } from './voxgate.js';
 
 /**
  * @import { Session } from './voxgate.js'
+ * @import { TurnLatency, Usage } from './messages.d.ts'
  * @import { Look, ToolCall, Transport } from './types.d.ts'
  */
 
@@ -23,9 +25,11 @@ const canvas = new Canvas($('canvas'));
 canvas.onWaiting = render;
 const transcript = new Transcript($('log'), $('growing'));
 transcript.onShown = () => ($('empty').hidden = true);
-// A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
-const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
+// A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
+const given = new URLSearchParams(location.hash.slice(1));
+const token = given.get('token') ?? undefined;
 if (token) history.replaceState(null, '', location.pathname + location.search);
+const preferences = load(given);
 const tools = nativeTools({ canvas, contacts: $('contacts') });
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
@@ -93,10 +97,13 @@ let session;
 let attempt;
 /** @type {LiveError|undefined} why the last session ended */
 let ended;
-/** The tokens of the conversation so far. */
-let tokens = 0;
-/** How long the last answer took, in milliseconds. */
-let waited = 0;
+/** @type {Usage|undefined} the tokens of the conversation so far */
+let usage;
+/** @type {TurnLatency[]} how long the last answers took */
+const answers = [];
+const ANSWERS = 20;
+/** Push to talk: it is held. */
+let held = false;
 /** @type {Map<string, string>} the titles of the tools that run */
 const running = new Map();
 /** @type {string[]} what was typed while there was no connection yet */
@@ -107,14 +114,17 @@ async function start(mic = true) {
   if (attempt) return;
   const mine = (attempt = new AbortController());
   ended = undefined;
-  tokens = waited = 0;
+  usage = undefined;
+  answers.length = 0;
   running.clear();
   transcript.begin();
   glide(render);
   try {
-    const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? 'auto');
-    const opened = await connect({ tools, canvas, mic, transport, token, signal: mine.signal });
+    const options = asOptions(preferences);
+    const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? options.transport);
+    const opened = await connect({ ...options, tools, canvas, mic: mic && options.mic, transport, token, signal: mine.signal });
     session = opened;
+    if (!mic) opened.update({ mic: options.mic }); // for when they press the microphone
     listen(opened, mine);
     transcript.waited();
     for (const said of typed.splice(0)) opened.send(said);
@@ -130,12 +140,13 @@ async function start(mic = true) {
 function listen(opened, mine) {
   opened.on('state', () => session === opened && render());
   opened.on('link', () => session === opened && render());
-  opened.on('usage', ({ total }) => {
-    tokens = total.totalTokens;
+  opened.on('usage', (used) => {
+    usage = used;
     render();
   });
-  opened.on('latency', ({ totalMs }) => {
-    waited = totalMs;
+  opened.on('latency', (latency) => {
+    answers.splice(0, answers.length - ANSWERS + 1);
+    answers.push(latency);
     render();
   });
   opened.on('turn', (turn) => session === opened && transcript.turn(turn));
@@ -183,6 +194,7 @@ function sentence() {
   for (const title of running.values()) return title;
   if (session.state === 'speaking') return session.mic === 'live' ? 'Speaking · talk or tap to interrupt' : 'Speaking · tap to interrupt';
   if (session.thinking) return 'Thinking…';
+  if (preferences.push && session.mic === 'muted') return 'Hold Space or the orb to talk.';
   return NO_MIC[session.mic] ?? 'Listening';
 }
 
@@ -217,7 +229,7 @@ function render() {
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   // A screen reader that reads answers aloud would speak into the open microphone.
-  $('log').ariaLive = mic === 'live' ? 'off' : 'polite';
+  $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite';
   renderSight(session?.looks ?? { state: 'off' });
   say('recording', session?.setup?.recording ? 'Recording' : '');
   renderDetail();
@@ -225,10 +237,16 @@ function render() {
 
 function renderDetail() {
   const carrier = session?.transport;
+  const way = carrier === 'webrtc' ? 'WebRTC' : 'WebSocket';
+  const waited = answers.at(-1)?.totalMs ?? 0;
   const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
-  const details = [carrier && (carrier === 'webrtc' ? 'WebRTC' : 'WebSocket'), waited && `answered in ${took}`, tokens && `${tokens.toLocaleString('en')} tokens`];
+  const details = [carrier && way, waited && `answered in ${took}`, usage && `${usage.total.totalTokens.toLocaleString('en')} tokens`];
+  const [line, text] = $('detail').children;
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
-  $('detail').textContent = session && waited ? took : '';
+  $('detail').hidden = !session?.transport;
+  if (text) text.textContent = waited ? took : way;
+  line?.toggleAttribute('hidden', answers.length < 2);
+  line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
 }
 
 /** @param {Look} looks */
@@ -330,8 +348,19 @@ function offerNotification() {
 orb.addEventListener('click', () => {
   if (!attempt) start();
   else if (session?.state === 'speaking') session.interrupt();
-  else if (session && !orb.ariaDisabled) session.mute(false);
+  else if (session && !orb.ariaDisabled && !preferences.push) session.mute(false);
 });
+
+/** Push to talk: while the orb or Space is held. @param {boolean} on */
+function hold(on) {
+  if (!preferences.push || !session || on === held) return;
+  held = on;
+  session.talk(on);
+}
+orb.addEventListener('pointerdown', () => hold(true));
+for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => hold(false));
+addEventListener('blur', () => hold(false));
+document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
 mute.addEventListener('click', () => session?.mute());
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
@@ -375,11 +404,17 @@ document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
-  if (event.defaultPrevented || target.closest('dialog')) return; // by the canvas, which Esc closes first
+  if (event.defaultPrevented || document.querySelector('dialog[open]')) return; // by the canvas, which Esc closes first
   if (key === 'Escape' && target === text) return typing(false);
+  if (!preferences.keys) return;
   if (key === 'Escape') return stop();
+  const button = target.closest('button, a, summary, .canvas');
+  if (key === ' ' && preferences.push && session && !target.closest('input, textarea') && (!button || button === orb)) {
+    event.preventDefault();
+    return hold(true);
+  }
   if (repeat || target.closest('input, textarea')) return;
-  if (key === 'Enter' && !target.closest('button, a, summary, .canvas')) start();
+  if (key === 'Enter' && !button) start();
   else if (key.toLowerCase() === 'm' && !mute.disabled) session?.mute();
   else if (key === '/') {
     event.preventDefault();
@@ -389,6 +424,29 @@ document.addEventListener('keydown', (event) => {
 });
 
 document.addEventListener('click', () => session?.blocked && session.unblock());
+
+/** What is asked of the gateway is changed at once, but for the way of the voice. @param {string} [name] all, if absent */
+function preferred(name) {
+  const { config, mic, speaker, camera } = asOptions(preferences);
+  const devices = { microphone: { mic }, echo: { mic }, noise: { mic }, speaker: { speaker }, camera: { camera } };
+  const own = ['keys', 'read', 'transport'];
+  if (name === undefined) session?.update({ config, mic, speaker, camera });
+  else if (!own.includes(name)) session?.update(devices[/** @type {'echo'} */ (name)] ?? { config });
+  if (name === 'push' || name === undefined) session?.mute(preferences.push);
+  document.querySelector('.keys')?.toggleAttribute('hidden', !preferences.keys);
+  render();
+}
+
+$('settings').addEventListener('click', async () => {
+  const { openSettings } = await import('./settings.js');
+  openSettings({ preferences, onChange: preferred, level: () => session?.level.mic ?? 0, lines: () => transcript.lines });
+});
+
+$('detail').addEventListener('click', async () => {
+  const { openStatistics } = await import('./statistics.js');
+  openStatistics({ session: () => session, answers, usage: () => usage });
+});
+preferred();
 
 fetch('status')
   .then((r) => r.json())

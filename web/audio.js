@@ -125,6 +125,15 @@ export class Voice {
     this.unblock();
   }
 
+  /**
+   * Where the voice is heard; a browser that cannot choose leaves it where it was.
+   * @param {string} id of a device; '' is the default one
+   */
+  setSpeaker(id) {
+    const contexts = /** @type {any[]} */ ([this.#element, this.#model.context]);
+    for (const e of contexts) e.setSinkId?.(id).catch(() => {}); // it is not there now, or not allowed
+  }
+
   stopTrack() {
     this.#element.srcObject = null;
   }

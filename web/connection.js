@@ -494,6 +494,11 @@ export class Connection {
     if (pc) this.#o.voice.stopTrack();
   }
 
+  /** @returns {Promise<RTCStatsReport|undefined>} of the peer, if it carries the voice */
+  async stats() {
+    return this.carrier === 'webrtc' ? this.#pc?.getStats().catch(() => undefined) : undefined; // it was closed meanwhile
+  }
+
   /** @param {MediaStreamTrack} track */
   setTrack(track) {
     this.#sender?.replaceTrack(track).catch(() => {}); // the peer was closed meanwhile

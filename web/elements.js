@@ -177,6 +177,20 @@ export function make(tag, className = '', text = '') {
 }
 
 /**
+ * Numbers as a line, from left to right, the largest at the top.
+ * @param {number[]} values
+ * @param {number} width of the picture, as the next
+ * @param {number} height
+ */
+export function lineOf(values, width, height) {
+  const most = Math.max(...values, 1);
+  const points = values.map((v, i) => `${(i / Math.max(1, values.length - 1)) * width},${height - 2 - (v / most) * (height - 4)}`);
+  const line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
+  line.setAttribute('points', points.join(' '));
+  return line;
+}
+
+/**
  * Nodes for the HTML that is on the list; of everything else the text is left.
  * @param {unknown} source
  */

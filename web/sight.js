@@ -37,10 +37,11 @@ export class Sight {
   /**
    * Asks for the camera or the screen. Rejects as getUserMedia does, and with an AbortError if another wish came since.
    * @param {'camera'|'screen'|MediaStreamTrack} what
+   * @param {MediaTrackConstraints} [camera] which one, and how
    */
-  async open(what) {
+  async open(what, camera) {
     const wish = ++this.#wish;
-    const track = await ask(what);
+    const track = await ask(what, camera);
     if (wish !== this.#wish) {
       track.stop();
       throw new DOMException('another wish', 'AbortError');
@@ -105,15 +106,15 @@ export class Sight {
   }
 }
 
-/** @param {'camera'|'screen'|MediaStreamTrack} what */
-async function ask(what) {
+/** @param {'camera'|'screen'|MediaStreamTrack} what @param {MediaTrackConstraints} [camera] */
+async function ask(what, camera) {
   if (what instanceof MediaStreamTrack) {
     if (what.kind !== 'video' || what.readyState !== 'live') throw new DOMException('no live video track', 'NotFoundError');
     return what.clone(); // ours to stop
   }
   const { mediaDevices } = navigator;
   const stream =
-    what === 'camera' ? mediaDevices.getUserMedia({ video: CAMERA }) : mediaDevices.getDisplayMedia({ video: { frameRate: RATE } });
+    what === 'camera' ? mediaDevices.getUserMedia({ video: { ...CAMERA, ...camera } }) : mediaDevices.getDisplayMedia({ video: { frameRate: RATE } });
   const [track] = (await stream).getVideoTracks();
   if (!track) throw new DOMException('no video track', 'NotFoundError');
   return track;

@@ -36,6 +36,12 @@ export interface Options {
   canvas?: CanvasHandler;
   /** true if absent. A conversation without a microphone can be typed. */
   mic?: boolean | MediaTrackConstraints | MediaStreamTrack;
+  /** The microphone is opened and not heard until `mute(false)` or `talk(true)`. */
+  muted?: boolean;
+  /** The id of the device that plays the voice, where a browser can choose; '' is its default. */
+  speaker?: string;
+  /** Which camera `look('camera')` opens, and how. */
+  camera?: MediaTrackConstraints;
   transport?: Transport;
   /** 'relay': over TURN servers alone, so that the gateway does not learn the person's address by WebRTC. */
   iceTransportPolicy?: RTCIceTransportPolicy;

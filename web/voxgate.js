@@ -102,6 +102,8 @@ export class Session {
   /** @param {Options} options */
   constructor(options) {
     this.#options = options;
+    this.#muted = options.muted ?? false;
+    if (options.speaker) this.#voice.setSpeaker(options.speaker);
     this.#voice.onIdle = () => this.#turnOver && this.#set('listening');
     this.#voice.onMicEnded = () => this.#openMic();
     this.#sight.onEnded = () => this.look(null); // the browser's own "Stop sharing", or the camera was unplugged
@@ -245,8 +247,41 @@ export class Session {
     const { track } = this.#voice;
     if (track?.readyState === 'live' && this.#mic !== 'unheard') track.enabled = !on;
     else if (!on && this.#mic !== 'asking') this.#openMic();
-    if (on && this.transport === 'websocket') this.post('SEND_REALTIME_INPUT', { audioStreamEnd: true });
+    if (on && this.transport === 'websocket' && !this.#marks) this.post('SEND_REALTIME_INPUT', { audioStreamEnd: true });
     this.#set(this.#state);
+  }
+
+  /** The client marks speech, by `talk`. */
+  get #marks() {
+    return this.#options.config?.['voxgate']?.vad?.enabled === false;
+  }
+
+  /**
+   * Push to talk, where `config.voxgate.vad.enabled` is false: what is said between talk(true) and talk(false) is heard, and answered.
+   * @param {boolean} on
+   */
+  talk(on) {
+    if (this.#state === 'closed' || on !== this.#muted) return;
+    this.mute(!on);
+    this.post('SEND_REALTIME_INPUT', on ? { activityStart: true } : { activityEnd: true });
+  }
+
+  /**
+   * Changes what `connect` was given; what is left out stays as it is. A new `config` replaces the whole one, but for the tools.
+   * @param {Pick<Options, 'config'|'mic'|'speaker'|'camera'>} changes
+   */
+  update(changes) {
+    const { config, mic, speaker, camera } = changes;
+    this.#options = { ...this.#options, ...changes };
+    if (config) this.post('UPDATE_CONFIG', withTools(this.#options));
+    if (mic && this.#voice.track) this.#openMic();
+    if (speaker !== undefined) this.#voice.setSpeaker(speaker);
+    if (camera && this.#looks.kind === 'camera') this.look('camera');
+  }
+
+  /** What the browser counts of the WebRTC way; undefined over the WebSocket. */
+  stats() {
+    return this.#connection?.stats() ?? Promise.resolve(undefined);
   }
 
   /** What the model is shown. */
@@ -271,7 +306,7 @@ export class Session {
     const before = this.#looks;
     this.#setLooks({ ...before, state: 'asking', kind });
     try {
-      const track = await this.#sight.open(what);
+      const track = await this.#sight.open(what, this.#options.camera);
       this.#connection?.setVideo(track);
       this.#setLooks({ state: 'live', kind, track });
     } catch (e) {

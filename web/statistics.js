@@ -1,0 +1,142 @@
+/** How the conversation does: the last answers and where their time went, the network, the tokens. It is loaded when it is opened. */
+import { lineOf, make } from './elements.js';
+
+/**
+ * @import { Session } from './voxgate.js'
+ * @import { TurnLatency, Usage } from './messages.d.ts'
+ */
+
+const EVERY = 1_000; // ms
+const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
+
+/** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined}} page `answers` oldest first */
+export function openStatistics({ session, answers, usage }) {
+  const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet statistics'));
+  const title = make('h2', '', 'Last answer');
+  title.id = 'statistics-title';
+  sheet.setAttribute('aria-labelledby', title.id);
+  const head = make('header');
+  const copy = make('button', '', 'Copy JSON');
+  const foot = make('div', 'foot');
+  foot.append(copy);
+  const close = make('button', '', 'Close');
+  head.append(title, close);
+  const shown = make('div');
+  sheet.append(head, shown, foot);
+  /** @type {Network} */
+  let network = {};
+  const show = async () => {
+    network = await measure(session(), network);
+    shown.replaceChildren(...latency(answers), table(rows(session(), network, usage())));
+  };
+  copy.addEventListener('click', async () => {
+    await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, network, answers, usage: usage() }, null, 2));
+    copy.textContent = 'Copied';
+  });
+  close.addEventListener('click', () => sheet.close());
+  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // beside it
+  const timer = setInterval(show, EVERY);
+  sheet.addEventListener('close', () => {
+    clearInterval(timer);
+    sheet.remove();
+  });
+  document.body.append(sheet);
+  sheet.showModal();
+  return show();
+}
+
+/**
+ * Of the WebRTC way; rates are since the last look.
+ * @typedef {{at?: number, sent?: number, received?: number, way?: string, roundTripMs?: number, jitterMs?: number, lostUp?: number,
+ *   lostDown?: number, kbpsUp?: number, kbpsDown?: number, madeUp?: number}} Network
+ */
+
+/** @param {Session|undefined} session @param {Network} before @returns {Promise<Network>} */
+async function measure(session, before) {
+  const report = await session?.stats();
+  if (!report) return {};
+  const all = [...report.values()];
+  const of = (/** @type {string} */ type, kind = 'audio') => all.find((s) => s.type === type && (!s.kind || s.kind === kind)) ?? {};
+  const up = of('outbound-rtp');
+  const down = of('inbound-rtp');
+  const pair = all.find((s) => s.type === 'candidate-pair' && s.nominated && s.state === 'succeeded') ?? {};
+  const local = all.find((s) => s.id === pair.localCandidateId) ?? {};
+  const at = performance.now();
+  const rate = (/** @type {number|undefined} */ now, /** @type {number|undefined} */ then) =>
+    now === undefined || then === undefined || !before.at ? undefined : (8 * (now - then)) / (at - before.at);
+  const seconds = pair.currentRoundTripTime;
+  return {
+    at, sent: up.bytesSent, received: down.bytesReceived,
+    way: [local.protocol?.toUpperCase(), local.candidateType === 'relay' && 'by a relay'].filter(Boolean).join(' '),
+    roundTripMs: seconds === undefined ? undefined : 1_000 * seconds,
+    jitterMs: down.jitter === undefined ? undefined : 1_000 * down.jitter,
+    lostUp: of('remote-inbound-rtp').fractionLost,
+    lostDown: down.packetsReceived ? Math.max(0, down.packetsLost) / (down.packetsReceived + Math.max(0, down.packetsLost)) : undefined,
+    kbpsUp: rate(up.bytesSent, before.sent), kbpsDown: rate(down.bytesReceived, before.received),
+    madeUp: down.totalSamplesReceived ? (down.concealedSamples - (down.silentConcealedSamples ?? 0)) / down.totalSamplesReceived : undefined, // not what was silent anyway
+  };
+}
+
+/** @param {number} ms */
+const inSeconds = (ms) => (ms < 100 ? `${ms.toFixed()} ms` : `${(ms / 1_000).toFixed(2)} s`);
+
+/** @param {TurnLatency[]} answers */
+function latency(answers) {
+  const last = answers.at(-1);
+  if (!last) return [make('p', 'quiet', 'No answer has been given yet.')];
+  const bar = make('div', 'bar');
+  const legend = make('p', 'legend');
+  for (const [key, name] of SEGMENTS) {
+    const ms = last[key];
+    if (ms === undefined) continue;
+    const part = make('i', name);
+    part.style.setProperty('flex-grow', String(Math.max(ms, 1)));
+    bar.append(part);
+    const entry = make('span');
+    entry.append(make('i', name), `${name} ${inSeconds(ms)}`);
+    legend.append(entry);
+  }
+  return [make('p', 'number', inSeconds(last.totalMs)), bar, legend, ...(answers.length > 1 ? [chart(answers)] : [])];
+}
+
+/** The last answers as a line, and in words. @param {TurnLatency[]} answers */
+function chart(answers) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.classList.add('chart');
+  svg.role = 'img';
+  svg.ariaLabel = `The last ${answers.length} answers: ${answers.map((a) => inSeconds(a.totalMs)).join(', ')}`;
+  svg.append(lineOf(answers.map((a) => a.totalMs), 300, 52));
+  svg.setAttribute('viewBox', '0 0 300 52');
+  svg.setAttribute('preserveAspectRatio', 'none');
+  return svg;
+}
+
+/** @param {Session|undefined} session @param {Network} n @param {Usage|undefined} usage @returns {[string, string][]} */
+function rows(session, n, usage) {
+  const share = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${(100 * x).toFixed(1)} %`);
+  const kbps = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : x.toFixed());
+  const ms = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${x.toFixed()} ms`);
+  const count = (/** @type {number|undefined} */ x) => (x ?? 0).toLocaleString('en');
+  const webrtc = session?.transport === 'webrtc';
+  return [
+    ['Way of the voice', webrtc ? ['WebRTC', n.way].filter(Boolean).join(', ') : session?.transport ? 'WebSocket' : 'none'],
+    ...(webrtc
+      ? /** @type {[string, string][]} */ ([
+          ['Round trip', ms(n.roundTripMs)],
+          ['Lost, up / down', `${share(n.lostUp)} / ${share(n.lostDown)}`],
+          ['Jitter', ms(n.jitterMs)],
+          ['Bit rate, up / down', `${kbps(n.kbpsUp)} / ${kbps(n.kbpsDown)} kb/s`],
+          ['Made up for lost sound', share(n.madeUp)],
+        ])
+      : []),
+    ['Tokens in / out', `${count(usage?.total.inputTokens)} / ${count(usage?.total.outputTokens)}`],
+    ['of them cached', count(usage?.total.cachedTokens)],
+  ];
+}
+
+/** @param {[string, string][]} all */
+function table(all) {
+  const list = make('dl');
+  for (const [name, value] of all) list.append(make('dt', '', name), make('dd', '', value));
+  return list;
+}

@@ -1,0 +1,237 @@
+/** What a person can choose and look up: the sheets of settings and statistics, and what comes of them. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { detail, playGateway, says, start, stop, type, withGateway } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
+
+const inPage = withGateway();
+
+/** A test on the page with a gateway that the test plays. */
+const play = (name, run, options = {}) => inPage(name, { init: playGateway, query: '?transport=websocket', ...options }, run);
+const tell = (page, kind, payload) => page.evaluate((m) => links.at(-1).tell(...m), [kind, payload]);
+const open = async (page) => {
+  await page.click('#settings');
+  await page.locator('.settings').waitFor();
+};
+const close = (page) => page.getByRole('button', { name: 'Done' }).click();
+const asked = (page) => page.evaluate(() => links.at(-1).hello.initialConfig);
+const last = async (page, kind) => (await page.waitForFunction((k) => links.at(-1).said.findLast((m) => m.type === k), kind)).jsonValue();
+
+play('settings are loaded when they are opened, kept, and told to the gateway', async (page) => {
+  const files = [];
+  page.on('request', (r) => files.push(new URL(r.url()).pathname));
+  await start(page);
+  await says(page, 'Listening');
+  const { tools, voxgate, ...rest } = await asked(page);
+  assert.deepEqual([voxgate, rest], [{ canvas: true }, {}], 'nothing is asked for that nobody chose');
+  assert.ok(!files.some((f) => /settings|statistics/.test(f)), String(files));
+  await open(page);
+  assert.ok(files.some((f) => f.endsWith('/settings.js')));
+  await page.getByRole('radio', { name: /^Kore/ }).check();
+  assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, {
+    generationConfig: { speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: 'Kore' } } } }, voxgate: { canvas: true }, tools,
+  });
+  await page.getByRole('button', { name: '25 more…' }).click();
+  await page.getByRole('radio', { name: /^Sulafat/ }).check();
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('de-DE');
+  await page.getByRole('combobox', { name: 'Pause that ends a turn' }).selectOption('600');
+  await page.getByLabel('I may interrupt').uncheck();
+  await page.getByLabel('Instructions').fill('Be brief.');
+  await close(page);
+  const chosen = {
+    generationConfig: { speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: 'Sulafat' } }, languageCode: 'de-DE' } },
+    systemInstruction: 'Be brief.',
+    voxgate: { canvas: true, vad: { silenceDurationMs: 600 }, interrupts: { enabled: false } },
+    tools,
+  };
+  await page.waitForFunction(() => links[0].said.some((m) => m.payload?.systemInstruction));
+  assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, chosen);
+  await page.reload();
+  await start(page);
+  await says(page, 'Listening');
+  assert.deepEqual(await asked(page), chosen, 'after a reload');
+  await open(page);
+  assert.ok(await page.getByRole('radio', { name: /^Sulafat/ }).isChecked());
+  await page.getByRole('button', { name: 'Reset' }).click();
+  assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, { voxgate: { canvas: true }, tools });
+  assert.ok(await page.getByRole('radio', { name: /^Default/ }).isChecked());
+});
+
+play('a link brings settings along, and nothing private', async (page) => {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await open(page);
+  await page.getByRole('radio', { name: /^Kore/ }).check();
+  await page.getByLabel('Push to talk').check();
+  await page.getByLabel('Instructions').fill('My secret');
+  await page.getByRole('button', { name: 'Copy link' }).click();
+  await page.getByRole('button', { name: 'Copied' }).waitFor();
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  assert.equal(new URL(link).hash, '#voice=Kore&push=true');
+  await page.evaluate(() => localStorage.clear());
+  await page.goto('about:blank');
+  page.complaints.length = 0; // about:blank is not of the gateway
+  await page.goto(link);
+  await start(page);
+  await says(page, 'Hold Space or the orb to talk.');
+  const { generationConfig, voxgate, systemInstruction } = await asked(page);
+  assert.deepEqual([generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, voxgate.vad, systemInstruction], ['Kore', { enabled: false }, undefined]);
+});
+
+play('push to talk: what is said while Space or the orb is held', async (page) => {
+  await page.evaluate(() => localStorage.setItem('voxgate.settings', '{"push":true}'));
+  await page.reload();
+  await start(page);
+  await says(page, 'Hold Space or the orb to talk.');
+  const sounds = () => page.evaluate(() => links[0].said.filter((m) => m.payload?.audio).length);
+  const marks = () => page.evaluate(() => links[0].said.flatMap((m) => Object.keys(m.payload ?? {})).filter((k) => k !== 'audio'));
+  assert.equal(await sounds(), 0, 'nothing leaves before');
+  await page.keyboard.down(' ');
+  await says(page, 'Listening');
+  await page.waitForFunction(() => links[0].said.some((m) => m.payload?.audio));
+  await page.keyboard.up(' ');
+  await says(page, 'Hold Space or the orb to talk.');
+  assert.deepEqual(await marks(), ['activityStart', 'activityEnd']);
+  const before = await sounds();
+  const { x, y, width, height } = await page.locator('#talk').boundingBox();
+  await page.mouse.move(x + width / 2, y + height / 2);
+  await page.mouse.down();
+  await says(page, 'Listening');
+  await page.waitForFunction((n) => links[0].said.filter((m) => m.payload?.audio).length > n, before);
+  await page.mouse.up();
+  await says(page, 'Hold Space or the orb to talk.');
+  assert.deepEqual(await marks(), ['activityStart', 'activityEnd', 'activityStart', 'activityEnd']);
+  await page.focus('#text');
+  await page.keyboard.type('a b');
+  assert.equal(await page.inputValue('#text'), 'a b', 'in the field it is a space');
+});
+
+play('single keys can be switched off', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await open(page);
+  await page.getByLabel('Single keys are commands').uncheck();
+  await page.keyboard.press('Escape');
+  await page.locator('.settings').waitFor({ state: 'detached' });
+  for (const key of ['m', 'Escape']) await page.keyboard.press(key);
+  await says(page, 'Listening');
+  assert.equal(await page.textContent('#mute span'), 'Mute');
+});
+
+const devices = () => {
+  window.wishes = [];
+  window.sinks = [];
+  const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = (wish) => (wishes.push(wish), real(wish));
+  HTMLMediaElement.prototype.setSinkId = async (id) => void sinks.push(id);
+};
+play('another microphone, speaker and camera', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.click('#camera');
+  await page.waitForFunction(() => document.querySelector('#view').videoWidth > 0);
+  await open(page);
+  const choose = async (name) => {
+    const select = page.getByRole('combobox', { name });
+    const [, id] = await select.locator('option').evaluateAll((all) => all.map((o) => o.value));
+    await select.selectOption(id);
+    return id;
+  };
+  const [microphone, speaker, camera] = [await choose('Microphone'), await choose('Speaker'), await choose('Camera')];
+  await page.waitForFunction(() => wishes.length === 4);
+  const ids = await page.evaluate(() => wishes.slice(2).map((w) => (w.audio || w.video).deviceId.ideal));
+  assert.deepEqual(ids.sort(), [microphone, camera].sort());
+  assert.equal(await page.evaluate(() => sinks.at(-1)), speaker);
+  assert.ok(await page.evaluate(() => wishes[0].audio.echoCancellation));
+  await page.getByLabel('Take out the echo').uncheck();
+  await page.waitForFunction(() => wishes.length === 5 && wishes[4].audio.echoCancellation === false);
+  await close(page);
+  await says(page, 'Listening');
+}, { init: { content: `(${playGateway})(); (${devices})();` } });
+
+play('the transcript can be saved', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await type(page, 'Tell me a story');
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'Once upon a time' } } });
+  await tell(page, 'INTERRUPTED', { generation: 1, heard: 'Once upon', playedMs: 500, turn: 1, by: 'voice' });
+  await open(page);
+  const save = async (name) => {
+    const saved = page.waitForEvent('download');
+    await page.getByRole('button', { name }).click();
+    return readFileSync(await (await saved).path(), 'utf8');
+  };
+  assert.equal(await save('Transcript .md'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(interrupted)*');
+  const lines = JSON.parse(await save('Transcript .json'));
+  assert.deepEqual(lines.map(({ at, ...l }) => [!Number.isNaN(Date.parse(at)), l]), [
+    [true, { role: 'user', text: 'Tell me a story' }], [true, { role: 'model', text: 'Once upon', interrupted: true }],
+  ]);
+});
+
+for (const transport of ['webrtc', 'websocket']) {
+  inPage(`statistics of a conversation (${transport})`, { query: `?transport=${transport}` }, async (page) => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await start(page);
+    await says(page, 'Listening');
+    for (const said of ['one', 'two']) {
+      const { length } = await page.evaluate(() => told.filter((m) => m.type === 'TURN_LATENCY'));
+      await type(page, said);
+      await page.waitForFunction((n) => told.filter((m) => m.type === 'TURN_LATENCY').length > n, length);
+    }
+    assert.match(await detail(page), /answered in/);
+    await page.click('#detail');
+    const rows = page.locator('.statistics dt');
+    await rows.first().waitFor();
+    const names = await rows.allTextContents();
+    assert.equal(names.includes('Jitter'), transport === 'webrtc', String(names));
+    assert.match(await page.textContent('.statistics .number'), /^[\d.]+ m?s$/);
+    assert.match(await page.getAttribute('.statistics .chart', 'aria-label'), /^The last 2 answers: /);
+    if (transport === 'webrtc') await page.waitForFunction(() => /[1-9]\d* \/ \d+ kb\/s/.test(document.querySelector('.statistics dl').textContent));
+    await page.getByRole('button', { name: 'Copy JSON' }).click();
+    await page.getByRole('button', { name: 'Copied' }).waitFor();
+    const copied = JSON.parse(await page.evaluate(() => navigator.clipboard.readText()));
+    assert.deepEqual([copied.transport, copied.answers.length, copied.usage.total.totalTokens > 0], [transport, 2, true]);
+    await page.keyboard.press('Escape');
+    await page.locator('.statistics').waitFor({ state: 'detached' });
+    await says(page, 'Listening'); // and not the end
+    await stop(page);
+    await says(page, 'Ready.');
+  });
+}
+
+for (const [name, context] of Object.entries({ desktop: {}, phone, dark: { ...phone, colorScheme: 'dark' } })) {
+  play(`the sheets have no barriers (${name})`, async (page) => {
+    await start(page);
+    await says(page, 'Listening');
+    await tell(page, 'TURN_LATENCY', { modelMs: 370, gatewayMs: 20, roundTripMs: 130, totalMs: 520 });
+    await tell(page, 'TURN_LATENCY', { modelMs: 570, gatewayMs: 20, roundTripMs: 130, totalMs: 720 });
+    for (const [button, sheet] of [['#settings', '.settings'], ['#detail', '.statistics']]) {
+      await page.click(button);
+      await page.locator(`${sheet} h2`).waitFor();
+      await page.locator(`${sheet} :is(dl, .foot)`).first().waitFor();
+      await page.evaluate(axe);
+      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+      assert.deepEqual(found.violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+      const small = await page.$$eval(`${sheet} :is(button, input, select, textarea)`, (all) =>
+        all.map((e) => [e.outerHTML, e.getBoundingClientRect()]).filter(([, r]) => r.width && Math.min(r.height, r.width) < 48));
+      assert.deepEqual(small, [], 'smaller than a finger');
+      const wide = await page.$eval(sheet, (e) => e.scrollWidth - e.clientWidth);
+      assert.ok(wide <= 0, `${wide} px sideways`);
+      await page.keyboard.press('Escape');
+      await page.locator(sheet).waitFor({ state: 'detached' });
+      assert.equal(await page.evaluate(() => `#${document.activeElement.id}`), button, 'the focus goes back');
+    }
+  }, { context });
+}
+
+inPage('a chosen voice is the one that answers', {}, async (page) => {
+  await open(page);
+  await page.getByRole('radio', { name: /^Charon/ }).check();
+  await close(page);
+  await start(page);
+  await says(page, 'Listening');
+  const config = await page.evaluate(() => told.find((m) => m.type === 'SETUP_COMPLETE').payload.effectiveConfig);
+  assert.equal(config.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Charon');
+});
