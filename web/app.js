@@ -25,6 +25,8 @@ const canvas = new Canvas($('canvas'));
 canvas.onWaiting = render;
 const transcript = new Transcript($('log'), $('growing'));
 transcript.onShown = () => ($('empty').hidden = true);
+transcript.restore();
+addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 // A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
 const given = new URLSearchParams(location.hash.slice(1));
 const token = given.get('token') ?? undefined;
@@ -74,6 +76,7 @@ const SIGHT = {
 };
 
 const ASKS = 'Gemini asks you something.';
+const TURNS = /^(Listening|Thinking|Speaking)/;
 const READY = 'Ready. Press the button and speak.';
 
 /** @type {Record<string, string>} what to try first, and how it is said to the model */
@@ -211,13 +214,17 @@ function shape() {
 
 function render() {
   const now = sentence();
-  $('status').ariaLive = now === ASKS ? 'off' : 'polite'; // the canvas has said it
-  if ($('status').textContent !== now) {
+  const mic = session?.mic ?? 'off';
+  // A screen reader that reads what is heard anyway would speak into the open microphone.
+  const hush = mic === 'live' && !preferences.read;
+  const before = $('status').textContent ?? '';
+  const known = now === ASKS || (hush && TURNS.test(now) && TURNS.test(before)); // the canvas has said it, or the voice
+  if (before !== now) {
+    $('status').ariaLive = known ? 'off' : 'polite';
     const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
     $('status').replaceChildren(make('b', '', first), now.slice(first.length));
     document.title = attempt ? `● ${first} · Voxgate` : 'Voxgate';
   }
-  const mic = session?.mic ?? 'off';
   const hears = mic === 'live' || mic === 'asking';
   const speaking = session?.state === 'speaking';
   body.dataset['state'] = attempt ? 'live' : 'ready';
@@ -228,8 +235,7 @@ function render() {
   mute.disabled = !session || mic === 'asking' || mic === 'insecure';
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
-  // A screen reader that reads answers aloud would speak into the open microphone.
-  $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite';
+  $('log').ariaLive = hush ? 'off' : 'polite';
   renderSight(session?.looks ?? { state: 'off' });
   say('recording', session?.setup?.recording ? 'Recording' : '');
   renderDetail();
@@ -425,6 +431,13 @@ document.addEventListener('keydown', (event) => {
 
 document.addEventListener('click', () => session?.blocked && session.unblock());
 
+/** Takes what was said from the page. */
+function forget() {
+  transcript.clear();
+  $('empty').hidden = false;
+  render();
+}
+
 /** What is asked of the gateway is changed at once, but for the way of the voice. @param {string} [name] all, if absent */
 function preferred(name) {
   const { config, mic, speaker, camera } = asOptions(preferences);
@@ -439,7 +452,8 @@ function preferred(name) {
 
 $('settings').addEventListener('click', async () => {
   const { openSettings } = await import('./settings.js');
-  openSettings({ preferences, onChange: preferred, level: () => session?.level.mic ?? 0, lines: () => transcript.lines });
+  const level = () => session?.level.mic ?? 0;
+  openSettings({ preferences, onChange: preferred, level, lines: () => transcript.lines, forget });
 });
 
 $('detail').addEventListener('click', async () => {

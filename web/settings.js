@@ -26,6 +26,7 @@ const TRANSPORTS = { auto: 'Automatic', webrtc: 'WebRTC', websocket: 'WebSocket'
  * @property {(name: keyof Preferences|undefined) => void} onChange one of them, or all
  * @property {() => number} level of the microphone, 0 to 1
  * @property {() => Line[]} lines of the transcript
+ * @property {() => void} forget them
  */
 
 /** @param {Page} page */
@@ -107,7 +108,13 @@ function foot(page, fill) {
   });
   const lines = page.lines();
   box.append(copy, clear);
-  if (lines.length) box.append(...downloads(lines));
+  if (!lines.length) return box;
+  const forget = make('button', '', 'Clear the transcript');
+  forget.addEventListener('click', () => {
+    page.forget();
+    fill();
+  });
+  box.append(...downloads(lines), forget);
   return box;
 }
 

@@ -8,6 +8,7 @@ import { make } from './elements.js';
  * @typedef {{at: string, role: 'user'|'model'|'tool'|'note', text: string, interrupted?: true}} Line
  */
 
+const KEY = 'voxgate.transcript';
 const TOLD = 300; // characters of a tool's arguments or result
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
@@ -42,6 +43,39 @@ export class Transcript {
     return [...this.#log.children].flatMap((e) => this.#lines.get(e) ?? []);
   }
 
+  /** Keeps it for this tab, until it is closed. */
+  store() {
+    try {
+      sessionStorage.setItem(KEY, JSON.stringify(this.lines));
+    } catch {
+      // the browser keeps nothing for this page
+    }
+  }
+
+  /** Shows what `store` has kept. */
+  restore() {
+    /** @type {Line[]} */
+    let lines = [];
+    try {
+      lines = JSON.parse(sessionStorage.getItem(KEY) ?? '[]');
+    } catch {
+      // likewise
+    }
+    for (const { at, role, text, interrupted = false } of lines) {
+      if (role === 'note') this.note(text);
+      else if (role === 'tool') this.#add(make('div', 'card', text), { role, text });
+      else this.turn({ id: `kept ${this.#begun}`, role, text, final: true, interrupted });
+      const last = this.#log.lastElementChild;
+      if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }) });
+    }
+  }
+
+  clear() {
+    this.#log.replaceChildren();
+    this.#growing.replaceChildren();
+    this.#shown = new Map();
+  }
+
   /** Another conversation begins. */
   begin() {
     this.#shown = new Map();
@@ -52,14 +86,7 @@ export class Transcript {
 
   /** @param {Turn} turn */
   turn({ id, role, text, final, interrupted }) {
-    const create = () => {
-      const e = make('article', `turn ${role}`);
-      const span = make('span');
-      e.append(make('b', 'unseen', role === 'user' ? 'You' : 'Gemini'), span);
-      e.dir = span.dir = 'auto'; // by its first letters, whoever the page is for
-      return e;
-    };
-    const e = this.#place(id, create, final);
+    const e = this.#place(id, () => article(role), final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const before = span.textContent ?? '';
     const said = text.trim();
@@ -78,9 +105,9 @@ export class Transcript {
    * @param {string} text
    */
   waiting(text) {
-    const e = make('article', 'turn user waiting');
-    e.append(make('b', 'unseen', 'You'), make('span', '', text), make('small', '', 'is sent when connected'));
-    e.dir = 'auto';
+    const e = article('user', text);
+    e.classList.add('waiting');
+    e.append(make('small', '', 'is sent when connected'));
     this.#growing.append(e);
     this.onShown();
   }
@@ -153,6 +180,20 @@ export class Transcript {
     this.onShown();
     return e;
   }
+}
+
+/**
+ * Of one turn. Its direction is that of the first letters that were said, whoever the page is for.
+ * @param {'user'|'model'} role
+ * @param {string} [text]
+ */
+function article(role, text = '') {
+  const e = make('article', `turn ${role}`);
+  const who = make('b', 'unseen', role === 'user' ? 'You' : 'Gemini');
+  e.dir = 'auto';
+  who.dir = 'ltr'; // which leaves it out of that
+  e.append(who, make('span', '', text));
+  return e;
 }
 
 /**

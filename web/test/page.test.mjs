@@ -316,10 +316,34 @@ play('says what it is doing, and the orb shows it', async (page) => {
 play('reads no answer aloud into an open microphone', async (page) => {
   await start(page);
   await says(page, 'Listening');
-  const live = () => page.getAttribute('#log', 'aria-live');
-  assert.equal(await live(), 'off');
+  const live = () => page.$$eval('#log, #status', (all) => all.map((e) => e.ariaLive));
+  await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
+  await says(page, 'Speaking');
+  assert.deepEqual(await live(), ['off', 'off'], 'who hears it need not be told');
   await page.click('#mute');
-  assert.equal(await live(), 'polite');
+  assert.deepEqual(await live(), ['polite', 'polite']);
+});
+
+play('shows what was said when it is loaded again, until it is cleared', async (page) => {
+  await start(page);
+  await type(page, 'one');
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: 'שלום' } } });
+  await tell(page, 'TURN_COMPLETE', { turn: 1 });
+  const said = () => page.$$eval('#log > *', (all) => all.map((e) => e.textContent.replace(/\d+:\d+.*/, 'T')));
+  await page.reload();
+  assert.deepEqual(await said(), ['Youone', 'Geminiשלום']);
+  const [mine, its] = await page.$$eval('.turn', (all) => all.map((e) => [e.matches(':dir(rtl)'), e.getBoundingClientRect().left]));
+  assert.ok(!mine[0] && its[0] && its[1] < mine[1], 'each on its own side, whichever way the words run');
+  await start(page);
+  await says(page, 'Listening');
+  assert.deepEqual(await said(), ['Youone', 'Geminiשלום', 'New conversation, T']);
+  await stop(page);
+  await page.click('#settings');
+  await page.getByRole('button', { name: 'Clear the transcript' }).click();
+  await page.keyboard.press('Escape');
+  await page.reload();
+  assert.deepEqual(await said(), []);
+  assert.ok(await page.isVisible('#tries'));
 });
 
 play('tells in words what a tool was asked, and folds its answer', async (page) => {

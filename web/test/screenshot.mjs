@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { gets, openPage, says, silence, speech, start, startGateway, type } from './harness.mjs';
+import { gets, openPage, says, silence, speech, start, startGateway, stop, type } from './harness.mjs';
 
 const folder = fileURLToPath(new URL('../../screenshots/', import.meta.url));
 mkdirSync(folder, { recursive: true });
@@ -24,7 +24,12 @@ const kinds = {
   phone,
   'phone-dark': { ...phone, colorScheme: 'dark' },
   'phone-on-its-side': { ...phone, viewport: { width: 740, height: 360 } },
+  wide: { viewport: { width: 1920, height: 1080 } },
+  'enlarged-four-times': { viewport: { width: 320, height: 256 } },
 };
+
+/** Phones do not share their screen. */
+const asPhone = () => void (navigator.mediaDevices.getDisplayMedia = undefined);
 
 /** The page of VOX: empty, with a tool, with a question, with an app. */
 async function vox(name, context) {
@@ -50,7 +55,7 @@ async function vox(name, context) {
 
 try {
   for (const [name, context] of Object.entries(kinds)) {
-    const page = await openPage({ url: gateway.url, sounds: [silence(1), speech()], context });
+    const page = await openPage({ url: gateway.url, sounds: [silence(1), speech()], context, init: context.isMobile && asPhone });
     const picture = (what) => page.screenshot({ path: `${folder}${name}-${what}.png` });
     await page.waitForSelector('#notice:not([hidden])');
     await picture('ready');
@@ -64,6 +69,22 @@ try {
     await type(page, `/tool show_canvas_tool ${JSON.stringify({ schema: JSON.stringify(canvas) })}`);
     await page.waitForSelector('.canvas:not([hidden])');
     await picture('canvas');
+    await page.click('.canvas >> text=Not now');
+    await type(page, '/tool take_photo {}');
+    await page.waitForFunction(() => document.querySelector('.canvas video')?.videoWidth > 0);
+    await picture('photo');
+    await page.click('.canvas >> text=Cancel');
+    await page.click('#mute');
+    await picture('muted');
+    for (const [button, sheet] of [['#settings', 'settings'], ['#detail', 'statistics']]) {
+      if (!(await page.isVisible(button))) continue; // enlarged that much, there is no room for the number
+      await page.click(button);
+      await page.locator(`.${sheet} :is(dl, .foot)`).first().waitFor();
+      await picture(sheet);
+      await page.keyboard.press('Escape');
+    }
+    await stop(page);
+    await picture('ended');
     await page.quit();
     await vox(name, context);
   }
