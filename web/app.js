@@ -20,11 +20,16 @@ const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const orb = /** @type {HTMLButtonElement} */ ($('talk'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
+const main = /** @type {HTMLElement} */ (document.querySelector('main'));
+const AWAY = 48; // pixels, counted from the end: who scrolled further is told that there is something new
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 const canvas = new Canvas($('canvas'));
 canvas.onWaiting = render;
 const transcript = new Transcript($('log'), $('growing'));
-transcript.onShown = () => ($('empty').hidden = true);
+transcript.onShown = () => {
+  $('empty').hidden = true;
+  $('newest').hidden = main.scrollTop > -AWAY;
+};
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
 // A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
@@ -232,7 +237,7 @@ function render() {
   body.classList.toggle('home', !attempt && transcript.empty);
   label(orb, !attempt ? 'Start' : speaking ? 'Interrupt' : session && !hears ? 'Speak' : 'Interrupt');
   orb.ariaDisabled = attempt && !speaking && (hears || !session) ? 'true' : null;
-  mute.disabled = !session || mic === 'asking' || mic === 'insecure';
+  mute.disabled = !session || mic === 'asking' || mic === 'insecure' || (preferences.push && (mic === 'live' || mic === 'muted'));
   mute.toggleAttribute('data-on', Boolean(session) && !hears);
   label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   $('log').ariaLive = hush ? 'off' : 'polite';
@@ -327,6 +332,7 @@ function showBackend(backend) {
 /** @param {LiveError} error */
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
+  if (error.code === 'not_resumed') transcript.begin();
   transcript.note(error.code === 'session_resumption_failed' ? 'Some of the conversation may be lost.' : error.message);
 }
 
@@ -359,9 +365,9 @@ orb.addEventListener('click', () => {
 
 /** Push to talk: while the orb or Space is held. @param {boolean} on */
 function hold(on) {
-  if (!preferences.push || !session || on === held) return;
+  if (on === held || (on && !(preferences.push && session))) return;
   held = on;
-  session.talk(on);
+  session?.talk(on);
 }
 orb.addEventListener('pointerdown', () => hold(true));
 for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => hold(false));
@@ -400,6 +406,9 @@ function typing(on) {
 }
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
 text.addEventListener('blur', () => text.value || setTimeout(() => body.contains(document.activeElement?.closest('form') ?? null) || typing(false)));
+
+main.addEventListener('scroll', () => main.scrollTop > -AWAY && ($('newest').hidden = true), { passive: true });
+$('newest').addEventListener('click', () => main.scrollTo({ top: 0, behavior: still.matches ? 'auto' : 'smooth' }));
 
 $('copy').addEventListener('click', async () => {
   await navigator.clipboard?.writeText(document.querySelector('.command code')?.textContent ?? '');

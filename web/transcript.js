@@ -79,7 +79,9 @@ export class Transcript {
   /** Another conversation begins. */
   begin() {
     this.#shown = new Map();
-    if (!this.#log.childElementCount) return;
+    const last = this.#log.lastElementChild;
+    if (!last) return;
+    if (last.matches('.rule')) last.remove(); // nothing came of that one
     const e = make('p', 'rule', `New conversation, ${new Date().toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}`);
     this.#add(e, { role: 'note', text: e.textContent ?? '' });
   }

@@ -234,7 +234,41 @@ play('draws a line between two conversations', async (page) => {
   await type(page, 'two');
   const log = await page.$$eval('#log > *', (all) => all.map((e) => e.textContent.replace(/\d+:\d+.*/, 'T')));
   assert.deepEqual(log, ['Youone', 'New conversation, T', 'Youtwo']);
+  await page.evaluate(() => setups.push({ resumed: false }));
+  await page.evaluate(() => links.at(-1).drop());
+  await page.getByText('could not be kept').waitFor();
+  assert.equal(await page.locator('.rule').count(), 2, 'nor without being asked');
+  await stop(page);
+  for (let i = 0; i < 2; i++) {
+    await says(page, 'Ready.');
+    await start(page);
+    await says(page, 'Listening');
+    await stop(page);
+  }
+  assert.equal(await page.locator('.rule').count(), 3, 'nothing was said in between');
   assert.deepEqual(await page.$$eval('.turn', (all) => all.map((e) => e.dir)), ['auto', 'auto']);
+});
+
+play('tells who reads what was said earlier that there is more', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  const answer = async (text) => {
+    await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+    await tell(page, 'TURN_COMPLETE', { turn: 1 });
+  };
+  for (let i = 0; i < 40; i++) await answer(`Line ${i}`);
+  const end = () => page.$eval('main', (e) => e.scrollTop);
+  assert.equal(await end(), 0, 'the end stays in sight');
+  assert.ok(await page.isHidden('#newest'));
+  await page.$eval('main', (e) => (e.scrollTop = -400));
+  await answer('The news');
+  await page.locator('#newest').waitFor();
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+  await page.click('#newest');
+  await page.waitForFunction(() => document.querySelector('main').scrollTop > -1);
+  assert.ok(await page.isHidden('#newest'));
 });
 
 const aMicrophone = () => {
