@@ -405,7 +405,7 @@ function typing(on) {
   else if (document.activeElement === text) text.blur();
 }
 $('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
-text.addEventListener('blur', () => text.value || setTimeout(() => body.contains(document.activeElement?.closest('form') ?? null) || typing(false)));
+text.addEventListener('blur', () => text.value || setTimeout(() => document.activeElement?.closest('#type') || typing(false))); // not to Send
 
 main.addEventListener('scroll', () => main.scrollTop > -AWAY && ($('newest').hidden = true), { passive: true });
 $('newest').addEventListener('click', () => main.scrollTo({ top: 0, behavior: still.matches ? 'auto' : 'smooth' }));
@@ -421,13 +421,13 @@ document.addEventListener('keydown', (event) => {
   const { key, repeat } = event;
   if (event.defaultPrevented || document.querySelector('dialog[open]')) return; // by the canvas, which Esc closes first
   if (key === 'Escape' && target === text) return typing(false);
-  if (!preferences.keys) return;
-  if (key === 'Escape') return stop();
   const button = target.closest('button, a, summary, .canvas');
   if (key === ' ' && preferences.push && session && !target.closest('input, textarea') && (!button || button === orb)) {
     event.preventDefault();
     return hold(true);
   }
+  if (!preferences.keys) return;
+  if (key === 'Escape') return stop();
   if (repeat || target.closest('input, textarea')) return;
   if (key === 'Enter' && !button) start();
   else if (key.toLowerCase() === 'm' && !mute.disabled) session?.mute();

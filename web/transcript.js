@@ -61,9 +61,9 @@ export class Transcript {
     } catch {
       // likewise
     }
+    if (!Array.isArray(lines)) return;
     for (const { at, role, text, interrupted = false } of lines) {
-      if (role === 'note') this.note(text);
-      else if (role === 'tool') this.#add(make('div', 'card', text), { role, text });
+      if (role === 'note' || role === 'tool') this.note(text);
       else this.turn({ id: `kept ${this.#begun}`, role, text, final: true, interrupted });
       const last = this.#log.lastElementChild;
       if (last) this.#lines.set(last, { at, role, text, ...(interrupted && { interrupted }) });

@@ -81,7 +81,7 @@ play('a link brings settings along, and nothing private', async (page) => {
 });
 
 play('push to talk: what is said while Space or the orb is held', async (page) => {
-  await page.evaluate(() => localStorage.setItem('voxgate.settings', '{"push":true}'));
+  await page.evaluate(() => localStorage.setItem('voxgate.settings', '{"push":true,"keys":false}'));
   await page.reload();
   await start(page);
   await says(page, 'Hold Space or the orb to talk.');
@@ -95,8 +95,7 @@ play('push to talk: what is said while Space or the orb is held', async (page) =
   await says(page, 'Hold Space or the orb to talk.');
   assert.deepEqual(await marks(), ['activityStart', 'activityEnd']);
   const before = await sounds();
-  const { x, y, width, height } = await page.locator('#talk').boundingBox();
-  await page.mouse.move(x + width / 2, y + height / 2);
+  await page.hover('#talk'); // when it has come to rest
   await page.mouse.down();
   await says(page, 'Listening');
   await page.waitForFunction((n) => links[0].said.filter((m) => m.payload?.audio).length > n, before);
