@@ -56,6 +56,10 @@ type Open struct {
 	ResumeToken string
 	LastEvent   uint64
 
+	// TakeOver is a conversation that the caller takes over from the one it has, who is told [ErrReplaced]. One that has ended
+	// meanwhile has a fresh one opened. nil: none.
+	TakeOver *Session
+
 	Origin Origin
 
 	// Own is what the door keeps for the conversation, over all its callers: [Session.Own].

@@ -201,7 +201,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	o := c.lane.Outbound
 	var auth sip.Header
 	for range 2 {
-		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer"))
+		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
 		}

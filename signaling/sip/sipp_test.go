@@ -65,6 +65,16 @@ func (s *scenario) expect(code int, pattern string) *scenario {
 	return s
 }
 
+// rings waits for a provisional answer that is to be acknowledged, whose RSeq is [$2] then.
+func (s *scenario) rings(code int, pattern string) *scenario {
+	more := ""
+	if pattern != "" {
+		more = fmt.Sprintf(`<ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/>`, pattern)
+	}
+	fmt.Fprintf(&s.steps, `<recv response="100" optional="true"/><recv response="%d"><action>%s<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/><log message="[$1][$2]"/></action></recv>`+"\n", code, more)
+	return s
+}
+
 // ringing passes what comes before an answer over.
 func (s *scenario) ringing() *scenario {
 	s.steps.WriteString(`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` + "\n")
@@ -171,22 +181,63 @@ func TestScenarios(t *testing.T) {
 		"updates":                       call(usual).request("UPDATE", 2, "").expect(200, "").request("UPDATE", 3, sdp("[media_ip]", "inactive", plain)).expect(200, "a=inactive").bye(4),
 		"a timer": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 300;refresher=uac").ringing().
 			expect(200, "Session-Expires: 300;refresher=uac").request("ACK", 1, "").bye(2),
-		"a timer too short":  (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
-		"an extension":       (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
-		"requires 100rel":    (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").ringing().expect(200, "").request("ACK", 1, "").bye(2),
-		"keys by INFO":       call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
-		"an INFO of nothing": call(usual).request("INFO", 2, "").expect(200, "").bye(3),
-		"another INFO":       call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
-		"is it there":        (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
-		"no such method":     (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
-		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
-		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
-		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
-		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
+		"a timer too short": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
+		"an extension":      (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
+		"acknowledges ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("PRACK", 2, "", "RAck: [$2] 1 INVITE").expect(200, "CSeq: 2 PRACK").expect(200, "Supported: timer, 100rel, replaces").request("ACK", 1, "").bye(3),
+		"acknowledges something else": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("PRACK", 2, "", "RAck: 7 1 INVITE").expect(481, "").request("PRACK", 3, "", "RAck: [$2] 1 INVITE").expect(200, "").expect(200, "").request("ACK", 1, "").bye(4),
+		"BYE while it rings": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("BYE", 2, "").expect(200, "BYE").expect(487, "").request("ACK", 1, ""),
+		"acknowledges no ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			expect(504, "").request("ACK", 1, ""),
+		"late offer, requires 100rel": (&scenario{}).request("INVITE", 1, "", "Require: 100rel").ringing().expect(200, "").request("ACK", 1, usual).pause(200).bye(2),
+		"replaces nobody":             (&scenario{}).request("INVITE", 1, usual, "Replaces: x;to-tag=y;from-tag=z").ringing().expect(481, "").request("ACK", 1, ""),
+		"replaces nonsense":           (&scenario{}).request("INVITE", 1, usual, "Replaces: x").ringing().expect(400, "").request("ACK", 1, ""),
+		"keys by INFO":                call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
+		"an INFO of nothing":          call(usual).request("INFO", 2, "").expect(200, "").bye(3),
+		"another INFO":                call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
+		"is it there":                 (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
+		"no such method":              (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
+		"BYE of nobody":               (&scenario{}).request("BYE", 1, "").expect(481, ""),
+		"CANCEL of nobody":            (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
+		"CSeq that is old":            call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
+		"no ACK":                      (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s.run(t, newOffice(t, config))
 		})
+	}
+}
+
+// Another call takes the place of one (RFC 3891): who was there before is told, and the conversation goes on.
+func TestReplaces(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	s := call(sdp("[media_ip]", "sendrecv", plain))
+	s.steps.WriteString(`<nop><action><assignstr assign_to="3" value="[last_To:]"/><ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n")
+	invite := message("INVITE", 1, "", sdp("[media_ip]", "sendrecv", plain), []string{"Replaces: [call_id];to-tag=[$4];from-tag=[call_number]x"})
+	invite = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", `"Ada"`, `"Grace"`, "tag=[call_number]x\nTo", "tag=[call_number]y\nTo").Replace(invite)
+	fmt.Fprintf(&s.steps, "<send retrans=\"500\"><![CDATA[\n%s]]></send>\n", invite)
+	second := func(method string, sequence int) {
+		text := message(method, sequence, "[peer_tag_param]", "", nil)
+		text = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", "tag=[call_number]x", "tag=[call_number]y").Replace(text)
+		fmt.Fprintf(&s.steps, "<send><![CDATA[\n%s]]></send>\n", text)
+	}
+	s.ringing().expect(200, "")
+	second("ACK", 1)
+	s.receives("BYE", "Replaced")
+	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\nContent-Length: 0\n\n]]></send>\n")
+	s.pause(3000)
+	second("BYE", 2)
+	s.expect(200, "")
+	wait := s.start(t, freePort(t), 1, o.door.Addresses()[0].String())
+	o.logged("call replaced")
+	o.answered(1) // to the one who took it over
+	wait()
+	o.loggedTimes("call ended", 2)
+	if begun := strings.Count(o.logs.String(), "conversation started"); begun != 1 {
+		t.Errorf("%d conversations", begun)
 	}
 }
