@@ -19,6 +19,7 @@ import (
 
 	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
+	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
 	"voxgate/tools/webhook"
@@ -47,6 +48,8 @@ type Door struct {
 
 	registering sync.WaitGroup
 	stop        context.CancelFunc // of the registrations; nil: they have not begun
+
+	strangers *rate.Limiter // of the log's lines about them: a scanner shall not fill the disk
 }
 
 // listener is where signalling comes by.
@@ -80,6 +83,7 @@ func New(o Options) (*Door, error) {
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3),
 	}
 	if w := o.Config.Webhook; w != nil {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
@@ -226,7 +230,13 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	d.mu.Lock()
 	deaf := d.deaf
 	d.mu.Unlock()
-	if err != nil || deaf || !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+	switch {
+	case err != nil || deaf:
+		return nil, nil
+	case !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())):
+		if d.strangers.Allow() {
+			d.log.Warn("packet dropped", "rule", "no trunk has this address", "from", from)
+		}
 		return nil, nil
 	}
 	return data, nil
