@@ -10,7 +10,10 @@ import (
 )
 
 // scenario is what sipp (Debian's sip-tester) does, in its own XML.
-type scenario struct{ steps strings.Builder }
+type scenario struct {
+	steps strings.Builder
+	book  string // the file of the messages that came and went
+}
 
 // request is one of the dialog. A body is SDP unless the headers say otherwise.
 func (s *scenario) request(method string, sequence int, body string, headers ...string) *scenario {
@@ -130,9 +133,10 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s.book = file + ".msg"
 	cmd := exec.Command("sipp", append([]string{
 		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file + ".err",
-		"-trace_msg", "-message_file", file + ".msg", "-nostdin",
+		"-trace_msg", "-message_file", s.book, "-nostdin",
 	}, to...)...)
 	cmd.Dir = filepath.Dir(file)
 	cmd.Env = append(os.Environ(), "TERM=dumb")
@@ -141,7 +145,7 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	}
 	return func() string {
 		err := cmd.Wait()
-		said, _ := os.ReadFile(file + ".msg")
+		said, _ := os.ReadFile(s.book)
 		if err != nil {
 			wrong, _ := os.ReadFile(file + ".err")
 			t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
