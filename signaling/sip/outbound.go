@@ -308,26 +308,24 @@ type registration struct {
 // register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
 func (d *Door) register(ctx context.Context, t *lane) {
 	r := &registration{door: d, lane: t}
+	defer r.end()
 	there := false
-	wait := time.Duration(0)
-	for {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			r.end()
-			return
-		}
+	for ctx.Err() == nil {
 		granted, err := r.send(ctx, t.Outbound.Expires)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			d.log.Warn("not registered", "trunk", t.Name, "err", err)
-			there, wait = false, 30*time.Second // RFC 5626, section 4.5
+			there = false
+			select {
+			case <-time.After(30 * time.Second): // RFC 5626, section 4.5
+			case <-ctx.Done():
+			}
 		default:
 			if !there {
 				d.log.Info("registered", "trunk", t.Name, "for", granted)
 			}
-			there, wait = true, 0
+			there = true
 			r.stay(ctx, granted)
 		}
 	}
