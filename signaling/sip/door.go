@@ -206,6 +206,7 @@ func (d *Door) Close() {
 		d.endpoint.Close()
 	}
 	d.running.Wait()
+	_ = d.agent.Close() // what a request has opened that was on its way to us
 }
 
 // gone waits until no call is left: their goodbyes need the sockets.

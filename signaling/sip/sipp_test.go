@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -143,7 +144,8 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func() string {
+	return sync.OnceValue(func() string {
+		t.Helper()
 		err := cmd.Wait()
 		said, _ := os.ReadFile(s.book)
 		if err != nil {
@@ -151,7 +153,7 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 			t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
 		}
 		return string(said)
-	}
+	})
 }
 
 // sdp is a description of sound with these lines.
@@ -237,6 +239,7 @@ func TestReplaces(t *testing.T) {
 	second("BYE", 2)
 	s.expect(200, "")
 	wait := s.start(t, freePort(t), 1, o.door.Addresses()[0].String())
+	defer wait() // if the next line fails, it says why
 	o.logged("call replaced")
 	o.answered(1) // to the one who took it over
 	wait()
