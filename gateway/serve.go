@@ -139,6 +139,10 @@ func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told
 
 // openDoors are the doors to conversations. They are stopped when the conversations have ended.
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	page, err := signaling.Page(web.Files, host.Backend())
+	if err != nil {
+		return nil, nil, err
+	}
 	assistant, stopVOX, err := openVOX(s, host, generate, log)
 	if err != nil {
 		return nil, nil, err
@@ -155,7 +159,6 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 		return nil, nil, fmt.Errorf("telephony: %w", err)
 	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	page := signaling.Page(web.Files, host.Backend())
 	beside := sideband.Door{Host: host, Logger: log}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
