@@ -307,6 +307,9 @@ func (c *completions) generate(ctx context.Context, model string, request []byte
 	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
 		return nil, err
 	}
+	if answer.Error != nil {
+		return nil, c.refusal(http.StatusBadGateway, answer.chatFailure)
+	}
 	if len(answer.Choices) == 0 {
 		return nil, errors.New("the backend has answered with no choice")
 	}
@@ -344,10 +347,20 @@ func (c *completions) send(ctx context.Context, path string, body any) (io.ReadC
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var refusal struct{ Error struct{ Message string } }
-	_ = json.Unmarshal(said, &refusal) // some servers say it otherwise
-	message := cmp.Or(api.Secret(c.key).Hide(refusal.Error.Message), http.StatusText(resp.StatusCode))
-	return nil, &refused{resp.StatusCode, errorObject(resp.StatusCode, message, 0), resp.Header.Get("Retry-After")}
+	var failure chatFailure
+	_ = json.Unmarshal(said, &failure) // some servers say it otherwise
+	why := c.refusal(resp.StatusCode, failure)
+	why.after = resp.Header.Get("Retry-After")
+	return nil, why
+}
+
+// refusal is a failure as the client is told of it.
+func (c *completions) refusal(status int, f chatFailure) *refused {
+	message := http.StatusText(status)
+	if f.Error != nil {
+		message = cmp.Or(api.Secret(c.key).Hide(f.Error.Message), message)
+	}
+	return &refused{status: status, body: errorObject(status, message, 0)}
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
@@ -366,6 +379,9 @@ func (c *completions) stream(events *bufio.Reader) func() (object, error) {
 			var chunk chatAnswer
 			if err == nil {
 				err = json.Unmarshal(text, &chunk)
+			}
+			if err == nil && chunk.Error != nil {
+				err = c.refusal(http.StatusBadGateway, chunk.chatFailure)
 			}
 			if err != nil {
 				return nil, err

@@ -165,6 +165,9 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 			chunk(`{}`, map[bool]string{true: `"length"`, false: `"stop"`}[word == "/long"])
+				case "/overload": // as servers end a stream that they cannot go on with
+					fmt.Fprint(w, "data: {\"error\":{\"message\":\"Overloaded, by sk-test.\",\"code\":502}}\n\n")
+					return
 		}
 		if q.StreamOptions.IncludeUsage {
 			fmt.Fprintf(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[],%s}\n\n", usage)
@@ -222,6 +225,10 @@ func TestChatCompletions(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	_, text = post(t, url+"batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`)
+	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /overload it"}]}]}`)
+	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") || strings.Contains(sse, "sk-test") {
+		t.Errorf("an error in a stream: %q", list)
+	}
 	if text != `{"embeddings":[{"values":[0.5,0]},{"values":[0.5,1]}]}` {
 		t.Errorf("%s", text)
 	}
