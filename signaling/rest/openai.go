@@ -81,15 +81,15 @@ type turn struct {
 	} `json:"parts"`
 }
 
-// text is all of its text but for thoughts.
-func (t *turn) text() string {
+// text is all of its text but for thoughts, with this between its parts.
+func (t *turn) text(between string) string {
 	var texts []string
 	for _, p := range t.Parts {
 		if p.Text != nil && !p.Thought {
 			texts = append(texts, *p.Text)
 		}
 	}
-	return strings.Join(texts, "\n")
+	return strings.Join(texts, between)
 }
 
 // invalid refuses a request that cannot be translated.
@@ -112,7 +112,7 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 		Stop: config.StopSequences, Seed: config.Seed,
 	}
 	if g.SystemInstruction != nil {
-		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text()})
+		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text("\n")})
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
@@ -219,9 +219,9 @@ func (c *callIDs) answer(id, name string) string {
 
 // messages are a turn in the words of chat completions: the answers of tools are messages of their own.
 func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
-	if t.Role == "model" {
+	if t.Role == "model" { // its parts are the pieces of a stream
 		message := chatMessage{Role: "assistant"}
-		if text := t.text(); text != "" {
+		if text := t.text(""); text != "" {
 			message.Content = text
 		}
 		for _, p := range t.Parts {
@@ -300,7 +300,7 @@ func (c *completions) generate(ctx context.Context, model string, request []byte
 	}
 	if streams {
 		context.AfterFunc(ctx, func() { from.Close() })
-		return c.stream(bufio.NewReaderSize(from, 64<<10)), nil
+		return c.stream(linesOf(from)), nil
 	}
 	defer from.Close()
 	var answer chatAnswer
@@ -364,7 +364,7 @@ func (c *completions) refusal(status int, f chatFailure) *refused {
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
-func (c *completions) stream(events *bufio.Reader) func() (object, error) {
+func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
 	var usage *chatUsage
@@ -445,11 +445,11 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 	if err := json.Unmarshal(request, &q); err != nil {
 		return nil, invalid("The request cannot be read: %v.", err)
 	}
-	texts, dimensions := []string{q.Content.text()}, q.OutputDimensionality
+	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
 	if method == "batchEmbedContents" {
 		texts = nil
 		for _, r := range q.Requests {
-			texts, dimensions = append(texts, r.Content.text()), r.OutputDimensionality
+			texts, dimensions = append(texts, r.Content.text("\n")), r.OutputDimensionality
 		}
 	}
 	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions})
