@@ -71,7 +71,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)
 		return
 	}
-	if err := d.authorize(&t.open, bearer(r)); err != nil {
+	if err := d.authorize(&t.open, r, ""); err != nil {
 		access.Refuse(w, err)
 		return
 	}

@@ -182,6 +182,14 @@ func TestUUIDs(t *testing.T) {
 	if status, _ := g.announce(g.key, `{"too":"+100"}`); status != 400 {
 		t.Errorf("an unknown field: %d", status)
 	}
+	other, err := http.NewRequest("POST", g.http+"/telephony/audiosocket", strings.NewReader(`{"to":"+100"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Header.Set("X-Goog-Api-Key", g.key) // the gateway takes keys in this way, too
+	if resp, err := http.DefaultClient.Do(other); err != nil || resp.StatusCode != 200 || resp.Body.Close() != nil {
+		t.Errorf("a key in another header: %v %v", resp, err)
+	}
 	g.dialAsterisk("40325ec2-5efd-4bd3-805f-53576e581d13", 0x10, 8000).closed()
 	_, uuid := g.announce(g.key, `{"to":"+100"}`)
 	first := g.dialAsterisk(uuid, 0x10, 8000)
