@@ -234,9 +234,6 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	running.Wait()
 }
 
-// bridgeLead is how far ahead of its time the voice is sent to who can drop what waits.
-const bridgeLead = 200 * time.Millisecond
-
 var errPassword = errors.New("the password is not the provider's")
 
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.

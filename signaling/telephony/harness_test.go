@@ -355,7 +355,6 @@ type phone struct {
 	voices int      // messages with sound
 	texts  []string // what is no voice, in order; "voice" once for each run of it
 	over   error
-	deaf   bool // marks are not echoed
 }
 
 // dialPhone connects as a provider does for a new call to a number, and begins the call.
@@ -431,7 +430,7 @@ func (p *phone) read() {
 			}
 		} else {
 			p.texts = append(p.texts, string(raw))
-			if p.mark != nil && !p.deaf {
+			if p.mark != nil {
 				if name, ok := p.mark(string(raw)); ok {
 					echo = p.echo(name)
 				}
