@@ -19,7 +19,7 @@ import (
 
 // transport is a connection that carries a call. A [signaling.Line] is one.
 type transport interface {
-	Read(limit int) (message []byte, text bool, err error)
+	Read(limit int) (message []byte, text bool, err error) // message is good until the next call
 	Write(message []byte, text bool) error
 	Goodbye(code int, reason string) // Read ends a second later at the latest
 	Close()
