@@ -125,9 +125,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 	}
 	g.refusedBy("calls", g.http+"/telephony/asterisk/stream?to=%2B100&token=shown", nil)
 	p.conn.Close()
-	for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
-		<-time.After(10 * time.Millisecond)
-	}
+	g.empty()
 	g.dialPhone(second, "+100") // there is room again
 	g.session()
 	for _, rule := range []string{"rule=agent", "rule=call ", "rule=calls"} {
@@ -213,9 +211,7 @@ func TestPasswords(t *testing.T) {
 		g.session()
 		p.text("HANGUP")
 		p.closed()
-		for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
-			<-time.After(10 * time.Millisecond)
-		}
+		g.empty()
 	}
 	p := dial(t, s, at+"?to=%2B999", basic("shown"))
 	for _, text := range s.begin("1.1", "") {

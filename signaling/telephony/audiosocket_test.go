@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,7 +42,7 @@ type asterisk struct {
 	kind byte
 	done chan struct{}
 
-	mu    sync.Mutex
+	news
 	pcm   []int16
 	kinds []byte // of all messages
 }
@@ -89,26 +88,23 @@ func (a *asterisk) read() {
 		if _, err := io.ReadFull(a.conn, payload); err != nil {
 			return
 		}
-		a.mu.Lock()
-		a.kinds = append(a.kinds, header[0])
-		if header[0] == a.kind {
-			a.pcm = media.AppendSamples(a.pcm, payload)
-		}
-		a.mu.Unlock()
+		a.change(func() {
+			a.kinds = append(a.kinds, header[0])
+			if header[0] == a.kind {
+				a.pcm = media.AppendSamples(a.pcm, payload)
+			}
+		})
 	}
 }
 
 func (a *asterisk) hears(hz float64, least time.Duration) {
 	a.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
-		a.mu.Lock()
+	if !a.until(func() bool {
 		voice := loud(a.pcm)
-		a.mu.Unlock()
-		if len(voice) > media.Samples(least, a.rate) && toneShare(voice, a.rate, hz) > 0.5 {
-			return
-		}
+		return len(voice) > media.Samples(least, a.rate) && toneShare(voice, a.rate, hz) > 0.5
+	}) {
+		a.t.Fatalf("no tone of %.0f Hz", hz)
 	}
-	a.t.Fatalf("no tone of %.0f Hz", hz)
 }
 
 func (a *asterisk) closed() {
