@@ -85,6 +85,7 @@ func (c *call) run(ctx context.Context, opened func()) {
 	if err != nil {
 		c.door.refused(c.from(), rule, err)
 		c.line.Goodbye(signaling.Goodbye(&bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}))
+		c.drain()
 		return
 	}
 	opened()
@@ -100,8 +101,19 @@ func (c *call) run(ctx context.Context, opened func()) {
 	err = c.door.Host.Serve(ctx, c, c.conversation())
 	c.log.Info("call over", "why", err)
 	c.end(err)
+	c.drain()
 	cancel(nil)
 	running.Wait()
+}
+
+// drain reads what the other side still sends after our goodbye, until it ends or for a second: a socket that is closed with something
+// unread is reset, and what we have sent last may be lost.
+func (c *call) drain() {
+	for {
+		if _, _, err := c.line.Read(maxMessage); err != nil && !errors.Is(err, signaling.ErrTooLong) {
+			return
+		}
+	}
 }
 
 // from is the provider, for the log.
