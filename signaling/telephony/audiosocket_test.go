@@ -168,9 +168,18 @@ func TestAudioSocketIsNotAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cut bridge.Interrupted
-	ear.hears(t, "interruption", func(b bridge.Body) (ok bool) { cut, ok = b.(bridge.Interrupted); return ok })
+	waited := false
+	ear.hears(t, "interruption", func(b bridge.Body) (ok bool) {
+		state, _ := b.(bridge.StateChange)
+		waited = waited || state.Message != ""
+		cut, ok = b.(bridge.Interrupted)
+		return ok
+	})
 	_ = session.Do(bridge.Goodbye{})
 	a.closed()
+	if waited {
+		t.Skip("this machine is so busy that the caller was told to wait, by a tone that was sent, too")
+	}
 	if sent := media.Duration(len(a.pcm), 8000); sent < cut.Played || sent > cut.Played+80*time.Millisecond {
 		t.Errorf("%v of an answer were sent, of which %v count as heard", sent, cut.Played)
 	}
