@@ -48,6 +48,10 @@ type Output interface {
 	WriteFrame(f Frame) error
 }
 
+// Late is an [Output] with a lead that knows how long after its PTS a frame is heard, as far as it has been found out: what the client
+// holds back besides the way to it. Like WriteFrame it must not block.
+type Late interface{ Late() time.Duration }
+
 // Samples returns how many samples at rate, in Hz, last d, rounded down.
 func Samples(d time.Duration, rate int) int {
 	return int(int64(d) * int64(rate) / int64(time.Second))

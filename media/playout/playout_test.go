@@ -29,6 +29,7 @@ const (
 type speaker struct {
 	start time.Time
 	lead  time.Duration
+	late  time.Duration
 	fail  error
 
 	mu     sync.Mutex
@@ -42,6 +43,7 @@ type heard struct {
 }
 
 func (s *speaker) Lead() time.Duration { return s.lead }
+func (s *speaker) Late() time.Duration { return s.late }
 
 func (s *speaker) WriteFrame(f media.Frame) error {
 	s.mu.Lock()
@@ -379,6 +381,24 @@ func TestPlayoutLead(t *testing.T) {
 			t.Errorf("after a flush PTS is %v at %v, start %v", f.pts, f.at, f.start)
 		}
 	})
+}
+
+// What an output holds back was not heard.
+func TestPlayoutLate(t *testing.T) {
+	unheard := func(late time.Duration) (d time.Duration) {
+		play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
+			s.late = late
+			must(t, p.WritePCM(mediatest.Speech(2*time.Second, outRate)))
+			time.Sleep(time.Second)
+			d = p.Flush().Unheard
+		})
+		return d
+	}
+	for late, want := range map[time.Duration]time.Duration{0: time.Second, 300 * ms: 1300 * ms, time.Hour: 2 * time.Second} {
+		if d := unheard(late); d != want {
+			t.Errorf("%v late: after a second of two, %v were not heard, want %v", late, d, want)
+		}
+	}
 }
 
 func TestPlayoutBounds(t *testing.T) {

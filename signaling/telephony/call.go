@@ -274,6 +274,7 @@ func (c *call) typing(s *bridge.Session) {
 func (c *call) roundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
 		s.RoundTrip(d)
+		c.speech.roundTrip(d)
 	}
 }
 

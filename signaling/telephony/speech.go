@@ -35,6 +35,9 @@ type speech struct {
 	due      time.Time        // when what was sent will have been played, as far as is known; zero: nothing was sent
 	marks    int              // sent
 	echoed   int              // the newest that has come back
+	turnDue  time.Time        // when the newest was, if it ends a turn; zero: it does not
+	away     time.Duration    // to the other side and back
+	late     time.Duration    // of what is played there, by the newest mark
 	echo     chan struct{}    // closed and replaced when one does
 }
 
@@ -122,6 +125,7 @@ func (s *speech) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gathered, s.held, s.paused, s.due = s.gathered[:0], nil, false, time.Time{}
+	s.turnDue = time.Time{} // what comes back now was dropped, not played
 	s.tell(clearVoice, "")
 }
 
@@ -129,7 +133,22 @@ func (s *speech) clear() {
 func (s *speech) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mark()
+	if s.mark() {
+		s.turnDue = s.due
+	}
+}
+
+// Late implements media.Late.
+func (s *speech) Late() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.late
+}
+
+func (s *speech) roundTrip(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = d
 }
 
 // mark is finish; false: the other side cannot tell. Needs mu.
@@ -138,6 +157,7 @@ func (s *speech) mark() bool {
 	p, ok := s.codec.say(putMark, strconv.Itoa(s.marks+1))
 	if ok {
 		s.marks++
+		s.turnDue = time.Time{}
 		s.post(p)
 	}
 	return ok
@@ -155,6 +175,9 @@ func (s *speech) played(name string) {
 		return
 	}
 	s.echoed = n
+	if n == s.marks && !s.turnDue.IsZero() {
+		s.late = max(0, time.Since(s.turnDue)-s.away)
+	}
 	close(s.echo)
 	s.echo = make(chan struct{})
 }

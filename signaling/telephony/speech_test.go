@@ -77,6 +77,45 @@ func TestHeard(t *testing.T) {
 	}
 }
 
+// The mark at the end of an answer tells how much the other side holds back.
+func TestLate(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c, f := begun(t, "twilio", twilioStart)
+		s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+		s.roundTrip(40 * ms)
+		answer := func(mark string, late time.Duration) {
+			for range 10 {
+				if err := s.WriteFrame(aFrame()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.finish()
+			time.Sleep(200*ms + late + 40*ms)
+			s.played(mark)
+		}
+		answer("1", 300*ms)
+		if s.Late() != 300*ms {
+			t.Errorf("%v late", s.Late())
+		}
+		answer("2", 20*ms)
+		if s.Late() != 20*ms {
+			t.Errorf("%v late, no more 300 ms", s.Late())
+		}
+		answer("3", -30*ms) // early: the way is shorter now
+		if s.Late() != 0 {
+			t.Errorf("%v late", s.Late())
+		}
+		answer("", 0)
+		s.clear()
+		time.Sleep(time.Second)
+		s.played("4") // it was dropped, and says nothing of the time
+		if s.Late() != 0 {
+			t.Errorf("%v late after what was dropped", s.Late())
+		}
+	})
+}
+
 // BenchmarkSpoken is one frame of the voice, to its socket.
 func BenchmarkSpoken(b *testing.B) {
 	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
