@@ -105,9 +105,9 @@ func readSite(files fs.FS) (map[string]*file, error) {
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
-	h.Set("Vary", "Accept-Encoding")
+	h.Add("Vary", "Accept-Encoding")
 	if strings.HasPrefix(f.kind, "text/javascript") {
-		h.Set("Access-Control-Allow-Origin", "*") // modules and worklets are fetched by its rules; there is nothing secret in them
+		h.Set("Access-Control-Allow-Origin", "*") // a page that may not talk can still say why; there is nothing secret in them
 	}
 	content, tag := f.plain, f.tag
 	if f.gzipped != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
