@@ -28,7 +28,7 @@ type Sink interface {
 	WritePCM(pcm []int16) error
 }
 
-// Frame is 20 ms of sound.
+// Frame is 20 ms of sound, or for an output that takes it [AtOnce] all that there is.
 type Frame struct {
 	PCM   []int16
 	PTS   time.Duration // when it is to be heard, on the wall clock, since the playout was made
@@ -47,6 +47,9 @@ type Output interface {
 	Lead() time.Duration
 	WriteFrame(f Frame) error
 }
+
+// AtOnce is the Lead of an output that takes sound as it comes, in frames of any length: its client keeps to the time itself.
+const AtOnce = time.Duration(math.MaxInt64)
 
 // Samples returns how many samples at rate, in Hz, last d, rounded down.
 func Samples(d time.Duration, rate int) int {
