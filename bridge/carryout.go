@@ -28,6 +28,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	switch c := c.(type) {
 	case Message:
 		return s.sendMessage(c)
+	case Seed:
+		return s.seed(c.Turns)
 	case Text:
 		if !s.sendText(c.Text) {
 			return errTooManyMessages
@@ -120,6 +122,36 @@ func (s *Session) sendMessage(m Message) error {
 	}
 	s.held = nil
 	if !s.up.Say(t) {
+		return errTooManyMessages
+	}
+	return nil
+}
+
+// seed tells the model of turns that it is not to answer. Each question of the person begins a turn of the transcript.
+func (s *Session) seed(turns []SeedTurn) error {
+	config := s.keeper.Config()
+	if !config.Profile.Appends {
+		return &Error{Code: CodeInvalidState, Message: config.Model + " takes no turns that are not to be answered."}
+	}
+	content := &wire.ClientContent{}
+	answered := true // the turn before them
+	for _, t := range turns {
+		var parts []json.RawMessage
+		if json.Unmarshal(t.Parts, &parts) != nil || parts == nil {
+			return errParts
+		}
+		role, speaker := "user", roleUser
+		if t.Model {
+			role, speaker = "model", roleAssistant
+		}
+		if answered {
+			s.nextTurn()
+		}
+		answered = t.Model
+		s.transcript.add(s.question()-1, speaker, textOf(parts))
+		content.Turns = append(content.Turns, wire.Content{Role: role, Parts: t.Parts})
+	}
+	if !s.up.Send(wire.ClientMessage{ClientContent: content}) {
 		return errTooManyMessages
 	}
 	return nil
