@@ -102,6 +102,7 @@ type spoken struct {
 // receive collects until a message is the last one wanted.
 func (s *sdk) receive(last func(*genai.LiveServerMessage) bool) (turn spoken) {
 	s.t.Helper()
+	defer time.AfterFunc(patience, func() { s.Close() }).Stop() // or it would wait for ever
 	for {
 		m, err := s.Receive()
 		if err != nil {
@@ -273,6 +274,22 @@ func TestLiveOutlivesConnections(t *testing.T) {
 	eventually(t, "third connection", func() bool { return len(seen.all(emulator.Opened)) >= 3 })
 	if turn := s.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
 		t.Errorf("it remembers %q", turn.said)
+	}
+}
+
+// TestLiveAnswerBreaksOff loses the connection to the model in an answer: what has come of it is its end, and the next
+// question is answered.
+func TestLiveAnswerBreaksOff(t *testing.T) {
+	t.Parallel()
+	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
+	g := newGateway(t, withLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
+	text := strings.TrimSpace(strings.Repeat("many words ", 10))
+	if turn := s.ask(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
+		t.Errorf("first %q, interrupted %d times", turn.said, turn.interrupted)
+	}
+	if turn := s.ask("Hello"); turn.said != "You said: Hello" {
+		t.Errorf("then %q", turn.said)
 	}
 }
 
