@@ -443,6 +443,7 @@ func TestLiveRefuses(t *testing.T) {
 		{[]string{`{"setup":{"sessionResumption":{"transparent":true}}}`}, "setup.sessionResumption.transparent is not served."},
 		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":"1"}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
 		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
+		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},
 		{[]string{`nonsense`}, "Invalid JSON payload received"},
 		{[]string{`{"setup":{}}`, `{"setup":{}}`}, "Setup message must be the first and only the first message."},
 		{[]string{`{"setup":{}}`, `{"nonsense":{}}`}, `Unknown name "nonsense"`},

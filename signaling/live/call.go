@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -94,12 +95,12 @@ func (c *call) onRoundTrip(d time.Duration) {
 // read takes what comes by the socket until it is lost, or nobody wants it any more.
 func (c *call) read(gone <-chan struct{}) {
 	defer close(c.frames)
-	for {
-		data, _, err := c.line.Read(maxMessage)
+	for limit := protocol.MaxControl; ; limit = maxMessage { // a setup has no pictures, and may be a stranger's
+		data, _, err := c.line.Read(limit)
 		f := frame{data: data}
 		switch {
 		case errors.Is(err, signaling.ErrTooLong):
-			f.err = invalid("", "The message is too long.")
+			f.err = invalid("", fmt.Sprintf("The message is too long: it may have %d bytes.", limit))
 		case err != nil:
 			return
 		}
