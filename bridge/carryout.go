@@ -133,26 +133,30 @@ func (s *Session) seed(turns []SeedTurn) error {
 	if !config.Profile.Appends {
 		return &Error{Code: CodeInvalidState, Message: config.Model + " takes no turns that are not to be answered."}
 	}
-	content := &wire.ClientContent{}
-	answered := true // the turn before them
-	for _, t := range turns {
+	content, texts := &wire.ClientContent{}, make([]string, len(turns))
+	for i, t := range turns {
 		var parts []json.RawMessage
 		if json.Unmarshal(t.Parts, &parts) != nil || parts == nil {
 			return errParts
 		}
-		role, speaker := "user", roleUser
+		role := "user"
 		if t.Model {
-			role, speaker = "model", roleAssistant
+			role = "model"
 		}
-		if answered {
-			s.nextTurn()
-		}
-		answered = t.Model
-		s.transcript.add(s.question()-1, speaker, textOf(parts))
-		content.Turns = append(content.Turns, wire.Content{Role: role, Parts: t.Parts})
+		content.Turns, texts[i] = append(content.Turns, wire.Content{Role: role, Parts: t.Parts}), textOf(parts)
 	}
 	if !s.up.Send(wire.ClientMessage{ClientContent: content}) {
 		return errTooManyMessages
+	}
+	for i, t := range turns {
+		if i == 0 || turns[i-1].Model {
+			s.nextTurn()
+		}
+		speaker := roleUser
+		if t.Model {
+			speaker = roleAssistant
+		}
+		s.transcript.add(s.question()-1, speaker, texts[i])
 	}
 	return nil
 }
