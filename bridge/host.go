@@ -122,6 +122,9 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
+	if o.ResumeOnly {
+		return ErrNotResumed
+	}
 	config, own, err := h.prepare(o)
 	if err != nil { // before it is counted: who corrects it has lost nothing
 		return AsError(err)

@@ -19,6 +19,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/live"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
@@ -160,7 +161,8 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
-	doors = slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
+	google := live.Door{Host: host, Logger: log}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -116,9 +117,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if websocket.IsWebSocketUpgrade(r) { // Google's SDKs write two slashes, and no WebSocket client follows the mux' redirect
+		r.URL.Path = slashes.ReplaceAllString(r.URL.Path, "/")
+	}
 	ctx := s.options.Access.Visit(r)
 	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(ctx, serverKey{}, s)))
 }
+
+var slashes = regexp.MustCompile(`//+`)
 
 // enter is a door with everything that stands before it. Who may talk, and how much, a door asks by [access.Visitor.Authorize].
 func (s *Server) enter(d Door) http.Handler {

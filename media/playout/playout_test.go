@@ -401,6 +401,33 @@ func TestPlayoutLate(t *testing.T) {
 	}
 }
 
+// TestPlayoutAtOnce checks an output that keeps to the time itself: it gets what there is, and nothing is added.
+func TestPlayoutAtOnce(t *testing.T) {
+	play(t, media.AtOnce, func(t *testing.T, p *playout.Pacer, s *speaker) {
+		time.Sleep(3 * ms)
+		pcm := mediatest.Speech(3*time.Second, outRate)
+		for _, part := range [][]int16{pcm[:100], pcm[100:30000], pcm[30000:]} {
+			must(t, p.WritePCM(part))
+			time.Sleep(50 * ms)
+		}
+		frames := s.got()
+		if len(frames) != 3 || !slices.Equal(s.pcm(), pcm) || p.Queued() != 0 {
+			t.Fatalf("%d frames, %d samples of %d, %v waits", len(frames), len(s.pcm()), len(pcm), p.Queued())
+		}
+		if f := frames[2]; f.at != 103*ms || f.pts != frames[1].pts+media.Duration(29900, outRate) {
+			t.Errorf("the last one came at %v and is to be heard at %v", f.at, f.pts)
+		}
+		cut := p.Flush() // 153 ms after the beginning, and 50 ms were a pause
+		if heard := 3*time.Second - cut.Unheard; heard < 95*ms || heard > 105*ms {
+			t.Errorf("%v of it was heard", heard)
+		}
+		must(t, p.WritePCM(pcm[:480]))
+		if f := s.got()[3]; !f.start || f.pts != f.at {
+			t.Errorf("after a flush PTS is %v at %v, start %v", f.pts, f.at, f.start)
+		}
+	})
+}
+
 func TestPlayoutBounds(t *testing.T) {
 	play(t, 0, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		minute := constant(time.Minute, 1)
