@@ -52,9 +52,18 @@ type Open struct {
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
 	// LastEvent the number of the newest event that the caller has of it: those after it are told again, in order. With 0
 	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
+	// With ResumeOnly it opens none: [ErrNotResumed].
 	Resumable   bool
 	ResumeToken string
+	ResumeOnly  bool
 	LastEvent   uint64
+
+	// TakeOver is a conversation that the caller takes over from the one it has, who is told [ErrReplaced]. One that has ended
+	// meanwhile has a fresh one opened. nil: none.
+	TakeOver *Session
+
+	// Quiet has the caller hear nothing but the model: no tones and sentences of the gateway's while it is waited for.
+	Quiet bool
 
 	Origin Origin
 

@@ -94,7 +94,9 @@ func (s *Session) welcome(v *visit) {
 	s.log.Info("caller is back")
 	done := s.setupComplete()
 	done.Resumed, done.Received = true, s.received.list()
-	done.ResumeToken = s.host.newToken(s, v.open.ResumeToken)
+	if s.resumable() {
+		done.ResumeToken = s.host.newToken(s, v.open.ResumeToken)
+	}
 	speaking := 0
 	if v.open.LastEvent == 0 { // else that is among what it has missed
 		speaking = s.playing()

@@ -28,6 +28,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	switch c := c.(type) {
 	case Message:
 		return s.sendMessage(c)
+	case Seed:
+		return s.seed(c.Turns)
 	case Text:
 		if !s.sendText(c.Text) {
 			return errTooManyMessages
@@ -121,6 +123,40 @@ func (s *Session) sendMessage(m Message) error {
 	s.held = nil
 	if !s.up.Say(t) {
 		return errTooManyMessages
+	}
+	return nil
+}
+
+// seed tells the model of turns that it is not to answer. Each question of the person begins a turn of the transcript.
+func (s *Session) seed(turns []SeedTurn) error {
+	config := s.keeper.Config()
+	if !config.Profile.Appends {
+		return &Error{Code: CodeInvalidState, Message: config.Model + " takes no turns that are not to be answered."}
+	}
+	content, texts := &wire.ClientContent{}, make([]string, len(turns))
+	for i, t := range turns {
+		var parts []json.RawMessage
+		if json.Unmarshal(t.Parts, &parts) != nil || parts == nil {
+			return errParts
+		}
+		role := "user"
+		if t.Model {
+			role = "model"
+		}
+		content.Turns, texts[i] = append(content.Turns, wire.Content{Role: role, Parts: t.Parts}), textOf(parts)
+	}
+	if !s.up.Send(wire.ClientMessage{ClientContent: content}) {
+		return errTooManyMessages
+	}
+	for i, t := range turns {
+		if i == 0 || turns[i-1].Model {
+			s.nextTurn()
+		}
+		speaker := roleUser
+		if t.Model {
+			speaker = roleAssistant
+		}
+		s.transcript.add(s.question()-1, speaker, texts[i])
 	}
 	return nil
 }

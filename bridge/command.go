@@ -18,6 +18,10 @@ type (
 		TurnComplete bool
 	}
 
+	// Seed tells the model of turns that it is not to answer, as if they had been said. Do refuses it for a model that takes
+	// only what asks for an answer.
+	Seed struct{ Turns []SeedTurn }
+
 	// Text is real-time text, for example an action on a canvas. It does not interrupt.
 	Text struct{ Text string }
 
@@ -62,6 +66,12 @@ type (
 	Goodbye struct{}
 )
 
+// SeedTurn is a turn of the person, or with Model of the model. Parts is an array of Google's Part.
+type SeedTurn struct {
+	Model bool
+	Parts json.RawMessage
+}
+
 // The kinds of [Activity].
 const (
 	ActivityStart Activity = iota
@@ -70,6 +80,7 @@ const (
 )
 
 func (Message) command()          {}
+func (Seed) command()             {}
 func (Text) command()             {}
 func (Activity) command()         {}
 func (ToolResponse) command()     {}

@@ -211,5 +211,8 @@ func dialFailure(err error, used bool) *Error {
 	return e
 }
 
+// ErrNotResumed says that there is no conversation to resume, where no other one was wanted.
+var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to be resumed is not there any more."}
+
 // errOver is what a command or a newcomer gets whose conversation has ended.
 var errOver = errors.New("the conversation has ended")

@@ -63,8 +63,12 @@ type (
 		Text string
 	}
 
-	// Raw is Gemini's own serverContent object, without its audio parts. What it says is told by other events, too.
-	Raw struct{ ServerContent json.RawMessage }
+	// Raw is Gemini's own serverContent object, without its audio parts. What it says is told by other events, too. Beside says
+	// that its fields stood beside serverContent.
+	Raw struct {
+		ServerContent json.RawMessage
+		Beside        bool
+	}
 
 	// Grounding is Google Search's metadata for the answer.
 	Grounding struct {

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,6 +80,20 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
 			t.Errorf("a reader hears %v and is told %v", sound, told)
 		}
+	})
+}
+
+// A caller that wants to hear nothing but the model hears no sound of ours.
+func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
+	talk(t, bridge.Open{Quiet: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		r.cutOff(l)
+		time.Sleep(8 * time.Second)
+		if sound, told := c.waiting(); sound > 0 || len(told) != 1 {
+			t.Errorf("hears %v and is told %v", sound, told)
+		}
+		r.up.Set(0, nil)
+		c.works(r.up.Next().Accept())
 	})
 }
 
@@ -196,6 +211,39 @@ func TestMissedTurnsAreTold(t *testing.T) {
 	})
 }
 
+// Turns that the model was told of go up in their order, stand in the transcript, and are told again if they may be lost.
+func TestSeed(t *testing.T) {
+	turn := func(model bool, text string) bridge.SeedTurn {
+		return bridge.SeedTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
+	}
+	seed := bridge.Seed{Turns: []bridge.SeedTurn{turn(false, "one"), turn(true, "two"), turn(false, "three"), turn(true, "four")}}
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("old")
+		c.do(seed)
+		c.typed("five")
+		if got := l.Said(); got != "typed one+two+three+four, typed five" {
+			t.Errorf("came %q", got)
+		}
+		l.Cut()
+		m := r.up.Next().DialledFor("", "old").Accept()
+		if got := m.Said(); got != "typed one+two+three+four, typed five" {
+			t.Errorf("told again: %q", got)
+		}
+		var texts []string
+		for _, e := range c.memory() {
+			texts = append(texts, e.Role+" "+e.Content)
+		}
+		if got := strings.Join(texts, ", "); got != "user one, assistant two, user three, assistant four, user five" {
+			t.Errorf("kept %s", got)
+		}
+	})
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		if err := c.session.Do(seed); err == nil {
+			t.Error("a model was told that takes only what asks for an answer")
+		}
+	})
+}
+
 func TestContext(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
@@ -298,6 +346,25 @@ func TestLimits(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What Gemini says beside serverContent is told apart from what stands in it.
+func TestBeside(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
+		l.Send(`{"voiceActivity":{"type":"ACTIVITY_START"}}`)
+		l.Send(`{"newField":1}`)
+		l.Send(`{"serverContent":{"newField":2}}`)
+		var got []string
+		raws, _ := find[bridge.Raw](c)
+		for _, r := range raws {
+			got = append(got, fmt.Sprint(r.Beside, string(r.ServerContent)))
+		}
+		want := `true{"usageMetadata":{"totalTokenCount":1}} true{"voiceActivity":{"type":"ACTIVITY_START"}} true{"newField":1} false{"newField":2}`
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s", got)
+		}
+	})
 }
 
 func TestUsage(t *testing.T) {

@@ -117,10 +117,13 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if o.Account == nil {
 		o.Account = Unlimited
 	}
-	if s := h.resume(o.ResumeToken); s != nil && s.open.Origin.Identity == o.Origin.Identity && s.open.Origin.Door == o.Origin.Door {
+	if s := h.continued(o); s != nil {
 		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {
 			return err
 		}
+	}
+	if o.ResumeOnly {
+		return ErrNotResumed
 	}
 	config, own, err := h.prepare(o)
 	if err != nil { // before it is counted: who corrects it has lost nothing
@@ -280,14 +283,18 @@ func (h *Host) written(ctx context.Context) error {
 	}
 }
 
-// resume finds the conversation of a token.
-func (h *Host) resume(token string) *Session {
-	if token == "" {
-		return nil
+// continued is the conversation that a caller goes on with; nil: none.
+func (h *Host) continued(o Open) *Session {
+	if o.TakeOver != nil || o.ResumeToken == "" {
+		return o.TakeOver
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.tokens[sha256.Sum256([]byte(token))]
+	s := h.tokens[sha256.Sum256([]byte(o.ResumeToken))]
+	if s == nil || s.open.Origin.Identity != o.Origin.Identity || s.open.Origin.Door != o.Origin.Door {
+		return nil
+	}
+	return s
 }
 
 // newToken gives s its next token. The one that was used for it stays valid until the new one is used, because the

@@ -40,7 +40,7 @@ func TestRingIsBounded(t *testing.T) {
 	var r ring
 	r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
 	for range 100 {
-		r.add(Raw{make([]byte, 100<<10)}, true)
+		r.add(Raw{ServerContent: make([]byte, 100<<10)}, true)
 		if r.bytes > 2*ringBytes+100<<10 {
 			t.Fatalf("%d bytes are kept", r.bytes)
 		}
@@ -48,7 +48,7 @@ func TestRingIsBounded(t *testing.T) {
 	r = ring{}
 	r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
 	for range ringSize + 10 {
-		r.add(Raw{make([]byte, 6<<10)}, true)
+		r.add(Raw{ServerContent: make([]byte, 6<<10)}, true)
 	}
 	r.forget(true, func(id string) bool { return id == "a" })
 	if r.bytes > ringBytes || len(r.events) > ringSize || r.events[0].Number != 1 {

@@ -140,8 +140,11 @@ func (l *transcript) heard(turn int, text string) {
 }
 
 // typed adds a text to what the person says in a turn.
-func (l *transcript) typed(turn int, text string) {
-	l.edit(turn, roleUser, func(e *said) {
+func (l *transcript) typed(turn int, text string) { l.add(turn, roleUser, text) }
+
+// add adds a text that was written to what a side says in a turn.
+func (l *transcript) add(turn int, role, text string) {
+	l.edit(turn, role, func(e *said) {
 		if e.Content != "" {
 			e.Content += "\n"
 		}

@@ -27,14 +27,14 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if c != nil {
 		s.onContent(c)
 	} else if m.Usage != nil {
-		s.notify(Raw{wrapField("usageMetadata", m.Usage)})
+		s.notify(Raw{wrapField("usageMetadata", m.Usage), true})
 	}
 	if m.VoiceActivity != nil {
-		s.notify(Raw{wrapField("voiceActivity", m.VoiceActivity)})
+		s.notify(Raw{wrapField("voiceActivity", m.VoiceActivity), true})
 	}
 	if len(m.Extra) > 0 {
 		if b, err := json.Marshal(m.Extra); err == nil {
-			s.notify(Raw{b})
+			s.notify(Raw{b, true})
 		}
 	}
 	if s.answer.making() {
@@ -77,7 +77,7 @@ func (s *Session) onContent(c *wire.ServerContent) {
 	}
 	fields, transcript := s.fields(c)
 	if fields != nil {
-		s.notify(Raw{fields})
+		s.notify(Raw{ServerContent: fields})
 	}
 	if text := c.InputTranscription; text != "" {
 		s.transcript.heard(s.question(), text)
@@ -203,7 +203,7 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 func (s *Session) sayText(number int, text string, transcript json.RawMessage) {
 	tell := func() {
 		if transcript != nil {
-			s.notify(Raw{transcript})
+			s.notify(Raw{ServerContent: transcript})
 		}
 		if text != "" {
 			s.notify(AssistantText{Turn: number, Text: text})

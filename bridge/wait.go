@@ -61,7 +61,7 @@ func (s *Session) apologise(now bool) {
 
 // sound plays what is not the model's, unless its voice is still to be heard.
 func (s *Session) sound(pcm []int16) {
-	if s.keeper.Config().TextOnly || s.playout.Queued() > 0 {
+	if s.open.Quiet || s.keeper.Config().TextOnly || s.playout.Queued() > 0 {
 		return
 	}
 	const frame = wire.OutputRate * int(media.FrameDuration/time.Millisecond) / 1000

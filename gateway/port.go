@@ -19,10 +19,14 @@ import (
 // page's; the listener that it returns takes its place.
 func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener, webrtc *rtc.API, err error) {
 	addr := page.Addr().(*net.TCPAddr)
-	at := func(port int) string {
-		return net.JoinHostPort(cmp.Or(s.webrtcHost, addr.IP.String()), strconv.Itoa(cmp.Or(port, addr.Port)))
+	at := func(host string, port int) string {
+		return net.JoinHostPort(cmp.Or(s.webrtcHost, host), strconv.Itoa(cmp.Or(port, addr.Port)))
 	}
-	o := rtc.Options{UDPAddr: at(s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	own := addr.IP.String()
+	o := rtc.Options{UDPAddr: at(own, s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	if addr.IP.IsLoopback() && s.webrtcHost == "" { // Firefox uses no candidate of the loopback, not even for a page on localhost
+		o.UDPAddr, o.Loopback = at(anywhere(addr.IP), s.udpPort), true
+	}
 	defer func() {
 		if err != nil {
 			page.Close()
@@ -40,7 +44,7 @@ func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener,
 	case s.tcpPort == addr.Port && s.webrtcHost == "":
 		page, o.TCP = split(page)
 	default:
-		if o.TCP, err = net.Listen("tcp", at(s.tcpPort)); err != nil {
+		if o.TCP, err = net.Listen("tcp", at(own, s.tcpPort)); err != nil {
 			return nil, nil, fmt.Errorf("listen for ICE-TCP: %w", err)
 		}
 	}
@@ -51,6 +55,14 @@ func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener,
 		page = tls.NewListener(page, config)
 	}
 	return page, webrtc, nil
+}
+
+// anywhere is the address of all interfaces that speak the IP of this one.
+func anywhere(ip net.IP) string {
+	if ip.To4() != nil {
+		return net.IPv4zero.String()
+	}
+	return net.IPv6unspecified.String()
 }
 
 // split shares a port between the page and WebRTC, for networks that let nothing out but 443. By ICE-TCP each message begins with its

@@ -19,6 +19,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/live"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
@@ -139,6 +140,10 @@ func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told
 
 // openDoors are the doors to conversations. They are stopped when the conversations have ended.
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+	page, err := signaling.Page(web.Files, host.Backend())
+	if err != nil {
+		return nil, nil, err
+	}
 	assistant, stopVOX, err := openVOX(s, host, generate, log)
 	if err != nil {
 		return nil, nil, err
@@ -155,9 +160,9 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 		return nil, nil, fmt.Errorf("telephony: %w", err)
 	}
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	page := signaling.Page(web.Files, host.Backend())
 	beside := sideband.Door{Host: host, Logger: log}
-	doors = slices.Concat(beside.Doors(), generate.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
+	google := live.Door{Host: host, Logger: log}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},

@@ -24,7 +24,7 @@ import (
 // in README.md is compared with them by a test.
 type settings struct {
 	addr       string
-	webrtcHost string // "": the host of addr
+	webrtcHost string // "": the host of addr, or any if that is the loopback
 	udpPort    int    // 0: the port of addr
 	tcpPort    int    // 0: no ICE-TCP
 	publicIPs  []string
@@ -71,7 +71,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("gateway serve", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&s.addr, "addr", "127.0.0.1:3001", "`host:port` of the page and the WebSocket")
-	f.StringVar(&s.webrtcHost, "webrtc-host", "", "`address` where WebRTC listens; empty: the host of addr")
+	f.StringVar(&s.webrtcHost, "webrtc-host", "", "`address` where WebRTC listens; empty: the host of addr, or any if that is the loopback")
 	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls; 0: the port of addr")
 	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
 	f.Func("public-ip", "`address`es told to WebRTC clients instead of the local ones, comma separated", list(&s.publicIPs, func(v string) error {

@@ -28,7 +28,7 @@ type Sink interface {
 	WritePCM(pcm []int16) error
 }
 
-// Frame is 20 ms of sound.
+// Frame is 20 ms of sound, or for an output that takes it [AtOnce] all that there is.
 type Frame struct {
 	PCM   []int16
 	PTS   time.Duration // when it is to be heard, on the wall clock, since the playout was made
@@ -47,6 +47,13 @@ type Output interface {
 	Lead() time.Duration
 	WriteFrame(f Frame) error
 }
+
+// Late is an [Output] with a lead that knows how long after its PTS a frame is heard, as far as it has been found out: what the client
+// holds back besides the way to it. Like WriteFrame it must not block.
+type Late interface{ Late() time.Duration }
+
+// AtOnce is the Lead of an output that takes sound as it comes, in frames of any length: its client keeps to the time itself.
+const AtOnce = time.Duration(math.MaxInt64)
 
 // Samples returns how many samples at rate, in Hz, last d, rounded down.
 func Samples(d time.Duration, rate int) int {

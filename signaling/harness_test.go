@@ -78,7 +78,10 @@ func newGateway(t testing.TB, options ...option) *gateway {
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
-	page := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, "emulator")
+	page, err := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, "emulator")
+	if err != nil {
+		t.Fatal(err)
+	}
 	list := []signaling.Door{
 		{Pattern: "/ws", Socket: &so.WebDoor},
 		{Pattern: "/{$}", Socket: &so.WebDoor, Handler: page, Public: true},

@@ -2,6 +2,7 @@ package signaling
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"voxgate/signaling/rtc"
@@ -98,8 +99,7 @@ func (o *Outbox[T]) next() (value T, ok, done bool, err error) {
 		return value, false, o.closed, nil
 	}
 	first := o.queue[0]
-	o.queue[0] = item[T]{}
-	o.queue = o.queue[1:]
+	o.queue = slices.Delete(o.queue, 0, 1) // it is short, and keeps its memory
 	o.waiting -= first.size
 	return first.value, true, false, nil
 }

@@ -323,7 +323,7 @@ export class Connection {
     if (this.#fault && code === 1011) return this.end(errorOf(this.#fault.payload));
     this.#tellFault();
     if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new LiveError('ended', 'The conversation has ended.'));
-    if (!this.opened) return this.end(new LiveError('no_gateway', 'The gateway cannot be reached.'));
+    if (!this.opened) return this.end(new LiveError('no_gateway', unreachable(this.#o.url)));
     this.#check();
   }
 
@@ -589,6 +589,10 @@ async function packets(pc) {
   const stats = await pc.getStats().catch(() => undefined); // it was closed meanwhile
   return [...(stats?.values() ?? [])].find((s) => s.type === 'transport')?.packetsReceived;
 }
+
+/** @param {URL} url A browser does not say whether a WebSocket was refused. */
+const unreachable = ({ host }) =>
+  'The gateway cannot be reached' + (host === location.host ? '.' : `, or does not let pages of ${location.origin} talk (VOXGATE_ORIGINS).`);
 
 export const lost = () => new LiveError('lost', 'The connection was lost.');
 

@@ -51,6 +51,7 @@ func TestNumbers(t *testing.T) {
 	for _, want := range []string{
 		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three, `last of the voice: p50 / p95 / p99 \| ` + three,
 		`AUDIO_CHUNK of a client by WebSocket: p50 / p95 / p99 \| ` + three, `client of the VOX door: p50 / p95 / p99 \| ` + three + ` \| – / 50.0 ms / –`,
+		`client of the Live door: p50 / p95 / p99 \| ` + three + ` \| \d+\.\d ms / – / –`,
 		`CPU per minute of a call, 1 calls \| \d+.\d+ s \(\d+.\d+ s\) \| \d+.\d+ s \(1.15 × echo\)`,
 		`memory per call, 1 calls \| -?\d+.\d+ MB \(-?\d+.\d+ MB\)`, `packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
 		`4 of 4 beeps were answered`,

@@ -27,12 +27,13 @@ const (
 var doors = []struct{ name, path, first, sound, ready string }{
 	{"page", "/ws", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{"systemInstruction":"page"}}}`, `"AUDIO_CHUNK"`, `"SETUP_COMPLETE"`},
 	{"expert", "/api/vox/live", `{"type":"start","theme":"expert"}`, "", `"ready"`},
+	{"google", "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent", `{"setup":{"systemInstruction":{"parts":[{"text":"google"}]}}}`, `"inlineData"`, `"setupComplete"`},
 }
 
 // ear is a client by WebSocket that keeps when it gets sound.
 type ear struct {
 	ws      *websocket.Conn
-	sound   string // is in a text message with sound; empty: binary messages are sound
+	sound   string // is in a message with sound; empty: binary messages are sound
 	ready   chan struct{}
 	running sync.WaitGroup
 
@@ -62,7 +63,7 @@ func listen(ctx context.Context, url, path, first, sound, ready string) (*ear, e
 				return
 			}
 			head := string(raw[:min(len(raw), 60)])
-			if kind == websocket.BinaryMessage || sound != "" && strings.Contains(head, sound) {
+			if sound == "" && kind == websocket.BinaryMessage || sound != "" && strings.Contains(head, sound) {
 				e.mu.Lock()
 				e.sounds = append(e.sounds, at)
 				e.mu.Unlock()

@@ -70,6 +70,13 @@ func (p *Pacer) step(now time.Duration) bool {
 
 // stepAhead hands over what an output with lead may have by now.
 func (p *Pacer) stepAhead(now time.Duration) {
+	if p.lead == media.AtOnce {
+		frame := p.pcm
+		p.pcm = make([]int16, p.queue.len())
+		p.speak(now)
+		p.pcm = frame
+		return
+	}
 	for p.queue.len() > 0 && p.next-now < p.lead {
 		switch {
 		case p.queue.len() >= p.frame:
@@ -103,13 +110,13 @@ func (p *Pacer) speak(now time.Duration) {
 	p.dry = false
 	p.trail = 0
 	p.write(now, &p.stats.Frames)
-	p.hand(p.frame)
+	p.hand(len(p.pcm))
 	p.settle(true)
 }
 
 // hand notes that the frame just handed over has n samples of sound.
 func (p *Pacer) hand(n int) {
-	p.sound = p.next - media.Duration(p.frame-n, p.rate)
+	p.sound = p.next - media.Duration(len(p.pcm)-n, p.rate)
 	p.given += media.Duration(n, p.rate)
 }
 
@@ -179,6 +186,6 @@ func (p *Pacer) write(now time.Duration, counter *uint64) {
 		p.tap.Model(f.PCM, p.epoch.Add(f.PTS))
 	}
 	p.talking = true
-	p.next = f.PTS + media.FrameDuration
+	p.next = f.PTS + media.Duration(len(p.pcm), p.rate)
 	p.last = p.pcm[len(p.pcm)-1]
 }

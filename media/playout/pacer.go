@@ -290,7 +290,11 @@ func (p *Pacer) fire() {
 // recall takes back what an output with lead got ahead of its time, and returns how much sound that is.
 func (p *Pacer) recall() time.Duration {
 	now := time.Since(p.epoch)
-	sound := max(0, min(p.sound-now, p.given))
+	heard := p.sound
+	if o, ok := p.out.(media.Late); ok {
+		heard += o.Late()
+	}
+	sound := max(0, min(heard-now, p.given))
 	p.given = 0
 	if p.next > now {
 		p.next, p.sound = now, now

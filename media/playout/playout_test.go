@@ -29,6 +29,7 @@ const (
 type speaker struct {
 	start time.Time
 	lead  time.Duration
+	late  time.Duration
 	fail  error
 
 	mu     sync.Mutex
@@ -42,6 +43,7 @@ type heard struct {
 }
 
 func (s *speaker) Lead() time.Duration { return s.lead }
+func (s *speaker) Late() time.Duration { return s.late }
 
 func (s *speaker) WriteFrame(f media.Frame) error {
 	s.mu.Lock()
@@ -376,6 +378,51 @@ func TestPlayoutLead(t *testing.T) {
 		}
 		must(t, p.WritePCM(pcm[:480]))
 		if f := s.got()[n]; !f.start || f.pts != f.at {
+			t.Errorf("after a flush PTS is %v at %v, start %v", f.pts, f.at, f.start)
+		}
+	})
+}
+
+// What an output holds back was not heard.
+func TestPlayoutLate(t *testing.T) {
+	unheard := func(late time.Duration) (d time.Duration) {
+		play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {
+			s.late = late
+			must(t, p.WritePCM(mediatest.Speech(2*time.Second, outRate)))
+			time.Sleep(time.Second)
+			d = p.Flush().Unheard
+		})
+		return d
+	}
+	for late, want := range map[time.Duration]time.Duration{0: time.Second, 300 * ms: 1300 * ms, time.Hour: 2 * time.Second} {
+		if d := unheard(late); d != want {
+			t.Errorf("%v late: after a second of two, %v were not heard, want %v", late, d, want)
+		}
+	}
+}
+
+// TestPlayoutAtOnce checks an output that keeps to the time itself: it gets what there is, and nothing is added.
+func TestPlayoutAtOnce(t *testing.T) {
+	play(t, media.AtOnce, func(t *testing.T, p *playout.Pacer, s *speaker) {
+		time.Sleep(3 * ms)
+		pcm := mediatest.Speech(3*time.Second, outRate)
+		for _, part := range [][]int16{pcm[:100], pcm[100:30000], pcm[30000:]} {
+			must(t, p.WritePCM(part))
+			time.Sleep(50 * ms)
+		}
+		frames := s.got()
+		if len(frames) != 3 || !slices.Equal(s.pcm(), pcm) || p.Queued() != 0 {
+			t.Fatalf("%d frames, %d samples of %d, %v waits", len(frames), len(s.pcm()), len(pcm), p.Queued())
+		}
+		if f := frames[2]; f.at != 103*ms || f.pts != frames[1].pts+media.Duration(29900, outRate) {
+			t.Errorf("the last one came at %v and is to be heard at %v", f.at, f.pts)
+		}
+		cut := p.Flush() // 153 ms after the beginning, and 50 ms were a pause
+		if heard := 3*time.Second - cut.Unheard; heard < 95*ms || heard > 105*ms {
+			t.Errorf("%v of it was heard", heard)
+		}
+		must(t, p.WritePCM(pcm[:480]))
+		if f := s.got()[3]; !f.start || f.pts != f.at {
 			t.Errorf("after a flush PTS is %v at %v, start %v", f.pts, f.at, f.start)
 		}
 	})

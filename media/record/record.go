@@ -205,7 +205,7 @@ func (r *Recording) take(p *piece) {
 		case person:
 			r.line.person(p.pcm, p.rate, at)
 		case model:
-			r.line.right.put(p.pcm, at, r.line.start)
+			r.line.right.put(p.pcm, at, r.line.start, earlyModel)
 		case cut:
 			r.line.cut(at)
 		}

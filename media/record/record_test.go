@@ -271,6 +271,20 @@ func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
 	})
 }
 
+// A client that paces the voice itself has it as soon as it comes.
+func TestVoiceHandedOutLongBeforeItIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		for at := time.Second; at < 31*time.Second; at += 200 * ms {
+			s.r.Model(tone(440, 200*ms, 24000), s.began.Add(at))
+			synctest.Wait()
+		}
+		s.until(29 * time.Second)
+		s.r.Cut(s.began.Add(29 * time.Second))
+		wantStretches(t, "the model", s.close(32*time.Second).right, 6*ms, time.Second, 29*time.Second)
+	})
+}
+
 // TestDrift lets the person's clock go wrong by as much in two minutes as one of 200 ppm does in twenty.
 func TestDrift(t *testing.T) {
 	for name, ppm := range map[string]int{"exact": 0, "fast": 2000, "slow": -2000} {

@@ -13,9 +13,11 @@ const (
 	loose      = rate / 10
 	loosePause = rate / 20
 
-	// early bounds what is kept of sound whose time is yet to come: of a client that sends speech faster than it is
-	// spoken, and of wrong clocks.
-	early = 10 * rate
+	// early bounds what is kept of the person's sound whose time is yet to come: of a client that sends speech faster than it is
+	// spoken, and of wrong clocks. Of the model's there may be as much as a playout keeps: a client that paces the voice itself has it
+	// as soon as it comes.
+	early      = 10 * rate
+	earlyModel = 120 * rate
 
 	// quiet is the mean amplitude below which there is no speech: -50 dBFS.
 	quiet = 104
@@ -39,8 +41,8 @@ type channel struct {
 	end int64 // of what was put in; silence follows
 }
 
-// put writes sound at a place, over what is there; what comes too late, or far too early, is left out.
-func (c *channel) put(pcm []int16, at, start int64) {
+// put writes sound at a place, over what is there; what comes too late, or more than early before its time, is left out.
+func (c *channel) put(pcm []int16, at, start, early int64) {
 	c.end = at + int64(len(pcm))
 	if late := start - at; late > 0 {
 		pcm, at = pcm[min(late, int64(len(pcm))):], start
@@ -103,13 +105,13 @@ func (t *timeline) person(pcm []int16, from int, at int64) {
 	if t.up != nil {
 		pcm = t.up.Resample(pcm)
 	}
-	t.left.put(pcm, t.left.end, t.start)
+	t.left.put(pcm, t.left.end, t.start, early)
 }
 
 // flush ends a stretch of the person's sound: what the resampler holds back belongs to it.
 func (t *timeline) flush() {
 	if t.up != nil && t.left.end >= t.start {
-		t.left.put(t.up.Flush(), t.left.end, t.start)
+		t.left.put(t.up.Flush(), t.left.end, t.start, early)
 	}
 }
 

@@ -68,6 +68,9 @@ func New(o Options) (*Gate, error) {
 	return &Gate{options: o, keys: keys, logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{}, used: map[string]time.Time{}}, nil
 }
 
+// HasKeys tells whether there is a keys file: without one nobody can show anything that counts.
+func (g *Gate) HasKeys() bool { return g != nil && g.keys.exist() }
+
 // Close ends what the gate does in the background.
 func (g *Gate) Close() { g.keys.close() }
 

@@ -78,6 +78,7 @@ type keyring struct {
 	secret  []byte
 	issuers []*issuer
 	cancel  context.CancelFunc // of what the issuers do in the background
+	closed  bool
 }
 
 // stamp tells whether a file has changed.
@@ -86,7 +87,7 @@ type stamp struct {
 	size     int64
 }
 
-// lookEvery is how often the file is looked at: a key that is taken away works for as long.
+// lookEvery is how often the file is looked at: a key that is taken away works for as long, and until the issuers' keys were asked for.
 const lookEvery = time.Second
 
 func openKeyring(o Options) (*keyring, error) {
@@ -110,19 +111,25 @@ func openKeyring(o Options) (*keyring, error) {
 func (k *keyring) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.closed = true
 	k.cancel()
 }
 
 func (k *keyring) exist() bool { return k.path != "" }
 
-// fresh reads the file again if it has changed. Needs mu.
+// fresh reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old file counts for everybody else.
 func (k *keyring) fresh() {
-	if k.path == "" || k.now().Sub(k.looked) < lookEvery {
+	k.mu.Lock()
+	due, known := k.path != "" && k.now().Sub(k.looked) >= lookEvery, k.stamp
+	if due {
+		k.looked = k.now()
+	}
+	k.mu.Unlock()
+	if !due {
 		return
 	}
-	k.looked = k.now()
 	info, err := os.Stat(k.path)
-	if err == nil && (stamp{info.ModTime(), info.Size()}) == k.stamp {
+	if err == nil && (stamp{info.ModTime(), info.Size()}) == known {
 		return
 	}
 	if err == nil {
@@ -133,13 +140,15 @@ func (k *keyring) fresh() {
 	}
 }
 
-// read reads the file. If it cannot be used the old one counts on. Needs mu.
+// read reads the file. If it cannot be used the old one counts on.
 func (k *keyring) read() error {
 	f, info, err := readFile(k.path)
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
 	k.stamp = info // what is wrong is said once
+	k.mu.Unlock()
 	secret, err := f.check()
 	if err != nil {
 		return fmt.Errorf("%s: %w", k.path, err)
@@ -153,6 +162,12 @@ func (k *keyring) read() error {
 			return fmt.Errorf("%s: issuers[%d]: %w", k.path, n, err)
 		}
 		issuers = append(issuers, made)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed || k.stamp != info { // the file has changed once more
+		cancel()
+		return nil
 	}
 	k.cancel()
 	k.file, k.secret, k.issuers, k.cancel = f, secret, issuers, cancel
@@ -237,9 +252,9 @@ func (k *keyring) key(shown string) (Key, error) {
 	if shown == "" {
 		return Key{}, &refusal{rule: "no key", code: bridge.CodeUnauthorized, message: "This address wants a server key, as Authorization: Bearer."}
 	}
+	k.fresh()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fresh()
 	return k.find(shown)
 }
 
@@ -257,9 +272,9 @@ func (k *keyring) find(shown string) (Key, error) {
 
 // proxy is the pass of somebody whom a trusted proxy knows.
 func (k *keyring) proxy(identity string) pass {
+	k.fresh()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fresh()
 	return k.file.Proxy.pass("proxy", identity)
 }
 

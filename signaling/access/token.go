@@ -114,8 +114,8 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 
 // verify looks at a token, or at a server key that may talk.
 func (k *keyring) verify(token string) (pass, error) {
-	k.mu.Lock()
 	k.fresh()
+	k.mu.Lock()
 	secret, issuers := k.secret, k.issuers
 	key, unknown := k.find(token)
 	k.mu.Unlock()

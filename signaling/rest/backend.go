@@ -1,7 +1,7 @@
 package rest
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,7 +50,7 @@ func (g *google) generate(ctx context.Context, model string, request []byte, str
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { from.Close() })
-	events := bufio.NewReaderSize(from, 64<<10)
+	events := linesOf(from)
 	return func() (event object, err error) {
 		text, err := readEvent(events)
 		if err == nil {
@@ -86,7 +86,7 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 	if strings.Contains(model, "/") { // a path of Google's, and not a model of ours
 		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
 	}
-	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, strings.NewReader(string(request)))
+	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, bytes.NewReader(request))
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}

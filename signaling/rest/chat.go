@@ -77,9 +77,17 @@ type chatSchema struct {
 
 // chatAnswer is an answer, or a piece of a stream.
 type chatAnswer struct {
+	chatFailure
 	Model   string       `json:"model"`
 	Choices []chatChoice `json:"choices"`
 	Usage   *chatUsage   `json:"usage"`
+}
+
+// chatFailure is what has gone wrong, also in the middle of a stream.
+type chatFailure struct {
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
 }
 
 type chatChoice struct {

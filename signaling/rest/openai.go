@@ -81,15 +81,15 @@ type turn struct {
 	} `json:"parts"`
 }
 
-// text is all of its text but for thoughts.
-func (t *turn) text() string {
+// text is all of its text but for thoughts, with this between its parts.
+func (t *turn) text(between string) string {
 	var texts []string
 	for _, p := range t.Parts {
 		if p.Text != nil && !p.Thought {
 			texts = append(texts, *p.Text)
 		}
 	}
-	return strings.Join(texts, "\n")
+	return strings.Join(texts, between)
 }
 
 // invalid refuses a request that cannot be translated.
@@ -112,7 +112,7 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 		Stop: config.StopSequences, Seed: config.Seed,
 	}
 	if g.SystemInstruction != nil {
-		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text()})
+		q.Messages = append(q.Messages, chatMessage{Role: "system", Content: g.SystemInstruction.text("\n")})
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
@@ -219,9 +219,9 @@ func (c *callIDs) answer(id, name string) string {
 
 // messages are a turn in the words of chat completions: the answers of tools are messages of their own.
 func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
-	if t.Role == "model" {
+	if t.Role == "model" { // its parts are the pieces of a stream
 		message := chatMessage{Role: "assistant"}
-		if text := t.text(); text != "" {
+		if text := t.text(""); text != "" {
 			message.Content = text
 		}
 		for _, p := range t.Parts {
@@ -300,12 +300,15 @@ func (c *completions) generate(ctx context.Context, model string, request []byte
 	}
 	if streams {
 		context.AfterFunc(ctx, func() { from.Close() })
-		return c.stream(bufio.NewReaderSize(from, 64<<10)), nil
+		return c.stream(linesOf(from)), nil
 	}
 	defer from.Close()
 	var answer chatAnswer
 	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
 		return nil, err
+	}
+	if answer.Error != nil {
+		return nil, c.refusal(http.StatusBadGateway, answer.chatFailure)
 	}
 	if len(answer.Choices) == 0 {
 		return nil, errors.New("the backend has answered with no choice")
@@ -344,14 +347,24 @@ func (c *completions) send(ctx context.Context, path string, body any) (io.ReadC
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	var refusal struct{ Error struct{ Message string } }
-	_ = json.Unmarshal(said, &refusal) // some servers say it otherwise
-	message := cmp.Or(api.Secret(c.key).Hide(refusal.Error.Message), http.StatusText(resp.StatusCode))
-	return nil, &refused{resp.StatusCode, errorObject(resp.StatusCode, message, 0), resp.Header.Get("Retry-After")}
+	var failure chatFailure
+	_ = json.Unmarshal(said, &failure) // some servers say it otherwise
+	why := c.refusal(resp.StatusCode, failure)
+	why.after = resp.Header.Get("Retry-After")
+	return nil, why
+}
+
+// refusal is a failure as the client is told of it.
+func (c *completions) refusal(status int, f chatFailure) *refused {
+	message := http.StatusText(status)
+	if f.Error != nil {
+		message = cmp.Or(api.Secret(c.key).Hide(f.Error.Message), message)
+	}
+	return &refused{status: status, body: errorObject(status, message, 0)}
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
-func (c *completions) stream(events *bufio.Reader) func() (object, error) {
+func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
 	var usage *chatUsage
@@ -366,6 +379,9 @@ func (c *completions) stream(events *bufio.Reader) func() (object, error) {
 			var chunk chatAnswer
 			if err == nil {
 				err = json.Unmarshal(text, &chunk)
+			}
+			if err == nil && chunk.Error != nil {
+				err = c.refusal(http.StatusBadGateway, chunk.chatFailure)
 			}
 			if err != nil {
 				return nil, err
@@ -429,11 +445,11 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 	if err := json.Unmarshal(request, &q); err != nil {
 		return nil, invalid("The request cannot be read: %v.", err)
 	}
-	texts, dimensions := []string{q.Content.text()}, q.OutputDimensionality
+	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
 	if method == "batchEmbedContents" {
 		texts = nil
 		for _, r := range q.Requests {
-			texts, dimensions = append(texts, r.Content.text()), r.OutputDimensionality
+			texts, dimensions = append(texts, r.Content.text("\n")), r.OutputDimensionality
 		}
 	}
 	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions})

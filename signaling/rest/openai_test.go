@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 )
 
@@ -160,8 +162,12 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else {
 			for _, piece := range strings.SplitAfter("You said: "+text, " ") {
 				chunk(fmt.Sprintf(`{"content":%q}`, piece), "null")
-				if strings.TrimSpace(piece) == "/die" {
+				switch strings.TrimSpace(piece) {
+				case "/die":
 					panic(http.ErrAbortHandler)
+				case "/overload": // as servers end a stream that they cannot go on with
+					fmt.Fprint(w, "data: {\"error\":{\"message\":\"Overloaded, by sk-test.\",\"code\":502}}\n\n")
+					return
 				}
 			}
 			chunk(`{}`, map[bool]string{true: `"length"`, false: `"stop"`}[word == "/long"])
@@ -174,7 +180,9 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // chat is a gateway whose models go to a server of chat completions.
-func chat(t *testing.T) (url string, s *chatServer) {
+func chat(t *testing.T) (url string, s *chatServer) { t.Helper(); return chatBehind(t, nil) }
+
+func chatBehind(t *testing.T, gate *access.Gate) (url string, s *chatServer) {
 	t.Helper()
 	s = &chatServer{t: t, got: make(chan chatRequest, 16)}
 	up := httptest.NewServer(s)
@@ -189,7 +197,7 @@ func chat(t *testing.T) (url string, s *chatServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open(t, http.NotFoundHandler(), nil, routes...) + "/v1beta/models/gpt-x:", s
+	return open(t, http.NotFoundHandler(), gate, routes...) + "/v1beta/models/gpt-x:", s
 }
 
 func TestChatCompletions(t *testing.T) {
@@ -217,6 +225,10 @@ func TestChatCompletions(t *testing.T) {
 	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) {
 		t.Errorf("%q", list)
 	}
+	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /overload it"}]}]}`)
+	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") || strings.Contains(sse, "sk-test") {
+		t.Errorf("an error in a stream: %q", list)
+	}
 	status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
 	if status != 429 || !strings.Contains(text, "Rate limit reached.") || !strings.Contains(text, "RESOURCE_EXHAUSTED") {
 		t.Errorf("%d %s", status, text)
@@ -230,6 +242,32 @@ func TestChatCompletions(t *testing.T) {
 	}
 	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 || !strings.Contains(text, "audio/wav") {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// What the model has said comes back to it to the letter, however many pieces it came in.
+func TestChatCompletionsAnswersOfBefore(t *testing.T) {
+	url, s := chat(t)
+	post(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"Hel"},{"text":"hm","thought":true},{"text":"lo."}]},{"role":"user","parts":[{"text":"b"}]}]}`)
+	if q := <-s.got; string(q.Messages[1].Content) != `"Hello."` {
+		t.Errorf("%s", q.Messages[1].Content)
+	}
+}
+
+// A stream that breaks off before it has told what it costs is paid by its length.
+func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
+	file, key := budget(t, 40)
+	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	url, _ := chatBehind(t, gate)
+	body := `{"contents":[{"parts":[{"text":"` + strings.Repeat("word ", 100) + `/die"}]}]}`
+	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if status, text := post(t, url+"streamGenerateContent?alt=sse&key="+key, body); status != want {
+			t.Errorf("call %d: %d %.200s", n, status, text)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,13 +162,14 @@ type call struct {
 	method  string
 	account bridge.Account
 	watch   *time.Timer
-	tokens  int    // that the answer took so far
+	tokens  int    // that the answer took so far, as the backend has told
+	said    int    // of the answer so far, in bytes of text
 	last    object // of a stream: the newest event that was passed on
 }
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	defer func() { c.account.Spend(c.tokens) }()
+	defer func() { c.account.Spend(c.cost(ctx, body)) }()
 	to := c.door.backend(c.model)
 	switch c.method {
 	case "generateContent", "streamGenerateContent":
@@ -192,6 +194,25 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		return c.failed(ctx, err)
 	}
 	return c.answer(text)
+}
+
+// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
+const bytesPerToken = 4
+
+// cost is what a call is to be paid with, in tokens: what the backend has told, or, by the length of its text, what it was asked and has
+// answered before the client left, or the stream broke off.
+func (c *call) cost(ctx context.Context, request []byte) int {
+	generates := c.method == "generateContent" || c.method == "streamGenerateContent"
+	if c.tokens > 0 || !generates || c.said == 0 && ctx.Err() == nil {
+		return c.tokens
+	}
+	var g generation
+	_ = json.Unmarshal(request, &g) // what cannot be read there is not counted
+	size := c.said
+	for _, t := range g.Contents {
+		size += len(t.text(""))
+	}
+	return size / bytesPerToken
 }
 
 func (c *call) answer(text []byte) error {
@@ -219,8 +240,19 @@ func (c *call) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// note notes the tokens that a piece of an answer tells of, as it came. A stream tells of all so far, so the newest count.
+// note notes what a piece of an answer says and costs, as it came. A stream tells of the tokens of all so far, so the newest count.
 func (c *call) note(answer object) {
+	candidates, _ := answer["candidates"].([]any)
+	for _, one := range candidates {
+		candidate, _ := one.(object)
+		content, _ := candidate["content"].(object)
+		parts, _ := content["parts"].([]any)
+		for _, p := range parts {
+			part, _ := p.(object)
+			text, _ := part["text"].(string)
+			c.said += len(text)
+		}
+	}
 	usage, _ := answer["usageMetadata"].(object)
 	c.tokens = max(c.tokens, number(usage["totalTokenCount"]), sumOf(usage))
 }

@@ -374,9 +374,10 @@ func TestASlowBackend(t *testing.T) {
 	}
 }
 
-// What an answer took is counted, also of one that breaks off.
-func TestWhatBreaksOffIsCounted(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "keys.json")
+// budget is a keys file with one key, which may spend so many tokens a day.
+func budget(t *testing.T, tokens int) (file, key string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(file, "app", []string{access.MayTalk})
 	if err != nil {
 		t.Fatal(err)
@@ -385,9 +386,16 @@ func TestWhatBreaksOffIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, bytes.Replace(text, []byte(`"name": "app"`), []byte(`"name": "app", "tokensPerDay": 40`), 1), 0o600); err != nil {
+	limited := fmt.Appendf(nil, `"name": "app", "tokensPerDay": %d`, tokens)
+	if err := os.WriteFile(file, bytes.Replace(text, []byte(`"name": "app"`), limited, 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file, key
+}
+
+// What an answer took is counted, also of one that breaks off.
+func TestWhatBreaksOffIsCounted(t *testing.T) {
+	file, key := budget(t, 40)
 	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,13 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -62,26 +63,30 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 }
 
 // readEvent reads the data of a server-sent event: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
-func readEvent(r *bufio.Reader) ([]byte, error) {
+func readEvent(lines *bufio.Scanner) ([]byte, error) {
 	var data []byte
-	for {
-		line, err := r.ReadString('\n')
-		if len(data)+len(line) > maxAnswer {
-			return nil, errors.New("an event is too long")
-		}
-		text := strings.TrimRight(line, "\r\n")
-		if value, ok := strings.CutPrefix(text, "data:"); ok {
-			data = append(data, strings.TrimPrefix(value, " ")...)
-		} else if text == "" && len(data) > 0 {
+	for lines.Scan() {
+		value, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		switch {
+		case ok && len(data)+len(value) > maxAnswer:
+			return nil, bufio.ErrTooLong
+		case ok:
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+		case len(lines.Bytes()) == 0 && len(data) > 0:
 			return data, nil
 		}
-		if err != nil {
-			if err == io.EOF && len(data) > 0 {
-				return data, nil // the last event may lack its empty line
-			}
-			return nil, err
-		}
 	}
+	if lines.Err() == nil && len(data) > 0 {
+		return data, nil // the last event may lack its empty line
+	}
+	return nil, cmp.Or(lines.Err(), io.EOF)
+}
+
+// linesOf are the lines of an answer, of which none may be longer than an answer.
+func linesOf(answer io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(answer)
+	lines.Buffer(make([]byte, 0, 64<<10), maxAnswer)
+	return lines
 }
 
 // pieces writes what a client reads.

@@ -47,10 +47,11 @@ const (
 	tcpWriteBuffer = 256 << 10
 )
 
-// Options say where WebRTC is served. At an address of the loopback clients on this machine are served, too; else loopback
-// addresses that a client names as its candidates get nothing.
+// Options say where WebRTC is served. At an address of the loopback, or with Loopback, clients on this machine are served, too; else
+// loopback addresses that a client names as its candidates get nothing.
 type Options struct {
-	UDPAddr   string   // one UDP port for all peers, "host:port"; empty: no UDP
+	UDPAddr   string // one UDP port for all peers, "host:port"; empty: no UDP
+	Loopback  bool
 	PublicIPs []string // told to clients instead of the local addresses (NAT 1:1)
 
 	TCP    net.Listener // ICE-TCP, which Close closes; nil: none
@@ -116,7 +117,7 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: sifted{conn}, Logger: logger})
 		settings.SetICEUDPMux(mux)
 		a.closers = append(a.closers, mux.Close)
-		loopback = conn.LocalAddr().(*net.UDPAddr).IP.IsLoopback()
+		loopback = o.Loopback || conn.LocalAddr().(*net.UDPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6)
 	}
 	if o.TCP != nil {

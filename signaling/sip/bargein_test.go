@@ -92,14 +92,25 @@ func TestBargeIn(t *testing.T) {
 	if !h.hear(time.Now().Add(patience)) {
 		t.Fatal("the model says nothing")
 	}
-	if err := o.session().Do(bridge.Interrupt{}); err != nil {
-		t.Fatal(err)
-	}
-	packets := 0 // that is no matter of when this test gets to read them
-	for until := time.Now().Add(time.Second); h.hear(until); {
-		packets++
-	}
-	if packets > 4 { // three, and one that had come before
-		t.Errorf("the voice went on for %d packets of 20 ms", packets)
+	for left := 3; ; left-- { // a busy machine may stop the test between two lines
+		for h.hear(time.Now().Add(time.Millisecond)) { // what came before
+		}
+		if err := o.session().Do(bridge.Interrupt{}); err != nil {
+			t.Fatal(err)
+		}
+		packets := 0 // that is no matter of when this test gets to read them
+		for until := time.Now().Add(time.Second); h.hear(until); {
+			packets++
+		}
+		if packets <= 3 {
+			return
+		}
+		if left == 1 {
+			t.Fatalf("the voice went on for %d packets of 20 ms", packets)
+		}
+		o.types(strings.Repeat("a long story ", 60))
+		if !h.hear(time.Now().Add(patience)) {
+			t.Fatal("the model says nothing any more")
+		}
 	}
 }

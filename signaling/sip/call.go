@@ -17,6 +17,7 @@ type call struct {
 	leg
 	door    *Door
 	lane    *lane
+	line    *line
 	stream  *stream
 	counted string        // the caller that it counts for; empty: a call of ours
 	over    chan struct{} // closed when nothing is left of it
@@ -24,6 +25,7 @@ type call struct {
 	agreed chan *sound   // what a re-INVITE has changed
 	spoken chan struct{} // closed when the model has begun to speak
 
+	replaces *call         // whose conversation it goes on with; nil: it begins one
 	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
 
 	// Of leg.mu, too.
@@ -31,7 +33,8 @@ type call struct {
 	peer     *description // the peer's newest; nil: it has answered an offer of ours
 	offered  []crypto     // keys that our offer had
 	sound    *sound
-	heard    bool     // spoken is closed
+	heard    bool // spoken is closed
+	reliable reliable
 	transfer chan int // the final status of one that runs; nil: none does
 }
 
@@ -44,6 +47,9 @@ func (c *call) converse() error {
 	open.Grant = &bridge.Grant{Tools: []string{"*"}, MaxDuration: c.lane.longest()}
 	open.Account = c.door.account("sip "+c.lane.Name, c.lane.Calls)
 	open.Tools = c.tools()
+	if c.replaces != nil {
+		open.TakeOver = c.replaces.conversation()
+	}
 	return c.door.host.Serve(ctx, c, open)
 }
 
@@ -53,8 +59,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	current := c.sound
 	timer := c.timer
 	c.mu.Unlock()
-	c.begin(s)
-	if err := c.greet(s); err != nil {
+	if err := c.come(s); err != nil {
 		return err
 	}
 	tick := time.NewTicker(time.Second)
@@ -104,6 +109,21 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 		}
 	}
+}
+
+// come has the model begin a conversation, or know that another call has taken the place of the one that it had.
+func (c *call) come(s *bridge.Session) error {
+	took := c.replaces != nil && s == c.replaces.conversation()
+	if took {
+		c.line = c.replaces.line
+	}
+	c.line.Store(c)
+	c.begin(s)
+	if took {
+		c.log.Info("call replaced", "was", c.replaces.dialog.callID)
+		return s.Do(handedOver(c.party))
+	}
+	return c.greet(s)
 }
 
 func (c *call) onHold() bool {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
+	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
 	"voxgate/tools/webhook"
@@ -40,11 +41,15 @@ type Door struct {
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
-	closing bool
+	closing bool             // no call begins
+	deaf    bool             // nothing is answered
 	running sync.WaitGroup
+	serving sync.WaitGroup // requests
 
 	registering sync.WaitGroup
 	stop        context.CancelFunc // of the registrations; nil: they have not begun
+
+	strangers *rate.Limiter // of the log's lines about them: a scanner shall not fill the disk
 }
 
 // listener is where signalling comes by.
@@ -78,6 +83,7 @@ func New(o Options) (*Door, error) {
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3),
 	}
 	if w := o.Config.Webhook; w != nil {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
@@ -188,14 +194,19 @@ func (d *Door) Close() {
 		d.stop()
 	}
 	d.registering.Wait()
+	d.mu.Lock()
+	d.deaf = true // an answer by a socket that is closed would have sipgo open another
+	d.mu.Unlock()
+	d.serving.Wait()
+	_ = d.agent.Close()
 	for _, l := range d.listens {
 		_ = l.close()
 	}
-	_ = d.agent.Close()
 	if d.endpoint != nil {
 		d.endpoint.Close()
 	}
 	d.running.Wait()
+	_ = d.agent.Close() // what a request has opened that was on its way to us
 }
 
 // gone waits until no call is left: their goodbyes need the sockets.
@@ -217,20 +228,33 @@ func (d *Door) gone() {
 // filter drops what nobody can have sent who may call, before anything is kept of it.
 func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	from, err := netip.ParseAddrPort(p.RemoteAddr.String())
-	if err != nil || !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+	d.mu.Lock()
+	deaf := d.deaf
+	d.mu.Unlock()
+	switch {
+	case err != nil || deaf:
+		return nil, nil
+	case !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())):
+		if d.strangers.Allow() {
+			d.log.Warn("packet dropped", "rule", "no trunk has this address", "from", from)
+		}
 		return nil, nil
 	}
 	return data, nil
 }
 
 // allowed are the methods that are served.
-const allowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
+const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
+
+// extensions are those that are served in a call that comes in.
+const extensions = "timer, 100rel, replaces"
 
 // route says who takes which requests.
 func (d *Door) route() {
 	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
 		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
 		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
+		sip.PRACK: d.inDialog((*call).onPrack),
 	} {
 		d.server.OnRequest(method, d.guarded(f))
 	}
@@ -247,7 +271,14 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 				d.log.Error("a request crashed its handler", "method", req.Method, "from", req.Source(), "panic", p, "stack", string(debug.Stack()))
 			}
 		}()
-		if req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil || !req.From().Params.Has("tag") {
+		d.mu.Lock()
+		deaf := d.deaf
+		if !deaf {
+			d.serving.Add(1)
+			defer d.serving.Done()
+		}
+		d.mu.Unlock()
+		if deaf || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil || !req.From().Params.Has("tag") {
 			return
 		}
 		f(req, tx)
@@ -296,7 +327,7 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 
 func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	d.answer(req, tx, 200, "OK",
-		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", "timer"))
+		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", extensions))
 }
 
 // onCancel takes one that came too late: sipgo answers the others.

@@ -132,4 +132,28 @@ func TestStrangersHearNothing(t *testing.T) {
 	if len(o.host.Sessions()) > 0 {
 		t.Error("a stranger talks")
 	}
+	o.logged("no trunk has this address")
+}
+
+// An address that no trunk can be of is not even read, and the log says so, but not once a packet.
+func TestScannersAreLogged(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"192.0.2.0/24"}}))
+	conn, err := net.Dial("udp", o.door.Addresses()[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 100 {
+		if _, err := conn.Write([]byte("OPTIONS")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.loggedTimes("packet dropped", 3)
+	if _, err := conn.Write([]byte("OPTIONS")); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(o.logs.String(), "packet dropped"); n > 4 {
+		t.Errorf("%d lines", n)
+	}
 }

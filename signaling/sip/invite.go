@@ -90,8 +90,8 @@ type refusal struct {
 // newCall makes a call without anything.
 func newCall(d *Door, t *lane, agent *phone.Agent) *call {
 	c := &call{
-		leg: newLeg(agent), door: d, lane: t, over: make(chan struct{}), agreed: make(chan *sound, 1),
-		spoken: make(chan struct{}), changing: make(chan struct{}, 1),
+		leg: newLeg(agent), door: d, lane: t, line: &line{}, over: make(chan struct{}), agreed: make(chan *sound, 1),
+		spoken: make(chan struct{}), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
 	return c
@@ -105,7 +105,7 @@ func (c *call) release() {
 
 // incoming makes a call of an INVITE that was let in. It has a port and counts among the trunk's.
 func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *refusal) {
-	if missing := required(req); len(missing) > 0 {
+	if missing := required(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
 	}
@@ -118,8 +118,12 @@ func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *ref
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}
+	old, refused := d.replaced(req, t)
+	if refused != nil {
+		return nil, refused
+	}
 	c := newCall(d, t, agent)
-	c.party, c.counted, c.timer = who, who.Number, timer
+	c.party, c.counted, c.timer, c.replaces = who, who.Number, timer, old
 	if len(req.Body()) > 0 {
 		var err error
 		if c.peer, err = parseSDP(req.Body()); err == nil {
@@ -179,23 +183,9 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	if !tx.OnCancel(func(*sip.Request) { c.end(errCancelled) }) {
 		return errCancelled
 	}
-	var talked <-chan error
-	provisional := !requires(req, "100rel") // else each but the last answer would be acknowledged, too (RFC 3262)
-	if c.lane.Early && provisional && c.agreement() != nil {
-		if err := c.openSound(); err != nil {
-			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
-			return err
-		}
-		_ = tx.Respond(c.describe(c.dialog.respond(req, 183, "Session Progress")))
-		talked = c.start()
-		select {
-		case <-c.spoken: // the model is there: from here on the call is paid for
-		case err := <-talked:
-			_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
-			return err
-		}
-	} else if provisional {
-		_ = tx.Respond(c.dialog.respond(req, 180, "Ringing"))
+	talked, err := c.ringing(req, tx)
+	if err != nil {
+		return err
 	}
 	if err := c.accept(req, tx); err != nil {
 		c.end(err)
@@ -208,6 +198,35 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		talked = c.start()
 	}
 	return c.hangUp(<-talked)
+}
+
+// ringing is what comes before the answer: with early media the conversation itself, whose end the channel tells then.
+func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
+	must := requires(req, "100rel")
+	switch {
+	case c.replaces != nil: // nobody waits
+		return nil, nil
+	case c.agreement() == nil && must: // it would carry our offer, and its acknowledgement the answer
+		return nil, nil
+	case c.agreement() == nil || !c.lane.Early:
+		return nil, c.provide(req, c.dialog.respond(req, 180, "Ringing"), tx, must)
+	}
+	if err := c.openSound(); err != nil {
+		_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
+		return nil, err
+	}
+	progress := c.describe(c.dialog.respond(req, 183, "Session Progress"))
+	if err := c.provide(req, progress, tx, supports(req, "100rel")); err != nil {
+		return nil, err
+	}
+	talked = c.start()
+	select {
+	case <-c.spoken: // the model is there: from here on the call is paid for
+		return talked, nil
+	case err := <-talked:
+		_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
+		return nil, err
+	}
 }
 
 // start begins the conversation; the channel says how it has ended.
@@ -225,8 +244,8 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
-	res := c.describe(c.withTimer(c.dialog.respond(req, 200, "OK"), allowed))
-	body, err := c.deliver(res, tx)
+	res := c.describe(c.withTimer(c.dialog.respond(req, 200, "OK"), allowed, extensions))
+	body, err := c.deliver(res, tx, c.acked)
 	if err != nil {
 		return err
 	}
@@ -239,8 +258,8 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	return c.openSound()
 }
 
-// deliver sends a final answer until it is acknowledged, and returns the body of that.
-func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction) (body []byte, err error) {
+// deliver sends an answer until it is acknowledged, and returns the body of that.
+func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
 	select {
 	case <-c.ended:
 		return nil, c.why()
@@ -256,7 +275,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction) (body []byte
 	defer again.Stop()
 	for {
 		select {
-		case body := <-c.acked:
+		case body := <-acked:
 			return body, nil
 		case ack := <-tx.Acks(): // of who sends it with the branch of the INVITE
 			return ack.Body(), nil
@@ -335,7 +354,7 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	}
 	c.dialog.refresh(req.Contact())
 	c.renewed()
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"), allowed)
+	res := c.withTimer(c.dialog.respond(req, 200, "OK"), allowed, extensions)
 	if len(req.Body()) > 0 || req.Method == sip.INVITE {
 		c.describe(res)
 	}
@@ -382,7 +401,7 @@ func (c *call) renegotiate(body []byte) error {
 }
 
 func (c *call) onReinvite(req *sip.Request, tx sip.ServerTransaction) {
-	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return c.deliver(res, tx) })
+	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return c.deliver(res, tx, c.acked) })
 }
 
 func (c *call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
@@ -390,12 +409,3 @@ func (c *call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
 }
 
 func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) { _ = tx.Respond(c.info(req)) }
-
-func requires(req *sip.Request, option string) bool {
-	for _, h := range req.GetHeaders("Require") {
-		if strings.Contains(strings.ToLower(h.Value()), option) {
-			return true
-		}
-	}
-	return false
-}

@@ -136,10 +136,10 @@ func (l *leg) press(digit byte) {
 	}
 }
 
-// withTimer says which methods are served, and what was agreed about the session timer.
-func (l *leg) withTimer(res *sip.Response, methods string) *sip.Response {
+// withTimer says which methods and extensions are served, and what was agreed about the session timer.
+func (l *leg) withTimer(res *sip.Response, methods, extensions string) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", methods))
-	res.AppendHeader(sip.NewHeader("Supported", "timer"))
+	res.AppendHeader(sip.NewHeader("Supported", extensions))
 	if l.timer.every > 0 {
 		res.AppendHeader(l.timer.header(false))
 		if !l.timer.ours {
@@ -221,10 +221,7 @@ func (l *leg) endCall() tools.Tool {
 			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
 		},
 		Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-			l.mu.Lock()
-			s := l.session
-			l.mu.Unlock()
-			if err := s.Do(bridge.EndAfterSpeaking{}); err != nil {
+			if err := l.conversation().Do(bridge.EndAfterSpeaking{}); err != nil {
 				return nil, err
 			}
 			return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
@@ -239,6 +236,8 @@ func reasonHeader(err error) string {
 	switch {
 	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry
+	case errors.Is(err, bridge.ErrReplaced):
+		text = "Replaced"
 	case text != "":
 		cause = 41 // temporary failure
 		var limit bridge.Limit

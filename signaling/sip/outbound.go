@@ -201,7 +201,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	o := c.lane.Outbound
 	var auth sip.Header
 	for range 2 {
-		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer"))
+		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
 		}
@@ -294,44 +294,75 @@ func answerChallenge(req *sip.Request, res *sip.Response, username, password str
 	return nil, fmt.Errorf("%d without a challenge that can be answered", res.StatusCode)
 }
 
-// register tells a trunk where we are, as long as ctx lasts, and then that we are not there any more.
+// keepAlive is how often a trunk where we are registered hears of us at least, so that no NAT forgets the way back (RFC 5626, section
+// 4.4, has 24 to 29 s for UDP). Who grants less than 250 s hears of us ten times in that.
+const keepAlive = 25 * time.Second
+
+// registration is at one trunk.
+type registration struct {
+	door   *Door
+	lane   *lane
+	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
+}
+
+// register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
 func (d *Door) register(ctx context.Context, t *lane) {
-	o := t.Outbound
-	wait := time.Duration(0)
-	for {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			d.unregister(t)
-			return
-		}
-		granted, err := d.sendRegister(ctx, t, o.Expires)
+	r := &registration{door: d, lane: t}
+	defer r.end()
+	there := false
+	for ctx.Err() == nil {
+		granted, err := r.send(ctx, t.Outbound.Expires)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			d.log.Warn("not registered", "trunk", t.Name, "err", err)
-			wait = 30 * time.Second // RFC 5626, section 4.5
+			there = false
+			select {
+			case <-time.After(30 * time.Second): // RFC 5626, section 4.5
+			case <-ctx.Done():
+			}
 		default:
-			if wait == 0 {
+			if !there {
 				d.log.Info("registered", "trunk", t.Name, "for", granted)
 			}
-			wait = granted * 8 / 10
+			there = true
+			r.stay(ctx, granted)
 		}
 	}
 }
 
-// unregister has a trunk send no more calls.
-func (d *Door) unregister(t *lane) {
-	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
-	defer cancel()
-	if _, err := d.sendRegister(ctx, t, 0); err != nil {
-		d.log.Warn("still registered", "trunk", t.Name, "err", err)
+// stay keeps the way open until the registration is to be renewed.
+func (r *registration) stay(ctx context.Context, granted time.Duration) {
+	renew := time.After(granted * 8 / 10)
+	alive := time.NewTicker(min(keepAlive, granted/10))
+	defer alive.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-renew:
+			return
+		case <-alive.C:
+			if _, err := r.dialog.send(ctx, r.dialog.request(sip.OPTIONS)); err != nil { // any answer will do
+				return
+			}
+		}
 	}
 }
 
-// sendRegister registers for so many seconds; 0 ends a registration.
-func (d *Door) sendRegister(ctx context.Context, t *lane, seconds int) (time.Duration, error) {
-	server, err := parseURI(t.Outbound.Server)
+// end has a trunk send no more calls.
+func (r *registration) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	defer cancel()
+	if _, err := r.send(ctx, 0); err != nil {
+		r.door.log.Warn("still registered", "trunk", r.lane.Name, "err", err)
+	}
+}
+
+// send registers for so many seconds; 0 ends a registration.
+func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
+	o := r.lane.Outbound
+	server, err := parseURI(o.Server)
 	if err != nil {
 		return 0, err
 	}
@@ -339,24 +370,25 @@ func (d *Door) sendRegister(ctx context.Context, t *lane, seconds int) (time.Dur
 	if err != nil {
 		return 0, err
 	}
-	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
-	own := t.Outbound.identity(server.Host)
-	dialog := d.calling(own, own, peer, transport)
-	dialog.target = server
+	if r.dialog == nil {
+		own := o.identity(server.Host)
+		r.dialog = r.door.calling(own, own, peer, strings.ToUpper(server.UriParams.GetOr("transport", "udp")))
+		r.dialog.target = server
+	}
 	var auth sip.Header
 	for range 2 {
-		req := dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds)))
+		req := r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds)))
 		if auth != nil {
 			req.AppendHeader(auth)
 		}
-		res, err := dialog.send(ctx, req)
+		res, err := r.dialog.send(ctx, req)
 		if err != nil {
 			return 0, err
 		}
 		if res.IsSuccess() {
 			return expiry(res, seconds), nil
 		}
-		if auth, err = answerChallenge(req, res, t.Outbound.Username, t.Outbound.Password); err != nil {
+		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
 			return 0, &RefusedError{res.StatusCode, res.Reason}
 		}
 	}

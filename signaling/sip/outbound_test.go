@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,10 +10,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"voxgate/bridge"
 	"voxgate/media/mediatest"
@@ -144,15 +147,27 @@ func TestCallsByHTTP(t *testing.T) {
 func TestRegistering(t *testing.T) {
 	t.Parallel()
 	at := freePort(t)
-	answer := (&scenario{}).receives("REGISTER", "").
-		replies("401 Unauthorized", `WWW-Authenticate: Digest realm="lab", nonce="n1", algorithm=SHA-256, qop="auth"`).
-		receives("REGISTER", `Authorization: Digest username=.voxgate.*algorithm=SHA-256.*qop=auth`).
-		replies("200 OK", "Expires: 60")
-	wait := answer.serve(t, at, 2)
+	registers := func(s *scenario) *scenario {
+		return s.receives("REGISTER", "").
+			replies("401 Unauthorized", `WWW-Authenticate: Digest realm="lab", nonce="n1", algorithm=SHA-256, qop="auth"`).
+			receives("REGISTER", `Authorization: Digest username=.voxgate.*algorithm=SHA-256.*qop=auth`).
+			replies("200 OK", "Expires: 10")
+	}
+	answer := registers(&scenario{}).receives("OPTIONS", "").replies("405 Method Not Allowed").receives("OPTIONS", "").replies("200 OK")
+	wait := registers(answer).serve(t, at, 1)
 	o := newOffice(t, ofTrunk(t, map[string]any{"outbound": map[string]any{
 		"server": fmt.Sprintf("sip:127.0.0.1:%d", at), "from": "sip:voxgate@127.0.0.1", "username": "voxgate", "password": "open sesame", "register": true, "expires": 60, "to": []string{"*"},
 	}}))
 	o.logged("msg=registered")
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // sipp tells of nothing else
+		said, _ := os.ReadFile(answer.book)
+		if bytes.Count(said, []byte("CSeq: 4 OPTIONS")) == 2 { // and its answer
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no second OPTIONS: %s", said)
+		}
+	}
 	o.door.Close()
 	if said := wait(); strings.Count(said, "REGISTER sip:") != 4 || strings.Count(said, "\nExpires: 0") != 2 {
 		t.Errorf("%s", said)

@@ -241,6 +241,8 @@ func TestGreetingWhileItRings(t *testing.T) {
 	early := (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain))
 	early.steps.WriteString(`<recv response="100" optional="true"/>` + "\n")
 	early.expect(183, "m=audio").expect(200, "m=audio").request("ACK", 1, "").bye(2).run(t, o)
+	(&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain), "Supported: 100rel").rings(183, "m=audio").
+		request("PRACK", 2, "", "RAck: [$2] 1 INVITE").expect(200, "PRACK").expect(200, "m=audio").request("ACK", 1, "").bye(3).run(t, o)
 	log := o.logs.String()
 	if started := strings.Index(log, "conversation started"); started < 0 {
 		t.Error("there was no conversation")

@@ -6,11 +6,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // scenario is what sipp (Debian's sip-tester) does, in its own XML.
-type scenario struct{ steps strings.Builder }
+type scenario struct {
+	steps strings.Builder
+	book  string // the file of the messages that came and went
+}
 
 // request is one of the dialog. A body is SDP unless the headers say otherwise.
 func (s *scenario) request(method string, sequence int, body string, headers ...string) *scenario {
@@ -62,6 +66,16 @@ func (s *scenario) expect(code int, pattern string) *scenario {
 	} else {
 		fmt.Fprintf(&s.steps, `<recv response="%d">%s</recv>`+"\n", code, action)
 	}
+	return s
+}
+
+// rings waits for a provisional answer that is to be acknowledged, whose RSeq is [$2] then.
+func (s *scenario) rings(code int, pattern string) *scenario {
+	more := ""
+	if pattern != "" {
+		more = fmt.Sprintf(`<ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/>`, pattern)
+	}
+	fmt.Fprintf(&s.steps, `<recv response="100" optional="true"/><recv response="%d"><action>%s<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/><log message="[$1][$2]"/></action></recv>`+"\n", code, more)
 	return s
 }
 
@@ -120,24 +134,26 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s.book = file + ".msg"
 	cmd := exec.Command("sipp", append([]string{
 		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file + ".err",
-		"-trace_msg", "-message_file", file + ".msg", "-nostdin",
+		"-trace_msg", "-message_file", s.book, "-nostdin",
 	}, to...)...)
 	cmd.Dir = filepath.Dir(file)
 	cmd.Env = append(os.Environ(), "TERM=dumb")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func() string {
+	return sync.OnceValue(func() string {
+		t.Helper()
 		err := cmd.Wait()
-		said, _ := os.ReadFile(file + ".msg")
+		said, _ := os.ReadFile(s.book)
 		if err != nil {
 			wrong, _ := os.ReadFile(file + ".err")
 			t.Errorf("sipp: %v\n%s\n%s", err, wrong, said)
 		}
 		return string(said)
-	}
+	})
 }
 
 // sdp is a description of sound with these lines.
@@ -171,22 +187,64 @@ func TestScenarios(t *testing.T) {
 		"updates":                       call(usual).request("UPDATE", 2, "").expect(200, "").request("UPDATE", 3, sdp("[media_ip]", "inactive", plain)).expect(200, "a=inactive").bye(4),
 		"a timer": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 300;refresher=uac").ringing().
 			expect(200, "Session-Expires: 300;refresher=uac").request("ACK", 1, "").bye(2),
-		"a timer too short":  (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
-		"an extension":       (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
-		"requires 100rel":    (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").ringing().expect(200, "").request("ACK", 1, "").bye(2),
-		"keys by INFO":       call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
-		"an INFO of nothing": call(usual).request("INFO", 2, "").expect(200, "").bye(3),
-		"another INFO":       call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
-		"is it there":        (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
-		"no such method":     (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
-		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
-		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
-		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
-		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
+		"a timer too short": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
+		"an extension":      (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
+		"acknowledges ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("PRACK", 2, "", "RAck: [$2] 1 INVITE").expect(200, "CSeq: 2 PRACK").expect(200, "Supported: timer, 100rel, replaces").request("ACK", 1, "").bye(3),
+		"acknowledges something else": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("PRACK", 2, "", "RAck: 7 1 INVITE").expect(481, "").request("PRACK", 3, "", "RAck: [$2] 1 INVITE").expect(200, "").expect(200, "").request("ACK", 1, "").bye(4),
+		"BYE while it rings": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			request("BYE", 2, "").expect(200, "BYE").expect(487, "").request("ACK", 1, ""),
+		"acknowledges no ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
+			expect(504, "").request("ACK", 1, ""),
+		"late offer, requires 100rel": (&scenario{}).request("INVITE", 1, "", "Require: 100rel").ringing().expect(200, "").request("ACK", 1, usual).pause(200).bye(2),
+		"replaces nobody":             (&scenario{}).request("INVITE", 1, usual, "Replaces: x;to-tag=y;from-tag=z").ringing().expect(481, "").request("ACK", 1, ""),
+		"replaces nonsense":           (&scenario{}).request("INVITE", 1, usual, "Replaces: x").ringing().expect(400, "").request("ACK", 1, ""),
+		"keys by INFO":                call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
+		"an INFO of nothing":          call(usual).request("INFO", 2, "").expect(200, "").bye(3),
+		"another INFO":                call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
+		"is it there":                 (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
+		"no such method":              (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
+		"BYE of nobody":               (&scenario{}).request("BYE", 1, "").expect(481, ""),
+		"CANCEL of nobody":            (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
+		"CSeq that is old":            call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
+		"no ACK":                      (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s.run(t, newOffice(t, config))
 		})
+	}
+}
+
+// Another call takes the place of one (RFC 3891): who was there before is told, and the conversation goes on.
+func TestReplaces(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	s := call(sdp("[media_ip]", "sendrecv", plain))
+	s.steps.WriteString(`<nop><action><assignstr assign_to="3" value="[last_To:]"/><ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n")
+	invite := message("INVITE", 1, "", sdp("[media_ip]", "sendrecv", plain), []string{"Replaces: [call_id];to-tag=[$4];from-tag=[call_number]x"})
+	invite = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", `"Ada"`, `"Grace"`, "tag=[call_number]x\nTo", "tag=[call_number]y\nTo").Replace(invite)
+	fmt.Fprintf(&s.steps, "<send retrans=\"500\"><![CDATA[\n%s]]></send>\n", invite)
+	second := func(method string, sequence int) {
+		text := message(method, sequence, "[peer_tag_param]", "", nil)
+		text = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", "tag=[call_number]x", "tag=[call_number]y").Replace(text)
+		fmt.Fprintf(&s.steps, "<send><![CDATA[\n%s]]></send>\n", text)
+	}
+	s.ringing().expect(200, "")
+	second("ACK", 1)
+	s.receives("BYE", "Replaced")
+	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\nContent-Length: 0\n\n]]></send>\n")
+	s.pause(3000)
+	second("BYE", 2)
+	s.expect(200, "")
+	wait := s.start(t, freePort(t), 1, o.door.Addresses()[0].String())
+	defer wait() // if the next line fails, it says why
+	o.logged("call replaced")
+	o.answered(1) // to the one who took it over
+	wait()
+	o.loggedTimes("call ended", 2)
+	if begun := strings.Count(o.logs.String(), "conversation started"); begun != 1 {
+		t.Errorf("%d conversations", begun)
 	}
 }

@@ -2,6 +2,7 @@ package sip
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func (r refresh) header(request bool) sip.Header {
 
 // readRefresh reads what a request asks for; ok is false if its interval is too short.
 func readRefresh(req *sip.Request) (r refresh, ok bool) {
-	able := has(req, "timer")
+	able := supports(req, "timer")
 	every, by, said := sessionExpires(req)
 	switch {
 	case !said && able:
@@ -71,28 +72,29 @@ func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every tim
 	return time.Duration(seconds) * time.Second, refresher, err == nil
 }
 
-// has tells whether a request's sender supports or requires an extension.
-func has(req *sip.Request, option string) bool {
-	for _, name := range []string{"Supported", "k", "Require"} {
-		for _, h := range req.GetHeaders(name) {
-			for one := range strings.SplitSeq(h.Value(), ",") {
-				if strings.EqualFold(strings.TrimSpace(one), option) {
-					return true
-				}
+// options are the extensions that a header of a request lists.
+func options(req *sip.Request, header string) (list []string) {
+	for _, h := range req.GetHeaders(header) {
+		for one := range strings.SplitSeq(h.Value(), ",") {
+			if one = strings.ToLower(strings.TrimSpace(one)); one != "" {
+				list = append(list, one)
 			}
 		}
 	}
-	return false
+	return list
 }
 
-// required are the extensions that a request wants and that we do not have.
-func required(req *sip.Request) (missing []string) {
-	for _, h := range req.GetHeaders("Require") {
-		for one := range strings.SplitSeq(h.Value(), ",") {
-			if one = strings.TrimSpace(one); one != "" && one != "timer" && one != "100rel" {
-				missing = append(missing, one)
-			}
-		}
-	}
-	return missing
+// supports tells whether a request's sender has an extension.
+func supports(req *sip.Request, option string) bool {
+	return slices.Contains(slices.Concat(options(req, "Supported"), options(req, "k"), options(req, "Require")), option)
+}
+
+// requires tells whether a request's sender wants an extension to be used.
+func requires(req *sip.Request, option string) bool {
+	return slices.Contains(options(req, "Require"), option)
+}
+
+// required are the extensions that a request wants and that are not served.
+func required(req *sip.Request, served string) (missing []string) {
+	return slices.DeleteFunc(options(req, "Require"), func(option string) bool { return slices.Contains(strings.Split(served, ", "), option) })
 }

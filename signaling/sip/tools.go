@@ -26,7 +26,7 @@ func (c *call) tools() []tools.Tool {
 			Description: "Presses keys of the telephone, as another automatic system asks for. Digits, *, #, and a comma for a pause of half a second.",
 			Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
 		},
-		Run: c.sendDTMF,
+		Run: c.line.run((*call).sendDTMF),
 	}}
 	if len(c.lane.TransferTo) > 0 {
 		list = append(list, tools.Tool{
@@ -36,7 +36,7 @@ func (c *call) tools() []tools.Tool {
 				Parameters:  json.RawMessage(`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
 				Timeout:     transferTimeout + byeTimeout,
 			},
-			Run: c.transferCall,
+			Run: c.line.run((*call).transferCall),
 		})
 	}
 	return list

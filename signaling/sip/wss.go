@@ -47,6 +47,8 @@ const (
 	mostRegistered = 10 * time.Minute
 	// pageAllowed are the methods that are served.
 	pageAllowed = "INVITE, ACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, REGISTER"
+	// pageExtensions are the extensions that are served.
+	pageExtensions = "timer"
 )
 
 var errSocket = errors.New("the WebSocket of the telephone is gone")
@@ -205,7 +207,7 @@ func (p *pagePhone) onRequest(ctx context.Context, req *sip.Request) {
 	case sip.REGISTER:
 		p.onRegister(req)
 	case sip.OPTIONS:
-		p.reply(req, 200, "OK", sip.NewHeader("Allow", pageAllowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", "timer"))
+		p.reply(req, 200, "OK", sip.NewHeader("Allow", pageAllowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", pageExtensions))
 	case sip.CANCEL:
 		p.onCancel(req)
 	case sip.INVITE:
@@ -411,7 +413,7 @@ func (p *pagePhone) inDialog(req *sip.Request) {
 func (p *pagePhone) onChange(c *pageCall, req *sip.Request) {
 	if len(req.Body()) == 0 && req.Method == sip.UPDATE {
 		c.renewed()
-		p.put(c.withTimer(c.dialog.respond(req, 200, "OK"), pageAllowed))
+		p.put(c.withTimer(c.dialog.respond(req, 200, "OK"), pageAllowed, pageExtensions))
 		return
 	}
 	if !p.requests.Allow() {

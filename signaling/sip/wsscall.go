@@ -72,7 +72,7 @@ func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal
 		r.rule = rule
 		return nil, bridge.Open{}, r
 	}
-	if missing := strings.Join(required(req), ", "); missing != "" {
+	if missing := strings.Join(required(req, pageExtensions+", 100rel"), ", "); missing != "" {
 		return fail(&refusal{code: 420, reason: "Bad Extension", headers: []sip.Header{sip.NewHeader("Unsupported", missing)}}, "extension "+missing)
 	}
 	timer, ok := readRefresh(req)
@@ -214,7 +214,7 @@ func (c *pageCall) Serve(ctx context.Context, s *bridge.Session) error {
 	if !c.answer() {
 		return c.why()
 	}
-	res := c.withTimer(c.dialog.respond(c.invite, 200, "OK"), pageAllowed)
+	res := c.withTimer(c.dialog.respond(c.invite, 200, "OK"), pageAllowed, pageExtensions)
 	setBody(res, "application/sdp", []byte(sdp))
 	c.phone.put(res)
 	return c.talk(ctx, s, peer, connected, lost)
@@ -296,7 +296,7 @@ func (c *pageCall) change(req *sip.Request, s *bridge.Session, peer *rtc.Peer) e
 		return nil
 	}
 	c.dialog.refresh(req.Contact())
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"), pageAllowed)
+	res := c.withTimer(c.dialog.respond(req, 200, "OK"), pageAllowed, pageExtensions)
 	setBody(res, "application/sdp", []byte(sdp))
 	c.phone.put(res)
 	c.log.Info(map[bool]string{true: "on hold", false: "off hold"}[peer.Voice() == nil])

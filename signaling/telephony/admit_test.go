@@ -18,9 +18,10 @@ import (
 	"voxgate/signaling/telephony"
 )
 
-// refusedBy checks that a WebSocket is refused before it is one, and by which rule.
+// refusedBy checks that a WebSocket is refused before it is one, and by which rule: the log has it once more than before.
 func (g *gateway) refusedBy(rule, at string, header http.Header) {
 	g.t.Helper()
+	before := strings.Count(g.logs.String(), "rule="+rule+" ")
 	conn, resp, err := websocket.DefaultDialer.Dial("ws"+at[strings.Index(at, ":"):], header)
 	if err == nil {
 		conn.Close()
@@ -30,8 +31,8 @@ func (g *gateway) refusedBy(rule, at string, header http.Header) {
 	if resp == nil || resp.StatusCode != 403 && resp.StatusCode != 503 {
 		g.t.Errorf("%v %v", err, resp)
 	}
-	if !strings.Contains(g.logs.String(), "rule="+rule) {
-		g.t.Errorf("the log does not say rule=%s:\n%s", rule, g.logs)
+	if after := strings.Count(g.logs.String(), "rule="+rule+" "); after != before+1 {
+		g.t.Errorf("the log said rule=%s %d times, and says it %d times:\n%s", rule, before, after, g.logs)
 	}
 }
 
@@ -89,6 +90,13 @@ func TestSignatures(t *testing.T) {
 	if body := g.logs.String(); !strings.Contains(body, "rule=signature") {
 		t.Errorf("the log has no rule: %s", body)
 	}
+	before := len(g.logs.String())
+	if status, _ := g.post("twilio", "/telephony/plivo/answer?"+strings.Repeat("x", 100<<10), nil, func(r *http.Request) { r.Header.Set("X-Plivo-Signature-V3", "AAAA") }); status != 403 {
+		t.Errorf("a long address: %d", status)
+	}
+	if more := len(g.logs.String()) - before; more == 0 || more > 1000 {
+		t.Errorf("a stranger's long address makes a line of %d bytes", more)
+	}
 }
 
 func readCloser(r *strings.Reader) *closer { return &closer{r} }
@@ -117,9 +125,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 	}
 	g.refusedBy("calls", g.http+"/telephony/asterisk/stream?to=%2B100&token=shown", nil)
 	p.conn.Close()
-	for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
-		<-time.After(10 * time.Millisecond)
-	}
+	g.empty()
 	g.dialPhone(second, "+100") // there is room again
 	g.session()
 	for _, rule := range []string{"rule=agent", "rule=call ", "rule=calls"} {
@@ -173,6 +179,9 @@ func TestTokens(t *testing.T) {
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
+	if log := g.logs.String(); strings.Contains(log, "refused") {
+		t.Errorf("somebody was refused before anybody came: %s", log)
+	}
 	at := g.http + "/telephony/asterisk/stream"
 	basic := func(password string) http.Header {
 		return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+password))}}
@@ -202,9 +211,7 @@ func TestPasswords(t *testing.T) {
 		g.session()
 		p.text("HANGUP")
 		p.closed()
-		for deadline := time.Now().Add(patience); len(g.host.Sessions()) > 0 && time.Now().Before(deadline); {
-			<-time.After(10 * time.Millisecond)
-		}
+		g.empty()
 	}
 	p := dial(t, s, at+"?to=%2B999", basic("shown"))
 	for _, text := range s.begin("1.1", "") {
@@ -238,6 +245,22 @@ func TestTheGateCounts(t *testing.T) {
 		begin().closed()
 		g.logged(`rule="sessions of key"`, 1)
 	}
+}
+
+// A provider that has the name of a key takes nothing of what is the key's.
+func TestAProviderIsNoKey(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(config map[string]any) {
+		config["providers"] = append(config["providers"].([]any), map[string]any{"profile": "asterisk", "name": "phones", "password": "shown"}) // as newGateway's key
+	})
+	s := styles()["asterisk in words"]
+	for _, at := range []string{"phones/stream?token=shown&to=", "pbx/stream?token=" + g.key + "&to="} {
+		p := dial(t, s, g.http+"/telephony/"+at+"%2B100", nil)
+		for _, text := range s.begin("1", "") {
+			p.text(text)
+		}
+	}
+	g.logged("msg=call ", 2)
 }
 
 // What is wrong with a configuration is said by the name of the field.

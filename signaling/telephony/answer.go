@@ -22,6 +22,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
+	"voxgate/tools"
 )
 
 // signing is how a provider signs its requests.
@@ -32,6 +33,9 @@ type signing struct {
 	publicKey bool     // the secret is a public key
 	socket    bool     // the requests for WebSockets are signed, too
 }
+
+// maxLogged bounds what the log has of an address, in bytes: a stranger may ask for one of a megabyte.
+const maxLogged = 300
 
 var errSignature = errors.New("the signature is not that of the request")
 
@@ -48,7 +52,7 @@ func (s *signing) check(secret string, r *http.Request, body []byte, at ...strin
 				return nil
 			}
 		}
-		return fmt.Errorf("%w; it was checked for %s", err, at[0])
+		return fmt.Errorf("%w; it was checked for %s", err, tools.Cut(at[0], maxLogged))
 	}
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +72,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)
 		return
 	}
-	if err := d.authorize(&t.open, bearer(r)); err != nil {
+	if err := d.authorize(&t.open, r, ""); err != nil {
 		access.Refuse(w, err)
 		return
 	}
@@ -171,13 +172,14 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 type audioLine struct {
 	conn     net.Conn
 	in       *bufio.Reader
+	message  []byte        // the newest
 	patience time.Duration // with the other side's silence
 
 	mu      sync.Mutex
 	leaving bool // the last deadline holds
 }
 
-// Read returns the next message with its header.
+// Read returns the next message with its header, good until the next call.
 func (l *audioLine) Read(limit int) (message []byte, text bool, err error) {
 	l.wait(l.patience, false)
 	header, err := l.in.Peek(audioHeader)
@@ -191,9 +193,9 @@ func (l *audioLine) Read(limit int) (message []byte, text bool, err error) {
 		}
 		return nil, false, signaling.ErrTooLong
 	}
-	message = make([]byte, size)
-	_, err = io.ReadFull(l.in, message)
-	return message, false, err
+	l.message = slices.Grow(l.message[:0], size)[:size]
+	_, err = io.ReadFull(l.in, l.message)
+	return l.message, false, err
 }
 
 // wait gives the other side so much time. After the last time nothing that it sends buys more.
@@ -258,7 +260,8 @@ func (c *audioCodec) read(data []byte, _ bool) (m message, err error) {
 }
 
 func (c *audioCodec) voice(sound []byte) packet {
-	b := binary.BigEndian.AppendUint16([]byte{c.kind}, uint16(len(sound)))
+	b := append(make([]byte, 0, audioHeader+len(sound)), c.kind)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(sound)))
 	return packet{append(b, sound...), false}
 }
 

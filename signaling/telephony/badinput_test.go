@@ -101,7 +101,7 @@ func TestMalformedAudioSocket(t *testing.T) {
 		a.send(m.kind, m.payload)
 	}
 	a.say(sentence(440, time.Second, 8000))
-	a.hears(440)
+	a.hears(440, 900*time.Millisecond)
 }
 
 // Asterisk is sent nothing while it can take nothing, and then all.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"voxgate/bridge"
@@ -18,7 +19,7 @@ import (
 
 // transport is a connection that carries a call. A [signaling.Line] is one.
 type transport interface {
-	Read(limit int) (message []byte, text bool, err error)
+	Read(limit int) (message []byte, text bool, err error) // message is good until the next call
 	Write(message []byte, text bool) error
 	Goodbye(code int, reason string) // Read ends a second later at the latest
 	Close()
@@ -32,8 +33,6 @@ const (
 	// digitGap is how long nothing is pressed until what was pressed is one number; maxPressed bounds it.
 	digitGap   = 2 * time.Second
 	maxPressed = 64
-	// maxHeld is how many messages wait for a provider that can take none: 20 s of the voice.
-	maxHeld = 1000
 	// echoTime is how long after its time the end of the voice may be played: what the networks' buffers hold.
 	echoTime = 2 * time.Second
 	// maxReported is how many malformed messages of a call the log has.
@@ -45,7 +44,7 @@ func or(p, other phone.Party) phone.Party {
 	return phone.Party{Number: cmp.Or(p.Number, other.Number), Name: cmp.Or(p.Name, other.Name), Called: cmp.Or(p.Called, other.Called)}
 }
 
-// call is one telephone call. It implements bridge.Caller and media.Output.
+// call is one telephone call. It implements bridge.Caller.
 type call struct {
 	door  *Door
 	codec codec
@@ -56,31 +55,22 @@ type call struct {
 
 	ticket         // who it is, and who answers
 	format format  // of its sound
+	speech *speech // nil: the call has not begun
 	order  inOrder // of the reader
 	ending sync.Once
 
 	written chan struct{} // closed when nothing is written any more
 	gone    chan struct{} // closed when the other side is
+	pressed chan byte     // keys
 
-	mu       sync.Mutex
-	session  *bridge.Session // nil: the conversation has not begun
-	down     *media.Resampler
-	gathered []byte        // encoded, less than a message
-	paused   bool          // the other side can take nothing
-	held     []packet      // until it can
-	heardBy  time.Time     // when what was sent will have been played
-	marks    int           // sent
-	echoed   int           // the newest that has come back
-	echo     chan struct{} // closed and replaced when one does
-	moved    bool          // somebody else has the call
-	pressed  string
-	pressing *time.Timer
+	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
+	moved   atomic.Bool                    // somebody else has the call
 }
 
 func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
 	return &call{
 		door: d, codec: codec, lead: lead, ticket: t, out: signaling.NewOutbox[packet](),
-		log: d.Logger, written: make(chan struct{}), gone: make(chan struct{}), echo: make(chan struct{}),
+		log: d.Logger, written: make(chan struct{}), gone: make(chan struct{}), pressed: make(chan byte, maxPressed),
 	}
 }
 
@@ -95,6 +85,7 @@ func (c *call) run(ctx context.Context, opened func()) {
 	if err != nil {
 		c.door.refused(c.from(), rule, err)
 		c.line.Goodbye(signaling.Goodbye(&bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}))
+		c.drain()
 		return
 	}
 	opened()
@@ -110,8 +101,19 @@ func (c *call) run(ctx context.Context, opened func()) {
 	err = c.door.Host.Serve(ctx, c, c.conversation())
 	c.log.Info("call over", "why", err)
 	c.end(err)
+	c.drain()
 	cancel(nil)
 	running.Wait()
+}
+
+// drain reads what the other side still sends after our goodbye, until it ends or for a second: a socket that is closed with something
+// unread is reset, and what we have sent last may be lost.
+func (c *call) drain() {
+	for {
+		if _, _, err := c.line.Read(maxMessage); err != nil && !errors.Is(err, signaling.ErrTooLong) {
+			return
+		}
+	}
 }
 
 // from is the provider, for the log.
@@ -153,11 +155,12 @@ func (c *call) begin() (rule string, err error) {
 	if c.agent == nil {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))
 	}
-	if c.format.rate != bridge.VoiceRate {
-		c.down = media.NewResampler(bridge.VoiceRate, c.format.rate)
-		c.down.Delay()
-	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)
+	var frames int
+	if c.provider != nil {
+		frames = c.provider.profile.dialect.frames
+	}
+	c.speech = newSpeech(c.codec, c.format, frames, c.lead, c.out, c.log)
 	return "", nil
 }
 
@@ -176,16 +179,17 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.session = s
-	c.mu.Unlock()
+	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
-	s.Attach(c)
+	s.Attach(c.speech)
 	s.Hold(false)
 	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) }) // which ends the reading below
 	defer stop()
+	var typing sync.WaitGroup
+	typing.Go(func() { c.typing(s) })
+	defer typing.Wait()
+	defer close(c.pressed)
 	defer close(c.gone)
-	defer c.hush()
 	if greeting := c.agent.Begin(); greeting != "" {
 		if err := s.Do(bridge.Respond{Instruction: greeting}); err != nil {
 			return nil // it is over: Host.Serve says why
@@ -211,9 +215,11 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			return nil
 		}
 		if m.kind == sound {
-			missing, parts := c.order.take(m)
-			_ = mic.WritePCM(make([]int16, min(missing*len(pcm), media.Samples(maxGap, c.format.rate))))
-			for _, part := range parts {
+			missing, ready := c.order.take(m)
+			if missing > 0 {
+				_ = mic.WritePCM(make([]int16, min(missing*len(pcm), media.Samples(maxGap, c.format.rate))))
+			}
+			for _, part := range ready {
 				pcm = c.format.decode(pcm[:0], part)
 				_ = mic.WritePCM(pcm) // never fails
 			}
@@ -227,74 +233,48 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 func (c *call) hear(m message) {
 	switch m.kind {
 	case digit:
-		c.press(m.digit)
+		select {
+		case c.pressed <- m.digit:
+		default: // nobody presses faster than they are taken
+		}
 	case played:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.echoed = c.marks; m.mark != "" {
-			c.echoed, _ = strconv.Atoi(m.mark) // what is none of ours is before them all
-		}
-		close(c.echo)
-		c.echo = make(chan struct{})
+		c.speech.played(m.mark)
 	case paused, resumed:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.paused = m.kind == paused; !c.paused {
-			for _, p := range c.held {
-				c.out.Put(p, len(p.data))
+		c.speech.pause(m.kind == paused)
+	}
+}
+
+// typing tells the model what is pressed: up to #, or until nothing is for a while, is one turn. It returns when nobody can press any more.
+func (c *call) typing(s *bridge.Session) {
+	var keys []byte
+	var late <-chan time.Time // nil: nothing is pressed
+	for {
+		over := true
+		select {
+		case key, ok := <-c.pressed:
+			if !ok {
+				return
 			}
-			c.held = nil
+			keys, late = append(keys, key), time.After(digitGap)
+			over = key == '#' || len(keys) == maxPressed
+		case <-late:
 		}
-	}
-}
-
-// press takes a key. What is pressed up to #, or until nothing is for a while, is one turn.
-func (c *call) press(key byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pressed += string(key)
-	if c.pressing == nil {
-		c.pressing = time.AfterFunc(digitGap, c.typed)
-	}
-	if key == '#' || len(c.pressed) >= maxPressed {
-		c.pressing.Reset(0)
-	} else {
-		c.pressing.Reset(digitGap)
-	}
-}
-
-// typed tells the model what was pressed.
-func (c *call) typed() {
-	c.mu.Lock()
-	keys, s := c.pressed, c.session // there is one: nobody reads keys before
-	c.pressed = ""
-	c.mu.Unlock()
-	if keys == "" {
-		return
-	}
-	c.log.Info("keys pressed", "count", len(keys)) // not which: they may be a secret
-	if err := s.Do(phone.Pressed(keys)); err != nil {
-		c.log.Warn("keys lost", "err", err)
-	}
-}
-
-// hush forgets keys that nobody waits for any more.
-func (c *call) hush() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pressed = ""
-	if c.pressing != nil {
-		c.pressing.Stop()
+		if !over {
+			continue
+		}
+		c.log.Info("keys pressed", "count", len(keys)) // not which: they may be a secret
+		if err := s.Do(phone.Pressed(string(keys))); err != nil {
+			c.log.Warn("keys lost", "err", err)
+		}
+		keys, late = nil, nil
 	}
 }
 
 // roundTrip notes how long the way to the provider and back takes.
 func (c *call) roundTrip(d time.Duration) {
-	c.mu.Lock()
-	s := c.session
-	c.mu.Unlock()
-	if s != nil {
+	if s := c.session.Load(); s != nil {
 		s.RoundTrip(d)
+		c.speech.roundTrip(d)
 	}
 }
 
@@ -303,145 +283,31 @@ func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
 		if b.By != bridge.ByLink { // else nothing is void
-			c.clear()
+			c.speech.clear()
 		}
 	case bridge.TurnComplete:
-		c.mu.Lock()
-		c.mark()
-		c.mu.Unlock()
+		c.speech.finish()
 	case bridge.Log:
 		c.log.Debug(b.Message)
 	}
 }
 
-// clear drops what was sent and not heard.
-func (c *call) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gathered, c.held, c.paused, c.heardBy = nil, nil, false, time.Time{}
-	if p, ok := c.codec.say(clearVoice, ""); ok {
-		c.out.Put(p, len(p.data))
-	}
-}
-
-// mark asks to be told when what was sent was played; false: nobody can tell. Needs mu.
-func (c *call) mark() bool {
-	c.send()
-	p, ok := c.codec.say(putMark, strconv.Itoa(c.marks+1))
-	if ok {
-		c.marks++
-		c.post(p)
-	}
-	return ok
-}
-
-// Rate, Lead and WriteFrame implement media.Output.
-func (c *call) Rate() int           { return bridge.VoiceRate }
-func (c *call) Lead() time.Duration { return c.lead }
-
-// WriteFrame implements media.Output.
-func (c *call) WriteFrame(f media.Frame) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	pcm := f.PCM
-	if c.down != nil {
-		if f.Start {
-			c.down.Delay() // forgets the end of the talkspurt before
-		}
-		pcm = c.down.Resample(pcm)
-	}
-	if f.Start {
-		c.send()
-	}
-	if now := time.Now(); c.heardBy.Before(now) {
-		c.heardBy = now
-	}
-	c.heardBy = c.heardBy.Add(media.FrameDuration)
-	c.gathered = c.format.encode(c.gathered, pcm)
-	if len(c.gathered) >= c.format.frame()*c.frames() {
-		c.send()
-	}
-	return nil
-}
-
-// frames is how many make a message.
-func (c *call) frames() int {
-	if c.provider == nil {
-		return 1
-	}
-	return max(1, c.provider.profile.dialect.frames)
-}
-
-// send sends what is gathered. Needs mu.
-func (c *call) send() {
-	if len(c.gathered) > 0 {
-		c.post(c.codec.voice(c.gathered))
-		c.gathered = c.gathered[:0]
-	}
-}
-
-// post sends a message, or keeps it until the other side can take it. Needs mu.
-func (c *call) post(p packet) {
-	if !c.paused {
-		c.out.Put(p, len(p.data))
-		return
-	}
-	if len(c.held) == maxHeld {
-		c.log.Warn("voice lost: the other side takes none")
-		c.held = nil
-	}
-	c.held = append(c.held, p)
-}
-
 // end says goodbye when all was heard that was said, and hangs up. It returns when that is done.
 func (c *call) end(err error) {
 	c.ending.Do(func() {
-		c.heard(echoTime)
-		c.mu.Lock()
-		if p, ok := c.codec.say(hangUp, ""); ok && !c.moved {
-			c.out.Put(p, len(p.data))
+		c.heard()
+		if !c.moved.Load() {
+			c.speech.tell(hangUp, "")
+			c.hangUp()
 		}
-		c.mu.Unlock()
-		c.hangUp()
 		c.out.Close()
 		<-c.written
 		c.line.Goodbye(signaling.Goodbye(err))
 	})
 }
 
-// heard waits until what was sent was played, or was to be played by all that is known, and so much longer at most.
-func (c *call) heard(more time.Duration) {
-	c.mu.Lock()
-	if c.heardBy.IsZero() { // nothing was
-		c.mu.Unlock()
-		return
-	}
-	marked := c.mark()
-	wanted, left := c.marks, time.Until(c.heardBy)
-	c.mu.Unlock()
-	if marked {
-		left = max(0, left) + more
-	}
-	timeout := time.NewTimer(left)
-	defer timeout.Stop()
-	for {
-		c.mu.Lock()
-		done, echo := marked && c.echoed >= wanted, c.echo
-		c.mu.Unlock()
-		if done {
-			return
-		}
-		select {
-		case <-echo:
-		case <-timeout.C:
-			return
-		case <-c.gone:
-			return
-		case <-c.written: // nothing can be sent any more
-			return
-		}
-	}
-}
+// heard waits until all was heard that was said, or the call cannot go on.
+func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.written) }
 
 const (
 	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost ones.
@@ -455,27 +321,31 @@ const (
 type inOrder struct {
 	next  int // 0: none has come
 	early []message
+	ready [][]byte
 }
 
-// take returns the sound that is to be heard now, and how many messages are missing before it.
-func (o *inOrder) take(m message) (missing int, parts [][]byte) {
+// take returns the sound that is to be heard now, good until the next call, and how many messages are missing before it.
+func (o *inOrder) take(m message) (missing int, ready [][]byte) {
+	o.ready = o.ready[:0]
 	if m.chunk <= 0 {
-		return 0, [][]byte{m.sound}
+		o.ready = append(o.ready, m.sound)
+		return 0, o.ready
 	}
 	if o.next == 0 || m.chunk < o.next-maxJump || m.chunk > o.next+maxJump {
-		o.next, o.early = m.chunk, nil
+		o.next, o.early = m.chunk, o.early[:0]
 	}
 	o.early = append(o.early, m)
 	slices.SortStableFunc(o.early, func(a, b message) int { return a.chunk - b.chunk })
-	for len(o.early) > 0 && (o.early[0].chunk <= o.next || len(o.early) > maxEarly) {
-		first := o.early[0]
-		o.early = o.early[1:]
+	taken := 0
+	for ; taken < len(o.early) && (o.early[taken].chunk <= o.next || len(o.early)-taken > maxEarly); taken++ {
+		first := o.early[taken]
 		if first.chunk < o.next { // too late, or once more
 			continue
 		}
 		missing += first.chunk - o.next
-		parts = append(parts, first.sound)
+		o.ready = append(o.ready, first.sound)
 		o.next = first.chunk + 1
 	}
-	return missing, parts
+	o.early = slices.Delete(o.early, 0, taken)
+	return missing, o.ready
 }

@@ -140,15 +140,15 @@ func (f format) frame() int {
 
 // dialect is how a provider says what all of them say. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
-	binary bool // sound travels in binary messages; else in base64, at the path sound
+	binary bool // sound travels in binary messages; else in those of [soundMessage]
 	words  bool // messages may be words: "DTMF_END digit:5"
 
 	// What messages are about, at "event" or "type". Without a start the first message that has none is it.
-	start, media, digits, played, paused, resumed, stop string
+	start, digits, played, paused, resumed, stop string
 
 	call, stream, from, to, name string // paths in start
 	encoding, rate               string
-	sound, chunk, key, mark      string // paths in the other messages
+	key, mark                    string // paths in the other messages
 	format                       format // that start does not tell
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
@@ -172,6 +172,12 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	if !text {
 		return c.readBinary(data)
 	}
+	if !c.binary { // most messages
+		var s soundMessage
+		if json.Unmarshal(data, &s) == nil && s.Event == soundEvent {
+			return c.readSound(s)
+		}
+	}
 	fields, err := c.fields(data)
 	if err != nil {
 		return message{}, err
@@ -189,8 +195,8 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 		m.start, err = c.begin(fields)
 		return m, err
 	case event == "":
-	case event == c.media && !c.binary:
-		return c.readSound(fields)
+	case event == soundEvent && !c.binary:
+		return m, errors.New("sound that cannot be read")
 	case event == c.digits:
 		m.kind = digit
 		m.digit, err = readDigit(field(fields, c.key))
@@ -265,20 +271,30 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	}, nil
 }
 
-func (c *dialectCodec) readSound(fields map[string]any) (m message, err error) {
+// soundMessage is a message with sound, which is the same in all dialects that have one.
+type soundMessage struct {
+	Event string `json:"event"`
+	Media struct {
+		Track   string      `json:"track"`
+		Chunk   json.Number `json:"chunk"`
+		Payload []byte      `json:"payload"` // in base64
+	} `json:"media"`
+}
+
+// soundEvent is what it calls itself.
+const soundEvent = "media"
+
+func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	if !c.started {
 		return m, errors.New("sound before " + c.dialect.start)
 	}
-	if track := field(fields, "media.track"); strings.HasPrefix(track, "outbound") {
+	if strings.HasPrefix(s.Media.Track, "outbound") {
 		return m, nil // what we said ourselves
 	}
-	m.kind = sound
-	if m.sound, err = base64.StdEncoding.DecodeString(field(fields, c.dialect.sound)); err != nil {
-		return message{}, errors.New("sound that is no base64")
-	}
-	if chunk := field(fields, c.chunk); chunk != "" {
-		if m.chunk, err = strconv.Atoi(chunk); err != nil {
-			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(chunk))
+	m.kind, m.sound = sound, s.Media.Payload
+	if s.Media.Chunk != "" {
+		if m.chunk, err = strconv.Atoi(string(s.Media.Chunk)); err != nil {
+			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(string(s.Media.Chunk)))
 		}
 	}
 	return m, nil

@@ -77,7 +77,7 @@ func New(file string, o Options) (*Door, error) {
 	for i := range config.Providers {
 		p := &config.Providers[i]
 		d.providers[p.Name] = p
-		if p.Access && d.authorize(&bridge.Open{}, "nobody's") == nil {
+		if p.Access && !o.Gate.HasKeys() {
 			return nil, fmt.Errorf("%s: providers[%d].access: there are no keys, so anybody could call", file, i)
 		}
 	}
@@ -140,11 +140,11 @@ func (d *Door) Close() {
 	d.client.CloseIdleConnections()
 }
 
-// authorize has the gate let a call in by a server key or a session token. The address does not count: a telephone system's carries
-// everybody's calls.
-func (d *Door) authorize(open *bridge.Open, token string) error {
+// authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address does not count: a
+// telephone system's carries everybody's calls.
+func (d *Door) authorize(open *bridge.Open, r *http.Request, token string) error {
 	open.Origin.Door = doorName
-	return access.From(d.Gate.Visit(&http.Request{})).Authorize(open, token)
+	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Authorize(open, token)
 }
 
 // refused counts and logs a refusal.
@@ -234,14 +234,11 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	running.Wait()
 }
 
-// bridgeLead is how far ahead of its time the voice is sent to who can drop what waits.
-const bridgeLead = 200 * time.Millisecond
-
 var errPassword = errors.New("the password is not the provider's")
 
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.Trunk(p.Name, p.Calls)
+	t.open.Account = d.Gate.Trunk(doorName+" "+p.Name, p.Calls) // no key has this name
 	if s := p.profile.sign; s != nil {
 		if s.socket {
 			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
@@ -263,7 +260,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 	if !p.Access || shown == "" {
 		return t, "password", errPassword
 	}
-	err = d.authorize(&t.open, shown)
+	err = d.authorize(&t.open, r, shown)
 	return t, "access", err
 }
 

@@ -63,6 +63,75 @@ type gateway struct {
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
 	counter int
+
+	calls   news
+	serving int             // requests, WebSockets among them
+	running map[string]bool // conversations, by their ids
+}
+
+// news is something that changes, and that tests wait for.
+type news struct {
+	mu   sync.Mutex
+	more chan struct{} // closed by the next change; nil: nobody waits
+}
+
+func (n *news) change(how func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	how()
+	if n.more != nil {
+		close(n.more)
+		n.more = nil
+	}
+}
+
+// until waits until something is so, and returns false if it does not come to that. Nothing changes while so looks.
+func (n *news) until(so func() bool) bool {
+	deadline := time.After(patience)
+	for {
+		n.mu.Lock()
+		if so() {
+			n.mu.Unlock()
+			return true
+		}
+		if n.more == nil {
+			n.more = make(chan struct{})
+		}
+		more := n.more
+		n.mu.Unlock()
+		select {
+		case <-more:
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// serve counts what is served.
+func (g *gateway) serve(door http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.calls.change(func() { g.serving++ })
+		defer g.calls.change(func() { g.serving-- })
+		door.ServeHTTP(w, r)
+	})
+}
+
+// observe notes which conversations there are.
+func (g *gateway) observe(id string, o bridge.Observation) {
+	switch o.(type) {
+	case bridge.Begun:
+		g.calls.change(func() { g.running[id] = true })
+	case bridge.Ended:
+		g.calls.change(func() { delete(g.running, id) })
+	}
+}
+
+// empty waits until nothing is left of any call.
+func (g *gateway) empty() {
+	g.t.Helper()
+	if !g.calls.until(func() bool { return g.serving == 0 && len(g.running) == 0 }) {
+		g.t.Fatalf("%d requests and the conversations %v go on", g.serving, g.running)
+	}
 }
 
 // agents of every gateway: +100 waits to be spoken to, and the others begin with a tool, which the emulator calls as it is told to.
@@ -81,7 +150,7 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{t: t, logs: &logBook{}, telnyx: private}
+	g := &gateway{t: t, logs: &logBook{}, telnyx: private, running: map[string]bool{}}
 	log := slog.New(slog.NewTextHandler(g.logs, nil))
 	g.rest = &restAPI{more: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
@@ -95,7 +164,7 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 	}
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
 	upstream := httptest.NewServer(model)
-	g.host = bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log})
+	g.host = bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Observe: g.observe, Logger: log})
 	server := httptest.NewUnstartedServer(nil)
 	g.http = "http://" + server.Listener.Addr().String()
 	config := map[string]any{
@@ -128,7 +197,7 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 		t.Fatal(err)
 	}
 	door := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, g.door.Doors()...)
-	server.Config.Handler = door
+	server.Config.Handler = g.serve(door)
 	server.Start()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -153,14 +222,13 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 
 // logBook collects what is logged.
 type logBook struct {
-	mu sync.Mutex
-	b  strings.Builder
+	news
+	b strings.Builder
 }
 
 func (l *logBook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+	l.change(func() { l.b.Write(p) })
+	return len(p), nil
 }
 
 func (l *logBook) String() string {
@@ -240,11 +308,8 @@ func sortedKeys(form url.Values) (keys []string) {
 // logged waits until the log has a text so often. A line may come after what it tells of.
 func (g *gateway) logged(text string, times int) {
 	g.t.Helper()
-	for deadline := time.Now().Add(patience); strings.Count(g.logs.String(), text) != times; <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			g.t.Errorf("%q is not in the log %d times, but %d times", text, times, strings.Count(g.logs.String(), text))
-			return
-		}
+	if !g.logs.until(func() bool { return strings.Count(g.logs.b.String(), text) == times }) {
+		g.t.Errorf("%q is not in the log %d times, but %d times", text, times, strings.Count(g.logs.String(), text))
 	}
 }
 
@@ -349,13 +414,11 @@ type phone struct {
 	sent int
 	done chan struct{}
 
-	mu     sync.Mutex
-	more   chan struct{}
+	news
 	pcm    []int16
 	voices int      // messages with sound
 	texts  []string // what is no voice, in order; "voice" once for each run of it
 	over   error
-	deaf   bool // marks are not echoed
 }
 
 // dialPhone connects as a provider does for a new call to a number, and begins the call.
@@ -391,7 +454,7 @@ func dial(t *testing.T, s style, at string, header http.Header) *phone {
 	if err != nil {
 		t.Fatalf("%s: %v %v", s.provider, err, resp)
 	}
-	p := &phone{style: s, t: t, conn: conn, done: make(chan struct{}), more: make(chan struct{})}
+	p := &phone{style: s, t: t, conn: conn, done: make(chan struct{})}
 	go p.read()
 	t.Cleanup(func() {
 		conn.Close()
@@ -404,44 +467,48 @@ func (p *phone) read() {
 	defer close(p.done)
 	for {
 		kind, raw, err := p.conn.ReadMessage()
-		p.mu.Lock()
-		close(p.more)
-		p.more = make(chan struct{})
+		echo := ""
+		p.change(func() {
+			if p.over = err; err == nil {
+				echo = p.take(kind, raw)
+			}
+		})
 		if err != nil {
-			p.over = err
-			p.mu.Unlock()
 			return
 		}
-		voice := raw
-		if kind == websocket.TextMessage {
-			voice = nil
-			var m map[string]any
-			if p.payload != nil && json.Unmarshal(raw, &m) == nil {
-				if b, ok := p.payload(m).(string); ok {
-					voice, _ = base64.StdEncoding.DecodeString(b)
-				}
-			}
-		}
-		echo := ""
-		if voice != nil {
-			p.pcm = append(p.pcm, p.decode(voice)...)
-			p.voices++
-			if len(p.texts) == 0 || p.texts[len(p.texts)-1] != "voice" {
-				p.texts = append(p.texts, "voice")
-			}
-		} else {
-			p.texts = append(p.texts, string(raw))
-			if p.mark != nil && !p.deaf {
-				if name, ok := p.mark(string(raw)); ok {
-					echo = p.echo(name)
-				}
-			}
-		}
-		p.mu.Unlock()
 		if echo != "" {
 			p.text(echo)
 		}
 	}
+}
+
+// take notes a message, and returns what it is to be answered with. Needs mu.
+func (p *phone) take(kind int, raw []byte) (echo string) {
+	voice := raw
+	if kind == websocket.TextMessage {
+		voice = nil
+		var m map[string]any
+		if p.payload != nil && json.Unmarshal(raw, &m) == nil {
+			if b, ok := p.payload(m).(string); ok {
+				voice, _ = base64.StdEncoding.DecodeString(b)
+			}
+		}
+	}
+	if voice == nil {
+		p.texts = append(p.texts, string(raw))
+		if p.mark != nil {
+			if name, ok := p.mark(string(raw)); ok {
+				return p.echo(name)
+			}
+		}
+		return ""
+	}
+	p.pcm = append(p.pcm, p.decode(voice)...)
+	p.voices++
+	if len(p.texts) == 0 || p.texts[len(p.texts)-1] != "voice" {
+		p.texts = append(p.texts, "voice")
+	}
+	return ""
 }
 
 var writing sync.Mutex // of all phones: two goroutines write to one
@@ -470,23 +537,9 @@ func (p *phone) say(pcm []int16) {
 // wait waits until something is so. The phone is locked meanwhile.
 func (p *phone) wait(what string, so func() bool) {
 	p.t.Helper()
-	deadline := time.After(patience)
-	for {
-		p.mu.Lock()
-		ok, more, over := so(), p.more, p.over
-		texts := p.texts
-		p.mu.Unlock()
-		switch {
-		case ok:
-			return
-		case over != nil:
-			p.t.Fatalf("%s: the call ended (%v) before %s; it got %q", p.provider, over, what, texts)
-		}
-		select {
-		case <-more:
-		case <-deadline:
-			p.t.Fatalf("%s: no %s; it got %q", p.provider, what, texts)
-		}
+	ok := false
+	if !p.until(func() bool { ok = so(); return ok || p.over != nil }) || !ok {
+		p.t.Fatalf("%s: no %s, the call ended with %v; it got %q", p.provider, what, p.over, p.texts)
 	}
 }
 
@@ -555,62 +608,44 @@ func toneShare(pcm []int16, rate int, hz float64) float64 {
 
 // ear hears what is told of a conversation.
 type ear struct {
-	mu     sync.Mutex
+	news
 	events []bridge.Event
-	more   chan struct{}
 }
 
 // session waits for the only conversation, and listens to it.
-func (g *gateway) session() (*bridge.Session, *ear) {
+func (g *gateway) session() (s *bridge.Session, e *ear) {
 	g.t.Helper()
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		if list := g.host.Sessions(); len(list) == 1 {
-			if s := g.host.Session(list[0].ID); s != nil {
-				e := &ear{more: make(chan struct{}, 1)}
-				stop, err := s.Watch(e.notify)
-				if err != nil {
-					g.t.Fatal(err)
-				}
-				g.t.Cleanup(stop)
-				return s, e
-			}
+	if !g.calls.until(func() bool {
+		for id := range g.running {
+			s = g.host.Session(id)
 		}
-		<-time.After(10 * time.Millisecond)
+		return len(g.running) == 1 && s != nil
+	}) {
+		g.t.Fatalf("the conversations are %v", g.running)
 	}
-	g.t.Fatalf("the conversations are %+v", g.host.Sessions())
-	return nil, nil
+	e = &ear{}
+	stop, err := s.Watch(e.notify)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(stop)
+	return s, e
 }
 
 func (e *ear) notify(event bridge.Event) {
-	e.mu.Lock()
-	e.events = append(e.events, event)
-	e.mu.Unlock()
-	select {
-	case e.more <- struct{}{}:
-	default:
-	}
+	e.change(func() { e.events = append(e.events, event) })
 }
 
 // hears waits for an event that fits.
 func (e *ear) hears(t *testing.T, what string, fits func(bridge.Body) bool) {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		e.mu.Lock()
-		ok := slices.ContainsFunc(e.events, func(event bridge.Event) bool { return fits(event.Body) })
-		e.mu.Unlock()
-		if ok {
-			return
+	if !e.until(func() bool {
+		return slices.ContainsFunc(e.events, func(event bridge.Event) bool { return fits(event.Body) })
+	}) {
+		var all bytes.Buffer
+		for _, event := range e.events {
+			fmt.Fprintf(&all, "%T %+v\n", event.Body, event.Body)
 		}
-		select {
-		case <-e.more:
-		case <-deadline:
-			var all bytes.Buffer
-			for _, event := range e.events {
-				fmt.Fprintf(&all, "%T %+v\n", event.Body, event.Body)
-			}
-			t.Fatalf("no %s; there was\n%s", what, all.String())
-		}
+		t.Fatalf("no %s; there was\n%s", what, all.String())
 	}
 }

@@ -24,9 +24,9 @@ var mulaw = format{&g711.MuLaw, 8000}
 // twilio is the format that others have copied.
 // https://www.twilio.com/docs/voice/media-streams/websocket-messages
 var twilio = dialect{
-	start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+	start: "start", digits: "dtmf", played: "mark", stop: "stop",
 	call: "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
-	sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: mulaw,
+	key: "dtmf.digit", mark: "mark.name", format: mulaw,
 	voice: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
 	say: map[command]string{
 		clearVoice: `{"event":"clear","streamSid":{stream}}`,
@@ -51,10 +51,10 @@ var profiles = map[string]*profile{
 	"telnyx": {
 		// https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket
 		dialect: dialect{
-			start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+			start: "start", digits: "dtmf", played: "mark", stop: "stop",
 			call: "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to",
 			encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
-			sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: mulaw,
+			key: "dtmf.digit", mark: "mark.name", format: mulaw,
 			voice: `{"event":"media","media":{"payload":"{sound}"}}`,
 			say:   map[command]string{clearVoice: `{"event":"clear"}`, putMark: `{"event":"mark","mark":{"name":{what}}}`},
 		},
@@ -66,9 +66,9 @@ var profiles = map[string]*profile{
 	"plivo": {
 		// https://www.plivo.com/docs/voice/xml/audiostream
 		dialect: dialect{
-			start: "start", media: "media", digits: "dtmf", played: "playedStream", stop: "stop",
+			start: "start", digits: "dtmf", played: "playedStream", stop: "stop",
 			call: "start.callId", stream: "start.streamId", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
-			sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "name", format: mulaw,
+			key: "dtmf.digit", mark: "name", format: mulaw,
 			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
 			say: map[command]string{
 				clearVoice: `{"event":"clearAudio","streamId":{stream}}`,
@@ -83,10 +83,10 @@ var profiles = map[string]*profile{
 	},
 	"exotel": {dialect: dialect{
 		// https://developer.exotel.com/docs/agentstream/websocket-protocol
-		start: "start", media: "media", digits: "dtmf", played: "mark", stop: "stop",
+		start: "start", digits: "dtmf", played: "mark", stop: "stop",
 		call: "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
-		sound: "media.payload", chunk: "media.chunk", key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
+		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
 		frames: 5, // messages of less than 100 ms are played with gaps
 		voice:  `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
 		say: map[command]string{

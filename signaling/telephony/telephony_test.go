@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/media/mediatest"
 )
@@ -200,10 +201,12 @@ func TestEachProvider(t *testing.T) {
 				}
 				return false
 			})
-			ear.hears(t, "interruption", func(b bridge.Body) bool { i, ok := b.(bridge.Interrupted); return ok && i.By == bridge.ByVoice })
+			var cut bridge.Interrupted
+			ear.hears(t, "interruption", func(b bridge.Body) (ok bool) { cut, ok = b.(bridge.Interrupted); return ok && cut.By == bridge.ByVoice })
 			p.mu.Lock()
-			if heard := time.Duration(len(p.pcm)) * time.Second / time.Duration(p.rate); heard > 4*time.Second {
-				t.Errorf("%v of the cut answer were sent", heard)
+			// At most 200 ms were ahead of their time; the end of the turn before may have come after forget.
+			if sent := media.Duration(len(p.pcm), p.rate); sent > cut.Played+700*time.Millisecond {
+				t.Errorf("%v of the cut answer were sent, of which %v count as heard", sent, cut.Played)
 			}
 			p.mu.Unlock()
 			p.say(make([]int16, p.rate))
@@ -245,43 +248,6 @@ func last(texts []string, hangUp string) string {
 		}
 	}
 	return ""
-}
-
-// The call ends when the provider says that all was heard, and not before.
-func TestTheEndWaitsForTheLastWord(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t, nil)
-	p := g.dialPhone(styles()["twilio"], "+100")
-	p.deaf = true // echoes nothing
-	session, _ := g.session()
-	p.say(sentence(440, time.Second, p.rate))
-	p.hears(440, 900*time.Millisecond)
-	if err := session.Do(bridge.EndAfterSpeaking{}); err != nil {
-		t.Fatal(err)
-	}
-	p.wait("the last mark", func() bool {
-		marks := 0
-		for _, text := range p.texts {
-			if _, ok := p.mark(text); ok {
-				marks++
-			}
-		}
-		return marks == 2 // of the turn, and of the end
-	})
-	select {
-	case r := <-g.rest.more:
-		t.Errorf("hung up before the end was heard: %+v", r)
-	case <-time.After(300 * time.Millisecond):
-	}
-	p.text(p.echo("1")) // of the turn
-	select {
-	case r := <-g.rest.more:
-		t.Errorf("hung up by an older mark: %+v", r)
-	case <-time.After(300 * time.Millisecond):
-	}
-	p.text(p.echo("2"))
-	g.expectREST(restProviders["twilio"])
-	p.closed()
 }
 
 // The model has tools for its call: to end it, to hand it over, to press keys.

@@ -53,10 +53,7 @@ func (c *call) tools() []tools.Tool {
 
 // do is for the tools, which nobody calls before there is a session.
 func (c *call) do(what bridge.Command) error {
-	c.mu.Lock()
-	s := c.session
-	c.mu.Unlock()
-	return s.Do(what)
+	return c.session.Load().Do(what)
 }
 
 func (c *call) endCall(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -83,14 +80,12 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 	if err := c.quiet(ctx); err != nil {
 		return nil, err
 	}
-	c.heard(echoTime)
+	c.heard()
 	xmlURL := c.door.config.PublicURL + "/telephony/" + p.Name + "/transfer/" + c.door.tickets.put("", ticket{provider: p, target: target})
 	if err := c.door.ask(ctx, p, p.profile.rest.transfer(p, c.call, target, xmlURL)); err != nil {
 		return nil, fmt.Errorf("the transfer failed: %w", err)
 	}
-	c.mu.Lock()
-	c.moved = true
-	c.mu.Unlock()
+	c.moved.Store(true)
 	c.log.Info("transferred")
 	_ = c.do(bridge.Goodbye{}) // fails if the provider has left already
 	return json.RawMessage(`{"output":"The call was handed over."}`), nil
@@ -101,9 +96,7 @@ func (c *call) quiet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
 	for {
-		c.mu.Lock()
-		left := time.Until(c.heardBy)
-		c.mu.Unlock()
+		left := c.speech.left()
 		if left <= 0 {
 			return nil
 		}
@@ -130,13 +123,7 @@ func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMess
 	if a.Digits == "" || len(a.Digits) > maxPressed {
 		return nil, fmt.Errorf("digits must be 1 to %d keys", maxPressed)
 	}
-	c.mu.Lock()
-	packet, ok := c.codec.say(pressKeys, a.Digits)
-	if ok {
-		c.out.Put(packet, len(packet.data))
-	}
-	c.mu.Unlock()
-	if ok {
+	if c.speech.tell(pressKeys, a.Digits) {
 		return nil, nil
 	}
 	return nil, c.door.ask(ctx, c.provider, c.provider.profile.rest.keys(c.provider, c.call, a.Digits))
@@ -144,15 +131,12 @@ func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMess
 
 // hangUp ends the call by the provider's REST API, if there is one and the other side is still there.
 func (c *call) hangUp() {
-	c.mu.Lock()
-	moved := c.moved
-	c.mu.Unlock()
 	select {
 	case <-c.gone:
 		return
 	default:
 	}
-	if p := c.provider; p != nil && p.APIKey != "" && !moved {
+	if p := c.provider; p != nil && p.APIKey != "" {
 		if err := c.door.ask(context.Background(), p, p.profile.rest.hangUp(p, c.call)); err != nil && !errors.Is(err, errCallOver) {
 			c.log.Warn("not hung up by the provider", "err", err)
 		}

@@ -94,6 +94,7 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 			return nil
 		}
 		if c.muted = *m.Muted; c.muted {
+			mic.Flush() // or its last 20 ms would be the first of what is said next
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:

@@ -21,7 +21,7 @@ const (
 	// maxRounds is how often a model may call tools for one answer.
 	maxRounds = 8
 
-	// maxCalls is how many it may call at once.
+	// maxCalls is how many it may call at once; those after it are passed over.
 	maxCalls = 16
 
 	// paceOfTexts and textsAtOnce bound how fast a client may type: each text is a request that somebody pays for.
@@ -244,11 +244,14 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	var parts []json.RawMessage
 	var text phrases
 	err = t.ask(answering, t.open.Agent.Model, desk.JSON(request), func(raw json.RawMessage) error {
-		parts = append(parts, raw) // as it came: it may be signed
 		spoken, call := said(raw)
-		if call != nil && len(calls) < maxCalls {
+		if call != nil && len(calls) == maxCalls {
+			return answering.Err() // it is not run, so the model must not be told of it: it wants a result of each
+		}
+		if call != nil {
 			calls = append(calls, call)
 		}
+		parts = append(parts, raw) // as it came: it may be signed
 		t.tell(text.add(spoken))
 		return answering.Err()
 	})

@@ -57,6 +57,7 @@ func (v *voice) WriteFrame(f media.Frame) error {
 		v.until = now // the client has nothing to play
 	}
 	if len(v.pcm) == 0 {
+		v.pcm = make([]byte, 0, 2*media.Samples(joined, bridge.VoiceRate)) // the one before waits to be sent
 		v.timer.Reset(max(together, time.Until(v.until)-margin))
 	}
 	v.pcm = media.AppendBytes(v.pcm, f.PCM)

@@ -67,8 +67,7 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 	if err != nil {
 		return nil, err
 	}
-	var made *App
-	defer func() { d.Project.end(made) }()
+	defer d.Project.end()
 	if ask, err := d.agree(ctx, a.Prompt); ask != nil || err != nil {
 		return ask, err
 	}
@@ -80,10 +79,12 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 	if err != nil {
 		return nil, err
 	}
-	if made, err = d.keep(name, a.Prompt, files); err != nil {
+	made, err := d.keep(name, a.Prompt, files)
+	if err != nil {
 		return nil, err
 	}
-	d.Act(ready(*made))
+	d.Project.keep(made) // first: a client that comes back meanwhile is told of what is there
+	d.Act(ready(made))
 	return JSON(map[string]any{"app": name, "url": made.URL, "files": made.Files}), nil
 }
 
@@ -139,12 +140,12 @@ func (d *Desk) written(ctx context.Context, name, prompt string) ([]file, error)
 }
 
 // keep puts the app into the workspace.
-func (d *Desk) keep(name, prompt string, files []file) (*App, error) {
+func (d *Desk) keep(name, prompt string, files []file) (App, error) {
 	url, err := d.Workspace.save(files)
 	if err != nil {
-		return nil, fmt.Errorf("the app was written and could not be kept in the workspace: %w", err)
+		return App{}, fmt.Errorf("the app was written and could not be kept in the workspace: %w", err)
 	}
-	app := &App{Name: name, Prompt: tools.Cut(prompt, 200), URL: url}
+	app := App{Name: name, Prompt: tools.Cut(prompt, 200), URL: url}
 	for _, f := range files {
 		app.Files = append(app.Files, f.path)
 	}

@@ -82,6 +82,12 @@ func entries(t *testing.T, dir string) (names []string) {
 func TestGenerateApp(t *testing.T) {
 	d, c, dir := newStudio(t, twoFiles)
 	var asked, told, task, writing string
+	known := 0
+	d.Act = func(a vox.Action) {
+		if c.act(a); a.Action == vox.ActReady {
+			known = len(d.Made())
+		}
+	}
 	d.Generate = func(ctx context.Context, prompt string, piece func(string) error) error {
 		task = prompt
 		return writes(twoFiles)(ctx, prompt, piece)
@@ -116,6 +122,9 @@ func TestGenerateApp(t *testing.T) {
 	progress, ready := c.all("app_progress"), c.all("app_ready")
 	if len(progress) == 0 || progress[0].App != "app-1" || len(ready) != 1 || ready[0].App != "app-1" || ready[0].URL != url || len(ready[0].Files) != 2 {
 		t.Errorf("%+v, %+v", progress, ready)
+	}
+	if known != 2 { // a client that comes back just then is told of all that is made
+		t.Errorf("when the app was ready %d things were made", known)
 	}
 	s := d.Project.Status()
 	if len(s.Apps) != 1 || s.Apps[0].URL != url || s.Apps[0].Gone || s.Writing != "" || !strings.HasPrefix(s.Apps[0].Prompt, "Tetris") {

@@ -107,14 +107,18 @@ func (p *Project) writes(name string) {
 	p.writing = name
 }
 
-// end gives the place back; app is what was made, nil: nothing.
-func (p *Project) end(app *App) {
+// keep notes an app that is ready.
+func (p *Project) keep(app App) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.apps, p.writing = append(p.apps, app), ""
+}
+
+// end gives the place back.
+func (p *Project) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy, p.writing = false, ""
-	if app != nil {
-		p.apps = append(p.apps, *app)
-	}
 }
 
 // agreed tells whether the person has spoken since the model was told to ask for this app, and forgets it then; else it notes

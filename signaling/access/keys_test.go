@@ -1,0 +1,73 @@
+package access_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+)
+
+// An issuer that does not answer when the keys file has changed holds up nobody but who has noticed the change.
+func TestAnIssuerThatHangs(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	asked, hang := make(chan struct{}, 8), make(chan struct{})
+	issuer := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-hang
+	}))
+	defer issuer.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(file, "shop", []string{access.MayTalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later atomic.Int64
+	gate, err := access.New(access.Options{
+		Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	talk := func() {
+		if err := access.From(gate.Visit(&http.Request{})).Authorize(&bridge.Open{}, key); err != nil {
+			t.Error(err)
+		}
+	}
+	var keys map[string]any
+	text, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(text, &keys) != nil {
+		t.Fatal(err)
+	}
+	keys["issuers"] = []any{map[string]any{"name": "slow", "algorithm": "RS256", "jwks": issuer.URL, "audience": "voxgate", "grant": map[string]any{}}}
+	text, err = json.Marshal(keys)
+	if err != nil || os.WriteFile(file, text, 0o600) != nil {
+		t.Fatal(err)
+	}
+	later.Store(int64(2 * time.Second))
+	noticed := make(chan struct{})
+	go func() {
+		defer close(noticed)
+		talk()
+	}()
+	<-asked
+	began := time.Now()
+	talk()
+	if waited := time.Since(began); waited > 4*time.Second { // an issuer may take 5
+		t.Errorf("somebody else waited %v", waited)
+	}
+	close(hang)
+	<-noticed
+}

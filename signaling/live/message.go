@@ -1,0 +1,273 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/signaling/protocol"
+	"voxgate/tools"
+)
+
+// reader makes commands of the messages of a client, which come one after the other. It knows neither the socket nor the
+// conversation. What is wrong with a message is a [bridge.Error] that names the field. The zero value is for a client that has sent
+// nothing.
+type reader struct {
+	config  object // that the client wants; nil before the setup
+	history bool   // turns are what was said before the conversation, until one is complete
+}
+
+// request is what a message asks for. Its fields are nil where it asks for nothing of the kind.
+type request struct {
+	setup    *setup
+	input    *protocol.RealtimeInput
+	commands []bridge.Command
+	answers  []bridge.ToolResponse
+	dropped  string // of the message, a sentence for the client's developer
+}
+
+// setup is how a conversation is opened, besides its config.
+type setup struct {
+	handles bool // the client wants handles
+	handle  string
+}
+
+// The names of the messages of a client.
+const (
+	nameSetup    = "setup"
+	nameContent  = "clientContent"
+	nameRealtime = "realtimeInput"
+	nameTool     = "toolResponse"
+	nameUpdate   = "contextUpdate"
+)
+
+// invalid is the error for a field of a message; the empty one is the whole.
+func invalid(field, problem string) *bridge.Error {
+	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
+}
+
+// parse reads a message.
+func (r *reader) parse(raw []byte) (request, error) {
+	whole, err := readObject(raw, "")
+	if err != nil {
+		return request{}, err
+	}
+	names := slices.Sorted(maps.Keys(whole))
+	switch {
+	case len(names) != 1:
+		return request{}, invalid("", "Exactly one message type must be set.")
+	case r.config == nil && names[0] != nameSetup:
+		return request{}, invalid("", "The first message must be a setup message, and nothing else.")
+	case r.config != nil && names[0] == nameSetup:
+		return request{}, invalid("", "Setup message must be the first and only the first message.")
+	}
+	payload := whole[names[0]]
+	switch names[0] {
+	case nameSetup:
+		return r.setup(payload)
+	case nameUpdate:
+		return r.update(payload)
+	case nameContent:
+		return r.content(plain(payload))
+	case nameRealtime:
+		input, err := protocol.ClientMessage{Payload: plain(payload)}.RealtimeInput()
+		return request{input: &input}, located(err, nameRealtime)
+	case nameTool:
+		payload = encode(object{nameTool: plain(payload)})
+		answers, err := protocol.ClientMessage{Payload: payload}.ToolResponses()
+		return request{answers: answers}, located(err, "")
+	}
+	return request{}, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
+}
+
+// located is an error of package protocol, whose messages stand in a payload, with the name that the field has here.
+func located(err error, name string) error {
+	e := (*bridge.Error)(nil)
+	if !errors.As(err, &e) {
+		return err
+	}
+	moved := *e
+	moved.Field, moved.Message = strings.Replace(e.Field, "payload", name, 1), strings.Replace(e.Message, "payload", name, 1)
+	moved.Field, moved.Message = strings.TrimPrefix(moved.Field, "."), strings.TrimPrefix(moved.Message, ".")
+	return &moved
+}
+
+// setup reads the setup. What it says of the config is for the engine to judge.
+func (r *reader) setup(raw json.RawMessage) (request, error) {
+	config, err := readObject(raw, nameSetup)
+	if err != nil {
+		return request{}, err
+	}
+	var opening setup
+	if given := config["sessionResumption"]; given != nil {
+		var resumption struct {
+			Handle      string `json:"handle"`
+			Transparent bool   `json:"transparent"`
+		}
+		if json.Unmarshal(given, &resumption) != nil {
+			return request{}, invalid("setup.sessionResumption", "must be an object with a handle.")
+		}
+		if resumption.Transparent {
+			return request{}, invalid("setup.sessionResumption.transparent", "is not served.")
+		}
+		opening = setup{true, resumption.Handle}
+	}
+	if given := config["historyConfig"]; given != nil {
+		var history struct{ InitialHistoryInClientContent bool }
+		if json.Unmarshal(plain(given), &history) != nil {
+			return request{}, invalid("setup.historyConfig", "must be an object.")
+		}
+		r.history = history.InitialHistoryInClientContent && opening.handle == ""
+	}
+	delete(config, "sessionResumption") // both are the door's
+	delete(config, "historyConfig")
+	r.config = config
+	return request{setup: &opening}, nil
+}
+
+// update changes the instruction and the tools, if they are given.
+func (r *reader) update(raw json.RawMessage) (request, error) {
+	update, err := readObject(raw, nameUpdate)
+	if err != nil {
+		return request{}, err
+	}
+	config := maps.Clone(r.config)
+	if instruction := update["systemInstruction"]; instruction != nil {
+		config["systemInstruction"] = instruction
+	}
+	if given := update["tools"]; given != nil {
+		wrapper, err := readObject(given, "contextUpdate.tools")
+		if err != nil {
+			return request{}, err
+		}
+		config["tools"] = wrapper["tools"]
+		if wrapper["tools"] == nil {
+			delete(config, "tools")
+		}
+	}
+	r.config = config
+	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: encode(config)}}}, nil
+}
+
+// content reads turns. The last one is what the person says, if it asks for an answer; the model is told of those before it, as far
+// as they are not the person's own.
+func (r *reader) content(raw json.RawMessage) (request, error) {
+	var p struct {
+		Turns []struct {
+			Role  string
+			Parts json.RawMessage
+		}
+		TurnComplete bool
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return request{}, invalid(nameContent, "must be {turns: Content[], turnComplete: boolean}.")
+	}
+	var q request
+	var turns []bridge.SeedTurn
+	seeds := r.history
+	for i, t := range p.Turns {
+		at := fmt.Sprintf("clientContent.turns[%d]", i)
+		if t.Role != "" && t.Role != "user" && t.Role != "model" {
+			return request{}, invalid(at+".role", "must be user or model.")
+		}
+		typed, dropped, err := protocol.ClientMessage{Payload: encode(map[string]any{"parts": t.Parts})}.Turn()
+		if err != nil {
+			return request{}, located(err, at)
+		}
+		q.dropped = cmp.Or(q.dropped, strings.ReplaceAll(dropped, "payload", at))
+		turns = append(turns, bridge.SeedTurn{Model: t.Role == "model", Parts: typed.Parts})
+		seeds = seeds || t.Role == "model"
+	}
+	asks := p.TurnComplete && !r.history
+	last := bridge.Message{Parts: json.RawMessage("[]"), TurnComplete: true}
+	if n := len(turns); asks && n > 0 && !turns[n-1].Model {
+		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
+	}
+	r.history = r.history && !p.TurnComplete
+	if seeds && len(turns) > 0 {
+		q.commands = append(q.commands, bridge.Seed{Turns: turns})
+		turns = nil
+	}
+	for _, t := range turns {
+		q.commands = append(q.commands, bridge.Message{Parts: t.Parts})
+	}
+	if asks {
+		q.commands = append(q.commands, last)
+	}
+	return q, nil
+}
+
+// readObject reads an object: its fields by their names in camelCase, which proto3 JSON has in snake_case as well
+// (https://protobuf.dev/programming-guides/json). Null is nothing.
+func readObject(raw []byte, at string) (object, error) {
+	var fields object
+	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
+		if at == "" {
+			return nil, invalid("", "Invalid JSON payload received: an object is wanted.")
+		}
+		return nil, invalid(at, "must be an object.")
+	}
+	named := make(object, len(fields))
+	for name, value := range fields {
+		if string(value) != "null" {
+			named[camel(name)] = value
+		}
+	}
+	return named, nil
+}
+
+// camel is a name in camelCase.
+func camel(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// plain writes JSON as Google's JavaScript and Go write it: names in camelCase, bytes in standard base64. Google's SDK for Python writes
+// snake_case and the other alphabet, which proto3 JSON has as well.
+func plain(raw json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(raw, "_-") {
+		return raw
+	}
+	tree, err := tools.Decode(raw)
+	if err != nil {
+		return raw // to be refused where it is read
+	}
+	return encode(plainTree(tree))
+}
+
+var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
+
+func plainTree(tree any) any {
+	switch v := tree.(type) {
+	case []any:
+		for i := range v {
+			v[i] = plainTree(v[i])
+		}
+	case map[string]any:
+		named := make(map[string]any, len(v))
+		for name, value := range v {
+			name = camel(name)
+			if name != "response" && name != "args" { // what is below is a function's own
+				value = plainTree(value)
+			}
+			named[name] = value
+		}
+		if data, ok := named["data"].(string); ok && named["mimeType"] != nil {
+			data = strings.TrimRight(standardBase64.Replace(data), "=")
+			named["data"] = data + strings.Repeat("=", -len(data)&3)
+		}
+		return named
+	}
+	return tree
+}

@@ -1,0 +1,134 @@
+package live
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+
+	"voxgate/bridge"
+	"voxgate/media"
+)
+
+// translator makes Google's messages of what happens in a conversation, for one socket that carries it. It knows neither the socket
+// nor the conversation. The zero value is for a client that begins one.
+type translator struct {
+	cut  bool // the client was told that the turn is interrupted
+	open bool // it was told something of an answer, and not that its turn is complete
+}
+
+// object is a JSON object whose fields are kept as they came.
+type object = map[string]json.RawMessage
+
+// ready tells that the conversation is there, and a handle for it, if the client wanted that. Google has more handles to give, one
+// after each turn; ours is good until it is used.
+func ready(b bridge.SetupComplete) [][]byte {
+	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
+	if b.ResumeToken != "" {
+		list = append(list, encode(map[string]any{"sessionResumptionUpdate": map[string]any{"newHandle": b.ResumeToken, "resumable": true}}))
+	}
+	return list
+}
+
+// translate returns the messages that tell a client of an event.
+func (t *translator) translate(body bridge.Body) [][]byte {
+	switch b := body.(type) {
+	case bridge.Raw:
+		return t.raw(b)
+	case bridge.Speaking:
+		t.open, t.cut = true, false
+	case bridge.Interrupted:
+		if b.By == bridge.ByLink { // no more will come of it, and all that came is to be heard
+			return t.complete()
+		}
+		if !t.cut {
+			t.cut = true
+			return [][]byte{content(object{"interrupted": yes})}
+		}
+	case bridge.TurnComplete:
+		return t.complete()
+	case bridge.ToolCall:
+		calls := make([]map[string]any, len(b.Calls))
+		for i, c := range b.Calls {
+			calls[i] = map[string]any{"id": c.ID, "name": c.Name, "args": c.Args}
+		}
+		return [][]byte{encode(map[string]any{"toolCall": map[string]any{"functionCalls": calls}})}
+	case bridge.ToolCallCancellation:
+		return [][]byte{encode(map[string]any{"toolCallCancellation": map[string]any{"ids": b.IDs}})}
+	}
+	return nil
+}
+
+var yes = json.RawMessage("true")
+
+// complete tells that a turn is over whose end the model did not tell: the connection to it was lost.
+func (t *translator) complete() [][]byte {
+	if !t.open {
+		return nil
+	}
+	t.open = false
+	return [][]byte{content(object{"turnComplete": yes})}
+}
+
+// raw passes on what Google's server has sent, each field in its place.
+func (t *translator) raw(b bridge.Raw) [][]byte {
+	if b.Beside {
+		return [][]byte{b.ServerContent}
+	}
+	fields, whole := object{}, object{}
+	if json.Unmarshal(b.ServerContent, &fields) != nil {
+		return nil // it was an object
+	}
+	if usage := fields["usageMetadata"]; usage != nil { // the engine has put it there
+		delete(fields, "usageMetadata")
+		whole["usageMetadata"] = usage
+	}
+	if is(fields, "interrupted") {
+		if t.cut {
+			delete(fields, "interrupted")
+		}
+		t.cut = true
+	}
+	switch {
+	case is(fields, "turnComplete"):
+		t.open, t.cut = false, false
+	case fields["modelTurn"] != nil || fields["outputTranscription"] != nil:
+		t.open = true
+	}
+	if len(fields) > 0 {
+		whole["serverContent"] = encode(fields)
+	}
+	if len(whole) == 0 {
+		return nil
+	}
+	return [][]byte{encode(whole)}
+}
+
+func is(fields object, name string) bool { return bytes.Equal(fields[name], yes) }
+
+func content(fields object) []byte { return encode(object{"serverContent": encode(fields)}) }
+
+// encode writes a message. What cannot be written is an empty one, which says nothing: Google's server sends such, too.
+func encode(message any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(message); err != nil {
+		return []byte("{}") // a tool's arguments that are no JSON
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// What is around the voice in a message.
+var (
+	voiceHead = fmt.Appendf(nil, `{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":"`, bridge.VoiceRate)
+	voiceTail = []byte(`"}}]}}}`)
+)
+
+// encodeVoice is the message with a piece of the voice.
+func encodeVoice(pcm []int16) []byte {
+	raw := media.AppendBytes(nil, pcm)
+	message := make([]byte, 0, len(voiceHead)+base64.StdEncoding.EncodedLen(len(raw))+len(voiceTail))
+	message = base64.StdEncoding.AppendEncode(append(message, voiceHead...), raw)
+	return append(message, voiceTail...)
+}

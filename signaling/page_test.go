@@ -1,0 +1,98 @@
+package signaling_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"voxgate/signaling"
+)
+
+// The files of a page travel compressed, once, and are read by pages of other origins where they are scripts.
+func TestPage(t *testing.T) {
+	const script = "export const a = 1;"
+	page, err := signaling.Page(fstest.MapFS{
+		"index.html":     {Data: []byte("<!doctype html><title>page</title>")},
+		"a.js":           {Data: []byte(strings.Repeat(script, 20))},
+		"vox/index.html": {Data: []byte("vox")},
+	}, "emulator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(page)
+	defer server.Close()
+	ask := func(method, path string, headers ...string) (*http.Response, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", "identity")
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := (&http.Transport{}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		var in io.Reader = res.Body
+		if res.Header.Get("Content-Encoding") == "gzip" && method == "GET" && res.StatusCode == 200 {
+			if in, err = gzip.NewReader(res.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, string(body)
+	}
+
+	plain, body := ask("GET", "/a.js")
+	if body != strings.Repeat(script, 20) || plain.Header.Get("Content-Encoding") != "" || plain.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("%v %q", plain.Header, body)
+	}
+	small, body := ask("GET", "/a.js", "Accept-Encoding", "br, gzip;q=0.8")
+	if body != strings.Repeat(script, 20) || small.Header.Get("Content-Encoding") != "gzip" || small.ContentLength >= plain.ContentLength || small.Header.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("%v %q", small.Header, body)
+	}
+	if one, other := plain.Header.Get("ETag"), small.Header.Get("ETag"); one == "" || one == other {
+		t.Errorf("tags %q and %q", one, other)
+	}
+	if res, body := ask("GET", "/a.js", "Accept-Encoding", "gzip", "If-None-Match", small.Header.Get("ETag")); res.StatusCode != 304 || body != "" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	if res, _ := ask("GET", "/a.js", "Accept-Encoding", "gzip;q=0"); res.Header.Get("Content-Encoding") != "" {
+		t.Error("compressed for who does not take it")
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+		body         string
+	}{
+		{"GET", "/", 200, "<!doctype html><title>page</title>"},
+		{"HEAD", "/", 200, ""},
+		{"GET", "/vox/", 200, "vox"},
+		{"GET", "/vox", 301, ""},
+		{"GET", "/nothing", 404, "404 page not found\n"},
+		{"GET", "/../a.js", 200, strings.Repeat(script, 20)},
+		{"POST", "/", 405, "Only GET is served here.\n"},
+		{"GET", "/status", 200, `{"backend":"emulator"}` + "\n"},
+	} {
+		res, body := ask(c.method, c.path)
+		if res.StatusCode != c.status || (c.status != 301 && body != c.body) {
+			t.Errorf("%s %s: %d %q", c.method, c.path, res.StatusCode, body)
+		}
+	}
+	if res, _ := ask("GET", "/vox"); res.Header.Get("Location") != "/vox/" {
+		t.Errorf("goes to %q", res.Header.Get("Location"))
+	}
+	if res, _ := ask("GET", "/"); res.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(res.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("%v", res.Header)
+	}
+}

@@ -1,0 +1,73 @@
+package sip
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+var errLostPRACK = errors.New("our ringing was not acknowledged")
+
+// reliable is a provisional answer that is acknowledged (RFC 3262).
+type reliable struct {
+	invite string // the CSeq of its INVITE: "1 INVITE"
+	number uint32 // of the answer; 0: there is none
+	acked  chan []byte
+}
+
+// provide sends a provisional answer. One that is reliable is sent until it is acknowledged, which is waited for.
+func (c *call) provide(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
+	if !must {
+		_ = tx.Respond(res) // the final answer says the same
+		return nil
+	}
+	c.mu.Lock()
+	c.reliable.invite = strings.ToUpper(req.CSeq().Value())
+	if c.reliable.number == 0 {
+		c.reliable.number = rand.Uint32N(1 << 31) // RFC 3262, section 3
+	}
+	c.reliable.number++
+	number := c.reliable.number
+	c.mu.Unlock()
+	res.AppendHeader(sip.NewHeader("Require", "100rel"))
+	res.AppendHeader(sip.NewHeader("RSeq", fmt.Sprint(number)))
+	_, err := c.deliver(res, tx, c.reliable.acked)
+	switch {
+	case errors.Is(err, errLostACK):
+		_ = tx.Respond(c.dialog.respond(req, 504, "Server Time-out"))
+		return errLostPRACK
+	case errors.Is(err, errHungUp): // by BYE, before our answer (RFC 3261, section 15.1.2)
+		_ = tx.Respond(c.dialog.respond(req, 487, "Request Terminated"))
+	}
+	return err
+}
+
+// onPrack takes the acknowledgement of a provisional answer.
+func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
+	text := ""
+	if h := req.GetHeader("RAck"); h != nil {
+		text = h.Value()
+	}
+	number, invite, _ := strings.Cut(strings.TrimSpace(text), " ")
+	n, err := strconv.ParseUint(number, 10, 32)
+	c.mu.Lock()
+	known := err == nil && c.reliable.number > 0 && uint32(n) == c.reliable.number && strings.ToUpper(strings.TrimSpace(invite)) == c.reliable.invite
+	c.mu.Unlock()
+	switch {
+	case !known:
+		_ = tx.Respond(c.dialog.respond(req, 481, "Call/Transaction Does Not Exist"))
+		return
+	case len(req.Body()) > 0: // another offer, which nobody makes before the answer to the first
+		_ = tx.Respond(c.dialog.respond(req, 488, "Not Acceptable Here"))
+	default:
+		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
+	}
+	select {
+	case c.reliable.acked <- nil:
+	default: // it was acknowledged before
+	}
+}

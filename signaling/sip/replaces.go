@@ -1,0 +1,82 @@
+package sip
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/bridge"
+	"voxgate/signaling/phone"
+	"voxgate/tools"
+)
+
+// replaces names the call whose place a new one wants to take (RFC 3891, section 6.1), as its receiver has the tags.
+type replaces struct {
+	callID, local, remote string
+	early                 bool // only if it has no answer yet
+}
+
+// readReplaces reads the header of a request; ok is false if it cannot be read.
+func readReplaces(header string) (r replaces, ok bool) {
+	id, params, _ := strings.Cut(header, ";")
+	r.callID = strings.TrimSpace(id)
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		switch strings.ToLower(name) {
+		case "to-tag":
+			r.local = value
+		case "from-tag":
+			r.remote = value
+		case "early-only":
+			r.early = true
+		}
+	}
+	return r, r.callID != "" && r.local != "" && r.remote != ""
+}
+
+// replaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk has no calls of others replaced.
+func (d *Door) replaced(req *sip.Request, t *lane) (*call, *refusal) {
+	headers := req.GetHeaders("Replaces")
+	if len(headers) == 0 {
+		return nil, nil
+	}
+	r, ok := readReplaces(headers[0].Value())
+	if !ok || len(headers) > 1 {
+		return nil, &refusal{400, "Bad Request", "Replaces cannot be read", nil}
+	}
+	d.mu.Lock()
+	old := d.calls[r.local]
+	d.mu.Unlock()
+	switch {
+	case old == nil || old.lane != t || !old.dialog.is(r.callID, r.remote) || old.conversation() == nil:
+		return nil, &refusal{481, "Call/Transaction Does Not Exist", "there is no call to be replaced", nil}
+	case r.early:
+		return nil, &refusal{486, "Busy Here", "the call to be replaced was answered", nil}
+	}
+	return old, nil
+}
+
+// conversation is the one that a call has; nil: it has not begun.
+func (l *leg) conversation() *bridge.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session
+}
+
+// line is the call that a conversation has: another may take its place.
+type line struct{ atomic.Pointer[call] }
+
+// run is a tool of whichever call there is.
+func (l *line) run(f func(*call, context.Context, json.RawMessage) (json.RawMessage, error)) tools.Func {
+	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+		return f(l.Load(), ctx, args)
+	}
+}
+
+// handedOver is what the model is told when another call has taken the place of the one that it had.
+func handedOver(to phone.Party) bridge.Message {
+	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.Data(), TurnComplete: true}
+}

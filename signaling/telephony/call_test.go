@@ -1,0 +1,46 @@
+package telephony
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+)
+
+// closing is a transport whose other side goes on to send after our goodbye, and then ends.
+type closing struct {
+	messages []string
+	parted   bool
+}
+
+func (c *closing) Read(int) ([]byte, bool, error) {
+	if len(c.messages) == 0 {
+		return nil, false, io.EOF
+	}
+	first := c.messages[0]
+	c.messages = c.messages[1:]
+	return []byte(first), true, nil
+}
+
+func (c *closing) Write([]byte, bool) error { return nil }
+func (c *closing) Goodbye(int, string)      { c.parted = true }
+func (c *closing) Close()                   {}
+
+// What the other side has sent is read to its end after our goodbye: a socket that is closed with something unread is reset, and what we have
+// sent last is lost.
+func TestARefusedCallIsReadToItsEnd(t *testing.T) {
+	media := `{"event":"media","media":{"payload":"AAAA"}}`
+	for name, messages := range map[string][]string{
+		"of nobody's number": {twilioStart, media, media},
+		"that is no call":    {media, media, media},
+	} {
+		line := &closing{messages: messages}
+		d := &Door{Options: Options{Logger: slog.New(slog.DiscardHandler)}, config: &Config{}}
+		c := d.newCall(ticket{call: "CA1", provider: &Provider{profile: profiles["twilio"]}}, &dialectCodec{dialect: &profiles["twilio"].dialect}, bridgeLead)
+		c.line = line
+		c.run(context.Background(), func() { t.Errorf("a call %s is taken", name) })
+		if !line.parted || len(line.messages) > 0 {
+			t.Errorf("a call %s: goodbye %v, and %d messages are unread", name, line.parted, len(line.messages))
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package telephony
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/media"
+	"voxgate/signaling"
+)
+
+// begun is a provider's codec in a call that has begun.
+func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
+	t.Helper()
+	c := &dialectCodec{dialect: &profiles[provider].dialect}
+	m, err := c.read([]byte(start), true)
+	if err != nil || m.kind != started {
+		t.Fatalf("%v, %+v", err, m)
+	}
+	return c, m.start.format
+}
+
+const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`
+
+func aFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
+
+// What was said counts as heard when the mark behind it comes back, and not when another one does; or 2 s after its time.
+func TestHeard(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		back []string // marks, 10 ms apart
+		gone time.Duration
+		deaf bool // the other side knows no marks
+		want time.Duration
+	}{
+		"its mark":           {back: []string{"2"}, want: 10 * ms},
+		"an older one first": {back: []string{"1", "1", "2"}, want: 30 * ms},
+		"those of strangers": {back: []string{"3", "-2", "99999999999999999999", "x", "2 ", "2"}, want: 60 * ms},
+		"the newest":         {back: []string{""}, want: 10 * ms},
+		"none":               {want: 200*ms + echoTime},
+		"an older one alone": {back: []string{"1"}, want: 200*ms + echoTime},
+		"the end":            {gone: 50 * ms, want: 50 * ms},
+		"no marks":           {deaf: true, want: 200 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var c codec = &audioCodec{}
+			f := format{rate: 8000}
+			if !test.deaf {
+				c, f = begun(t, "twilio", twilioStart)
+			}
+			s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+			gone, written := make(chan struct{}), make(chan struct{})
+			s.heard(echoTime, gone, written) // nothing was said
+			for range 10 {
+				if err := s.WriteFrame(aFrame()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.finish()
+			began := time.Now()
+			if test.gone > 0 {
+				time.AfterFunc(test.gone, func() { close(gone) })
+			}
+			go func() {
+				for _, mark := range test.back {
+					time.Sleep(10 * ms)
+					s.played(mark)
+				}
+			}()
+			s.heard(echoTime, gone, written)
+			if took := time.Since(began); took != test.want {
+				t.Errorf("%s: heard after %v, want %v", name, took, test.want)
+			}
+		})
+	}
+}
+
+// The mark at the end of an answer tells how much the other side holds back.
+func TestLate(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c, f := begun(t, "twilio", twilioStart)
+		s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+		s.roundTrip(40 * ms)
+		answer := func(mark string, late time.Duration) {
+			for range 10 {
+				if err := s.WriteFrame(aFrame()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.finish()
+			time.Sleep(200*ms + late + 40*ms)
+			s.played(mark)
+		}
+		answer("1", 300*ms)
+		if s.Late() != 300*ms {
+			t.Errorf("%v late", s.Late())
+		}
+		answer("2", 20*ms)
+		if s.Late() != 20*ms {
+			t.Errorf("%v late, no more 300 ms", s.Late())
+		}
+		answer("3", -30*ms) // early: the way is shorter now
+		if s.Late() != 0 {
+			t.Errorf("%v late", s.Late())
+		}
+		answer("", 0)
+		s.clear()
+		time.Sleep(time.Second)
+		s.played("4") // it was dropped, and says nothing of the time
+		if s.Late() != 0 {
+			t.Errorf("%v late after what was dropped", s.Late())
+		}
+	})
+}
+
+// BenchmarkSpoken is one frame of the voice, to its socket.
+func BenchmarkSpoken(b *testing.B) {
+	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
+		b.Run(provider, func(b *testing.B) {
+			c, f := begun(b, provider, start)
+			s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+			taken, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = s.out.Run(context.Background(), func(context.Context, packet) error { taken <- struct{}{}; return nil })
+			}()
+			frame := aFrame()
+			_ = s.WriteFrame(media.Frame{PCM: frame.PCM, Start: true})
+			<-taken
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = s.WriteFrame(frame)
+				<-taken
+			}
+			s.out.Close()
+			<-done
+		})
+	}
+}
+
+// BenchmarkHeard is one message with sound, to PCM.
+func BenchmarkHeard(b *testing.B) {
+	for provider, test := range map[string]struct {
+		start, message string
+		text           bool
+	}{
+		"twilio":  {twilioStart, `{"event":"media","sequenceNumber":"3","streamSid":"MZ1","media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"` + string(make64(160)) + `"}}`, true},
+		"jambonz": {`{"callSid":"1","sampleRate":16000}`, string(make([]byte, 640)), false},
+	} {
+		b.Run(provider, func(b *testing.B) {
+			c, f := begun(b, provider, test.start)
+			var order inOrder
+			var pcm []int16
+			message := []byte(test.message)
+			b.ReportAllocs()
+			for b.Loop() {
+				m, err := c.read(message, test.text)
+				if err != nil {
+					b.Fatal(err)
+				}
+				order.next = 0
+				_, ready := order.take(m)
+				for _, part := range ready {
+					pcm = f.decode(pcm[:0], part)
+				}
+			}
+		})
+	}
+}
+
+// make64 is silence of so many bytes in base64.
+func make64(n int) (text []byte) {
+	for range n / 3 {
+		text = append(text, "////"...)
+	}
+	return text
+}

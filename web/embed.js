@@ -1,0 +1,209 @@
+/**
+ * A talk button for any page, in one line of HTML:
+ *
+ *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
+ *
+ * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `voice`,
+ * `prompt`. Properties: `token` (a function, too) and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
+ * below. Events: `state`, `turn` and `error`, as voxgate.js tells them. Nothing is loaded, and nobody heard, before it is pressed.
+ */
+/** @import { Session } from './voxgate.js' */
+/** @import { Options, Turn } from './types.d.ts' */
+
+const style = `
+:host { --accent: var(--voxgate-accent, #6d4aff); --on-accent: var(--voxgate-on-accent, #fff); --ground: var(--voxgate-background, Canvas);
+  --ink: var(--voxgate-text, CanvasText); --round: var(--voxgate-radius, 16px); color-scheme: light dark;
+  position: fixed; inset: auto max(16px, env(safe-area-inset-right)) max(16px, env(safe-area-inset-bottom)) auto; z-index: 2147483000;
+  font: 15px/1.5 var(--voxgate-font, system-ui, sans-serif); color: var(--ink); }
+:host([inline]) { position: relative; inset: auto; display: inline-block; }
+[hidden] { display: none !important; }
+button, input { font: inherit; color: inherit; }
+button { min-height: 44px; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 25%, transparent); border-radius: 999px; background: none; cursor: pointer; }
+:focus-visible { outline: 3px solid color-mix(in srgb, var(--accent) 60%, var(--ink)); outline-offset: 2px; }
+.talk { display: flex; align-items: center; gap: 10px; padding: 0 20px 0 16px; min-height: 52px; border: 0; background: var(--accent); color: var(--on-accent);
+  font-weight: 600; box-shadow: 0 4px 16px rgb(0 0 0 / .25); }
+svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
+.panel { display: flex; flex-direction: column; gap: 10px; box-sizing: border-box; width: min(360px, calc(100vw - 32px)); max-height: min(560px, calc(100dvh - 32px));
+  padding: 14px; border-radius: var(--round); background: var(--ground); border: 1px solid color-mix(in srgb, var(--ink) 15%, transparent); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
+.status { margin: 0; display: flex; align-items: center; gap: 10px; font-weight: 600; }
+.status::before { content: ''; width: 14px; height: 14px; border-radius: 50%; flex: none; background: var(--accent); opacity: .35; transform: scale(calc(.7 + .6 * var(--loud, 0))); }
+[data-state=listening] .status::before, [data-state=speaking] .status::before { opacity: 1; }
+.log { flex: 1; min-height: 80px; overflow-y: auto; display: flex; flex-direction: column; gap: 8px; overflow-wrap: anywhere; }
+.log p { margin: 0; }
+.log .user { align-self: flex-end; max-width: 85%; padding: 6px 12px; border-radius: 14px 14px 4px; background: color-mix(in srgb, var(--accent) 14%, transparent); }
+.log .cut::after { content: ' …'; }
+form, .row { display: flex; gap: 8px; }
+input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 999px; background: none; }
+.row button { flex: 1; }
+@media (forced-colors: active) { .talk { border: 1px solid; } }
+@media (prefers-reduced-motion: reduce) { .status::before { transform: none; } }
+`;
+
+const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
+
+const mics = {
+  refused: 'The microphone was refused. You can type.',
+  missing: 'No microphone was found. You can type.',
+  failed: 'The microphone is in use elsewhere. You can type.',
+  insecure: 'The microphone needs https. You can type.',
+  muted: 'You are muted.',
+};
+const states = {
+  connecting: 'Connecting…', listening: 'Listening', speaking: 'Speaking · talk to interrupt', reconnecting: 'Reconnecting…', closed: 'The conversation is over.',
+};
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [set] properties
+ * @param {(Node|string)[]} children
+ */
+function make(tag, set = {}, ...children) {
+  const e = Object.assign(document.createElement(tag), set);
+  e.append(...children);
+  return e;
+}
+
+function icon() {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const path = document.createElementNS(svg.namespaceURI, 'path');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  /** @type {Element} */ (path).setAttribute('d', microphone);
+  svg.append(path);
+  return svg;
+}
+
+export class VoxgateTalk extends HTMLElement {
+  /** @type {Options['token']} */ token;
+  /** @type {Options} */ options = {};
+  /** @type {Session|undefined} */ #session;
+  #begun = 0; // conversations
+  /** @type {Map<string, HTMLElement>} */ #turns = new Map();
+  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon());
+  #status = make('p', { className: 'status', role: 'status' });
+  #log = make('div', { className: 'log', role: 'log', ariaLabel: 'Conversation', tabIndex: 0 });
+  #text = /** @type {HTMLInputElement} */ (make('input', { ariaLabel: 'Type instead', placeholder: 'Type instead', autocomplete: 'off', enterKeyHint: 'send' }));
+  #mute = make('button', { type: 'button', textContent: 'Mute', onclick: () => this.#session?.mute() });
+  #end = make('button', { type: 'button', textContent: 'End', onclick: () => this.stop() });
+  #panel = make('section', { className: 'panel', hidden: true, ariaLabel: 'Talk with Gemini' }, this.#status, this.#log,
+    make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text), make('div', { className: 'row' }, this.#mute, this.#end));
+
+  constructor() {
+    super();
+    const sheet = new CSSStyleSheet(); // a page's CSP has no say in it
+    sheet.replaceSync(style);
+    const root = this.attachShadow({ mode: 'open' });
+    root.adoptedStyleSheets = [sheet];
+    root.append(this.#talk, this.#panel);
+  }
+
+  connectedCallback() {
+    this.#talk.append(this.getAttribute('label') ?? 'Talk');
+  }
+
+  disconnectedCallback() {
+    this.#session?.close();
+  }
+
+  /** Begins a conversation. Call it in a gesture; pressing the button does. */
+  async start() {
+    if (this.#session) return;
+    const begun = ++this.#begun;
+    const current = () => begun === this.#begun;
+    this.#log.replaceChildren();
+    this.#turns.clear();
+    this.#talk.hidden = true;
+    this.#panel.hidden = false;
+    this.#show('connecting', states.connecting);
+    this.#end.focus();
+    const { Session } = await import('./voxgate.js');
+    if (!current()) return;
+    const session = (this.#session = new Session(this.#asked()));
+    session.on('state', () => current() && this.#state(session));
+    session.on('turn', (turn) => current() && this.#turn(turn));
+    session.on('error', (error) => current() && this.dispatchEvent(new CustomEvent('error', { detail: error })));
+    session.on('closed', (why) => current() && this.#over(why.message));
+    const meter = () => {
+      if (this.#session !== session) return;
+      this.#panel.style.setProperty('--loud', String(Math.max(session.level.mic, session.level.model)));
+      requestAnimationFrame(meter);
+    };
+    meter();
+    await session.open().catch(() => {}); // `closed` tells
+  }
+
+  /** Ends the conversation, and closes the panel. */
+  stop() {
+    this.#begun++;
+    this.#session?.close();
+    this.#session = undefined;
+    this.#panel.hidden = true;
+    this.#talk.hidden = false;
+    this.#talk.focus();
+  }
+
+  /** @returns {Options} */
+  #asked() {
+    const of = (/** @type {string} */ name) => this.getAttribute(name) ?? undefined;
+    const { config, ...rest } = this.options;
+    const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
+    const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
+    return { token: this.token ?? of('token'), ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+  }
+
+  /** @param {string} state @param {string} sentence */
+  #show(state, sentence) {
+    this.#panel.dataset.state = state;
+    if (this.#status.textContent !== sentence) this.#status.textContent = sentence;
+  }
+
+  /** @param {Session} session */
+  #state(session) {
+    const { state, mic } = session;
+    const heard = state === 'listening' && mics[/** @type {keyof typeof mics} */ (mic)];
+    this.#show(state, heard || states[state]);
+    this.#mute.textContent = mic === 'live' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
+    this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
+  }
+
+  /** @param {Turn} turn */
+  #turn(turn) {
+    let line = this.#turns.get(turn.id);
+    if (!line) {
+      line = make('p', { className: turn.role, dir: 'auto' });
+      this.#turns.set(turn.id, line);
+      this.#log.append(line);
+    }
+    line.textContent = turn.text;
+    line.classList.toggle('cut', turn.interrupted);
+    this.#log.scrollTop = this.#log.scrollHeight;
+    this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** @param {Event} e */
+  #send(e) {
+    e.preventDefault();
+    const text = this.#text.value.trim();
+    if (!text) return;
+    this.#text.value = '';
+    this.#session?.send(text);
+  }
+
+  /** @param {string} why */
+  #over(why) {
+    this.#session = undefined;
+    this.#show('closed', why);
+    this.#mute.textContent = 'Talk again';
+    this.#mute.onclick = () => this.#again();
+    this.#end.textContent = 'Close';
+  }
+
+  #again() {
+    this.#mute.onclick = () => this.#session?.mute();
+    this.#end.textContent = 'End';
+    this.start();
+  }
+}
+
+customElements.define('voxgate-talk', VoxgateTalk);
+if (!document.querySelector('voxgate-talk')) document.body.append(new VoxgateTalk());

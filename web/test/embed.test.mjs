@@ -1,0 +1,113 @@
+/** The talk button, in pages of somebody else. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { openPage, silence, startGateway, tone } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+let gateway;
+let app;
+let stranger;
+/** A page with one line of ours, and as strict a policy as it can have. */
+const serve = async (host) => {
+  const server = createServer((request, response) => {
+    const theirs = gateway.url.replace(/\/$/, '');
+    const inline = request.url.includes('inline') ? '<voxgate-talk label="Ask us" voice="Puck" prompt="Be brief."></voxgate-talk>' : '';
+    response.setHeader('Content-Type', 'text/html');
+    response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; script-src ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
+    response.end(`<!doctype html><html lang="en"><title>A shop</title><link rel="icon" href="data:,"><main><h1>A shop</h1>${inline}</main><p id="status" hidden></p>
+      <script type="module" src="${theirs}/embed.js"></script></html>`);
+  });
+  await new Promise((resolve) => server.listen(0, host, resolve));
+  server.origin = `http://${host}:${server.address().port}`;
+  return server;
+};
+before(async () => {
+  app = await serve('127.0.0.1');
+  stranger = await serve('127.0.0.2');
+  gateway = await startGateway({ VOXGATE_ORIGINS: app.origin });
+});
+after(async () => {
+  app?.close();
+  stranger?.close();
+  await gateway?.stop();
+});
+
+const inShop = (name, run, { path = '/', origin = () => app.origin, ...options } = {}) =>
+  test(name, { timeout: 40_000 }, async () => {
+    const page = await openPage({ url: origin() + path, ...options });
+    try {
+      await run(page);
+      const others = page.complaints.filter((c) => !c.startsWith(`asked ${gateway.url}`));
+      assert.deepEqual(others, []);
+    } finally {
+      await page.quit();
+    }
+  });
+const button = (page, name) => page.getByRole('button', { name, exact: true });
+const says = (page, text) => page.locator('.status').filter({ hasText: text }).waitFor();
+
+inShop('one line of HTML lets a person talk', async (page) => {
+  await page.evaluate(() => addEventListener('turn', (e) => (window.turns ??= []).push(e.detail), true));
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE')); // the sentence of the microphone was answered
+  await page.getByLabel('Type instead').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .user', { hasText: 'Do you deliver?' }).waitFor();
+  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor(); // the emulator repeats it
+  assert.ok(await page.evaluate(() => turns.some((t) => t.role === 'model' && t.text.includes('deliver'))));
+  await button(page, 'Mute').click();
+  await says(page, 'You are muted');
+  await button(page, 'End').click();
+  await button(page, 'Talk').waitFor();
+  await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED));
+}, { sounds: [silence(1), tone(0.6)] });
+
+inShop('it is where the page wants it, with the voice that it names', async (page) => {
+  assert.equal(await page.locator('voxgate-talk').count(), 1);
+  await button(page, 'Ask us').click();
+  await says(page, 'Listening');
+  const config = await page.evaluate(() => sent.find((m) => m.type === 'CONNECT_GEMINI').payload.initialConfig);
+  assert.equal(config.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Puck');
+  assert.equal(config.systemInstruction.parts[0].text, 'Be brief.');
+}, { path: '/inline' });
+
+inShop('it says that the microphone is refused, and can be typed to', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'The microphone was refused');
+  await page.getByLabel('Type instead').fill('Hello?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
+}, { mic: 'denied' });
+
+inShop('a page that may not talk is told why, and may try again', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'does not let pages of http://127.0.0.2');
+  await button(page, 'Talk again').click();
+  await says(page, 'does not let pages of http://127.0.0.2');
+  await button(page, 'Close').click();
+  await button(page, 'Talk').waitFor();
+  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !c.includes('403')));
+}, { origin: () => stranger.origin });
+
+for (const colorScheme of ['light', 'dark']) {
+  inShop(`it has no barriers (${colorScheme})`, async (page) => {
+    const barriers = async () => {
+      const { violations } = await page.evaluate(() => axe.run());
+      return violations.map((v) => [v.id, v.nodes.map((n) => n.html)]);
+    };
+    await page.evaluate(axe);
+    assert.deepEqual(await barriers(), []);
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await says(page, 'Listening');
+    await page.getByLabel('Type instead').fill('Hi');
+    await page.keyboard.press('Enter');
+    await page.locator('.log .model').waitFor();
+    assert.deepEqual(await barriers(), []);
+  }, { context: { colorScheme, viewport: { width: 360, height: 640 } } });
+}
