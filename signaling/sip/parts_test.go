@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/emiago/sipgo/sip"
 	"github.com/pion/rtp"
 
 	"voxgate/media/rtpaudio"
@@ -18,6 +19,49 @@ import (
 
 const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\nm=audio 4000 RTP/SAVP 8 0 101\r\na=rtpmap:101 telephone-event/8000\r\n" +
 	"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkw|2^20|1:4\r\nm=video 5000 RTP/AVP 31\r\n"
+
+// FuzzRequest reads what trunks say in the headers of a request. Nothing of it goes further than its bounds.
+func FuzzRequest(f *testing.F) {
+	const head = "INVITE sip:500@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKa\r\nFrom: \"Ada\" <sip:ada@192.0.2.9>;tag=1;verstat=TN-Validation-Passed\r\n" +
+		"To: <sip:500@192.0.2.1>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n"
+	for _, headers := range []string{
+		"Supported: timer, 100rel\r\nSession-Expires: 90;refresher=uac\r\n", "k: timer\r\nx: 4294967296\r\nRequire: ,,\r\n",
+		"Replaces: b;to-tag=2;from-tag=3;early-only\r\n", "Replaces: ;;=\r\nReplaces: b\r\n", "RAck: 4294967296 1 INVITE\r\n",
+		"P-Asserted-Identity: <sip:+4930@x>, <tel:1>\r\nPrivacy: id\r\n", "P-Asserted-Identity: \"\\\"\r\nPrivacy:\r\n",
+		"Authorization: Digest username=\"bob\", realm=\"voxgate\", nonce=\"n\", uri=\"sip:x\", qop=auth, nc=ffffffff, cnonce=\"\", response=\"\"\r\n",
+		"Record-Route: <sip:a;lr>, <sip:b>\r\nContact: *\r\n", "Contact: <sip:ada@[::1]:0>\r\n",
+	} {
+		f.Add([]byte(head + headers + "Content-Length: 0\r\n\r\n"))
+	}
+	trunk := &lane{Trunk: &Trunk{Username: "bob", Password: "secret"}}
+	door := &Door{calls: map[string]*call{}, gate: &gate{trunks: []*lane{trunk}, now: time.Now, nonces: map[string]time.Time{}}}
+	parser := sip.NewParser()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := parser.ParseSIP(text)
+		req, ok := m.(*sip.Request)
+		if err != nil || !ok || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil {
+			return
+		}
+		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < leastSession) {
+			t.Errorf("a session timer of %v", r.every)
+		}
+		for _, option := range required(req, extensions) {
+			if option == "" || supports(req, option) != requires(req, option) {
+				t.Errorf("wants %q", option)
+			}
+		}
+		if old, refused := door.replaced(req, trunk); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
+			t.Error("a call is replaced that is not there")
+		}
+		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9")); r.trunk != nil {
+			t.Error("let in")
+		}
+		if prompt := door.partyOf(req).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
+			t.Errorf("told of the caller: %q", prompt)
+		}
+		answering(req, sip.Uri{}).request(sip.BYE)
+	})
+}
 
 // FuzzSDP describes anything. What is taken can be answered, and the answer be read.
 func FuzzSDP(f *testing.F) {
