@@ -88,6 +88,7 @@ var owners = map[string][]string{
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
+	"github.com/tdewolff/minify/v2":            {"signaling"},
 	"github.com/gorilla/websocket":             {"signaling", "signaling/live", "signaling/vox", "bridge/bridgetest", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench"},
 }
 

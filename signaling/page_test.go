@@ -14,14 +14,17 @@ import (
 
 // The files of a page travel compressed, once, and are read by pages of other origins where they are scripts.
 func TestPage(t *testing.T) {
-	const script = "export const a = 1;"
+	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
 	page, err := signaling.Page(fstest.MapFS{
 		"index.html":     {Data: []byte("<!doctype html><title>page</title>")},
-		"a.js":           {Data: []byte(strings.Repeat(script, 20))},
+		"a.js":           {Data: []byte("// A comment.\n" + script + ";\n")},
 		"vox/index.html": {Data: []byte("vox")},
 	}, "emulator")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := signaling.Page(fstest.MapFS{"a.js": {Data: []byte("export const")}}, "emulator"); err == nil {
+		t.Error("a script is served that cannot be read")
 	}
 	server := httptest.NewServer(page)
 	defer server.Close()
@@ -54,11 +57,11 @@ func TestPage(t *testing.T) {
 	}
 
 	plain, body := ask("GET", "/a.js")
-	if body != strings.Repeat(script, 20) || plain.Header.Get("Content-Encoding") != "" || plain.Header.Get("Access-Control-Allow-Origin") != "*" {
+	if body != script || plain.Header.Get("Content-Encoding") != "" || plain.Header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("%v %q", plain.Header, body)
 	}
 	small, body := ask("GET", "/a.js", "Accept-Encoding", "br, gzip;q=0.8")
-	if body != strings.Repeat(script, 20) || small.Header.Get("Content-Encoding") != "gzip" || small.ContentLength >= plain.ContentLength || small.Header.Get("Vary") != "Accept-Encoding" {
+	if body != script || small.Header.Get("Content-Encoding") != "gzip" || small.ContentLength >= plain.ContentLength || small.Header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("%v %q", small.Header, body)
 	}
 	if one, other := plain.Header.Get("ETag"), small.Header.Get("ETag"); one == "" || one == other {
@@ -80,7 +83,7 @@ func TestPage(t *testing.T) {
 		{"GET", "/vox/", 200, "vox"},
 		{"GET", "/vox", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found\n"},
-		{"GET", "/../a.js", 200, strings.Repeat(script, 20)},
+		{"GET", "/../a.js", 200, script},
 		{"POST", "/", 405, "Only GET is served here.\n"},
 		{"GET", "/status", 200, `{"backend":"emulator"}` + "\n"},
 	} {

@@ -17,17 +17,19 @@ look('the page says who answers', {}, async (page) => {
 });
 
 look('is small and asks nobody else', {}, async (page) => {
-  const sizes = await page.evaluate(async () => {
-    const scripts = ['app', 'transcript', 'preferences', 'voxgate', 'connection', 'canvas', 'elements', 'native', 'contacts', 'audio', 'sight', 'capture-worklet', 'playback-worklet'];
-    const names = ['.', 'style.css', ...scripts.map((s) => `${s}.js`)];
-    return Promise.all(names.map(async (n) => (await (await fetch(n, { cache: 'reload' })).arrayBuffer()).byteLength));
-  });
-  // 60,000 until it had to send again what was lost on the way, and to show waits and tokens; 66,000 until it had a camera
-  // and a screen to show, over both ways, which took 10,000; 78,000 until Gemini had a canvas, and tools could ask the person;
-  // 110,000 until the page had tools of its own, and an address book; 135,000 until a canvas could be called back, lost nothing
-  // that is typed, and called the person to the page; 141,000 until it noticed by itself that its network was gone; 145,000 until
-  // an answer could be stopped, and what was missed was told; 147,000 until it had an orb, a dock and preferences; unpacked, with comments.
-  assert.ok(sizes.reduce((a, b) => a + b) < 190_000, String(sizes));
+  const travelled = async () => {
+    await page.waitForFunction(() => performance.getEntriesByName(new URL('status', location).href).length);
+    return page.evaluate(() => {
+      const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+      return all.map(({ name, transferSize }) => [name, transferSize]);
+    });
+  };
+  const sum = (all) => all.reduce((a, [, size]) => a + size, 0);
+  const first = await travelled();
+  assert.ok(sum(first) > 20_000 && sum(first) < 45_000, `${sum(first)} bytes: ${first}`); // 43,128 when this was written
+  await page.reload();
+  const again = await travelled();
+  assert.ok(sum(again) < 5_000, `${sum(again)} bytes again: ${again}`);
 });
 
 look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
