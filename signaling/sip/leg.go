@@ -24,6 +24,7 @@ type leg struct {
 	dialog *dialog
 	party  phone.Party
 
+	begun  chan struct{} // closed when the conversation has
 	ended  chan struct{} // closed with the first reason for the end
 	digits chan byte     // that were pressed
 	acked  chan []byte   // the body of an ACK; it has room for one
@@ -38,7 +39,7 @@ type leg struct {
 }
 
 func newLeg(agent *phone.Agent) leg {
-	return leg{agent: agent, ended: make(chan struct{}), digits: make(chan byte, 32), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1)}
+	return leg{agent: agent, begun: make(chan struct{}), ended: make(chan struct{}), digits: make(chan byte, 32), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1)}
 }
 
 // end ends the call, for the first reason that is given.
@@ -75,6 +76,7 @@ func (l *leg) begin(s *bridge.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.session = s
+	close(l.begun)
 }
 
 // greet has the model begin, if it shall.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/emiago/sipgo/sip"
 
@@ -50,10 +51,17 @@ func (d *Door) replaced(req *sip.Request, t *lane) (*call, *refusal) {
 	d.mu.Lock()
 	old := d.calls[r.local]
 	d.mu.Unlock()
-	switch {
-	case old == nil || old.lane != t || !old.dialog.is(r.callID, r.remote) || old.conversation() == nil:
+	if old == nil || old.lane != t || !old.dialog.is(r.callID, r.remote) {
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "there is no call to be replaced", nil}
-	case r.early:
+	}
+	select {
+	case <-old.begun:
+	case <-old.ended:
+		return nil, &refusal{603, "Decline", "the call to be replaced has ended", nil} // RFC 3891, section 3
+	case <-time.After(ackTimeout):
+		return nil, &refusal{481, "Call/Transaction Does Not Exist", "the call to be replaced has no conversation", nil}
+	}
+	if r.early {
 		return nil, &refusal{486, "Busy Here", "the call to be replaced was answered", nil}
 	}
 	return old, nil
