@@ -45,9 +45,8 @@ type call struct {
 	dropped    bool               // the log has told of what was not passed on
 	translator translator         // owned by Notify, whose calls come one at a time
 
-	mu    sync.Mutex
-	begun bool     // ready is closed
-	early [][]byte // messages that wait for it
+	begun sync.Once
+	hello [][]byte // what the client is told first; there when ready is closed
 }
 
 // kept is what the door keeps for a conversation: the newest config that a client wanted.
@@ -121,31 +120,31 @@ func (c *call) write(_ context.Context, o outgoing) error {
 	return c.line.Write(o.data, false)
 }
 
-// put queues messages for the client, which is told first that the conversation is there. It does not block.
-func (c *call) put(messages [][]byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.begun {
-		c.early = append(c.early, messages...)
-		return
+// send sends what is queued, from when the conversation is there. A client that is not let in, until over, is sent nothing.
+func (c *call) send(ctx context.Context, over <-chan struct{}) error {
+	select {
+	case <-c.ready:
+	case <-over:
+		select {
+		case <-c.ready:
+		default:
+			return nil
+		}
 	}
-	for _, m := range messages {
-		c.out.Put(outgoing{data: m}, len(m))
+	for _, m := range c.hello {
+		if err := c.line.Write(m, false); err != nil {
+			return err
+		}
 	}
+	return c.out.Run(ctx, c.write)
 }
 
-// begin tells the client that the conversation is there, the first time.
+// begin tells the client that the conversation is there, the first time. What was queued before follows.
 func (c *call) begin(b bridge.SetupComplete) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.begun {
-		return
-	}
-	for _, m := range append(ready(b), c.early...) {
-		c.out.Put(outgoing{data: m}, len(m))
-	}
-	c.begun, c.early = true, nil
-	close(c.ready)
+	c.begun.Do(func() {
+		c.hello = ready(b)
+		close(c.ready)
+	})
 }
 
 // run waits for the setup, lets the client in, and carries its conversation until it has ended or the socket is lost.
@@ -329,7 +328,9 @@ func (c *call) Notify(e bridge.Event) {
 			c.log.Info("for the client's developer", "message", tools.Cut(inSetup.Replace(b.Message), maxLogged))
 		}
 	}
-	c.put(c.translator.translate(e.Body))
+	for _, m := range c.translator.translate(e.Body) {
+		c.out.Put(outgoing{data: m}, len(m))
+	}
 }
 
 // changed reports whether an answer to a change of the configuration is to one of the client's, and not of the operator's backend.

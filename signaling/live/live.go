@@ -53,16 +53,17 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.line, c.log = line, d.Logger.With("remote", line.Remote())
 	ctx, cancel := context.WithCancelCause(r.Context())
 	var running sync.WaitGroup
-	written, gone := make(chan struct{}), make(chan struct{})
+	over, written, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	running.Go(func() { line.Ping(ctx) })
 	running.Go(func() { c.read(gone) })
 	running.Go(func() {
 		defer close(written)
-		if err := c.out.Run(ctx, c.write); err != nil {
+		if err := c.send(ctx, over); err != nil {
 			cancel(err)
 		}
 	})
 	err = c.run(ctx, tokenOf(r))
+	close(over)
 	c.out.Close()
 	<-written
 	code, reason := goodbye(err)
