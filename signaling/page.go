@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -66,7 +67,8 @@ func Page(files fs.FS, backend string) (http.Handler, error) {
 		case f == nil:
 			http.NotFound(w, r)
 		case !strings.HasSuffix(r.URL.Path, "/"): // or its scripts would be looked for beside it
-			http.Redirect(w, r, path.Base(name)+"/", http.StatusMovedPermanently)
+			to := url.URL{Path: path.Base(name) + "/", RawQuery: r.URL.RawQuery}
+			http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 		default:
 			f.serve(w, r)
 		}

@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s %s: %d %q", c.method, c.path, res.StatusCode, body)
 		}
 	}
-	if res, _ := ask("GET", "/vox"); res.Header.Get("Location") != "/vox/" {
+	if res, _ := ask("GET", "/vox?transport=websocket"); res.Header.Get("Location") != "/vox/?transport=websocket" {
 		t.Errorf("goes to %q", res.Header.Get("Location"))
 	}
 	if res, _ := ask("GET", "/"); res.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(res.Header.Get("Content-Security-Policy"), "default-src 'none'") {
