@@ -79,7 +79,8 @@ export class VoxgateTalk extends HTMLElement {
   /** @type {Session|undefined} */ #session;
   #begun = 0; // conversations
   /** @type {Map<string, HTMLElement>} */ #turns = new Map();
-  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon());
+  #label = make('span');
+  #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon(), this.#label);
   #status = make('p', { className: 'status', role: 'status' });
   #log = make('div', { className: 'log', role: 'log', ariaLabel: 'Conversation', tabIndex: 0 });
   #text = /** @type {HTMLInputElement} */ (make('input', { ariaLabel: 'Type instead', placeholder: 'Type instead', autocomplete: 'off', enterKeyHint: 'send' }));
@@ -98,11 +99,11 @@ export class VoxgateTalk extends HTMLElement {
   }
 
   connectedCallback() {
-    this.#talk.append(this.getAttribute('label') ?? 'Talk');
+    this.#label.textContent = this.getAttribute('label') ?? 'Talk';
   }
 
   disconnectedCallback() {
-    this.#session?.close();
+    this.stop();
   }
 
   /** Begins a conversation. Call it in a gesture; pressing the button does. */

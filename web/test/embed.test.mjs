@@ -69,11 +69,14 @@ inShop('one line of HTML lets a person talk', async (page) => {
 
 inShop('it is where the page wants it, with the voice that it names', async (page) => {
   assert.equal(await page.locator('voxgate-talk').count(), 1);
+  await page.evaluate(() => document.querySelector('main').prepend(document.querySelector('voxgate-talk'))); // as frameworks do
   await button(page, 'Ask us').click();
   await says(page, 'Listening');
   const config = await page.evaluate(() => sent.find((m) => m.type === 'CONNECT_GEMINI').payload.initialConfig);
   assert.equal(config.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Puck');
   assert.equal(config.systemInstruction.parts[0].text, 'Be brief.');
+  await page.evaluate(() => document.querySelector('voxgate-talk').remove());
+  await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED)); // nobody is heard by what is gone
 }, { path: '/inline' });
 
 inShop('it says that the microphone is refused, and can be typed to', async (page) => {
