@@ -362,15 +362,15 @@ func (r *registration) end() {
 // send registers for so many seconds; 0 ends a registration.
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	o := r.lane.Outbound
-	server, err := parseURI(o.Server)
-	if err != nil {
-		return 0, err
-	}
-	peer, err := resolve(ctx, server.Host)
-	if err != nil {
-		return 0, err
-	}
 	if r.dialog == nil {
+		server, err := parseURI(o.Server)
+		if err != nil {
+			return 0, err
+		}
+		peer, err := resolve(ctx, server.Host)
+		if err != nil {
+			return 0, err
+		}
 		own := o.identity(server.Host)
 		r.dialog = r.door.calling(own, own, peer, strings.ToUpper(server.UriParams.GetOr("transport", "udp")))
 		r.dialog.target = server
@@ -383,6 +383,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		}
 		res, err := r.dialog.send(ctx, req)
 		if err != nil {
+			r.dialog = nil // the name may have another address by now
 			return 0, err
 		}
 		if res.IsSuccess() {
