@@ -157,6 +157,7 @@ func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 	var got []string
 	begun := time.Now()
 	for time.Since(begun) <= within {
+		synctest.Wait() // what is due at this moment has happened, too
 		o.loops(func() {
 			for _, w := range o.log {
 				if len(kinds) == 0 || slices.Contains(kinds, strings.Fields(w)[0]) {
