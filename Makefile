@@ -6,7 +6,7 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester
+BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server
 
 .PHONY: run build test lint go-test web-test soak vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 

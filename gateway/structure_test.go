@@ -19,12 +19,15 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                     {"signaling", "signaling/access", "signaling/live", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/sip", "signaling/telephony", "signaling/vox", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "tools", "tools/*", "web"},
+	"gateway":                     {"signaling", "signaling/access", "signaling/live", "signaling/openai", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/sip", "signaling/telephony", "signaling/vox", "signaling/whip", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "store", "tools", "tools/*", "web"},
 	"gateway/tracing":             {"bridge"},
-	"gateway/bench":               {"media", "media/g711", "media/opus", "media/rtpaudio", "media/mediatest"}, // a program of its own
+	"deploy":                      {},                                                                                                     // files, and what checks them
+	"examples/minimal":            {},                                                                                                     // stands for somebody else's program
+	"gateway/bench":               {"media", "media/g711", "media/opus", "media/rtpaudio", "media/mediatest", "store", "store/redistest"}, // a program of its own
 	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
-	"signaling/access":            {"bridge"},
+	"signaling/access":            {"bridge", "store"},
 	"signaling/live":              {"bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
+	"signaling/openai":            {"bridge", "media", "media/g711", "media/opus", "media/vad", "signaling", "signaling/access", "signaling/rtc", "store"},
 	"signaling/rest":              {"bridge", "bridge/gemini/api", "signaling", "signaling/access"},
 	"signaling/sideband":          {"bridge", "signaling", "signaling/access", "signaling/protocol"},
 	"signaling/telephony":         {"bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
@@ -32,9 +35,10 @@ var arrows = map[string][]string{
 	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/phone":             {"bridge", "tools"},
+	"signaling/whip":              {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/sip":               {"bridge", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools", "tools/webhook"},
 	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
-	"bridge":                      {"media", "media/playout", "media/record", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
+	"bridge":                      {"media", "media/playout", "media/record", "store", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
 	"bridge/alarm":                {},
 	"bridge/bridgetest":           {}, // imported by tests only
 	"bridge/keeper":               {"bridge/alarm", "bridge/uplink", "bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire"},
@@ -56,6 +60,8 @@ var arrows = map[string][]string{
 	"media/record":                {"media"},
 	"media/rtpaudio":              {"media"},
 	"media/vad":                   {"media"},
+	"store":                       {},
+	"store/redistest":             {}, // imported by tests and gateway/bench only
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
 	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
@@ -70,11 +76,11 @@ var arrows = map[string][]string{
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
-	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench"},
+	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench", "examples/minimal"},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/sip"},
 	"github.com/gotranspile/g722":              {"media/g722"},
-	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record"},
+	"gopkg.in/hraban/opus.v2":                  {"media/mediatest", "media/opus", "media/record", "examples/minimal"},
 	"golang.org/x/crypto":                      {"gateway"},
 	"golang.org/x/image":                       {"media/picture"},
 	"go.opentelemetry.io/otel":                 {"gateway/tracing"},
@@ -82,6 +88,7 @@ var owners = map[string][]string{
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},
 	"google.golang.org/genai":                  {"bridge/gemini/setup"},
+	"github.com/redis/go-redis/v9":             {"store"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
 	"github.com/kljensen/snowball":             {"tools/vox"},
@@ -89,7 +96,7 @@ var owners = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
 	"github.com/tdewolff/minify/v2":            {"signaling"},
-	"github.com/gorilla/websocket":             {"signaling", "signaling/live", "signaling/vox", "bridge/bridgetest", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench"},
+	"github.com/gorilla/websocket":             {"signaling", "signaling/live", "signaling/openai", "signaling/vox", "bridge/bridgetest", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench", "examples/minimal"},
 }
 
 func TestImportsFollowTheMap(t *testing.T) {

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// memory is a Store of one process.
+type memory struct {
+	mu     sync.Mutex
+	values map[string]entry
+	counts map[string]map[string]use
+	swept  time.Time
+}
+
+type entry struct {
+	value      []byte
+	generation uint64
+	until      time.Time
+}
+
+// use is how much a member uses.
+type use struct {
+	n     int
+	order uint64
+	until time.Time
+}
+
+// sweepEvery is how often what has ended is dropped.
+const sweepEvery = time.Minute
+
+// NewMemory returns an empty store that no other process knows.
+func NewMemory() Store {
+	return &memory{values: map[string]entry{}, counts: map[string]map[string]use{}, swept: time.Now()}
+}
+
+func (m *memory) Get(_ context.Context, name string) ([]byte, uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entry(name)
+	return bytes.Clone(e.value), e.generation, nil
+}
+
+// entry is what there is now; the zero entry: nothing. Needs mu.
+func (m *memory) entry(name string) entry {
+	m.sweep()
+	if e := m.values[name]; time.Now().Before(e.until) {
+		return e
+	}
+	return entry{}
+}
+
+// sweep drops what has ended, now and then. Needs mu.
+func (m *memory) sweep() {
+	now := time.Now()
+	if now.Sub(m.swept) < sweepEvery {
+		return
+	}
+	m.swept = now
+	maps.DeleteFunc(m.values, func(_ string, e entry) bool { return !now.Before(e.until) })
+	for name := range m.counts {
+		m.members(name)
+	}
+}
+
+func (m *memory) Swap(_ context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entry(name)
+	switch {
+	case e.generation != 0 && e.generation != was:
+		return e.generation, nil
+	case ttl == 0:
+		delete(m.values, name)
+		return 0, nil
+	case value == nil && e.generation == 0:
+		return 0, nil
+	case value != nil:
+		e.value = bytes.Clone(value)
+	}
+	m.values[name] = entry{e.value, generation, time.Now().Add(ttl)}
+	return generation, nil
+}
+
+func (m *memory) Count(_ context.Context, name, member string, order uint64, n, most int, ttl time.Duration) (total int, ok bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweep()
+	members := m.members(name)
+	for other, u := range members {
+		if other != member {
+			total += u.n
+		}
+	}
+	mine := members[member]
+	if mine.order > order {
+		return total + mine.n, true, nil
+	}
+	if most >= 0 && total+n > most {
+		return total + mine.n, false, nil
+	}
+	if members == nil {
+		members = map[string]use{}
+		m.counts[name] = members
+	}
+	// Nothing is kept, too: an older call may still come.
+	members[member] = use{n, order, time.Now().Add(ttl)}
+	return total + n, true, nil
+}
+
+// members is who uses some of a name. Needs mu.
+func (m *memory) members(name string) map[string]use {
+	members, now := m.counts[name], time.Now()
+	maps.DeleteFunc(members, func(_ string, u use) bool { return !now.Before(u.until) })
+	if len(members) == 0 {
+		delete(m.counts, name)
+		return nil
+	}
+	return members
+}
+
+func (m *memory) Members(_ context.Context, name string) (map[string]int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := map[string]int{}
+	for member, u := range m.members(name) {
+		if u.n != 0 {
+			list[member] = u.n
+		}
+	}
+	return list, nil
+}
+
+func (m *memory) Down() bool { return false }
+
+func (m *memory) Close() error { return nil }

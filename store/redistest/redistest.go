@@ -1,0 +1,186 @@
+// Package redistest runs a real redis-server for tests and measurements, and a bad network before it.
+package redistest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server is a redis-server that keeps nothing on disk.
+type Server struct {
+	folder, socket string
+	cmd            *exec.Cmd
+}
+
+// Start starts one and waits until it answers. Stop releases it.
+func Start() (*Server, error) {
+	folder, err := os.MkdirTemp("", "redis")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{folder: folder, socket: filepath.Join(folder, "s")}
+	if err := s.Restart(); err != nil {
+		os.RemoveAll(folder)
+		return nil, err
+	}
+	return s, nil
+}
+
+// startTime is how long a redis-server may take to answer, on a machine that is busy.
+const startTime = 10 * time.Second
+
+// Restart starts it again after Kill, with nothing in it.
+func (s *Server) Restart() error {
+	os.Remove(s.socket)
+	s.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", s.folder)
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("redis-server: %w", err)
+	}
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", s.socket)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Since(began) > startTime {
+			s.Kill()
+			return fmt.Errorf("redis-server: %w", err)
+		}
+	}
+}
+
+// Kill ends it at once.
+func (s *Server) Kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
+// Stop ends it and removes its folder.
+func (s *Server) Stop() {
+	s.Kill()
+	os.RemoveAll(s.folder)
+}
+
+// PID is its process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// URL is where it is.
+func (s *Server) URL() string { return "unix://" + s.socket }
+
+// Proxy is a TCP port in front of a server, which can be slow or cut off.
+type Proxy struct {
+	server   *Server
+	listener net.Listener
+	delay    atomic.Int64
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+// Proxy opens one. Close releases it.
+func (s *Server) Proxy() (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{server: s, listener: listener, conns: map[net.Conn]bool{}}
+	p.running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			p.running.Go(func() { p.serve(conn) })
+		}
+	})
+	return p, nil
+}
+
+// URL is where the proxy is.
+func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
+
+// Delay has each answer take so much longer.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+
+// Cut has nothing come through any more, in a way that nobody is told of, or lets it through again.
+func (p *Proxy) Cut(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut = on; !on {
+		for c := range p.conns {
+			c.Close()
+		}
+	}
+}
+
+func (p *Proxy) isCut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut
+}
+
+// Close ends all connections.
+func (p *Proxy) Close() {
+	p.listener.Close()
+	p.mu.Lock()
+	p.cut = true
+	for c := range p.conns {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// track notes a connection, which is closed with the proxy.
+func (p *Proxy) track(c net.Conn) (forget func()) {
+	p.mu.Lock()
+	p.conns[c] = true
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		delete(p.conns, c)
+		p.mu.Unlock()
+		c.Close()
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	defer p.track(client)()
+	server, err := net.Dial("unix", p.server.socket)
+	if err != nil {
+		return
+	}
+	defer p.track(server)()
+	p.running.Go(func() {
+		p.copy(server, client, 0)
+		server.Close()
+	})
+	p.copy(client, server, 1)
+	client.Close()
+}
+
+// copy passes on what comes until an end is closed. What comes while the network is cut is lost.
+func (p *Proxy) copy(to io.Writer, from io.Reader, late time.Duration) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		time.Sleep(late * time.Duration(p.delay.Load()))
+		if p.isCut() {
+			continue
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,426 @@
+package store_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/store"
+	"voxgate/store/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "a secret of the nodes"
+
+func redis(t *testing.T) *redistest.Server {
+	t.Helper()
+	s, err := redistest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func open(t *testing.T, url, secret string) store.Store {
+	t.Helper()
+	s, err := store.OpenRedis(url, secret, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// both runs a test on each kind of store: of which two processes, as it seems, have one.
+func both(t *testing.T, f func(t *testing.T, a, b store.Store)) {
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		m := store.NewMemory()
+		f(t, m, m)
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		url := redis(t).URL()
+		f(t, open(t, url, secret), open(t, url, secret))
+	})
+}
+
+func TestSwap(t *testing.T) {
+	both(t, func(t *testing.T, a, b store.Store) {
+		ctx := t.Context()
+		swap := func(s store.Store, was, is uint64, value string, ttl time.Duration, want uint64) {
+			t.Helper()
+			var v []byte
+			if value != "" {
+				v = []byte(value)
+			}
+			if now, err := s.Swap(ctx, "session/x", was, is, v, ttl); now != want || err != nil {
+				t.Errorf("swap %d for %d: %d, %v; want %d", was, is, now, err, want)
+			}
+		}
+		holds := func(value string, generation uint64) {
+			t.Helper()
+			if v, g, err := b.Get(ctx, "session/x"); string(v) != value || g != generation || err != nil {
+				t.Errorf("%q of %d, %v; want %q of %d", v, g, err, value, generation)
+			}
+		}
+		holds("", 0)
+		swap(a, 1, 1, "", time.Minute, 0) // there is nothing to be kept
+		holds("", 0)
+		swap(a, 1, 1, "one", time.Minute, 1)
+		holds("one", 1)
+		swap(b, 1, 2, "two", time.Minute, 2) // takes it
+		swap(a, 1, 1, "old", time.Minute, 2) // and is in the way of who had it
+		swap(b, 1, 2, "also", time.Minute, 2)
+		holds("two", 2)
+		swap(b, 2, 2, "", 40*time.Millisecond, 2)
+		holds("two", 2)
+		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+			if _, g, _ := a.Get(ctx, "session/x"); g == 0 {
+				break
+			} else if time.Since(began) > 10*time.Second {
+				t.Fatal("it does not end")
+			}
+		}
+		swap(a, 1, 1, "again", time.Minute, 1)
+		swap(b, 7, 7, "", 0, 1) // is not deleted by others
+		swap(a, 1, 1, "", 0, 0)
+		holds("", 0)
+	})
+}
+
+// Of many who take something over one gets it.
+func TestOneTakes(t *testing.T) {
+	both(t, func(t *testing.T, a, b store.Store) {
+		if _, err := a.Swap(t.Context(), "session/x", 1, 1, []byte("a"), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var taken atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				mine := []byte(fmt.Sprint(i))
+				if now, err := []store.Store{a, b}[i%2].Swap(t.Context(), "session/x", 1, 2, mine, time.Minute); err != nil {
+					t.Error(err)
+				} else if v, _, _ := b.Get(t.Context(), "session/x"); now == 2 && string(v) == string(mine) {
+					taken.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := taken.Load(); n != 1 {
+			t.Errorf("%d have it", n)
+		}
+	})
+}
+
+func TestCount(t *testing.T) {
+	both(t, func(t *testing.T, a, b store.Store) {
+		ctx := t.Context()
+		counts := func(s store.Store, member string, order uint64, n, most int, ttl time.Duration, total int, ok bool) {
+			t.Helper()
+			if got, let, err := s.Count(ctx, "sessions/all", member, order, n, most, ttl); got != total || let != ok || err != nil {
+				t.Errorf("%s uses %d of %d: %d, %v, %v; want %d, %v", member, n, most, got, let, err, total, ok)
+			}
+		}
+		counts(a, "a", 1, 2, 3, time.Minute, 2, true)
+		counts(b, "b", 1, 2, 3, time.Minute, 2, false)
+		counts(b, "b", 2, 1, 3, 50*time.Millisecond, 3, true)
+		counts(a, "a", 4, 3, 3, time.Minute, 3, false)
+		counts(a, "a", 5, 5, -1, time.Minute, 6, true)
+		counts(a, "a", 3, 0, -1, time.Minute, 6, true) // is late
+		if got, err := b.Members(ctx, "sessions/all"); err != nil || !maps.Equal(got, map[string]int{"a": 5, "b": 1}) {
+			t.Errorf("members are %v, %v", got, err)
+		}
+		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // b is dead
+			if got, _ := a.Members(ctx, "sessions/all"); len(got) == 1 {
+				break
+			} else if time.Since(began) > 10*time.Second {
+				t.Fatalf("members are %v", got)
+			}
+		}
+		counts(a, "a", 6, 0, -1, time.Minute, 0, true)
+		if got, err := b.Members(ctx, "sessions/all"); err != nil || len(got) != 0 {
+			t.Errorf("members are %v, %v", got, err)
+		}
+	})
+}
+
+// Redis knows neither what is said nor about whom, and who has another secret does not either.
+func TestRedisIsToldNothing(t *testing.T) {
+	t.Parallel()
+	server := redis(t)
+	a, other := open(t, server.URL(), secret), open(t, server.URL(), "another secret, as long")
+	if _, err := a.Swap(t.Context(), "session/of-alice", 1, 1, []byte("a handle"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Count(t.Context(), "sessions/192.0.2.1", "node", 1, 1, -1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, g, err := other.Get(t.Context(), "session/of-alice"); g != 0 || err != nil {
+		t.Errorf("another secret finds %d, %v", g, err)
+	}
+	socket := strings.TrimPrefix(server.URL(), "unix://")
+	all, err := exec.Command("redis-cli", "-s", socket, "eval",
+		`local out = {} for _, k in ipairs(redis.call('KEYS', '*')) do out[#out+1] = k for _, v in ipairs(redis.call('HGETALL', k)) do out[#out+1] = v end end return out`, "0").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, told := range []string{"alice", "192.0.2", "handle"} {
+		if strings.Contains(string(all), told) {
+			t.Errorf("Redis has %q: %s", told, all)
+		}
+	}
+	if !strings.Contains(string(all), "voxgate:session:") {
+		t.Errorf("Redis has %s", all)
+	}
+}
+
+// A Redis that is gone costs a few calls their time, and the others nothing; when it is back it is used again.
+func TestRedisGoes(t *testing.T) {
+	t.Parallel()
+	server := redis(t)
+	p, err := server.Proxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	s := open(t, p.URL(), secret)
+	write := func() error { _, err := s.Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute); return err }
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	for name, gone := range map[string]struct{ begin, end func() }{
+		"killed":  {server.Kill, func() { _ = server.Restart() }},
+		"cut off": {func() { p.Cut(true) }, func() { p.Cut(false) }},
+	} {
+		gone.begin()
+		began := time.Now()
+		for i := range 1000 {
+			if write() == nil {
+				t.Fatalf("%s: call %d succeeded", name, i)
+			}
+		}
+		// Three that fail and, each second, one that tries; room for a busy machine.
+		if took := time.Since(began); took > 10*store.Timeout || !s.Down() {
+			t.Errorf("%s: 1000 calls took %v; down: %v", name, took, s.Down())
+		}
+		if err := write(); !errors.Is(err, store.ErrDown) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Logf("%s: %v", name, err)
+		}
+		gone.end()
+		for began := time.Now(); write() != nil; time.Sleep(20 * time.Millisecond) {
+			if time.Since(began) > 10*time.Second {
+				t.Fatalf("%s: it is not used again", name)
+			}
+		}
+		if s.Down() {
+			t.Errorf("%s: it is down still", name)
+		}
+	}
+}
+
+func TestBadURLs(t *testing.T) {
+	for _, c := range []struct{ url, secret string }{
+		{"redis://localhost:6379", "short"},
+		{"http://localhost", secret},
+		{"", secret},
+		{"redis://user:hidden@localhost:6379/x", secret},
+		{"redis://user:hidden@[::1?master_name=m", secret},
+		{"redis://localhost?addr=a:1&colour=red", secret},
+	} {
+		if s, err := store.OpenRedis(c.url, c.secret, slog.New(slog.DiscardHandler)); err == nil {
+			s.Close()
+			t.Errorf("%s is taken", c.url)
+		} else if strings.Contains(err.Error(), "hidden") {
+			t.Errorf("the password is told: %v", err)
+		}
+	}
+	for _, url := range []string{"rediss://localhost", "redis://:p@localhost:26379/1?master_name=m&addr=b:26379", "redis://localhost:1?addr=b:1"} {
+		s, err := store.OpenRedis(url, secret, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		s.Close()
+	}
+}
+
+// freePort is a port that nobody listens on just now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// server runs a redis-server on a TCP port, which a Cluster and Sentinels need.
+func server(t *testing.T, port int, args ...string) {
+	t.Helper()
+	cmd := exec.Command("redis-server", append(args, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// command asks a server something until its answer has a word.
+func command(t *testing.T, port int, word string, args ...string) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		out, err := exec.Command("redis-cli", append([]string{"-p", fmt.Sprint(port)}, args...)...).CombinedOutput()
+		if err == nil && strings.Contains(string(out), word) {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
+// works asks a store everything.
+func works(t *testing.T, s store.Store) {
+	t.Helper()
+	var err error
+	for range 100 { // the first calls find out where everything is
+		if _, err = s.Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 { // in many slots
+		name := fmt.Sprint("nodes/", i)
+		if v, g, err := s.Get(t.Context(), "session/x"); string(v) != "v" || g != 1 || err != nil {
+			t.Errorf("%q, %d, %v", v, g, err)
+		}
+		if total, ok, err := s.Count(t.Context(), name, "a", 1, 2, 2, time.Minute); total != 2 || !ok || err != nil {
+			t.Errorf("%d, %v, %v", total, ok, err)
+		}
+		if m, err := s.Members(t.Context(), name); m["a"] != 2 || err != nil {
+			t.Errorf("%v, %v", m, err)
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	create := []string{"--cluster", "create", "--cluster-yes"}
+	var ports []int
+	for range 3 { // the fewest
+		port := freePort(t)
+		server(t, port, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(t)))
+		command(t, port, "PONG", "ping")
+		create, ports = append(create, fmt.Sprint("127.0.0.1:", port)), append(ports, port)
+	}
+	if out, err := exec.Command("redis-cli", create...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, port := range ports {
+		command(t, port, "cluster_state:ok", "cluster", "info")
+	}
+	works(t, open(t, fmt.Sprintf("redis://127.0.0.1:%d?addr=127.0.0.1:%d", ports[0], ports[1]), secret))
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	master, watcher := freePort(t), freePort(t)
+	server(t, master)
+	command(t, master, "PONG", "ping")
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, "sentinel monitor main 127.0.0.1 %d 1\n", master), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server(t, watcher, conf, "--sentinel")
+	command(t, watcher, "PONG", "ping")
+	works(t, open(t, fmt.Sprintf("redis://127.0.0.1:%d?master_name=main", watcher), secret))
+}
+
+// TestTLS has a Redis with a certificate of a CA of its own: who does not know the CA does not talk to it, and who has it in
+// SSL_CERT_DIR does. Go reads that once in a process, so a second one has it.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	const told = "VOXGATE_TEST_REDIS"
+	if url := os.Getenv(told); url != "" {
+		works(t, open(t, url, secret))
+		return
+	}
+	ca, cert, key := certificates(t)
+	port := freePort(t)
+	server(t, freePort(t), "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no")
+	command(t, port, "PONG", "--tls", "--cacert", ca, "ping")
+	url := fmt.Sprintf("rediss://127.0.0.1:%d", port)
+	_, err := open(t, url, secret).Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
+		t.Errorf("without the CA: %v", err)
+	}
+	second := exec.Command(os.Args[0], "-test.run=^TestTLS$")
+	second.Env = append(os.Environ(), told+"="+url, "SSL_CERT_DIR="+filepath.Dir(ca))
+	if out, err := second.CombinedOutput(); err != nil {
+		t.Errorf("with the CA: %v\n%s", err, out)
+	}
+}
+
+// certificates makes a CA and a certificate of it for 127.0.0.1, and returns their files.
+func certificates(t *testing.T) (ca, cert, key string) {
+	t.Helper()
+	write := func(name, kind string, der []byte) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a CA of our own"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	authorityDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, authority, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write("ca.pem", "CERTIFICATE", authorityDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "PRIVATE KEY", keyDER)
+}
