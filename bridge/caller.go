@@ -48,7 +48,7 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	select {
 	case <-v.parked:
 	case <-s.over:
-		if !errors.Is(s.ended, ErrLeft) {
+		if !errors.Is(s.ended, ErrLeft) && !errors.Is(s.ended, ErrMoved) {
 			return s.ended
 		}
 	}
@@ -59,9 +59,11 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 func (s *Session) onArrival(ctx context.Context, v *visit) {
 	defer close(v.told)
 	v.seen = true
+	s.move.unsaved = true
 	s.roundTrip.Store(0) // was that of another connection
 	s.clock.Clear(alarmPark)
 	s.welcome(v)
+	s.answer.thinking.Store(false) // that it is due was told another connection
 	was := s.state
 	if s.parked {
 		s.open.Account.Unpark()
@@ -131,6 +133,9 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	}
 	if s.ended != nil || !s.resumable() || !s.keeper.Begun() || !s.open.Account.Park() {
 		s.end(ErrLeft)
+		return
+	}
+	if s.letGo() {
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)

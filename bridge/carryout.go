@@ -25,6 +25,9 @@ var (
 
 // carryOut does what a command asks for.
 func (s *Session) carryOut(ctx context.Context, c Command) error {
+	if _, asks := c.(describe); !asks {
+		s.move.unsaved = true
+	}
 	switch c := c.(type) {
 	case Message:
 		return s.sendMessage(c)
@@ -40,6 +43,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.stopAnswer(ctx)
 	case Respond:
 		return s.respond(c.Instruction)
+	case Heard:
+		s.transcript.heardUpTo(c.Turn, c.Played)
 	case Pause:
 		s.setPaused(ctx, c.On)
 	case EndAfterSpeaking:
@@ -48,11 +53,10 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.updateConfig(ctx, c.Config)
 	case Steer:
 		return s.steer(ctx, c)
-	case stopping:
-		s.notify(Log{
-			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", c.in),
-			Details: map[string]any{"stopsInMs": c.in.Milliseconds()},
-		})
+	case leave:
+		s.leave(c.in)
+	case taken:
+		s.end(ErrReplaced)
 	case describe:
 		*c.into = s.describe()
 	case watch:

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"encoding/json"
+	"time"
 
 	"voxgate/bridge/toolcalls"
 )
@@ -37,6 +38,13 @@ type (
 
 	// Respond has the model speak now, by an instruction that nobody sees: it is in no transcript. "Greet the caller."
 	Respond struct{ Instruction string }
+
+	// Heard says how much of an answer's voice was heard, where the caller's client plays it by a clock of its own and cuts it off
+	// itself: the rest of that turn was not heard.
+	Heard struct {
+		Turn   int
+		Played time.Duration
+	}
 
 	// Pause puts the conversation on hold, or goes on with it. On hold the voice stops and is not played later, neither audio
 	// nor pictures go up, and nobody is told to wait.
@@ -86,6 +94,7 @@ func (Activity) command()         {}
 func (ToolResponse) command()     {}
 func (Interrupt) command()        {}
 func (Respond) command()          {}
+func (Heard) command()            {}
 func (Pause) command()            {}
 func (EndAfterSpeaking) command() {}
 func (UpdateConfig) command()     {}

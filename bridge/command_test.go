@@ -94,6 +94,24 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 	}
 }
 
+// A client that plays the voice by its own clock says how much of it was heard.
+func TestHeard(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		c.typed("Tell me a story.")
+		l.Speaks(7, "Once ", "upon ", "a ", "time.")
+		l.Completes()
+		time.Sleep(5 * time.Second)
+		all := c.memory()
+		c.do(bridge.Heard{Turn: 1, Played: 500 * time.Millisecond})
+		c.do(bridge.Heard{Turn: 9, Played: time.Second}) // of which nothing is known
+		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " || !got[1].Cut || got[1].Played != 500*time.Millisecond {
+			t.Errorf("first %+v, then %+v", all, got)
+		}
+		c.works(l)
+	})
+}
+
 func TestPause(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")

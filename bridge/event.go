@@ -79,6 +79,10 @@ type (
 	// Speaking is told once a turn, just before its first sound.
 	Speaking struct{ Turn int }
 
+	// Thinking says that an answer is due of which nothing is heard yet, or is due no longer: just before [Speaking], or because
+	// there will be none.
+	Thinking struct{ Thinking bool }
+
 	// Interrupted ends a turn of which not all was heard. What the caller still has of frames before Generation is void.
 	Interrupted struct {
 		Turn       int
@@ -107,16 +111,22 @@ type (
 		Details        map[string]any
 	}
 
-	// StateChange says where the conversation stands. Message, if there is one, is a sentence for the person who waits.
+	// StateChange says where the conversation stands. Message, if there is one, is a sentence for the person who waits. Unanswered
+	// says that the model has not answered, and that its answer is not waited for any more.
 	StateChange struct {
-		State   State
-		Message string
+		State      State
+		Message    string
+		Unanswered bool
 	}
 
 	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
 	UserSpeaking struct{ Speaking bool }
 
-	// Usage counts tokens after each turn: of the turn, and of the conversation so far.
+	// Move asks a caller that can to go on with the conversation over another connection, by its resume token: another gateway will
+	// answer. It should leave this one when that connection is open, and need not if none opens.
+	Move struct{}
+
+	// Usage counts tokens at the end of each turn, before its TurnComplete: of the turn, and of the conversation so far.
 	Usage struct{ Turn, Total wire.Tokens }
 
 	// Failure is something that went wrong while the conversation goes on.
@@ -170,6 +180,8 @@ func (Grounding) event() {}
 
 func (Speaking) event() {}
 
+func (Thinking) event() {}
+
 func (Interrupted) event() {}
 
 func (Latency) event() {}
@@ -187,6 +199,8 @@ func (Log) event() {}
 func (StateChange) event() {}
 
 func (UserSpeaking) event() {}
+
+func (Move) event() {}
 
 func (Usage) event() {}
 

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFaults holds conversations of three sentences; something goes wrong at the second one. What the person notices of it, and by how
-// much later the answer comes, is the README's table of faults.
+// much later the answer comes, is the table of faults in docs/figures.md.
 func TestFaults(t *testing.T) {
 	fault := func(on emulator.Moment, f emulator.Fault) emulator.Scenario {
 		f.On, f.Nth, f.Connections = on, 2, []int{1}

@@ -374,7 +374,11 @@ func TestUsage(t *testing.T) {
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
 				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]},"serverContent":{"turnComplete":true}}`)
 		}
-		got, _ := find[bridge.Usage](c)
+		got, told := find[bridge.Usage](c)
+		over, ended := find[bridge.TurnComplete](c)
+		if len(over) != 2 || told[1] > ended[1] {
+			t.Errorf("told at %v, of turns over at %v", told, ended)
+		}
 		if len(got) != 2 || got[1].Turn.Prompt != 100 || got[1].Turn.PromptBy["AUDIO"] != 90 || got[1].Total.Total != 240 ||
 			got[1].Total.ResponseBy["AUDIO"] != 40 {
 			t.Errorf("%+v", got)

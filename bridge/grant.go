@@ -20,11 +20,14 @@ type Grant struct {
 	Agent       Agent         // how the model is, whatever the caller says; an empty field is the caller's choice
 }
 
-// Account counts what a conversation costs. Its methods are called by the conversation, must not block, and are called in this
-// order: Begin, then any of the others, then End.
+// Account counts what a conversation costs. Its methods are called by the conversation, must not block (but Begin), and are called in
+// this order: Begin or Continue, then any of the others, then End.
 type Account interface {
-	// Begin counts a conversation that begins, or refuses it with an [Error]. A resume begins nothing.
+	// Begin counts a conversation that begins, or refuses it with an [Error]. A resume begins nothing. It may block for as long as
+	// the store may take.
 	Begin() error
+	// Continue takes the place of Begin for a conversation that has begun at another gateway. It refuses nothing.
+	Continue()
 	// Spend counts tokens of the model. left of most may still be spent; most 0: there is no limit.
 	Spend(tokens int) (left, most int)
 	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
@@ -39,6 +42,7 @@ var Unlimited Account = unlimited{}
 type unlimited struct{}
 
 func (unlimited) Begin() error         { return nil }
+func (unlimited) Continue()            {}
 func (unlimited) Spend(int) (int, int) { return 0, 0 }
 func (unlimited) Park() bool           { return true }
 func (unlimited) Unpark()              {}

@@ -19,6 +19,7 @@ import (
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 	"voxgate/media"
+	"voxgate/store"
 )
 
 // rig is a host with an upstream.
@@ -28,6 +29,7 @@ type rig struct {
 	host  *bridge.Host
 	start time.Time
 	log   *logs
+	store store.Store // of several gateways; nil: there is one
 	wg    sync.WaitGroup
 }
 
@@ -102,6 +104,7 @@ type caller struct {
 	diary  []entry
 	frames int
 	last   uint64 // number of the newest event
+	resume string // the newest resume token
 	lost   bool   // nothing gets through to it
 }
 
@@ -194,6 +197,9 @@ func (c *caller) Notify(e bridge.Event) {
 		c.r.t.Errorf("event %d comes after event %d", e.Number, c.last)
 	}
 	c.last = max(c.last, e.Number)
+	if done, ok := e.Body.(bridge.SetupComplete); ok && done.ResumeToken != "" {
+		c.resume = done.ResumeToken
+	}
 	if !c.lost {
 		c.diary = append(c.diary, entry{at: c.r.since(), event: e.Body, number: e.Number, time: e.Time})
 	}
@@ -278,7 +284,7 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking, bridge.Usage, bridge.Latency:
+		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking, bridge.Thinking, bridge.Usage, bridge.Latency:
 			continue
 		case bridge.ToolCall:
 			var ids []string

@@ -16,6 +16,7 @@ import (
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
 	"voxgate/media/playout"
+	"voxgate/store"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 )
@@ -44,7 +45,12 @@ type Options struct {
 	// ask for it.
 	Recordings string
 	RecordAll  bool
-	Logger     *slog.Logger
+	// Store is what this gateway and others know together: a conversation can go on at any of them, by its resume token. Node is how
+	// the others know this one: a name that no other has and none had before, and behind a space the URL by which they reach it, if there
+	// is one. Nil: there are no others.
+	Store  store.Store
+	Node   string
+	Logger *slog.Logger
 }
 
 // Host is every conversation of this process.
@@ -55,6 +61,7 @@ type Host struct {
 	writing sync.WaitGroup // the ends of recordings
 	closing sync.Once
 	breaker keeper.Breaker
+	nodes   *nodes // nil: there are no others
 
 	mu       sync.Mutex
 	draining bool // no conversation begins any more
@@ -66,6 +73,7 @@ type Host struct {
 // hosted is what a host knows of a session.
 type hosted struct {
 	stop context.CancelCauseFunc
+	gone chan struct{} // closed when nothing of it is here any more
 
 	// The resume tokens: the newest, and the one that was used for it.
 	current, previous tokenHash
@@ -80,6 +88,7 @@ func NewHost(o Options) *Host {
 		options: o, ticker: playout.NewTicker(),
 		sessions: map[*Session]*hosted{}, tokens: map[tokenHash]*Session{},
 	}
+	h.nodes = newNodes(o, &h.breaker)
 	h.checkTools()
 	return h
 }
@@ -111,6 +120,9 @@ func (h *Host) tools() []tools.Tool {
 // Backend is what answers: gemini, vertex or emulator.
 func (h *Host) Backend() string { return h.options.Backend }
 
+// Models are the names of the models that talk, the default first.
+func (h *Host) Models() []string { return setup.Models(h.options.Client.Vertex != nil) }
+
 // Serve opens or resumes a conversation and lets c carry it. It returns when c has left (nil), when another caller took
 // over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
 func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
@@ -122,7 +134,12 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 			return err
 		}
 	}
-	if o.ResumeOnly {
+	switch s, err := h.take(ctx, o); {
+	case err != nil:
+		return err
+	case s != nil:
+		return s.serve(ctx, c, o, false)
+	case o.ResumeOnly:
 		return ErrNotResumed
 	}
 	config, own, err := h.prepare(o)
@@ -150,9 +167,12 @@ func (h *Host) prepare(o Open) (config setup.Config, own []tools.Tool, err error
 	return config, own, err
 }
 
+// idLength is the length of a session's id, in base32: 80 bits, so that of a million conversations at many gateways no two have the same.
+const idLength = 16
+
 // begin makes a session and starts its loop.
 func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []tools.Tool) (*Session, error) {
-	id := rand.Text()[:10]
+	id := rand.Text()[:idLength]
 	if h.options.Admit != nil {
 		before := o.Agent
 		if err := h.options.Admit(ctx, id, &o); err != nil {
@@ -178,18 +198,26 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	case h.draining:
 		return nil, &Error{Code: CodeBusy, Message: "This gateway is about to stop.", Retry: drainRetry}
 	}
+	h.start(s, 1)
+	return s, nil
+}
+
+// start starts the loop of a session, which is of a generation in the store. Needs mu.
+func (h *Host) start(s *Session, generation uint64) {
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
-	h.sessions[s] = &hosted{stop: stop}
+	session := &hosted{stop: stop, gone: make(chan struct{})}
+	h.sessions[s] = session
+	h.nodes.add(s, generation)
 	h.wg.Go(func() {
 		s.loop(running)
 		stop(nil)
 		h.forget(s)
+		close(session.gone)
 		if tell := h.options.Observe; tell != nil {
 			tell(s.id, s.summary())
 		}
 	})
-	return s, nil
 }
 
 // scope is what a config is parsed for.
@@ -207,17 +235,31 @@ func declarations(list []tools.Tool) (declared []tools.Declaration) {
 // drainRetry is when a client may come back that was refused because the gateway is about to stop: to another one, or the next.
 const drainRetry = 5 * time.Second
 
-// Drain lets no conversation begin any more, tells those that run how long they have, and waits until the last has ended or ctx is
-// done. Who is lost meanwhile may come back.
-func (h *Host) Drain(ctx context.Context) {
+// Leave lets no conversation begin any more. Where there are other gateways, it has the callers go there that can, each when nobody
+// speaks. It returns at once; [Host.Sessions] tells who is left. Who is lost meanwhile may come back.
+func (h *Host) Leave() {
+	for _, s := range h.retire() {
+		_ = s.Do(leave{}) // fails if it has just ended
+	}
+}
+
+// retire lets no conversation begin any more, and returns those that run.
+func (h *Host) retire() []*Session {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.draining = true
-	running := slices.Collect(maps.Keys(h.sessions))
-	h.mu.Unlock()
+	if h.nodes != nil {
+		h.nodes.withdraw()
+	}
+	return slices.Collect(maps.Keys(h.sessions))
+}
+
+// Drain is Leave, tells those that run how long they have, and waits until the last has ended or ctx is done.
+func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline).Round(time.Second)
-	for _, s := range running {
-		_ = s.Do(stopping{left}) // fails if it has just ended
+	for _, s := range h.retire() {
+		_ = s.Do(leave{left}) // fails if it has just ended
 	}
 	done := make(chan struct{})
 	go func() {
@@ -248,7 +290,10 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		h.wg.Wait()
-		h.closing.Do(h.ticker.Close)
+		h.closing.Do(func() {
+			h.ticker.Close()
+			h.nodes.close()
+		})
 		close(done)
 	}()
 	select {
@@ -302,7 +347,7 @@ func (h *Host) continued(o Open) *Session {
 func (h *Host) newToken(s *Session, used string) string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)
-	token := base64.RawURLEncoding.EncodeToString(secret)
+	token := tokenFor(s.id, base64.RawURLEncoding.EncodeToString(secret))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	session := h.voided(s)
@@ -313,6 +358,18 @@ func (h *Host) newToken(s *Session, used string) string {
 		h.tokens[session.previous] = s
 	}
 	return token
+}
+
+// tokensOf are the tokens of a session, the newest first; nil: there is none.
+func (h *Host) tokensOf(s *Session) (tokens [2][]byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, t := range []tokenHash{h.sessions[s].current, h.sessions[s].previous} {
+		if t != (tokenHash{}) {
+			tokens[i] = t[:]
+		}
+	}
+	return tokens
 }
 
 // void makes the tokens of a session worthless.

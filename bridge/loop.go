@@ -52,7 +52,9 @@ func entriesOf(history []setup.Said) (entries []Entry) {
 func (s *Session) loop(parent context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers go up after a shutdown, too
 	config := s.keeper.Config()
-	s.started = time.Now()
+	if s.started.IsZero() {
+		s.started = time.Now()
+	}
 	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
 	if tell := s.host.options.Observe; tell != nil {
 		tell(s.id, Begun{s.describe()})
@@ -60,6 +62,9 @@ func (s *Session) loop(parent context.Context) {
 	s.playout.Hold(true)
 	s.configured()
 	s.record()
+	if s.move.from != nil {
+		s.catchUp()
+	}
 	for s.ended == nil {
 		select {
 		case <-parent.Done():
@@ -78,9 +83,12 @@ func (s *Session) loop(parent context.Context) {
 			r.answer <- s.carryOut(ctx, r.command)
 		case f := <-s.calls.Work():
 			f()
+			s.move.unsaved = true
 		case <-s.up.Turned:
 			s.onSpeech(ctx)
+			s.move.unsaved = true
 		case <-s.played: // onPlayed looks below, as after everything else
+			s.move.unsaved = true
 		case <-s.clock.C:
 			s.onAlarm()
 		}
@@ -88,9 +96,13 @@ func (s *Session) loop(parent context.Context) {
 			s.onPlayed()
 			s.keeper.Settle(ctx)
 			s.updateState()
+			s.updateThinking()
+			s.askToMove()
+			s.save()
 		}
 	}
-	s.calls.Finish(s.keeper.Connected())
+	last := s.lastSnapshot()
+	s.calls.Finish(s.keeper.Connected() && !s.goesOn())
 	s.clock.Stop()
 	cancel()
 	s.keeper.Close()
@@ -100,6 +112,7 @@ func (s *Session) loop(parent context.Context) {
 	s.closeRecording()
 	s.open.Account.Spend(s.uncounted()) // of an answer that was not over
 	s.open.Account.End()                // before anybody is told: who comes back at once finds room
+	s.host.nodes.end(s, last)
 	s.finish()
 }
 
@@ -118,6 +131,8 @@ func (s *Session) onAlarm() {
 			s.endAfterSpeaking(ErrTimeLimit)
 		case alarmFarewell:
 			s.end(s.leaving)
+		case alarmMove:
+			s.move.asked = false
 		}
 	}
 }

@@ -16,6 +16,9 @@ import (
 
 // onKeeper follows what happens between us and the model.
 func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
+	if _, message := e.(keeper.Message); !message { // of which onMessage knows
+		s.move.unsaved = true
+	}
 	switch e := e.(type) {
 	case keeper.Dialled, keeper.LinkEnd:
 		if tell := s.host.options.Observe; tell != nil {

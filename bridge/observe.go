@@ -121,7 +121,10 @@ func (s *Session) observeCall(e toolcalls.End) {
 	}
 }
 
-// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, or the [Code] of
+// Moved tells whether the conversation goes on at another gateway, which tells of its end.
+func (e Ended) Moved() bool { return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced) }
+
+// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, moved, or the [Code] of
 // what has gone wrong.
 func (e Ended) Code() string {
 	if word, ok := e.harmless(); ok {
@@ -140,6 +143,7 @@ func (e Ended) Failed() bool {
 func (e Ended) harmless() (word string, ok bool) {
 	for reason, word := range map[error]string{
 		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown", ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget",
+		ErrMoved: "moved", ErrReplaced: "moved",
 	} {
 		if errors.Is(e.Reason, reason) {
 			return word, true

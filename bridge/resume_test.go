@@ -16,14 +16,10 @@ var resumable = bridge.Open{Resumable: true}
 
 // token is the newest resume token a caller was told.
 func (c *caller) token() string {
-	c.r.t.Helper()
-	token := ""
-	for _, done := range told(c) {
-		if done.ResumeToken != "" {
-			token = done.ResumeToken
-		}
-	}
-	return token
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resume
 }
 
 // leaves has a caller leave, and waits.

@@ -156,7 +156,7 @@ func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) 
 			if reused[b.ID] || b.Status == StatusRunning && !open(b.ID) {
 				continue
 			}
-		case StateChange, UserSpeaking, Latency:
+		case StateChange, UserSpeaking, Thinking, Latency, Move:
 			continue
 		case SetupComplete:
 			if !b.Update {

@@ -55,6 +55,7 @@ type Session struct {
 	paused  bool
 	dialogue
 	steering steering
+	move     move
 	leaving  error // the conversation ends with this when the answer has been heard
 	ended    error // the conversation ends with this now
 }
@@ -77,6 +78,7 @@ const (
 	alarmPark                        // nobody will come back
 	alarmLimit                       // the conversation has lasted as long as it may
 	alarmFarewell                    // the last answer was long enough
+	alarmMove                        // the caller may be asked again to go to another gateway
 	numAlarms
 )
 
@@ -208,7 +210,8 @@ type answers struct {
 	finished []finishedTurn
 	working  bool // the model thinks on, whatever its turn says
 
-	cutBy atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
+	cutBy    atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
+	thinking atomic.Bool           // the caller knows that an answer is due
 }
 
 // finishedTurn is how much voice a turn had that is over, and may still be heard.

@@ -44,9 +44,30 @@ func (s *Session) notifyState() {
 	case s.waiting.told:
 		change.Message = s.state.waitMessage()
 	case s.waiting.apology:
-		change.Message = apologyMessage
+		change.Message, change.Unanswered = apologyMessage, true
 	}
 	s.notify(change)
+}
+
+// updateThinking tells the caller whether an answer is due. Of one whose voice is queued that is told when it is heard.
+func (s *Session) updateThinking() {
+	if s.playout.Queued() == 0 {
+		s.tellThinking(s.due())
+	}
+}
+
+func (s *Session) tellThinking(on bool) {
+	if s.answer.thinking.Swap(on) != on {
+		s.notify(Thinking{on})
+	}
+}
+
+// due tells whether the person waits for an answer.
+func (s *Session) due() bool {
+	if s.nobodyHears() || s.person.speaking {
+		return false
+	}
+	return s.answer.state == turnThinking || s.answer.working || s.calls.Calling() || s.keeper.Due()
 }
 
 func (s *Session) setupComplete() SetupComplete {

@@ -53,6 +53,7 @@ type said struct {
 	pieces  []piece       // of an answer, whose Content is what was heard of them
 	voice   time.Duration // of an answer: how much of it there is
 	written bool          // of a question: some of it was typed
+	bounded bool          // of an answer: its client has said how much was heard
 }
 
 // piece is a part of an answer's text, and where in its voice it begins. It goes on to where the next one begins.
@@ -132,6 +133,35 @@ func (l *transcript) begin(entries []Entry) {
 	}
 }
 
+// newest is the newest of it, as far as it was heard: as much as a model is told.
+func (l *transcript) newest() (said []turnSaid) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := 0
+	for i := len(l.entries) - 1; i >= 0 && len(said) < seedEntries; i-- {
+		e := &l.entries[i]
+		entry := e.told()
+		if size += len(entry.Content); size > seedBytes {
+			break
+		}
+		said = append(said, turnSaid{entry, e.turn})
+	}
+	slices.Reverse(said)
+	return said
+}
+
+// restore fills an empty log with what newest has returned.
+func (l *transcript) restore(entries []turnSaid) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries, l.runes = nil, 0 // of a history before the conversation newest has what is left
+	for _, e := range entries {
+		s := said{Entry: e.Entry, turn: e.Turn, written: true}
+		l.entries = append(l.entries, s)
+		l.runes += s.runes()
+	}
+}
+
 // heard adds to what the person has said in a turn, as the model has understood it.
 func (l *transcript) heard(turn int, text string) {
 	if text != "" {
@@ -185,7 +215,7 @@ func (l *transcript) answer(turn int, text string, from, voice time.Duration) {
 func (l *transcript) played(turn int, voice time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, roleAssistant); e != nil {
+	if e := l.find(turn, roleAssistant); e != nil && !e.bounded {
 		e.Played = max(e.Played, voice)
 	}
 }
@@ -208,11 +238,25 @@ func (l *transcript) cut(turn int, voice time.Duration) Entry {
 	if e == nil {
 		return Entry{}
 	}
-	e.Cut = true
-	if voice >= 0 { // the marks are called when sound is handed over, which may be ahead of its time
+	if voice >= 0 && !e.bounded { // the marks are called when sound is handed over, which may be ahead of its time
 		e.Played = voice
 	}
+	e.Cut = true
 	return e.told()
+}
+
+// heardUpTo notes that no more than so much of an answer's voice was heard, whatever was handed over.
+func (l *transcript) heardUpTo(turn int, voice time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.find(turn, roleAssistant)
+	if e == nil || voice >= e.voice {
+		return
+	}
+	if e.pieces == nil { // it was complete
+		e.pieces, e.Content = []piece{{0, e.Content}}, ""
+	}
+	e.Cut, e.bounded, e.Played = true, true, voice
 }
 
 // asked is what the person has said in a turn.

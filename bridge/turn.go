@@ -47,6 +47,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 			s.answered() // it has nothing to say
 		}
 	}
+	if len(m.ToolCalls) > 0 || len(m.Cancelled) > 0 {
+		s.move.unsaved = true
+	}
 	if len(m.ToolCalls) > 0 {
 		s.calls.Start(ctx, m.ToolCalls)
 	}
@@ -59,6 +62,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 // message: its audio belongs to the answer that was cut off.
 func (s *Session) onContent(c *wire.ServerContent) {
 	t := &s.answer.turn
+	s.move.unsaved = s.move.unsaved || c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !s.answer.making()
 	if c.Interrupted {
 		byVoice := s.person.speaking || t.spokenOver
 		if t.state != turnCut {
@@ -182,7 +186,10 @@ func (s *Session) say(c *wire.ServerContent, text string, transcript json.RawMes
 		}
 	}
 	if voiced && t.timing == nil {
-		s.whenHeard(func() { s.notify(Speaking{number}) })
+		s.whenHeard(func() {
+			s.tellThinking(false)
+			s.notify(Speaking{number})
+		})
 	}
 	if transcript != nil || text != "" {
 		s.sayText(number, text, transcript)
@@ -238,6 +245,7 @@ func (s *Session) play(c *wire.ServerContent) {
 func (s *Session) onTurnComplete() {
 	t := &s.answer.turn
 	s.finalUserText()
+	s.countTokens() // first: who is told that the turn is over knows what it has cost
 	if t.state != turnCut {
 		s.complete()
 	}
@@ -245,7 +253,6 @@ func (s *Session) onTurnComplete() {
 		s.nextTurn()
 	}
 	*t = turn{}
-	s.countTokens()
 	s.audience.mu.Lock()
 	s.audience.ring.forget(!s.parked, s.calls.IsOpen)
 	s.audience.mu.Unlock()

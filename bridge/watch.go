@@ -69,10 +69,10 @@ func (s *Session) describe() Info {
 	}
 }
 
-// stopping is a [Command] that tells of the gateway's end.
-type stopping struct{ in time.Duration }
+// leave is a [Command] that says that the gateway will take no calls any more, and ends in a while; 0: it does not end.
+type leave struct{ in time.Duration }
 
-func (stopping) command() {}
+func (leave) command() {}
 
 // watch is a [Command] that adds a watcher.
 type watch struct{ watcher *watcher }

@@ -92,7 +92,7 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 
 // observe tells the end of a conversation.
 func (h *hooks) observe(_ string, o bridge.Observation) {
-	if e, ok := o.(bridge.Ended); ok {
+	if e, ok := o.(bridge.Ended); ok && !e.Moved() {
 		h.ended(e)
 	}
 }

@@ -3,6 +3,7 @@
 //	gateway serve     browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
 //	gateway emulate   the emulator alone, for anything that speaks the Live API
 //	gateway key new   makes a server key and prints it
+//	gateway health    asks the gateway that runs here whether it lives, for containers
 package main
 
 import (
@@ -16,11 +17,12 @@ import (
 	"syscall"
 )
 
-const usage = `Usage: gateway [serve|emulate|key new] [flags]
+const usage = `Usage: gateway [serve|emulate|key new|health] [flags]
 
   serve    browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
   emulate  the emulator alone, for anything that speaks the Live API
   key new  makes a server key, writes its hash into the keys file and prints it
+  health   asks the gateway that runs here with the same settings whether it lives, for containers
 
 gateway COMMAND -h lists the flags of a command.
 `
@@ -52,6 +54,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
 	case "key":
 		return key(args, getenv, stdout, stderr)
+	case "health":
+		s, err := parseSettings(args, getenv, stderr)
+		if err != nil {
+			return err
+		}
+		return checkHealth(ctx, s, stdout)
 	case "help":
 		fmt.Fprint(stderr, usage)
 		return nil

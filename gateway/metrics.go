@@ -139,12 +139,20 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
 // serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
-func (m *metrics) serve(addr string, host *bridge.Host, ready func() bool, log *slog.Logger) (stop func(), err error) {
+func (m *metrics) serve(addr string, host *bridge.Host, h health, log *slog.Logger) (stop func(), err error) {
 	if m == nil {
 		return func() {}, nil
 	}
 	m.ask(host)
-	url, stop, err := servePrivate(addr, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), ready)
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "voxgate_store_down", Help: "1 while the Redis that gateways share does not answer.",
+	}, func() float64 {
+		if h.degraded() {
+			return 1
+		}
+		return 0
+	}))
+	url, stop, err := servePrivate(addr, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), h)
 	if err == nil {
 		log.Info("private", "at", url)
 	}

@@ -90,6 +90,17 @@ func TestThePrivateListener(t *testing.T) {
 			t.Errorf("%s is served to everybody: %d %.300s", path, status, body)
 		}
 	}
+	var says strings.Builder
+	asks := []string{"health", "--private-addr", strings.TrimPrefix(private, "http://")}
+	if err := run(t.Context(), asks, env(), &says, io.Discard); err != nil || says.String() != "ok\n" {
+		t.Errorf("health: %q, %v", says.String(), err)
+	}
+	if err := run(t.Context(), []string{"health", "--private-addr", "127.0.0.1:1"}, env(), io.Discard, io.Discard); err == nil {
+		t.Error("a gateway is healthy that is not there")
+	}
+	if err := run(t.Context(), []string{"health"}, env(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "VOXGATE_PRIVATE_ADDR") {
+		t.Errorf("nowhere to ask: %v", err)
+	}
 	if status, _ := get(t, private+"/"); status != http.StatusNotFound {
 		t.Errorf("the page is served at the private address: %d", status)
 	}
@@ -101,7 +112,8 @@ func TestThePrivateListener(t *testing.T) {
 // Whoever sends calls here learns when to stop.
 func TestReady(t *testing.T) {
 	ready := true
-	url, stop, err := servePrivate("127.0.0.1:0", http.NotFoundHandler(), func() bool { return ready })
+	h := health{ready: func() bool { return ready }, degraded: func() bool { return false }}
+	url, stop, err := servePrivate("127.0.0.1:0", http.NotFoundHandler(), h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,9 +13,17 @@ import (
 // privateTimeout bounds an answer of the private listener: a profile of a minute is one.
 const privateTimeout = 2 * time.Minute
 
+// health is what the operator asks and tells the gateway.
+type health struct {
+	ready    func() bool
+	degraded func() bool // the store of all gateways does not answer
+	leave    func()      // takes no calls any more, and has those that can go to other gateways
+	running  func() int
+}
+
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
-// it takes calls at /readyz, and Go's profiler at /debug/pprof/, without the command line, which may hold a secret. Whoever reaches addr may ask.
-func servePrivate(addr string, metrics http.Handler, ready func() bool) (url string, stop func(), err error) {
+// it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command line, which may hold a secret. Whoever reaches addr may ask.
+func servePrivate(addr string, metrics http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "", nil, fmt.Errorf("private-addr: %w", err)
@@ -23,11 +32,19 @@ func servePrivate(addr string, metrics http.Handler, ready func() bool) (url str
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !ready() {
+		switch {
+		case !h.ready():
 			http.Error(w, "no new calls are taken", http.StatusServiceUnavailable)
-			return
+		case h.degraded():
+			io.WriteString(w, "degraded: Redis does not answer; calls are taken, and limits count here alone\n")
+		default:
+			io.WriteString(w, "ok\n")
 		}
-		io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("POST /v1/drain", func(w http.ResponseWriter, _ *http.Request) {
+		h.leave()
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]int{"sessions": h.running()})
 	})
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
 	"voxgate/signaling/telephony"
+	"voxgate/store"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/catalogue"
@@ -67,7 +69,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer stopTraces()
-	s.access.Logger = log
+	shared, node, closeStore, err := openStore(s, listener.Addr().(*net.TCPAddr), log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	s.access.Logger, s.access.Store, s.access.Node = log, shared, node
 	gate, err := access.New(s.access)
 	if err != nil {
 		return err
@@ -92,14 +99,14 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Logger: log,
+		Recordings: s.recordings, RecordAll: s.recordAll, Store: shared, Node: node, Logger: log,
 	}
 	if told != nil {
 		options.Admit, seen = measured.admitting(told.admit), append(seen, told.observe)
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
-	stopPrivate, err := measured.serve(s.privateAddr, host, func() bool { return ctx.Err() == nil && host.Ready() }, log)
+	stopPrivate, err := measured.serve(s.privateAddr, host, healthOf(ctx, host, shared), log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
@@ -108,10 +115,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
-	doors := signaling.NewServer(admission, append(conversations,
-		signaling.Door{Pattern: "POST /v1/tokens", Handler: gate},
-		signaling.Door{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
-		signaling.Door{Pattern: "GET /canvas/chips", Handler: chips, Public: true})...)
+	doors := signaling.NewServer(admission, append(conversations, otherDoors(gate, fetcher, chips)...)...)
 	server := newServer(doors, log)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
 	check := func(ctx context.Context) {
@@ -123,6 +127,24 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	log.Info("shutting down")
 	return errors.Join(err, shutDown(host, doors, stopDoors, told, server))
+}
+
+// healthOf is what the operator asks a host, and tells it. shared may be nil.
+func healthOf(ctx context.Context, host *bridge.Host, shared store.Store) health {
+	return health{
+		ready:    func() bool { return ctx.Err() == nil && host.Ready() },
+		degraded: func() bool { return shared != nil && shared.Down() },
+		leave:    host.Leave, running: func() int { return len(host.Sessions()) },
+	}
+}
+
+// otherDoors are what conversations need beside them: tokens, and what their canvases show.
+func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
+	return []signaling.Door{
+		{Pattern: "POST /v1/tokens", Handler: gate},
+		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
+		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
+	}
 }
 
 // shutDown ends all conversations, and then what they need.
@@ -168,6 +190,22 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 		{Pattern: "/", Handler: page, Public: true},
 	})
 	return doors, func() { streams.Close(); stopPhones(); stopVOX() }, nil
+}
+
+// openStore is what this gateway shares with others, and its name among them; nil: it is alone.
+func openStore(s settings, addr *net.TCPAddr, log *slog.Logger) (shared store.Store, node string, stop func(), err error) {
+	if s.redis == "" {
+		return nil, "", func() {}, nil
+	}
+	if shared, err = store.OpenRedis(s.redis, s.redisSecret, log); err != nil {
+		return nil, "", nil, fmt.Errorf("redis: %w", err)
+	}
+	if s.nodeURL == "" && !addr.IP.IsUnspecified() && s.tls.cert == "" && len(s.tls.domains) == 0 {
+		s.nodeURL = "http://" + addr.String()
+	}
+	node = rand.Text()[:10] + " " + s.nodeURL
+	log.Info("conversations are shared with other gateways", "node", node)
+	return shared, node, func() { shared.Close() }, nil
 }
 
 // openBackend is what answers: Gemini, or the emulator, which runs until stop.

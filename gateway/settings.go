@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"voxgate/media/opus"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/store"
 )
 
 // settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
@@ -48,6 +50,9 @@ type settings struct {
 	recordings  string // a folder; "": nothing is recorded
 	recordAll   bool
 	privateAddr string // "": no private listener
+	redis       string // URL; "": this gateway is alone
+	redisSecret string
+	nodeURL     string // by which other gateways reach this one; "": they do not
 	log         logFormat
 	models      string // a file
 	restAddr    string
@@ -100,6 +105,9 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
 	f.StringVar(&s.privateAddr, "private-addr", "", "`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
+	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
+	f.StringVar(&s.redisSecret, "redis-secret", "", "`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; say it by the environment, a command line is seen by all")
+	f.StringVar(&s.nodeURL, "node-url", "", "`URL` by which these gateways reach this one, as http://10.0.0.5:3001, for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS")
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.telephony, "telephony", "", "JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
@@ -300,6 +308,12 @@ func (s *settings) check() error {
 	}
 	if err := s.checkRecordings(); err != nil {
 		return err
+	}
+	if s.redis != "" && len(s.redisSecret) < store.MinSecret {
+		return fmt.Errorf("redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more", store.MinSecret)
+	}
+	if u, err := url.Parse(s.nodeURL); err != nil || s.nodeURL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return fmt.Errorf("node-url: %q is no URL like http://10.0.0.5:3001", s.nodeURL)
 	}
 	if s.maxTokens < 0 {
 		return errors.New("max-session-tokens: a number of tokens cannot be negative")

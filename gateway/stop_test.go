@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,27 +60,34 @@ func TestSecondSignal(t *testing.T) {
 	p.end()
 }
 
-// TestProcess is no test: TestKilled runs it as a gateway of its own.
+// TestProcess is no test: startProcess runs it as a gateway of its own.
 func TestProcess(*testing.T) {
 	if os.Getenv("VOXGATE_TEST_PROCESS") != "" {
 		os.Args = []string{"gateway", "serve"}
 		main()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	}
+}
+
+// startProcess runs a gateway as a process of its own, and waits for its address. Whoever starts it ends it.
+func startProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$")
+	cmd.Env = append(append(os.Environ(), "VOXGATE_TEST_PROCESS=1", "VOXGATE_ADDR=127.0.0.1:0"), env...)
+	p := &program{t: t, stop: func() {}, done: make(chan error, 1), more: make(chan struct{}, 1)}
+	cmd.Stderr = p
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	return cmd, p
 }
 
 // A gateway that is killed in the middle of a call leaves a recording that is whole as far as it goes, and starts again.
 func TestKilled(t *testing.T) {
 	recordings := t.TempDir()
 	run := func() (*exec.Cmd, *program) {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$")
-		cmd.Env = append(os.Environ(), "VOXGATE_TEST_PROCESS=1", "VOXGATE_ADDR=127.0.0.1:0", "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
-		p := &program{t: t, stop: func() {}, done: make(chan error, 1), more: make(chan struct{}, 1)}
-		cmd.Stderr = p
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
-		return cmd, p
+		return startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1")
 	}
 	cmd, p := run()
 	c := p.converse(`{}`)

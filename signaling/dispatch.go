@@ -201,6 +201,9 @@ func (c *webClient) Notify(e bridge.Event) {
 		c.reply(w, e.Err)
 	case bridge.History:
 		c.out.put(c.answerWay(&c.contexts), m)
+	case bridge.Move:
+		c.asked.Store(true)
+		c.out.put(events, m)
 	default:
 		c.out.put(events, m)
 	}

@@ -127,7 +127,6 @@ func (c *webClient) onOffer(w way, sdp string) error {
 	if fresh || restarts {
 		c.limit(p)
 	}
-	c.byRequest = false
 	c.steer()
 	for _, line := range c.early {
 		c.reply(w, c.add(p, line))
@@ -212,6 +211,7 @@ func (c *webClient) onConnected(p *peer) {
 		c.peer, c.next = p, nil
 	}
 	p.connected = true
+	c.byRequest = false
 	c.steer()
 }
 

@@ -600,16 +600,42 @@ func restartFails(t *testing.T, c *client) func(*testing.T) {
 	return func(*testing.T) { c.expectError("peer_failed", "") }
 }
 
+// Who sends audio by socket hears the voice there until the peer is connected, whether the offer came before it or after.
 func TestSocketAudioEndsTheHold(t *testing.T) {
 	t.Parallel()
+	for _, first := range []string{"the offer", "the audio"} {
+		t.Run(first+" first", func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, newGateway(t), `{}`)
+			if first == "the audio" {
+				c.say(make([]int16, 320), 16000)
+			}
+			newPhone(t, c, phoneOptions{}).offerOnly(false)
+			c.expect("WEBRTC_ANSWER")
+			start := time.Now()
+			if first == "the offer" {
+				c.say(make([]int16, 320), 16000)
+			}
+			c.send("SEND_MESSAGE", typed("Hello"))
+			c.expect("AUDIO_CHUNK")
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("the voice was held for %v", d)
+			}
+		})
+	}
+}
+
+// The voice moves to a peer that connects, though it began on the socket.
+func TestTheVoiceMovesFromTheSocketToThePeer(t *testing.T) {
+	t.Parallel()
 	c := connect(t, newGateway(t), `{}`)
-	newPhone(t, c, phoneOptions{}).offerOnly(false)
-	c.expect("WEBRTC_ANSWER")
-	start := time.Now()
-	c.say(sentence(440, time.Second, 16000), 16000)
-	c.expect("AUDIO_CHUNK")
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("the voice was held for %v", d)
+	c.say(make([]int16, 320), 16000)
+	p := newPhone(t, c, phoneOptions{})
+	p.offer(false)
+	p.connected()
+	p.talks(440)
+	if n := c.count("AUDIO_CHUNK"); n > 0 {
+		t.Errorf("%d AUDIO_CHUNKs, though the peer was there before the answer", n)
 	}
 }
 

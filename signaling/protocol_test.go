@@ -326,6 +326,12 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 			t.Errorf("%v, want %s", m, want)
 		}
 	}
+	for _, want := range []string{`{"thinking":true}`, `{"thinking":false}`} {
+		if m := c.expect("ASSISTANT_THINKING"); string(m.Payload) != want || m.Seq == 0 {
+			t.Errorf("%v, want %s", m, want)
+		}
+	}
+	c.expect("ASSISTANT_SPEAKING")
 	c.expect("TURN_COMPLETE")
 	voice := loud(c.heard())
 	if got := time.Duration(len(voice)) * time.Second / wire.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {

@@ -1,7 +1,6 @@
 package signaling_test
 
 import (
-	"flag"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -17,7 +16,8 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-var soak = flag.Int("soak", 120, "how many conversations TestSoak opens and closes; `make soak` has 3,000")
+// soak is how many conversations TestSoak opens and closes. `make bench-churn` has more, with a gateway of its own.
+const soak = 120
 
 // soakPark is how long a conversation waits for its lost client.
 const soakPark = 100 * time.Millisecond
@@ -172,7 +172,7 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 		before = held(t, g)
 		return false
 	})
-	visits(*soak)
+	visits(soak)
 	back := func() bool {
 		after = held(t, g)
 		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
@@ -181,8 +181,8 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 		stacks := make([]byte, 1<<20)
 		t.Errorf("not everything was given back:\n%s", stacks[:runtime.Stack(stacks, true)])
 	}
-	t.Logf("%d conversations; before %+v, after %+v", *soak, before, after)
+	t.Logf("%d conversations; before %+v, after %+v", soak, before, after)
 	if after.heap > before.heap+4<<20 {
-		t.Errorf("%d KB of heap were kept, %d bytes of each conversation", (after.heap-before.heap)>>10, (after.heap-before.heap)/uint64(*soak))
+		t.Errorf("%d KB of heap were kept, %d bytes of each conversation", (after.heap-before.heap)>>10, (after.heap-before.heap)/soak)
 	}
 }

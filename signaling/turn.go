@@ -26,17 +26,22 @@ func (s ICEServer) NeedsSecret() bool {
 	return s.Credential == "" && len(s.URLs) > 0 && strings.HasPrefix(s.URLs[0], "turn")
 }
 
-// iceServers are those that a client is told of. A TURN server without credentials has some made of the secret that it shares with
+// iceServers are those that a client is told of.
+func (d *WebDoor) iceServers(now time.Time) []ICEServer {
+	return TellICE(d.ICEServers, d.TURNSecret, now)
+}
+
+// TellICE is what one client is told of ICE servers. A TURN server without credentials has some made of the secret that it shares with
 // us, in the form that coturn takes with use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2). Each client has
 // a name of its own, by which the server counts what it relays.
-func (d *WebDoor) iceServers(now time.Time) []ICEServer {
+func TellICE(list []ICEServer, secret string, now time.Time) []ICEServer {
 	username := fmt.Sprintf("%d:%s", now.Add(turnLife).Unix(), rand.Text())
-	mac := hmac.New(sha1.New, []byte(d.TURNSecret))
+	mac := hmac.New(sha1.New, []byte(secret))
 	mac.Write([]byte(username))
 	credential := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	servers := append([]ICEServer{}, d.ICEServers...)
+	servers := append([]ICEServer{}, list...)
 	for i, s := range servers {
-		if s.NeedsSecret() && d.TURNSecret != "" {
+		if s.NeedsSecret() && secret != "" {
 			servers[i].Username, servers[i].Credential = username, credential
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -29,6 +30,8 @@ type webClient struct {
 
 	socketPace, channelPace *pace
 
+	asked atomic.Bool // to go to another gateway: who closes the socket then has gone
+
 	// Guarded by mu.
 	mu       sync.Mutex
 	setups   []way // where the next SETUP_COMPLETE goes, in order
@@ -48,7 +51,7 @@ type webClient struct {
 	mic        *bridge.Microphone // of socket audio
 	voice      *peer              // who plays the voice; nil: see voiceTo
 	voiceTo    destination
-	byRequest  bool            // the client sends audio by socket, so the voice is not held for a peer
+	byRequest  bool            // the client sends audio by socket, so the voice is not held for a peer that is to connect
 	warned     map[string]bool // what warnOnce has warned of
 	grace      bool            // the socket was lost while a data channel was about to open: it gets a moment
 	goodbyeWay way
@@ -177,9 +180,9 @@ func (c *webClient) onLost(l line) {
 
 // gone tells whether the client can no longer be reached.
 func (c *webClient) gone() bool {
-	return c.socket == nil && !slices.ContainsFunc(c.peers(), func(p *peer) bool {
+	return c.socket == nil && (c.asked.Load() || !slices.ContainsFunc(c.peers(), func(p *peer) bool {
 		return p.channel != nil || c.grace && p.WantsChannel()
-	})
+	}))
 }
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.

@@ -3,6 +3,8 @@
  * lists with it and with the gateway. Types only: nothing of this is served.
  */
 
+export {}; // not all of it
+
 declare const CLIENT_MESSAGES: readonly [
   'CONNECT_GEMINI',
   'SEND_MESSAGE',
@@ -32,6 +34,7 @@ declare const SERVER_MESSAGES: readonly [
   'TURN_COMPLETE',
   'TURN_LATENCY',
   'ASSISTANT_SPEAKING',
+  'ASSISTANT_THINKING',
   'USER_SPEAKING',
   'SESSION_STATE',
   'CONTEXT',
@@ -42,6 +45,7 @@ declare const SERVER_MESSAGES: readonly [
   'WEBRTC_ICE_CANDIDATE',
   'PIECE',
   'PONG',
+  'MOVE',
 ];
 
 export type ClientType = (typeof CLIENT_MESSAGES)[number];
@@ -286,6 +290,11 @@ export interface Interrupted {
 export interface AssistantSpeaking {
   speaking: true;
   turn: number;
+}
+
+/** ASSISTANT_THINKING: an answer is due of which nothing is heard yet, or is no longer. */
+export interface AssistantThinking {
+  thinking: boolean;
 }
 
 export interface TurnComplete {

@@ -14,6 +14,26 @@ const QuotaPause = 30 * time.Second
 type Breaker struct {
 	mu    sync.Mutex
 	until time.Time // zero: everybody is let through
+	told  bool      // by another gateway: Google has refused none of ours
+}
+
+// Refused is how long it keeps conversations away yet because Google has refused one of ours; 0: it does not.
+func (b *Breaker) Refused() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told || b.until.IsZero() {
+		return 0
+	}
+	return max(time.Until(b.until), 0)
+}
+
+// Learn takes it from another gateway that the quota is used up, for so long yet.
+func (b *Breaker) Learn(left time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if until := time.Now().Add(left); b.until.IsZero() || b.told && until.After(b.until) {
+		b.until, b.told = until, true
+	}
 }
 
 // Admit lets a new conversation through, or says when to come back. probe is set for the one that finds out for all others;
@@ -43,5 +63,5 @@ func (b *Breaker) release() { b.set(time.Now()) }
 func (b *Breaker) set(until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.until = until
+	b.until, b.told = until, false
 }

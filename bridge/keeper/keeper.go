@@ -213,6 +213,25 @@ func (k *Keeper) Start(ctx context.Context, later bool) {
 	k.dial(ctx)
 }
 
+// Restore has a keeper, instead of Start, go on with a conversation that another one has kept, from its newest handle; empty: there is
+// none. It dials at Return.
+func (k *Keeper) Restore(handleText string) {
+	k.link.setUp, k.parked = true, true
+	k.opened = k.config
+	k.now = 1
+	k.handle = handle{text: handleText, when: 1}
+	k.failures.silent = true // the last connection may be open still, for all that Gemini knows
+}
+
+// Handle is the newest handle; empty: there is none.
+func (k *Keeper) Handle() string { return k.handle.text }
+
+// Quiet tells whether the conversation could go on elsewhere without anything being cut off. With known the newest handle must
+// know of all, too.
+func (k *Keeper) Quiet(known bool) bool {
+	return k.serving() && !k.Uplink.Unanswered() && k.watch.what == forNothing && k.Idle() && (!known || k.handle.when > k.unsaved)
+}
+
 // Close ends the connection and waits for what the keeper has started.
 func (k *Keeper) Close() {
 	k.clock.Stop()

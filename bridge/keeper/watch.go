@@ -143,6 +143,13 @@ func (k *Keeper) Expects() (what Awaited, ok bool) {
 	return k.watch.what, k.watch.what != forNothing && k.watch.what != forMore
 }
 
+// Due tells whether an answer is waited for, as far as is known: what sounded like speech may have been noise, and a model may
+// choose not to answer.
+func (k *Keeper) Due() bool {
+	_, ok := k.Expects()
+	return ok && (k.watch.stage == 0 || !k.wait.unsure)
+}
+
 // ExpectNothing ends the wait for an answer: it is not wanted any more.
 func (k *Keeper) ExpectNothing(ctx context.Context) { k.abandon(ctx, Unanswered{}) }
 

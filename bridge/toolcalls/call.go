@@ -99,27 +99,38 @@ func (c *Calls) admit(call tools.Call) (setup.Function, *denial) {
 // answer already.
 func (c *Calls) begin(ctx context.Context, when int, wanted tools.Call, f setup.Function) (q *question, answered bool) {
 	o := &call{Call: wanted, function: f, began: time.Now(), when: when}
-	timeout := tools.Timeout
-	switch {
-	case f.Timeout > 0:
-		timeout = f.Timeout
-	case f.Blocking:
-		timeout = blockingTimeout
-	}
 	switch f.Where {
 	case setup.OnCanvas:
 		return c.show(o)
 	case setup.InGateway:
+		timeout := timeoutOf(f)
 		c.add(o, timeout)
 		c.status(o, Running, nil, "")
 		c.run(ctx, o, timeout)
 		return nil, false
 	}
+	return c.askFor(o), false
+}
+
+// timeoutOf is how long a call of a function may take.
+func timeoutOf(f setup.Function) time.Duration {
+	switch {
+	case f.Timeout > 0:
+		return f.Timeout
+	case f.Blocking:
+		return blockingTimeout
+	}
+	return tools.Timeout
+}
+
+// askFor notes a call that the client is asked to run.
+func (c *Calls) askFor(o *call) *question {
+	timeout := timeoutOf(o.function)
 	c.add(o, timeout)
 	c.after(o, timeout, func() {
 		c.finish(o, reply{}, fmt.Errorf("%w (%v)", tools.ErrTimeout, timeout))
 	})
-	return c.ask(&question{Call: o.Call, of: o}), false
+	return c.ask(&question{Call: o.Call, of: o})
 }
 
 // add notes a call that is not answered at once. A model that waits does not wait for long.

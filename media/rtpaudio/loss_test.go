@@ -35,7 +35,8 @@ func TestReceiverImpaired(t *testing.T) {
 		{"clean", mediatest.Impairment{}, [4]float64{100, 100, 100, 100}, 0},
 		{"5 % loss", mediatest.Impairment{Loss: 0.05}, [4]float64{98.5, 99.5, 99.5, 99.5}, 80 * ms},
 		{"10 % loss", mediatest.Impairment{Loss: 0.10}, [4]float64{96.5, 98.5, 99.5, 99.5}, 140 * ms},
-		{"20 % loss", mediatest.Impairment{Loss: 0.20}, [4]float64{93, 98, 98.5, 99.5}, 200 * ms},
+		// The resampler's dither is another one in each process: 24 of them gave 92.7 to 94.8 % with FEC alone.
+		{"20 % loss", mediatest.Impairment{Loss: 0.20}, [4]float64{92, 98, 98.5, 99.5}, 200 * ms},
 		{"7 % in bursts", mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}, [4]float64{95, 95.5, 99, 99}, 140 * ms},
 		{"jitter 100 ms", mediatest.Impairment{Jitter: 100 * ms}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},
 		{"shuffled 100 ms", mediatest.Impairment{Jitter: 100 * ms, Overtake: true}, [4]float64{99.5, 99.5, 99.5, 99.5}, 100 * ms},

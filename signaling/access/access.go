@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/store"
 )
 
 // Options make a [Gate].
@@ -38,20 +39,25 @@ type Options struct {
 	Limits         Limits
 	// Refused is told the rule of each refusal; nil: nobody is. It must not block.
 	Refused func(rule string)
-	Logger  *slog.Logger
-	Now     func() time.Time // nil: time.Now
+	// Store is what several gateways count together, and Node how this one is called there: a name that no other has and none had
+	// before. Nil: there are no others.
+	Store  store.Store
+	Node   string
+	Logger *slog.Logger
+	Now    func() time.Time // nil: time.Now
 }
 
 // Gate decides. Its methods may be called by any goroutine.
 type Gate struct {
 	options Options
 	keys    *keyring
+	tokens  store.Store // those for one conversation that have begun it here
+	shared  *shared     // nil: there are no other gateways
 
 	logged rate.Sometimes
 
 	mu     sync.Mutex
 	shares map[share]*usage
-	used   map[string]time.Time // tokens for one conversation that have begun it, and when they expire
 	swept  time.Time
 }
 
@@ -65,14 +71,27 @@ func New(o Options) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gate{options: o, keys: keys, logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{}, used: map[string]time.Time{}}, nil
+	g := &Gate{
+		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
+		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
+	}
+	if g.shared != nil {
+		g.shared.running.Go(g.tell)
+	}
+	return g, nil
 }
 
 // HasKeys tells whether there is a keys file: without one nobody can show anything that counts.
 func (g *Gate) HasKeys() bool { return g != nil && g.keys.exist() }
 
 // Close ends what the gate does in the background.
-func (g *Gate) Close() { g.keys.close() }
+func (g *Gate) Close() {
+	g.keys.close()
+	if g.shared != nil {
+		close(g.shared.stop)
+		g.shared.running.Wait()
+	}
+}
 
 // Visitor is who sent a request.
 type Visitor struct {

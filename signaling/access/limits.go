@@ -74,6 +74,7 @@ type usage struct {
 	sessions, parked, waiting int
 	begun, called             *rate.Limiter // conversations and short calls; nil: no limit
 	spent                     int           // tokens of Gemini: of a key on this day, of a token in all
+	others                    int           // likewise, at other gateways
 	day                       string
 	expires                   time.Time // of a token
 }
@@ -112,7 +113,7 @@ func (g *Gate) usage(s share) *usage {
 		g.shares[s] = u
 	}
 	if day := today(now); s.kind == "key" && u.day != day {
-		u.day, u.spent = day, 0
+		u.day, u.spent, u.others = day, 0, 0
 	}
 	return u
 }
@@ -120,20 +121,15 @@ func (g *Gate) usage(s share) *usage {
 // today is the day for which a budget counts, in UTC.
 func today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// sweep forgets who uses nothing, and tokens that have expired. Needs mu.
+// sweep forgets who uses nothing. Needs mu.
 func (g *Gate) sweep(now time.Time) {
 	g.swept = now
 	for s, u := range g.shares {
 		if s.kind == "token" && now.After(u.expires.Add(leeway)) || s.kind == "key" && u.day != today(now) {
 			u.spent = 0
 		}
-		if u.idle(now) {
+		if u.idle(now) && (g.shared == nil || !g.shared.changed[s]) {
 			delete(g.shares, s)
-		}
-	}
-	for id, expires := range g.used {
-		if now.After(expires.Add(leeway)) {
-			delete(g.used, id)
 		}
 	}
 }
@@ -239,7 +235,15 @@ func (a *account) claims() (claims []claim) {
 
 // Begin counts a conversation that begins, or refuses it.
 func (a *account) Begin() error {
-	if err := a.begin(); err != nil {
+	err := a.begin()
+	if err != nil {
+		return a.visitor.refuse(err)
+	}
+	if err = a.beginAmong(); err == nil && a.pass.once && !a.useUp() {
+		err = &refusal{rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun."}
+	}
+	if err != nil {
+		a.End()
 		return a.visitor.refuse(err)
 	}
 	return nil
@@ -250,10 +254,6 @@ func (a *account) begin() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.options.Now()
-	id := a.pass.issuer + " " + a.pass.id
-	if _, used := g.used[id]; used && a.pass.once {
-		return &refusal{rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun."}
-	}
 	claims := a.claims()
 	usages := make([]*usage, len(claims))
 	for i, c := range claims {
@@ -263,7 +263,7 @@ func (a *account) begin() error {
 			return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.what, retry: comeBack}
 		}
 		if left, limited := a.left(c.share, u); limited && left <= 0 {
-			return &refusal{rule: "budget of " + c.kind, code: bridge.CodeBusy, message: "What may be spent is spent.", retry: a.renewed(c.share, now)}
+			return a.spentUp(c.share, now)
 		}
 	}
 	for i, u := range usages { // last, because what it takes is not given back
@@ -284,20 +284,35 @@ func (a *account) begin() error {
 			u.expires = a.pass.expires
 		}
 	}
-	if a.pass.once {
-		g.used[id] = a.pass.expires
-	}
 	a.begun = usages
 	return nil
+}
+
+// spentUp refuses a conversation that nobody pays for.
+func (a *account) spentUp(s share, now time.Time) error {
+	return &refusal{rule: "budget of " + s.kind, code: bridge.CodeBusy, message: "What may be spent is spent.", retry: a.renewed(s, now)}
+}
+
+// Continue counts a conversation that comes from another gateway, which has let it in.
+func (a *account) Continue() {
+	g := a.visitor.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range a.claims() {
+		u := g.usage(c.share)
+		u.sessions++
+		a.begun = append(a.begun, u)
+		g.changed(c.share)
+	}
 }
 
 // left is what a share may still spend. Needs mu.
 func (a *account) left(s share, u *usage) (left int, limited bool) {
 	switch {
 	case s.kind == "key" && a.pass.budget > 0:
-		return a.pass.budget - u.spent, true
+		return a.pass.budget - u.spent - u.others, true
 	case s.kind == "token" && a.pass.grant.Tokens > 0:
-		return a.pass.grant.Tokens - u.spent, true
+		return a.pass.grant.Tokens - u.spent - u.others, true
 	}
 	return 0, false
 }
@@ -321,8 +336,11 @@ func (a *account) Spend(tokens int) (left, most int) {
 			continue
 		}
 		u.spent += tokens
+		if tokens > 0 {
+			g.changed(c.share)
+		}
 		if n, _ := a.left(c.share, u); most == 0 || n < left {
-			left, most = n, n+u.spent
+			left, most = n, n+u.spent+u.others
 		}
 	}
 	return left, most
@@ -377,6 +395,9 @@ func (a *account) End() {
 	a.unpark()
 	for _, u := range a.begun {
 		u.sessions--
+	}
+	for _, c := range a.claims() {
+		g.changed(c.share)
 	}
 	a.begun = nil
 }

@@ -241,6 +241,26 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(minted)
 }
 
+// Mint makes a session token for who shows a server key that may, as key or with the request. Where there are no keys nobody needs a
+// token, and it makes none.
+func (v *Visitor) Mint(key string, w Wanted) (Minted, error) {
+	if !v.gate.HasKeys() {
+		return Minted{}, nil
+	}
+	shown := *v
+	shown.token = cmp.Or(key, v.token)
+	name, err := shown.Key(MayMint)
+	if err != nil {
+		return Minted{}, err
+	}
+	minted, err := v.gate.keys.mint(name, w)
+	if err != nil {
+		return Minted{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
+	}
+	v.gate.options.Logger.Info("token minted", "key", name, "identity", w.Identity, "expires", minted.ExpiresAt)
+	return minted, nil
+}
+
 // mint makes a token in the name of a key.
 func (k *keyring) mint(name string, w Wanted) (Minted, error) {
 	life := time.Duration(cmp.Or(w.ExpiresIn, int(tokenLife/time.Second))) * time.Second

@@ -81,7 +81,7 @@ func TestMessagesOfEvents(t *testing.T) {
 			bridge.Raw{ServerContent: json.RawMessage(`{"voiceActivity":{"type":"ACTIVITY_START"}}`), Beside: true},
 		}},
 		{"nothing that Google knows", []bridge.Body{
-			bridge.ToolStatus{}, bridge.StateChange{}, bridge.UserSpeaking{}, bridge.Usage{}, bridge.Log{}, bridge.Grounding{}, bridge.Thought{}, bridge.Latency{}, bridge.History{},
+			bridge.ToolStatus{}, bridge.StateChange{}, bridge.UserSpeaking{}, bridge.Thinking{}, bridge.Usage{}, bridge.Log{}, bridge.Grounding{}, bridge.Thought{}, bridge.Latency{}, bridge.History{},
 		}},
 	} {
 		fmt.Fprintf(&b, "# %s\n", c.name)

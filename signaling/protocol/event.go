@@ -236,6 +236,8 @@ func body(e bridge.Body) (ServerMessage, bool) {
 		return message(typeGrounding, groundingPayload{e.Metadata, e.Chips}), true
 	case bridge.Speaking:
 		return message(typeSpeaking, speakingPayload{true, e.Turn}), true
+	case bridge.Thinking:
+		return message(typeThinking, map[string]bool{"thinking": e.Thinking}), true
 	case bridge.Interrupted:
 		return message(typeInterrupted, interruptedPayload{e.Generation, e.Heard, e.Played.Milliseconds(), e.Turn, e.By}), true
 	case bridge.Latency:
@@ -263,6 +265,8 @@ func body(e bridge.Body) (ServerMessage, bool) {
 		}
 	case bridge.UserSpeaking:
 		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
+	case bridge.Move:
+		return message(typeMove, nil), true
 	case bridge.Usage:
 		return message(typeLog, logPayload{
 			Type:    "info",

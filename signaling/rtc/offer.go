@@ -45,6 +45,9 @@ type Offer struct {
 	maxMessage  int    // bytes, of the data channel
 }
 
+// Talks tells whether the client can hear and be heard.
+func (o Offer) Talks() bool { return o.codec != nil && o.voice && o.microphone }
+
 // codec is what a voice may travel as.
 type codec struct {
 	name     string // in an rtpmap

@@ -5,6 +5,8 @@
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller is told, and messages as it may send them
 //
+// Where gateways share a Redis, each answers for all: what is of another one is passed on to it.
+//
 // docs/sideband.md describes the messages. They are those of the client protocol, and two of the backend's own.
 package sideband
 
@@ -15,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,17 +65,27 @@ type session struct {
 	Tokens    int          `json:"tokens"`
 }
 
-func (d *Door) list(w http.ResponseWriter, _ *http.Request) {
+func (d *Door) list(w http.ResponseWriter, r *http.Request) {
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
 		sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens})
 	}
+	theirs, silent := d.elsewhere(r)
+	sessions = append(sessions, theirs...)
+	slices.SortFunc(sessions, func(a, b session) int { return a.StartedAt.Compare(b.StartedAt) })
+	answer := map[string]any{"sessions": sessions}
+	if silent > 0 {
+		answer["silent"] = silent
+	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(map[string]any{"sessions": sessions})
+	json.NewEncoder(w).Encode(answer)
 }
 
 func (d *Door) end(w http.ResponseWriter, r *http.Request) {
 	s := d.Host.Session(r.PathValue("id"))
+	if s == nil && d.pass(w, r) {
+		return
+	}
 	var how bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
@@ -100,6 +113,9 @@ type watcher struct {
 
 func (d *Door) watch(w http.ResponseWriter, r *http.Request) {
 	s := d.Host.Session(r.PathValue("id"))
+	if s == nil && d.pass(w, r) {
+		return
+	}
 	if s == nil {
 		notThere(w)
 		return

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -102,6 +103,24 @@ func IsLive(name string) bool {
 	name = shortName(name)
 	known := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
 	return name == "" || known || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
+}
+
+// Models are the names of the models of the table that talk on one of Google's doors, the default first, and the newest before the older.
+func Models(vertex bool) []string {
+	on := geminiAPI
+	if vertex {
+		on = vertexAI
+	}
+	names := []string{api.DefaultModel}
+	for _, r := range slices.Backward(models) {
+		if r.on&on == 0 || r.retired || r.prefix == "" || r.output&speaks == 0 {
+			continue
+		}
+		if name := cmp.Or(r.whole, r.prefix); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // isRetired tells whether the model was shut down.

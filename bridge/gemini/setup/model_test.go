@@ -2,6 +2,7 @@ package setup_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +62,26 @@ func TestIsLive(t *testing.T) {
 	} {
 		if got := setup.IsLive(name); got != want {
 			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
+// What a page offers is served under that very name, and talks.
+func TestModels(t *testing.T) {
+	want := map[bool][]string{
+		false: {"gemini-3.8-live", "gemini-3.5-live-translate", "gemini-3.8-live-extended-thinking", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-preview-12-2025"},
+		true:  {"gemini-3.8-live", "gemini-3.5-live-translate", "gemini-live-2.5-flash", "gemini-live-2.5-flash-native-audio"},
+	}
+	for vertex, want := range want {
+		got := setup.Models(vertex)
+		if !slices.Equal(got, want) {
+			t.Errorf("vertex %v: %q", vertex, got)
+		}
+		for _, name := range got {
+			config, err := setup.Parse(named(name, `{}`), "c", setup.Scope{Vertex: door(vertex).Vertex, Screen: true})
+			if err != nil || config.Model != name || config.Warnings != nil {
+				t.Errorf("%s is served as %q: %q %v", name, config.Model, config.Warnings, err)
+			}
 		}
 	}
 }

@@ -54,6 +54,9 @@ type row struct {
 	prefix string
 	on     backend
 
+	// whole is the name of a model, where prefix is only the beginning of one.
+	whole string
+
 	// twin is the same model's name on the other backend; without one it is refused there.
 	twin string
 
@@ -93,7 +96,7 @@ var models = []row{
 	},
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
-		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
+		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio", twin: "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 
@@ -107,7 +110,7 @@ var models = []row{
 	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true},
-		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, twin: "gemini-live-2.5-flash-native-audio",
+		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025", twin: "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.
@@ -119,7 +122,7 @@ var models = []row{
 	// clientContent is for the history alone and closes with 1007 later; no scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true},
-		prefix:  "gemini-3.1-flash-live", on: geminiAPI,
+		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
 	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.

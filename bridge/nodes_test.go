@@ -1,0 +1,431 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/store"
+	"voxgate/tools"
+)
+
+// fleet is gateways with one store and one Gemini.
+func fleet(t *testing.T, o bridge.Open, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		node := func(name string) func(*bridge.Options) {
+			return func(o *bridge.Options) { o.Store, o.Node = shared, name }
+		}
+		a := newRig(t, node("a http://a.test"))
+		a.store = shared
+		b := &rig{t: t, up: a.up}
+		b.serve(a.up.Dial, node("b http://b.test"))
+		time.Sleep(5 * time.Second) // they know of each other
+		c, l := a.connect(o)
+		f(t, a, b, c, l)
+	})
+}
+
+// comes has a caller go on at a gateway, and checks that it does.
+func (r *rig) comes(c *caller) *caller {
+	r.t.Helper()
+	c.mu.Lock()
+	lastEvent := c.last
+	c.mu.Unlock()
+	d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: lastEvent})
+	synctest.Wait()
+	if all := told(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
+		r.t.Fatalf("not resumed: %v\n%s", all, r.log.b.String())
+	}
+	return d
+}
+
+// A conversation whose gateway does not know that its caller is gone goes on at another one, with what was said and with the
+// newest handle; the first one gives it up.
+func TestTaken(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		c.typed("hello")
+		l.Handle("h1")
+		l.Content(`%s,"outputTranscription":{"text":"Good day."}`, bridgetest.Voice(7, time.Second))
+		l.Content(`"turnComplete":true`)
+		l.Handle("h2")
+		time.Sleep(2 * time.Second)
+		d := b.comes(c)
+		l2 := a.up.Next().DialledFor("", "h2")
+		time.Sleep(300 * time.Millisecond)
+		if _, closed := l.Closed(); !closed {
+			t.Error("the first gateway is connected still")
+		}
+		c.ends(bridge.ErrReplaced)
+		l2.Accept()
+		d.do(bridge.GetContext{})
+		if got := last[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." || got[1].Cut {
+			t.Errorf("said was %+v", got)
+		}
+		e := a.comes(d) // and back
+		a.up.Next().DialledFor("", "h2").Accept()
+		third := &rig{t: t, up: a.up} // a newcomer, of which the first gateway is told, too
+		third.serve(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = a.store, "c" })
+		f := third.comes(e)
+		l4 := a.up.Next().DialledFor("", "h2")
+		time.Sleep(300 * time.Millisecond)
+		e.ends(bridge.ErrReplaced)
+		f.works(l4.Accept())
+	})
+}
+
+// Of a conversation that dies in the middle of an answer, the caller is told; what it has asked and was not answered is asked again.
+func TestTakenInATurn(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		c.typed("tell me a story")
+		l.Content(`%s,"outputTranscription":{"text":"Once upon a time"}`, bridgetest.Voice(7, 4*time.Second))
+		l.Handle("h1")
+		time.Sleep(2 * time.Second)
+		d := b.comes(c)
+		a.up.Next().DialledFor("", "h1").Accept()
+		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByLink {
+			t.Errorf("told %+v", i)
+		}
+		d.typed("and now?")
+		synctest.Wait()
+		e := a.comes(d)
+		l3 := a.up.Next().DialledFor("", "h1").Accept()
+		if got := l3.Said(); !strings.HasSuffix(got, "typed and now?") {
+			t.Errorf("the model was asked %q", got)
+		}
+		l3.Answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		if got := last[bridge.TurnComplete](e); got.Turn != 2 {
+			t.Errorf("turn %d is complete", got.Turn)
+		}
+	})
+}
+
+// A gateway that is about to stop has its callers go to another one, each when nobody speaks. What it has let go of is dialled at once.
+func TestMove(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h1")
+		l.Say(7, 3*time.Second)
+		time.Sleep(time.Second)
+		a.host.Leave()
+		time.Sleep(time.Second)
+		if n, _ := find[bridge.Move](c); len(n) > 0 {
+			t.Error("asked to go in the middle of an answer")
+		}
+		a.join(resumable).fails(bridge.CodeBusy)
+		l.Content(`"turnComplete":true`)
+		l.Handle("h2")
+		time.Sleep(1500 * time.Millisecond)
+		if n, _ := find[bridge.Move](c); len(n) != 1 {
+			t.Fatalf("asked to go %d times", len(n))
+		}
+		if _, closed := l.Closed(); closed {
+			t.Error("the link was closed before the caller has gone")
+		}
+		time.Sleep(5 * time.Second)
+		if n, _ := find[bridge.Move](c); len(n) != 2 {
+			t.Errorf("asked to go %d times", len(n))
+		}
+		began := time.Now()
+		c.leave(nil)
+		d := b.comes(c)
+		l2 := a.up.Next().DialledFor("", "h2").Accept()
+		if closed, _ := l.Closed(); closed.IsZero() || closed.After(l2.Born) {
+			t.Error("dialled before the old link was closed")
+		}
+		synctest.Wait()
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		c.ends(nil)
+		d.works(l2)
+		if n := len(a.host.Sessions()); n != 0 {
+			t.Errorf("%d conversations are left", n)
+		}
+		ended := a.log.find("conversation ended")
+		if len(ended) != 1 || ended[0]["reason"] != bridge.ErrMoved.Error() {
+			t.Errorf("ended: %v", ended)
+		}
+	})
+}
+
+// Who is asked to go and comes back to the same gateway is taken in.
+func TestMoveToNowhere(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h1")
+		a.host.Leave()
+		synctest.Wait()
+		c.leave(nil)
+		d := a.comes(c)
+		l2 := a.up.Next().DialledFor("", "h1").Accept()
+		d.works(l2)
+	})
+}
+
+// What cannot go stays, and so does everybody where there is no other gateway.
+func TestStays(t *testing.T) {
+	fleet(t, bridge.Open{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		a.host.Leave()
+		time.Sleep(time.Minute)
+		if n, _ := find[bridge.Move](c); len(n) > 0 {
+			t.Error("it was asked to go")
+		}
+		c.works(l)
+		if list, err := b.host.Nodes(context.Background()); err != nil || !maps.Equal(list, map[string]int{"a http://a.test": 1}) {
+			t.Errorf("the gateways that have conversations are %v, %v", list, err)
+		}
+		go a.host.Shutdown(context.Background())
+		time.Sleep(time.Second)
+		if list, err := b.host.Nodes(context.Background()); err != nil || len(list) > 0 {
+			t.Errorf("there is still %v, %v", list, err)
+		}
+	})
+	talk(t, resumable, func(t *testing.T, a *rig, c *caller, l *bridgetest.Link) {
+		time.Sleep(5 * time.Second)
+		a.host.Leave()
+		time.Sleep(time.Minute)
+		if n, _ := find[bridge.Move](c); len(n) > 0 {
+			t.Error("it was asked to go where there is nobody")
+		}
+		c.works(l)
+	}, func(o *bridge.Options) { o.Store, o.Node = store.NewMemory(), "a" })
+}
+
+// The calls of a client go on at another gateway, if the model has not forgotten them.
+func TestTakenWithCalls(t *testing.T) {
+	fleet(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Call("1", "weather", `{}`)
+		l.Handle("h1")
+		l.Call("2", "weather", `{}`)
+		d := b.comes(c)
+		a.up.Next().DialledFor("", "h1")
+		if got := last[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {
+			t.Errorf("asked for %v", got)
+		}
+		if got := last[bridge.ToolCallCancellation](d).IDs; len(got) != 1 || got[0] != "2" {
+			t.Errorf("took back %v", got)
+		}
+	})
+}
+
+// A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
+func TestOthersTokens(t *testing.T) {
+	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web", Identity: "alice"}}
+	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Link) {
+		open := opened
+		open.ResumeToken, open.ResumeOnly = c.token(), true
+		for _, o := range []bridge.Origin{{Door: "vox", Identity: "alice"}, {Door: "web", Identity: "bob"}} {
+			other := open
+			other.Origin = o
+			b.join(other).fails(bridge.CodeResumptionFailed)
+		}
+		forged := open
+		forged.ResumeToken = open.ResumeToken[:len(open.ResumeToken)-1] + "_"
+		b.join(forged).fails(bridge.CodeResumptionFailed)
+		c.do(bridge.Goodbye{})
+		c.ends(bridge.ErrGoodbye)
+		b.join(open).fails(bridge.CodeResumptionFailed)
+	})
+}
+
+// badStore is a store whose answers take a while, or that does not answer.
+type badStore struct {
+	store.Store
+	mu    sync.Mutex
+	delay time.Duration
+	gone  bool
+}
+
+func (b *badStore) set(delay time.Duration, gone bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.delay, b.gone = delay, gone
+}
+
+func (b *badStore) wait() error {
+	b.mu.Lock()
+	delay, gone := b.delay, b.gone
+	b.mu.Unlock()
+	if time.Sleep(delay); gone {
+		return store.ErrDown
+	}
+	return nil
+}
+
+func (b *badStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
+	if err := b.wait(); err != nil {
+		return nil, 0, err
+	}
+	return b.Store.Get(ctx, name)
+}
+
+func (b *badStore) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+	if err := b.wait(); err != nil {
+		return 0, err
+	}
+	return b.Store.Swap(ctx, name, was, generation, value, ttl)
+}
+
+func (b *badStore) Count(ctx context.Context, name, member string, order uint64, n, most int, ttl time.Duration) (int, bool, error) {
+	if err := b.wait(); err != nil {
+		return 0, false, err
+	}
+	return b.Store.Count(ctx, name, member, order, n, most, ttl)
+}
+
+func (b *badStore) Members(ctx context.Context, name string) (map[string]int, error) {
+	if err := b.wait(); err != nil {
+		return nil, err
+	}
+	return b.Store.Members(ctx, name)
+}
+
+// A store that takes 200 ms for each answer delays no frame of the voice and no chunk of the microphone, and no event; and one that is away for
+// 10 s is noticed by nobody. What it should know it is told afterwards.
+func TestNothingWaitsForTheStore(t *testing.T) {
+	bad := &badStore{Store: store.NewMemory()}
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		for name, gone := range map[string]bool{"slow": false, "away": true} {
+			bad.set(200*time.Millisecond, gone)
+			time.Sleep(10 * time.Second)
+			c.forget()
+			said := len(l.PCM())
+			began := time.Now()
+			c.speak(count(0, 1600))
+			if got, took := len(l.PCM())-said, time.Since(began); got != 1600 || took > 0 {
+				t.Errorf("%s: %d samples went up after %v", name, got, took)
+			}
+			l.Content(`%s`, bridgetest.Voice(7, 2*time.Second))
+			for i := range 20 { // what has it write
+				l.Handle(fmt.Sprint(name, i))
+				c.do(bridge.GetContext{})
+				time.Sleep(100 * time.Millisecond)
+			}
+			l.Content(`"turnComplete":true`)
+			time.Sleep(time.Second)
+			var before time.Duration
+			frames := 0
+			for _, e := range c.entries() {
+				if e.tag == 0 {
+					continue
+				}
+				if frames++; frames > 1 && e.at-before != 20*time.Millisecond {
+					t.Fatalf("%s: a frame came %v after the one before", name, e.at-before)
+				}
+				before = e.at
+			}
+			if frames != 100 {
+				t.Errorf("%s: %d frames were heard", name, frames)
+			}
+		}
+		bad.set(0, false)
+		time.Sleep(5 * time.Second)
+		b := &rig{t: t, up: r.up}
+		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
+		b.comes(c)
+		r.up.Next()
+	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
+}
+
+// Who comes back to another gateway while the store is away is told to try again, and does.
+func TestResumeWithoutTheStore(t *testing.T) {
+	bad := &badStore{Store: store.NewMemory()}
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		b := &rig{t: t, up: r.up}
+		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
+		bad.set(0, true)
+		if err := b.join(bridge.Open{Resumable: true, ResumeToken: c.token()}).fails(bridge.CodeBusy); err.Retry == 0 {
+			t.Error("not told when to come back")
+		}
+		fresh, _ := b.connect(resumable)
+		fresh.leaves()
+		bad.set(0, false)
+		time.Sleep(5 * time.Second) // what was not written is
+		b.comes(c)
+		r.up.Next().DialledFor("", "h")
+	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
+}
+
+// When Google has refused one gateway for want of quota, the others ask no more either, for as long.
+func TestQuotaAmongGateways(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Link) {
+		a.up.Set(http.StatusTooManyRequests, nil)
+		a.join(resumable).fails(bridge.CodeBusy)
+		time.Sleep(2500 * time.Millisecond) // one says it within a second, the other looks within the next
+		dialled := a.up.Dialled()
+		if err := b.join(resumable).fails(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
+			t.Errorf("told to come back in %v", err.Retry)
+		}
+		if n := a.up.Dialled(); n != dialled {
+			t.Error("Google was asked")
+		}
+		a.up.Set(0, nil)
+		time.Sleep(30 * time.Second)
+		b.connect(resumable)
+	})
+}
+
+// What a tool of the gateway was doing when that died is not known: the model is told so, and not left waiting.
+func TestTakenWithATool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		forever := tools.Tool{
+			Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
+			Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		}
+		node := func(name string) func(*bridge.Options) {
+			return func(o *bridge.Options) {
+				o.Store, o.Node = shared, name
+				o.Tools = func() []tools.Tool { return []tools.Tool{forever} }
+			}
+		}
+		a := newRig(t, node("a"))
+		b := &rig{t: t, up: a.up}
+		b.serve(a.up.Dial, node("b"))
+		c, l := a.connect(resumable)
+		l.Call("1", "pay", `{}`)
+		l.Handle("h1")
+		b.comes(c)
+		l2 := a.up.Next().DialledFor("", "h1").Accept()
+		synctest.Wait()
+		if got := l2.Responses(); len(got) != 1 || !strings.Contains(got[0], "not known what it has done") {
+			t.Errorf("the model was told %q", got)
+		}
+	})
+}
+
+// Conversations that end while they wait to be told to a slow store are forgotten.
+func TestEndsBeforeItIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bad := &badStore{Store: store.NewMemory(), delay: 200 * time.Millisecond}
+		r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
+		time.Sleep(time.Second)
+		var callers []*caller
+		for range 40 { // more than are written at once
+			c, _ := r.connect(resumable)
+			callers = append(callers, c)
+		}
+		time.Sleep(250 * time.Millisecond)
+		for _, c := range callers {
+			c.do(bridge.Goodbye{})
+		}
+		time.Sleep(10 * time.Second)
+		if list, err := r.host.Nodes(context.Background()); err != nil || len(list) > 0 {
+			t.Errorf("%v, %v", list, err)
+		}
+	})
+}

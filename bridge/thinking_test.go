@@ -1,0 +1,112 @@
+package bridge_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+)
+
+// thinks is what the caller was told of answers that are due, and of those that began or were cut off.
+func (c *caller) thinks() string {
+	var words []string
+	for _, e := range c.entries() {
+		switch e := e.event.(type) {
+		case bridge.Thinking:
+			words = append(words, map[bool]string{true: "thinks", false: "no more"}[e.Thinking])
+		case bridge.Speaking:
+			words = append(words, "speaks")
+		case bridge.Interrupted:
+			words = append(words, "cut")
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// A caller knows from the end of a question to the first sound of its answer that the answer is due, and no longer.
+func TestThinking(t *testing.T) {
+	for name, test := range map[string]struct {
+		happens func(*rig, *caller, *bridgetest.Link)
+		want    string
+	}{
+		"typed": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.typed("Hello")
+			l.Answer(7, time.Second)
+		}, "thinks, no more, speaks"},
+		"said": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.talks(time.Second)
+			c.pace(make([]int16, 16000))
+			l.Answer(7, time.Second)
+		}, "thinks, no more, speaks"},
+		"nothing to say": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.typed("Hello")
+			l.Content(`"turnComplete":true`)
+		}, "thinks, no more"},
+		"the person speaks on": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+			c.talks(time.Second)
+			c.pace(make([]int16, 16000))
+			c.talks(time.Second)
+		}, "thinks, no more, thinks"},
+		"a noise": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+			c.talks(time.Second)
+			c.pace(make([]int16, 16*10_000))
+		}, "thinks, no more"},
+		"a tool runs": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.typed("Hello")
+			l.Calls("a weather")
+			time.Sleep(time.Second)
+			c.respond("a", "weather", `{"sun":1}`)
+			time.Sleep(time.Second)
+			l.Answer(7, time.Second)
+		}, "thinks, no more, speaks"},
+		"a thought": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.typed("Hello")
+			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+			time.Sleep(time.Second)
+			l.Answer(7, time.Second)
+		}, "thinks, no more, speaks"},
+		"cut off by a question": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			l.Say(7, 3*time.Second)
+			time.Sleep(time.Second)
+			c.typed("Hello")
+			l.Interrupts()
+			l.Answer(8, time.Second)
+		}, "speaks, cut, thinks, no more, speaks"},
+		"not heard": {func(_ *rig, c *caller, l *bridgetest.Link) {
+			c.typed("Hello")
+			c.session.Hold(true)
+			l.Say(7, 3*time.Second)
+			time.Sleep(time.Second)
+			c.do(bridge.Interrupt{})
+		}, "thinks, cut, no more"},
+		"on hold": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+			c.typed("Hello")
+			c.do(bridge.Pause{On: true})
+		}, "thinks, no more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				test.happens(r, c, l)
+				time.Sleep(2 * time.Second)
+				if got := c.thinks(); got != test.want {
+					t.Errorf("told %q, want %q", got, test.want)
+				}
+			}, watchful)
+		})
+	}
+}
+
+// A caller that is back knows nothing of what was told another one.
+func TestThinkingAfterReturn(t *testing.T) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		c.typed("Hello")
+		c.leaves()
+		time.Sleep(time.Second)
+		if got := r.back(c.token()).thinks(); got != "thinks" {
+			t.Errorf("told %q", got)
+		}
+	})
+}

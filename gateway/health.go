@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// healthTimeout is less than what the image gives its health check.
+const healthTimeout = 2 * time.Second
+
+// checkHealth asks the gateway that runs here with the same settings whether it lives: gateway health. An image without a shell has
+// nothing else to ask with.
+func checkHealth(ctx context.Context, s settings, stdout io.Writer) error {
+	if s.privateAddr == "" {
+		return errors.New("health: set VOXGATE_PRIVATE_ADDR, where it is asked")
+	}
+	host, port, err := net.SplitHostPort(s.privateAddr)
+	if err != nil {
+		return fmt.Errorf("private-addr: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	ctx, stop := context.WithTimeout(ctx, healthTimeout)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("health: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("health: %s", res.Status)
+	}
+	_, err = fmt.Fprintln(stdout, "ok")
+	return err
+}

@@ -1,0 +1,452 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/access"
+	"voxgate/store/redistest"
+)
+
+// node is one of several gateways: a process of its own.
+type node struct {
+	*program
+	cmd     *exec.Cmd
+	private string
+}
+
+// cluster is a Gemini, a Redis and gateways, of which the first reaches Redis through a network that can be cut.
+func cluster(t *testing.T, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
+	t.Helper()
+	redis, err := redistest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	if network, err = redis.Proxy(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(network.Close)
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	begin := func(url string) *node {
+		cmd, p := startProcess(t, append(more, "GOOGLE_GEMINI_BASE_URL="+model.url, "VOXGATE_PRIVATE_ADDR=127.0.0.1:0",
+			"VOXGATE_REDIS="+url, "VOXGATE_REDIS_SECRET=a secret of these gateways")...)
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			if t.Failed() {
+				t.Log(p.logged())
+			}
+		})
+		return &node{p, cmd, p.waitFor(`msg=private at=(\S+)`)}
+	}
+	return redis, network, begin(network.URL()), begin(redis.URL())
+}
+
+// visitor is a client that can go on at another gateway.
+type visitor struct {
+	*conversation
+	session, token string
+	event          int // the newest
+}
+
+// visit opens a conversation, or goes on with that of from.
+func (n *node) visit(from *visitor) *visitor {
+	n.t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(n.url, "http"), nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return n.visitBy(conn, from)
+}
+
+// visitBy does so by a socket that is open.
+func (n *node) visitBy(conn *websocket.Conn, from *visitor) *visitor {
+	n.t.Helper()
+	n.t.Cleanup(func() { conn.Close() })
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	v := &visitor{conversation: &conversation{t: n.t, conn: conn}}
+	resume := ""
+	if from != nil {
+		resume = fmt.Sprintf(`,"resumeToken":%q,"lastEvent":%d`, from.token, from.event)
+	}
+	v.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumable":true` + resume + `}}`)
+	var done struct {
+		Success, Resumed       bool
+		SessionID, ResumeToken string
+	}
+	v.read("SETUP_COMPLETE", &done)
+	v.session, v.token = done.SessionID, done.ResumeToken
+	if !done.Success || done.Resumed != (from != nil) || from != nil && done.SessionID != from.session {
+		n.t.Fatalf("set up: %+v", done)
+	}
+	return v
+}
+
+// read reads until a message of a type comes, and its payload into what into points to, unless that is nil.
+func (v *visitor) read(kind string, into any) {
+	v.t.Helper()
+	for {
+		_, raw, err := v.conn.ReadMessage()
+		if err != nil {
+			v.t.Fatalf("no %s: %v\n%.3000s", kind, err, v.all.String())
+		}
+		var m struct {
+			Type    string
+			Event   int
+			Payload json.RawMessage
+		}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			v.t.Fatal(err)
+		}
+		if m.Type != "AUDIO_CHUNK" {
+			v.all.Write(append(raw, '\n'))
+		}
+		v.event = max(v.event, m.Event)
+		if m.Type == kind {
+			if into != nil {
+				if err := json.Unmarshal(m.Payload, into); err != nil {
+					v.t.Fatal(err)
+				}
+			}
+			return
+		}
+	}
+}
+
+// said is what the gateway has of the conversation.
+func (v *visitor) said() string {
+	v.t.Helper()
+	v.send(`{"type":"GET_CONTEXT"}`)
+	var context struct {
+		Entries []struct {
+			Role, Content string
+			Cut           bool
+		}
+	}
+	v.read("CONTEXT", &context)
+	var list []string
+	for _, e := range context.Entries {
+		if e.Cut {
+			e.Content = "…" // as much as was heard
+		}
+		list = append(list, e.Role+" "+e.Content)
+	}
+	return strings.Join(list, ", ")
+}
+
+// talk says something that is repeated.
+func (v *visitor) talk(text string) {
+	v.t.Helper()
+	v.say(text)
+	v.read("TURN_COMPLETE", nil)
+}
+
+const long = "one two three four five six seven eight nine ten"
+
+// A conversation goes on at another gateway when its own dies in the middle of an answer.
+func TestAGatewayDies(t *testing.T) {
+	t.Parallel()
+	redis, _, a, b := cluster(t)
+	v := a.visit(nil)
+	v.talk("hello")
+	v.say(long)
+	for range 5 {
+		v.read("AUDIO_CHUNK", nil)
+	}
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	died := time.Now()
+	w := b.visit(v)
+	var cut struct {
+		By   string
+		Turn int
+	}
+	if w.read("INTERRUPTED", &cut); cut.By != "link" || cut.Turn != 2 {
+		t.Errorf("the answer ended as %+v", cut)
+	}
+	w.talk("still there?")
+	t.Logf("answered to its end after %v", time.Since(died).Round(time.Millisecond))
+	if got, want := w.said(), "user hello, assistant You said: hello, user "+long+", assistant …, user still there?, assistant You said: still there?"; got != want {
+		t.Errorf("said was %q, not %q", got, want)
+	}
+	b.waitFor("link resumed") // the same session of Gemini
+	if strings.Contains(b.logged(), "session begun anew") {
+		t.Errorf("a fresh session went on:\n%s", b.logged())
+	}
+
+	// Redis forgets everything; who runs a conversation tells it again.
+	redis.Kill()
+	w.talk("is Redis there?")
+	newcomer := b.visit(nil)
+	newcomer.talk("and without Redis?")
+	if status, body := get(t, b.private+"/readyz"); status != http.StatusOK || !strings.Contains(body, "degraded") {
+		t.Errorf("ready: %d %s", status, body)
+	}
+	if err := redis.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	b.waitFor("the store answers again")
+	c := nodeBeside(t, b, redis)
+	w.talk("again")
+	x := c.visit(w)
+	if got := x.said(); !strings.HasSuffix(got, "user again, assistant You said: again") {
+		t.Errorf("said was %q", got)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// nodeBeside starts one more gateway.
+func nodeBeside(t *testing.T, b *node, redis *redistest.Server) *node {
+	t.Helper()
+	var model string
+	for _, v := range b.cmd.Env {
+		if name, value, _ := strings.Cut(v, "="); name == "GOOGLE_GEMINI_BASE_URL" {
+			model = value
+		}
+	}
+	cmd, p := startProcess(t, "GOOGLE_GEMINI_BASE_URL="+model, "VOXGATE_REDIS="+redis.URL(), "VOXGATE_REDIS_SECRET=a secret of these gateways")
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &node{program: p, cmd: cmd}
+}
+
+// A gateway that is drained has its callers go to another one when nobody speaks, and ends when the last has.
+func TestAGatewayIsDrained(t *testing.T) {
+	t.Parallel()
+	_, _, a, b := cluster(t)
+	v := a.visit(nil)
+	v.say("one two three four")
+	v.read("AUDIO_CHUNK", nil)
+	resp, err := http.Post(a.private+"/v1/drain", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	if status, _ := get(t, a.private+"/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("ready: %d", status)
+	}
+	v.read("TURN_COMPLETE", nil)
+	if strings.Contains(v.all.String(), "MOVE") {
+		t.Error("asked to go in the middle of an answer")
+	}
+	v.read("MOVE", nil)
+	next, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	v.conn.Close()
+	w := b.visitBy(next, v)
+	var state struct{ State string }
+	for w.read("SESSION_STATE", &state); state.State != "live"; {
+		w.read("SESSION_STATE", &state)
+	}
+	t.Logf("nobody was there for %v", time.Since(began).Round(time.Millisecond))
+	w.talk("here?")
+	if got, want := w.said(), "user one two three four, assistant You said: one two three four, user here?, assistant You said: here?"; got != want {
+		t.Errorf("said was %q, not %q", got, want)
+	}
+	if status, body := get(t, a.private+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthy: %d %s", status, body)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.cmd.Wait(); err != nil {
+		t.Errorf("ended with %v\n%s", err, a.logged())
+	}
+}
+
+// A gateway that is cut off from Redis goes on with what it has. What another one has taken meanwhile it gives up when it is back, and
+// until then Gemini keeps the other from going on with the same session.
+func TestAGatewayIsCutOff(t *testing.T) {
+	t.Parallel()
+	_, network, a, b := cluster(t)
+	v := a.visit(nil)
+	v.talk("hello")
+	network.Cut(true)
+	v.talk("still here?")
+	w := b.visit(v)
+	b.waitFor("dial failed")
+	v.talk("and now?")
+	network.Cut(false)
+	var gone struct{ Reason string }
+	if v.read("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
+		t.Errorf("told %q", gone.Reason)
+	}
+	b.waitFor("link resumed")
+	w.talk("over there")
+	if got := w.said(); !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, "user over there, assistant You said: over there") {
+		t.Errorf("said was %q", got)
+	}
+}
+
+// Each gateway answers the backend for all.
+func TestTheBackendReachesAllGateways(t *testing.T) {
+	t.Parallel()
+	redis, err := redistest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Stop()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "support", []string{access.MayWatch, access.MayTalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *program {
+		return start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "VOXGATE_REDIS", redis.URL(), "VOXGATE_REDIS_SECRET", "a secret of these gateways"))
+	}
+	a, b := begin(), begin()
+	c := a.converse(fmt.Sprintf(`{},"token":%q`, key))
+	defer c.conn.Close()
+	c.must("SETUP_COMPLETE", "")
+	ask := func(method, path string) (int, string) {
+		r, err := http.NewRequest(method, b.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Close = true
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
+	}
+	var list struct{ Sessions []struct{ ID, Door string } }
+	for began := time.Now(); len(list.Sessions) == 0 && time.Since(began) < patience; time.Sleep(50 * time.Millisecond) { // b hears of a
+		_, body := ask(http.MethodGet, "/v1/sessions")
+		if err := json.Unmarshal([]byte(body), &list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(list.Sessions) != 1 || list.Sessions[0].Door != "web" {
+		t.Fatalf("listed: %+v", list)
+	}
+	at := "/v1/sessions/" + list.Sessions[0].ID
+	w, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+at+"/events", http.Header{"Authorization": {"Bearer " + key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	_ = w.SetReadDeadline(time.Now().Add(patience))
+	watcher := &conversation{t: t, conn: w}
+	watcher.must("SETUP_COMPLETE", "")
+	watcher.say("hello")
+	watcher.must("TURN_COMPLETE", "")
+	if status, body := ask(http.MethodDelete, at+"?now=1"); status != http.StatusNoContent {
+		t.Errorf("ending it: %d %s", status, body)
+	}
+	c.must("GEMINI_DISCONNECTED", "")
+	watcher.must("GEMINI_DISCONNECTED", "")
+	if status, _ := ask(http.MethodDelete, at); status != http.StatusNotFound {
+		t.Errorf("ending it again: %d", status)
+	}
+}
+
+// Calls of OpenAI's clients are heard, and hung up, by way of any gateway, and WHIP's ended.
+func TestCallsAreReachedByAnyNode(t *testing.T) {
+	t.Parallel()
+	agents := filepath.Join(t.TempDir(), "whip.json")
+	if err := os.WriteFile(agents, []byte(`{"agents":{"desk":{}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, a, b := cluster(t, "VOXGATE_WHIP="+agents)
+	peer, err := webrtc.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	if _, err := peer.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio); err != nil {
+		t.Fatal(err)
+	}
+	offer, err := peer.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(method, url, body string) *http.Response {
+		r, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/sdp")
+		r.Header.Set("Origin", "http://"+r.URL.Host)
+		r.Close = true
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer
+	}
+	call := send(http.MethodPost, a.url+"/v1/realtime/calls", offer.SDP).Header.Get("Location") // the peer never connects: that takes 15 s to be given up
+	id := call[strings.LastIndex(call, "/")+1:]
+	var hears *websocket.Conn
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) { // b hears of a
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+"/v1/realtime?call_id="+id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, first, err := conn.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hears = conn; strings.Contains(string(first), `"session.created"`) {
+			break
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("%s is not heard: %s", id, first)
+		}
+	}
+	answer := send(http.MethodPost, b.url+call+"/hangup", "")
+	if got := answer.Header.Values("Access-Control-Allow-Origin"); answer.StatusCode != http.StatusOK || len(got) != 1 {
+		t.Errorf("hang up: %s %v", answer.Status, got)
+	}
+	for err == nil {
+		_, _, err = hears.ReadMessage()
+	}
+	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the second connection ended with %v", err)
+	}
+	if answer := send(http.MethodPost, b.url+call+"/hangup", ""); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("hang up again: %s", answer.Status)
+	}
+	if answer := send(http.MethodPost, b.url+"/v1/realtime/calls/rtc_x_NOBODY/hangup", ""); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("hang up of a gateway that is gone: %s", answer.Status)
+	}
+
+	encoder := send(http.MethodPost, a.url+"/whip/desk", offer.SDP).Header.Get("Location")
+	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
+		answer := send(http.MethodDelete, b.url+encoder, "")
+		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != want || len(got) != 1 {
+			t.Errorf("ending %s: %s %v; want %d", encoder, answer.Status, got, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package signaling
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Passed marks a request that comes from another gateway: it is answered here, or not at all.
+const Passed = "Voxgate-Passed"
+
+// BetweenTimeout is how long another gateway may take to begin its answer.
+const BetweenTimeout = 2 * time.Second
+
+// Between is the way to other gateways. There are few such requests, so no connection is kept.
+var Between http.RoundTripper = &http.Transport{Proxy: nil, DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout}
+
+// NodeURL is where the gateway that is called node is reached; nil: it does not say, or is not known.
+func NodeURL(node string) *url.URL {
+	_, address, _ := strings.Cut(node, " ")
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	return u
+}
+
+// Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was passed on already.
+// It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does not.
+func Pass(w http.ResponseWriter, r *http.Request, node string, failed func(error)) bool {
+	to := NodeURL(node)
+	if to == nil || r.Header.Get(Passed) != "" {
+		return false
+	}
+	proxy := httputil.ReverseProxy{
+		Transport: Between,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+			p.Out.Host = p.In.Host // they have the same names
+			p.Out.Header.Set(Passed, "1")
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			for name := range w.Header() { // what stands before every door: twice, browsers refuse it
+				answer.Header.Del(name)
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed(err) },
+	}
+	proxy.ServeHTTP(w, r)
+	return true
+}
+
+// NodeID is an id that ends in the name of this gateway, if there are others, so that [PassByID] finds it.
+func NodeID(host *bridge.Host, id string) string {
+	if name := host.Name(); name != "" {
+		id += "_" + name
+	}
+	return id
+}
+
+// PassByID is [Pass] to the gateway that an id of [NodeID] names. It reports false, too, if that is this one, or is gone.
+func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id string, failed func(error)) bool {
+	name := id[strings.LastIndex(id, "_")+1:]
+	if name == "" || name == host.Name() {
+		return false
+	}
+	nodes, err := host.Nodes(r.Context())
+	if err != nil {
+		return false
+	}
+	for node := range nodes {
+		if strings.HasPrefix(node, name+" ") {
+			return Pass(w, r, node, failed)
+		}
+	}
+	return false
+}

@@ -1,0 +1,73 @@
+package sideband
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"voxgate/signaling"
+)
+
+// maxList bounds the list of another gateway, in bytes: some 20,000 conversations.
+const maxList = 4 << 20
+
+// pass has the gateway that has a conversation answer a request, and reports false if none is known.
+func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
+	return signaling.Pass(w, r, d.Host.Node(r.Context(), r.PathValue("id")), func(err error) {
+		d.Logger.Warn("another gateway does not answer", "err", err)
+		notThere(w)
+	})
+}
+
+// elsewhere lists the conversations of the other gateways, and how many of those have not answered.
+func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
+	if r.Header.Get(signaling.Passed) != "" {
+		return nil, 0
+	}
+	nodes, err := d.Host.Nodes(r.Context())
+	if err != nil {
+		return nil, 1
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for node := range nodes {
+		wg.Go(func() {
+			theirs, err := listOf(r, signaling.NodeURL(node))
+			mu.Lock()
+			defer mu.Unlock()
+			if list = append(list, theirs...); err != nil {
+				silent++
+			}
+		})
+	}
+	wg.Wait()
+	return list, silent
+}
+
+var errNoURL = errors.New("it does not say where it is reached")
+
+// listOf asks a gateway for its conversations.
+func listOf(r *http.Request, at *url.URL) ([]session, error) {
+	if at == nil {
+		return nil, errNoURL
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), signaling.BetweenTimeout)
+	defer cancel()
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath(r.URL.Path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	ask.Header, ask.Host = r.Header.Clone(), r.Host
+	ask.Header.Set(signaling.Passed, "1")
+	answer, err := signaling.Between.RoundTrip(ask)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	var body struct{ Sessions []session }
+	err = json.NewDecoder(http.MaxBytesReader(nil, answer.Body, maxList)).Decode(&body)
+	return body.Sessions, err
+}
