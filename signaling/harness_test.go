@@ -78,7 +78,7 @@ func newGateway(t testing.TB, options ...option) *gateway {
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
-	page, err := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, "emulator")
+	page, err := signaling.Page(fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}, signaling.Status{Backend: "emulator"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,8 +24,14 @@ import (
 
 // csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
-	"media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	"media-src 'self' blob:; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// site is every file that is served.
+type site struct {
+	files   map[string]*file // by path
+	version string           // changes with any of them
+}
 
 // file is one that is served.
 type file struct {
@@ -33,10 +41,16 @@ type file struct {
 	gzipped []byte // nil: it is not worth it
 }
 
-// Page serves the files of the page, and the state of the gateway at /status: an object that tells which backend answers. The files
-// are read once, freed of comments, and compressed; a browser asks whether they have changed (RFC 9110, section 13). Pages of other
-// origins may import the scripts. An error is one of reading them.
-func Page(files fs.FS, backend string) (http.Handler, error) {
+// Status is what a page is told of the gateway, as JSON at /status.
+type Status struct {
+	Backend string   `json:"backend"` // what answers: gemini, vertex or emulator
+	Models  []string `json:"models"`  // that it has, the default first
+}
+
+// Page serves the files of the page, and status at /status. The files are read once, freed of comments, and compressed. Pages load their
+// scripts and styles from /v/VERSION/, where they may be kept for ever; of everything else a browser asks whether it has changed
+// (RFC 9110, section 13). Pages of other origins may import the scripts. An error is one of reading the files.
+func Page(files fs.FS, status Status) (http.Handler, error) {
 	site, err := readSite(files)
 	if err != nil {
 		return nil, err
@@ -54,15 +68,22 @@ func Page(files fs.FS, backend string) (http.Handler, error) {
 		}
 		if r.URL.Path == "/status" {
 			h.Set("Content-Type", "application/json")
-			json.NewEncoder(w).Encode(map[string]string{"backend": backend})
+			json.NewEncoder(w).Encode(status)
 			return
 		}
 		name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
-		if f := site[name]; f != nil {
+		if versioned, ok := strings.CutPrefix(name, "v/"); ok {
+			var version string
+			if version, name, _ = strings.Cut(versioned, "/"); version == site.version {
+				h.Set("Cache-Control", "public, max-age=31536000, immutable") // a page that was opened before an update gets what there is
+			}
+		}
+		if f := site.files[name]; f != nil {
 			f.serve(w, r)
 			return
 		}
-		f := site[path.Join(name, "index.html")]
+		h.Set("Cache-Control", "no-cache")
+		f := site.files[path.Join(name, "index.html")]
 		switch {
 		case f == nil:
 			http.NotFound(w, r)
@@ -75,12 +96,13 @@ func Page(files fs.FS, backend string) (http.Handler, error) {
 	}), nil
 }
 
-// readSite reads every file, by its path.
-func readSite(files fs.FS) (map[string]*file, error) {
-	site := map[string]*file{}
+// readSite reads every file.
+func readSite(files fs.FS) (*site, error) {
+	s := &site{files: map[string]*file{}}
 	small := minify.New() // it takes 17 ms, and off what travels a third
 	small.AddFunc("text/javascript", js.Minify)
 	small.AddFunc("text/css", css.Minify)
+	all := sha256.New()
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -89,32 +111,58 @@ func readSite(files fs.FS) (map[string]*file, error) {
 		if err != nil {
 			return err
 		}
-		f := &file{kind: mime.TypeByExtension(path.Ext(name)), plain: plain}
-		if kind, _, _ := mime.ParseMediaType(f.kind); kind == "text/javascript" || kind == "text/css" {
-			if f.plain, err = small.Bytes(kind, plain); err != nil {
+		kind := mime.TypeByExtension(path.Ext(name))
+		if path.Ext(name) == ".webmanifest" { // no table of types has it
+			kind = "application/manifest+json"
+		}
+		if base, _, _ := mime.ParseMediaType(kind); base == "text/javascript" || base == "text/css" {
+			if plain, err = small.Bytes(base, plain); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		sum := sha256.Sum256(f.plain)
-		f.tag = base64.RawURLEncoding.EncodeToString(sum[:9])
-		var gzipped bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&gzipped, gzip.BestCompression) // the level is one
-		if _, err := z.Write(f.plain); err != nil {
-			return err
-		}
-		if err := z.Close(); err != nil {
-			return err
-		}
-		if gzipped.Len() < len(f.plain) {
-			f.gzipped = gzipped.Bytes()
-		}
-		site[name] = f
+		fmt.Fprintf(all, "%s %d\n%s", name, len(plain), plain)
+		s.files[name] = &file{kind: kind, plain: plain}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the files of the page cannot be read: %w", err)
 	}
-	return site, nil
+	s.version = hex.EncodeToString(all.Sum(nil)[:6])
+	for name, f := range s.files {
+		if path.Ext(name) == ".html" {
+			f.plain = s.withVersion(path.Dir(name), f.plain)
+		}
+		f.compress()
+	}
+	return s, nil
+}
+
+var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
+
+// withVersion has a page in a folder of the site load its scripts and styles from where they may be kept.
+func (s *site) withVersion(folder string, html []byte) []byte {
+	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
+	return reference.ReplaceAllFunc(html, func(found []byte) []byte {
+		m := reference.FindSubmatch(found)
+		name := path.Join(folder, string(m[2]))
+		if s.files[name] == nil {
+			return found
+		}
+		return fmt.Appendf(nil, `%s="%sv/%s/%s"`, m[1], top, s.version, name)
+	})
+}
+
+// compress makes the form that travels, and the tag.
+func (f *file) compress() {
+	sum := sha256.Sum256(f.plain)
+	f.tag = base64.RawURLEncoding.EncodeToString(sum[:9])
+	var gzipped bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&gzipped, gzip.BestCompression) // the level is one
+	z.Write(f.plain)                                            // into memory, which does not fail
+	z.Close()
+	if gzipped.Len() < len(f.plain) {
+		f.gzipped = gzipped.Bytes()
+	}
 }
 
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {

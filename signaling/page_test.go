@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,15 +16,18 @@ import (
 // The files of a page travel compressed, once, and are read by pages of other origins where they are scripts.
 func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
+	status := signaling.Status{Backend: "emulator", Models: []string{"gemini-x"}}
 	page, err := signaling.Page(fstest.MapFS{
-		"index.html":     {Data: []byte("<!doctype html><title>page</title>")},
-		"a.js":           {Data: []byte("// A comment.\n" + script + ";\n")},
-		"vox/index.html": {Data: []byte("vox")},
-	}, "emulator")
+		"index.html":      {Data: []byte(`<!doctype html><title>page</title><script src="a.js"></script><script src="not-here.js"></script>`)},
+		"a.js":            {Data: []byte("// A comment.\n" + script + ";\n")},
+		"vox/index.html":  {Data: []byte(`<link href="../a.js"><link href="https://example.com/a.js"><script src="b.js">`)},
+		"vox/b.js":        {Data: []byte("b()")},
+		"app.webmanifest": {Data: []byte("{}")},
+	}, status)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := signaling.Page(fstest.MapFS{"a.js": {Data: []byte("export const")}}, "emulator"); err == nil {
+	if _, err := signaling.Page(fstest.MapFS{"a.js": {Data: []byte("export const")}}, status); err == nil {
 		t.Error("a script is served that cannot be read")
 	}
 	server := httptest.NewServer(page)
@@ -73,19 +77,40 @@ func TestPage(t *testing.T) {
 	if res, _ := ask("GET", "/a.js", "Accept-Encoding", "gzip;q=0"); res.Header.Get("Content-Encoding") != "" {
 		t.Error("compressed for who does not take it")
 	}
+	// What a page loads may be kept for ever, because its address changes with it.
+	_, body = ask("GET", "/")
+	m := regexp.MustCompile(`^<!doctype html><title>page</title><script src="(v/[0-9a-f]{12}/)a.js"></script><script src="not-here.js"></script>$`).FindStringSubmatch(body)
+	if m == nil {
+		t.Fatalf("%q", body)
+	}
+	index, version := m[0], m[1]
+	if _, body := ask("GET", "/vox/"); body != `<link href="../`+version+`a.js"><link href="https://example.com/a.js"><script src="../`+version+`vox/b.js">` {
+		t.Errorf("%q", body)
+	}
+	for path, kept := range map[string]string{
+		"/" + version + "a.js": "public, max-age=31536000, immutable", "/v/0123456789ab/a.js": "no-cache", "/a.js": "no-cache", "/": "no-cache",
+		"/" + version + "nothing.js": "no-cache", "/" + version + "vox": "no-cache",
+	} {
+		if res, _ := ask("GET", path); res.Header.Get("Cache-Control") != kept {
+			t.Errorf("%s: %q", path, res.Header.Get("Cache-Control"))
+		}
+	}
+	if res, _ := ask("GET", "/app.webmanifest"); res.Header.Get("Content-Type") != "application/manifest+json" {
+		t.Errorf("%v", res.Header)
+	}
 	for _, c := range []struct {
 		method, path string
 		status       int
 		body         string
 	}{
-		{"GET", "/", 200, "<!doctype html><title>page</title>"},
+		{"GET", "/", 200, index},
 		{"HEAD", "/", 200, ""},
-		{"GET", "/vox/", 200, "vox"},
+		{"GET", "/v/0123456789ab/a.js", 200, script},
 		{"GET", "/vox", 301, ""},
 		{"GET", "/nothing", 404, "404 page not found\n"},
 		{"GET", "/../a.js", 200, script},
 		{"POST", "/", 405, "Only GET is served here.\n"},
-		{"GET", "/status", 200, `{"backend":"emulator"}` + "\n"},
+		{"GET", "/status", 200, `{"backend":"emulator","models":["gemini-x"]}` + "\n"},
 	} {
 		res, body := ask(c.method, c.path)
 		if res.StatusCode != c.status || (c.status != 301 && body != c.body) {

@@ -1,15 +1,15 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
-import { Canvas } from './canvas.js';
-import { lineOf, make } from './elements.js';
+import { lineOf, make } from './dom.js';
 import { nativeTools } from './native.js';
-import { asOptions, load } from './preferences.js';
+import { asOptions, load, save } from './preferences.js';
 import { Transcript } from './transcript.js';
-import { connect, LiveError } from './voxgate.js';
+import { open } from './voxgate.js';
 
 /**
+ * @import { Canvas } from './canvas.js'
  * @import { Session } from './voxgate.js'
  * @import { TurnLatency, Usage } from './messages.d.ts'
- * @import { Look, ToolCall, Transport } from './types.d.ts'
+ * @import { CanvasCall, Devices, ToolCall, Transport, Turn, Video, VoxgateError } from './types.d.ts'
  */
 
 /** @param {string} id */
@@ -23,8 +23,25 @@ const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
 const AWAY = 48; // pixels, counted from the end: who scrolled further is told that there is something new
 const still = matchMedia('(prefers-reduced-motion: reduce)');
-const canvas = new Canvas($('canvas'));
-canvas.onWaiting = render;
+/** @type {Promise<Canvas>|undefined} */
+let loading;
+/** @type {Canvas|undefined} */
+let drawn;
+/** What Gemini shows is drawn by canvas.js, which is loaded with the first conversation. */
+const canvas = {
+  load: () => (loading ??= import('./canvas.js').then(({ Canvas }) => {
+    drawn = new Canvas($('canvas'));
+    drawn.onWaiting = render;
+    return drawn;
+  })),
+  show: (/** @type {CanvasCall} */ call) => drawn?.show(call) ?? canvas.load().then((c) => c.show(call)),
+  hide: (/** @type {string|undefined} */ id) => (drawn ? drawn.hide(id) : void loading?.then((c) => c.hide(id))),
+  keep: (/** @type {string} */ ref, /** @type {Blob} */ blob) => drawn?.keep(ref, blob),
+  kept: (/** @type {string} */ ref) => drawn?.kept(ref),
+  get waiting() {
+    return drawn?.waiting ?? false;
+  },
+};
 const transcript = new Transcript($('log'), $('growing'));
 transcript.onShown = () => {
   $('empty').hidden = true;
@@ -60,11 +77,13 @@ const NO_MIC = {
   refused: 'The microphone is not allowed. Allow it in the browser and press the microphone, or type.',
   missing: 'No microphone was found. Plug one in and press the microphone, or type.',
   failed: 'The microphone is in use by another program. Free it and press the microphone, or type.',
+  lost: 'The microphone is gone. Plug it in and press the microphone, or type.',
   insecure: 'The microphone needs https or localhost. You can type.',
   unheard: 'Gemini cannot hear you. This page cannot send your voice from here; you can type.',
   off: 'Gemini answers aloud what you type. To speak, press the microphone.',
   muted: 'You are muted. Gemini does not hear you.',
 };
+const SILENT = 8_000; // ms of not one sound from a microphone that has just been opened: a room is never so quiet
 
 /** @type {Record<string, string>} */
 const SIGHT = {
@@ -80,6 +99,7 @@ const SIGHT = {
   'screen insecure': 'Sharing the screen needs https or localhost.',
 };
 
+const GATEWAY = new URL('ws', document.baseURI);
 const ASKS = 'Gemini asks you something.';
 const TURNS = /^(Listening|Thinking|Speaking)/;
 const READY = 'Ready. Press the button and speak.';
@@ -99,11 +119,11 @@ const EMULATOR_TRIES = {
 const LEAVES = 'Your voice, and what you show or allow, goes through this gateway to Google’s Gemini while a conversation is on.';
 const EMULATOR_LEAVES = 'Your voice goes to this gateway while a conversation is on, and no further.';
 
-/** @type {Session|undefined} */
+/** @type {Session|undefined} from the first press on */
 let session;
-/** @type {AbortController|undefined} the session's, from the first press on */
-let attempt;
-/** @type {LiveError|undefined} why the last session ended */
+/** What the gateway says of itself. */
+const status = { backend: '', models: /** @type {string[]} */ ([]) };
+/** @type {VoxgateError|undefined} why the last session ended */
 let ended;
 /** @type {Usage|undefined} the tokens of the conversation so far */
 let usage;
@@ -112,42 +132,48 @@ const answers = [];
 const ANSWERS = 20;
 /** Push to talk: it is held. */
 let held = false;
+/** The name of a microphone that gives no sound at all. */
+let deaf = '';
 /** @type {Map<string, string>} the titles of the tools that run */
 const running = new Map();
-/** @type {string[]} what was typed while there was no connection yet */
+/** @type {Turn[]} what was typed while there was no connection yet */
 const typed = [];
 
 /** @param {boolean} [mic] */
-async function start(mic = true) {
-  if (attempt) return;
-  const mine = (attempt = new AbortController());
-  ended = undefined;
-  usage = undefined;
+function start(mic = true) {
+  if (session) return;
+  ended = usage = undefined;
   answers.length = 0;
   running.clear();
-  transcript.begin();
+  const options = asOptions(preferences);
+  const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? options.transport);
+  const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, resume: 'page' });
+  session = opened;
+  if (!opened.turns.length) transcript.begin(); // else it goes on
+  listen(opened);
+  keep();
   glide(render);
-  try {
-    const options = asOptions(preferences);
-    const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? options.transport);
-    const opened = await connect({ ...options, tools, canvas, mic: mic && options.mic, transport, token, signal: mine.signal });
-    session = opened;
-    if (!mic) opened.update({ mic: options.mic }); // for when they press the microphone
-    listen(opened, mine);
-    transcript.waited();
-    for (const said of typed.splice(0)) opened.send(said);
-    showBackend(opened.setup?.backend);
-    requestAnimationFrame(() => showLevel(opened));
-    render();
-  } catch (e) {
-    over(mine, e instanceof LiveError ? e : new LiveError('unknown_error', String(e)));
-  }
+  canvas.load().catch(() => {}); // what needs it will say so
+  import('./callcontrols.js').then(({ asCall }) => session === opened && asCall(opened, stop));
+  requestAnimationFrame(() => showLevel(opened));
+  opened.ready.then(
+    () => {
+      showBackend(opened.setup?.backend);
+    },
+    () => {}, // `closed` tells
+  );
 }
 
-/** @param {Session} opened @param {AbortController} mine */
-function listen(opened, mine) {
-  opened.on('state', () => session === opened && render());
-  opened.on('link', () => session === opened && render());
+/** @param {Session} opened */
+function listen(opened) {
+  opened.on('state', () => {
+    if (session !== opened) return;
+    if (opened.setup && typed.length) {
+      transcript.waited(); // it is sent now, though the microphone may still be asked for
+      for (const turn of typed.splice(0)) transcript.turn(turn);
+    }
+    render();
+  });
   opened.on('usage', (used) => {
     usage = used;
     render();
@@ -157,63 +183,70 @@ function listen(opened, mine) {
     answers.push(latency);
     render();
   });
-  opened.on('turn', (turn) => session === opened && transcript.turn(turn));
+  opened.on('turn', (turn) => {
+    if (opened.setup || turn.role === 'model') return transcript.turn(turn);
+    typed.push(turn);
+    transcript.waiting(turn.text);
+  });
   opened.on('tool', (call) => session === opened && showTool(call));
   opened.on('grounding', (g) => session === opened && transcript.grounding(g));
   opened.on('log', (l) => console.debug('gateway:', l.message, l.details ?? ''));
   opened.on('error', showError);
-  opened.on('closed', (why) => over(mine, why));
+  opened.on('closed', (why) => over(opened, why));
 }
 
 /**
- * @param {AbortController} whose
- * @param {LiveError} why
+ * @param {Session} whose
+ * @param {VoxgateError} why
  */
 function over(whose, why) {
-  if (attempt !== whose) return; // another one has been started since
+  if (session !== whose) return; // another one has been started since
   ended = why;
-  attempt = session = undefined;
+  session = undefined;
+  stopRecording = undefined; // it has ended by itself
   transcript.waited();
-  text.value ||= typed.join(' '); // nothing typed gets lost
+  transcript.store(); // the page may be on its way out
+  text.value ||= typed.map((turn) => turn.text).join(' '); // nothing typed gets lost
   typed.length = 0;
   $('empty').hidden = !transcript.empty;
   glide(render);
 }
 
 function stop() {
-  attempt?.abort();
+  session?.close();
 }
 
 /** One sentence that is true of the server, the voice and the microphone together. */
 function sentence() {
-  if (!attempt) {
+  if (!session) {
     if (!ended || ended.code === 'closed' || ended.code === 'aborted') return READY;
     if (ended.code === 'busy' && ended.retryAfter) return `Gemini is busy. Try again in ${ended.retryAfter} s.`;
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
-  if (!session || session.state === 'connecting') return 'Connecting…';
+  if (session.state === 'connecting') return session.mic === 'asking' && session.setup ? NO_MIC['asking'] ?? '' : 'Connecting…';
+  if (session.link.message) return session.link.message; // it makes the person wait
   if (session.state === 'reconnecting') {
     const kept = session.setup?.resumeToken;
     return kept ? 'Reconnecting… Nothing you say is heard right now.' : 'The connection is interrupted. Waiting for it to come back.';
   }
-  if (session.link.message) return session.link.message; // it makes the person wait
   if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
   if (canvas.waiting) return ASKS;
   for (const title of running.values()) return title;
   if (session.state === 'speaking') return session.mic === 'live' ? 'Speaking · talk or tap to interrupt' : 'Speaking · tap to interrupt';
-  if (session.thinking) return 'Thinking…';
+  if (session.state === 'thinking') return 'Thinking…';
   if (preferences.push && session.mic === 'muted') return 'Hold Space or the orb to talk.';
+  if (session.mic === 'live' && deaf) return `We hear nothing from ${deaf}. Speak, or choose another in the settings.`;
   return NO_MIC[session.mic] ?? 'Listening';
 }
 
 /** What the orb looks like. */
 function shape() {
-  if (!attempt) return 'ready';
-  if (!session || session.state === 'connecting') return 'connecting';
+  if (!session) return 'ready';
+  if (session.state === 'connecting') return 'connecting';
   if (session.state === 'reconnecting' || session.link.message) return 'reconnecting';
   if (canvas.waiting) return 'asking';
   if (session.state === 'speaking') return 'speaking';
-  if (running.size || session.thinking) return 'thinking';
+  if (running.size || session.state === 'thinking') return 'thinking';
   return session.mic === 'live' ? 'listening' : 'muted';
 }
 
@@ -228,21 +261,22 @@ function render() {
     $('status').ariaLive = known ? 'off' : 'polite';
     const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
     $('status').replaceChildren(make('b', '', first), now.slice(first.length));
-    document.title = attempt ? `● ${first} · Voxgate` : 'Voxgate';
+    document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
   }
   const hears = mic === 'live' || mic === 'asking';
   const speaking = session?.state === 'speaking';
-  body.dataset['state'] = attempt ? 'live' : 'ready';
+  body.dataset['state'] = session ? 'live' : 'ready';
   body.dataset['orb'] = shape();
-  body.classList.toggle('home', !attempt && transcript.empty);
-  label(orb, !attempt ? 'Start' : speaking ? 'Interrupt' : session && !hears ? 'Speak' : 'Interrupt');
-  orb.ariaDisabled = attempt && !speaking && (hears || !session) ? 'true' : null;
-  mute.disabled = !session || mic === 'asking' || mic === 'insecure' || (preferences.push && (mic === 'live' || mic === 'muted'));
-  mute.toggleAttribute('data-on', Boolean(session) && !hears);
-  label(mute, !session || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
+  body.classList.toggle('home', !session && transcript.empty);
+  const ready = session && session.state !== 'connecting';
+  label(orb, !session ? 'Start' : speaking ? 'Interrupt' : ready && !hears ? 'Speak' : 'Interrupt');
+  orb.ariaDisabled = session && !speaking && (hears || !ready) ? 'true' : null;
+  mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (mic === 'live' || mic === 'muted'));
+  mute.toggleAttribute('data-on', Boolean(ready) && !hears);
+  label(mute, !ready || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   $('log').ariaLive = hush ? 'off' : 'polite';
-  renderSight(session?.looks ?? { state: 'off' });
-  say('recording', session?.setup?.recording ? 'Recording' : '');
+  renderSight(session?.video ?? { state: 'off' });
+  say('recording', session?.setup?.recording || stopRecording ? 'Recording' : '');
   renderDetail();
 }
 
@@ -260,11 +294,11 @@ function renderDetail() {
   line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
 }
 
-/** @param {Look} looks */
+/** @param {Video} video */
 function renderSight({ state, kind, track }) {
   for (const name of ['camera', 'screen']) {
     const button = /** @type {HTMLButtonElement} */ ($(name));
-    button.disabled = !session || state === 'asking';
+    button.disabled = !session || session.state === 'connecting' || state === 'asking';
     button.setAttribute('aria-pressed', String(state === 'live' && kind === name));
   }
   const stream = /** @type {MediaStream|null} */ (view.srcObject);
@@ -310,14 +344,35 @@ function showLevel(whose) {
   const { mic, model } = session === whose ? whose.level : { mic: 0, model: 0 };
   dock.style.setProperty('--mic', mic.toFixed(2));
   dock.style.setProperty('--model', model.toFixed(2));
-  if (session === whose) requestAnimationFrame(() => showLevel(whose));
+  if (session === whose) {
+    listenFor(whose, mic);
+    requestAnimationFrame(() => showLevel(whose));
+  }
+}
+
+/** @type {MediaStreamTrack|undefined} the microphone that is looked at, and since when; once it was heard it is trusted */
+let track;
+let silentSince = 0;
+
+/** Says so when a microphone is open and gives nothing: a switch on the headset, or the wrong one. @param {Session} whose @param {number} level */
+function listenFor(whose, level) {
+  const now = performance.now();
+  if (whose.track !== track || whose.mic !== 'live' || whose.state === 'reconnecting') {
+    track = whose.track;
+    silentSince = now;
+  }
+  if (level > 0) silentSince = Infinity;
+  const name = now - silentSince > SILENT ? `“${track?.label || 'the microphone'}”` : '';
+  if (name === deaf) return;
+  deaf = name;
+  render();
 }
 
 /** @param {string} [backend] */
 function showBackend(backend) {
   if (!backend) return;
   const emulator = backend === 'emulator';
-  $('notice').hidden = !emulator;
+  $('notice').hidden = !emulator || !preferences.hint;
   $('leaves').textContent = emulator ? EMULATOR_LEAVES : LEAVES;
   const tries = emulator ? EMULATOR_TRIES : TRIES;
   $('tries').replaceChildren(
@@ -329,7 +384,7 @@ function showBackend(backend) {
   );
 }
 
-/** @param {LiveError} error */
+/** @param {VoxgateError} error */
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
   if (error.code === 'not_resumed') transcript.begin();
@@ -358,10 +413,17 @@ function offerNotification() {
 
 /** The orb starts, and stops an answer; it never ends the conversation. */
 orb.addEventListener('click', () => {
-  if (!attempt) start();
+  if (!session) start();
   else if (session?.state === 'speaking') session.interrupt();
-  else if (session && !orb.ariaDisabled && !preferences.push) session.mute(false);
+  else if (!orb.ariaDisabled && !preferences.push) speak();
 });
+
+/** Mutes or unmutes; who typed first is asked for the microphone now. @param {boolean} [on] */
+function speak(on = false) {
+  if (session?.mic !== 'off') return session?.mute(on);
+  session.use({ mic: asOptions(preferences).mic });
+  if (!preferences.push) session.mute(false);
+}
 
 /** Push to talk: while the orb or Space is held. @param {boolean} on */
 function hold(on) {
@@ -374,19 +436,16 @@ for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => ho
 addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
-mute.addEventListener('click', () => session?.mute());
+mute.addEventListener('click', () => speak(session?.mic === 'live'));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
-  $(name).addEventListener('click', () => session?.look($(name).ariaPressed === 'true' ? null : name));
+  $(name).addEventListener('click', () => session?.use({ video: $(name).ariaPressed === 'true' ? null : name }));
 }
 $('screen').hidden = !navigator.mediaDevices?.getDisplayMedia; // phones have none
 
 /** @param {string} said */
-async function send(said) {
-  if (session) return session.send(said);
-  typed.push(said);
-  const begun = start(false); // who types first is not asked for a microphone
-  transcript.waiting(said);
-  await begun;
+function send(said) {
+  if (!session) start(false); // who types first is not asked for a microphone
+  session?.send(said);
 }
 
 $('type').addEventListener('submit', (event) => {
@@ -410,6 +469,13 @@ text.addEventListener('blur', () => text.value || setTimeout(() => document.acti
 main.addEventListener('scroll', () => main.scrollTop > -AWAY && ($('newest').hidden = true), { passive: true });
 $('newest').addEventListener('click', () => main.scrollTo({ top: 0, behavior: still.matches ? 'auto' : 'smooth' }));
 
+$('dismiss').addEventListener('click', () => {
+  preferences.hint = false;
+  save(preferences);
+  $('notice').hidden = true;
+  orb.focus();
+});
+
 $('copy').addEventListener('click', async () => {
   await navigator.clipboard?.writeText(document.querySelector('.command code')?.textContent ?? '');
   $('copy').textContent = 'Copied';
@@ -430,7 +496,7 @@ document.addEventListener('keydown', (event) => {
   if (key === 'Escape') return stop();
   if (repeat || target.closest('input, textarea')) return;
   if (key === 'Enter' && !button) start();
-  else if (key.toLowerCase() === 'm' && !mute.disabled) session?.mute();
+  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(session?.mic === 'live');
   else if (key === '/') {
     event.preventDefault();
     if ($('keyboard').checkVisibility()) typing(true);
@@ -440,38 +506,105 @@ document.addEventListener('keydown', (event) => {
 
 document.addEventListener('click', () => session?.blocked && session.unblock());
 
+/** @type {Session|undefined} whose microphone a sample has muted, and not the person */
+let hushed;
+
+/** Lets a sample of a voice be heard and not answered. @param {boolean} on */
+function quiet(on) {
+  if (on) session?.interrupt();
+  if (on && session?.mic === 'live') hushed = session;
+  if (session && session === hushed) session.mute(on);
+  if (!on) hushed = undefined;
+}
+
+/** @type {Blob|undefined} of the last conversation, or of the part that was wanted */
+let recording;
+/** @type {(() => void)|undefined} */
+let stopRecording;
+
+/** Begins to record the conversation, or ends that, as it is wanted. */
+async function keep() {
+  const whose = session;
+  if (!preferences.record || !whose) {
+    stopRecording?.();
+    stopRecording = undefined;
+  } else if (!stopRecording) {
+    const loading = (stopRecording = () => {});
+    try {
+      const { record } = await import('./recorder.js');
+      if (stopRecording !== loading) return; // it is over, or was called off
+      stopRecording = record(whose, (made) => (recording = made));
+    } catch (e) {
+      console.debug('voxgate: recorder', e);
+      if (stopRecording !== loading) return;
+      stopRecording = undefined;
+      transcript.note('This browser cannot record the conversation.');
+    }
+  }
+  render();
+}
+
 /** Takes what was said from the page. */
 function forget() {
   transcript.clear();
+  recording = undefined;
   $('empty').hidden = false;
   render();
 }
 
+let pushed = preferences.push;
+
 /** What is asked of the gateway is changed at once, but for the way of the voice. @param {string} [name] all, if absent */
 function preferred(name) {
   const { config, mic, speaker, camera } = asOptions(preferences);
-  const devices = { microphone: { mic }, echo: { mic }, noise: { mic }, speaker: { speaker }, camera: { camera } };
-  const own = ['keys', 'read', 'transport'];
-  if (name === undefined) session?.update({ config, mic, speaker, camera });
-  else if (!own.includes(name)) session?.update(devices[/** @type {'echo'} */ (name)] ?? { config });
-  if (name === 'push' || name === undefined) session?.mute(preferences.push);
+  const device = { microphone: { mic }, echo: { mic }, noise: { mic }, speaker: { speaker }, camera: { camera } }[name ?? ''];
+  /** @type {Devices} */
+  const devices = device ?? (name ? {} : { mic, speaker, camera });
+  if (session?.mic === 'off') delete devices.mic; // it is opened when they press it
+  session?.use(devices);
+  if (!device && !['keys', 'read', 'transport', 'hint'].includes(name ?? '')) session?.update({ config });
+  if (pushed !== preferences.push) {
+    pushed = preferences.push;
+    if (pushed || session?.mic === 'muted') session?.mute(pushed); // else it would open a microphone
+  }
   document.querySelector('.keys')?.toggleAttribute('hidden', !preferences.keys);
+  if (name === 'hint') showBackend(status.backend);
+  if (name === 'record' || name === undefined) keep();
   render();
 }
 
-$('settings').addEventListener('click', async () => {
+let opening = false;
+
+/** Opens a sheet, which is loaded then; a second press opens no other. @param {() => Promise<unknown>} open */
+async function openSheet(open) {
+  if (opening || document.querySelector('dialog.sheet')) return;
+  opening = true;
+  try {
+    await open();
+  } catch (e) {
+    transcript.note(`This cannot be opened: ${/** @type {Error} */ (e).message}`);
+  } finally {
+    opening = false;
+  }
+}
+
+$('settings').addEventListener('click', () => openSheet(async () => {
   const { openSettings } = await import('./settings.js');
   const level = () => session?.level.mic ?? 0;
-  openSettings({ preferences, onChange: preferred, level, lines: () => transcript.lines, forget });
-});
+  const kept = { lines: () => transcript.lines, recording: () => recording, forget };
+  await openSettings({ preferences, status, gateway: { url: GATEWAY, token }, onChange: preferred, level, quiet, ...kept });
+}));
 
-$('detail').addEventListener('click', async () => {
+$('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');
-  openStatistics({ session: () => session, answers, usage: () => usage });
-});
+  await openStatistics({ session: () => session, answers, usage: () => usage });
+}));
 preferred();
 
 fetch('status')
   .then((r) => r.json())
-  .then((s) => session || showBackend(s.backend))
+  .then((s) => {
+    Object.assign(status, s);
+    if (!session) showBackend(status.backend);
+  })
   .catch(() => {}); // the button says it, if the gateway is not there

@@ -5,6 +5,7 @@
 
 const MIC_RATE = 16_000; // what the model hears at
 const VOICE_RATE = 24_000; // what AUDIO_CHUNK carries
+const LOAD_TIMEOUT = 5_000; // ms
 const HELD_BACK = 500; // ms of a track that a browser may hold back: measured 46 to 103 on lossy links, 225 on a busy machine
 
 /** @type {MediaTrackConstraints} */
@@ -15,13 +16,18 @@ export class Voice {
   #mic = new Meter(MIC_RATE);
   #model = new Meter(VOICE_RATE); // plays and measures what is given to `play`
   /** @type {Meter|undefined} */ #stream; // measures the WebRTC track, which the element plays
+  /** @type {{context: AudioContext, stream: MediaStream}|undefined} */ #mix;
   #element = document.createElement('audio');
   /** @type {Promise<AudioWorkletNode>|undefined} */ #player;
   /** @type {AudioWorkletNode|undefined} */ #capture;
   /** @type {((pcm: Int16Array<ArrayBuffer>, rate: number) => void)|undefined} */ #onPcm;
+  #wish = 0; // for a microphone: the newest counts
+  #muted = false;
+  #broken = false; // chunks cannot be played, and that was told
   #queued = false;
   #hushed = 0;
   #closed = false;
+  #worklets;
   #onVisible = () => document.hidden || this.#resume(); // a phone call may have stopped the contexts
 
   /** The browser will not play until a gesture; call `unblock` in one. */
@@ -40,7 +46,9 @@ export class Voice {
 
   /** @type {MediaStreamTrack|undefined} */ track;
 
-  constructor() {
+  /** @param {() => URL} worklets the folder where capture-worklet.js and playback-worklet.js are */
+  constructor(worklets) {
+    this.#worklets = worklets;
     this.#element.autoplay = true;
     document.addEventListener('visibilitychange', this.#onVisible);
   }
@@ -55,11 +63,27 @@ export class Voice {
     return { mic: this.#mic.level, model: Math.max(this.#model.level, this.#stream?.level ?? 0) };
   }
 
+  /** Both sides in one stream, whatever carries them, until the end; afterwards an empty one. @returns {MediaStream} */
+  mix() {
+    if (this.#mix) return this.#mix.stream;
+    if (this.#closed) return new MediaStream();
+    const context = new AudioContext();
+    const all = context.createMediaStreamDestination();
+    for (const meter of [this.#mic, this.#model, (this.#stream ??= new Meter())]) {
+      const out = meter.context.createMediaStreamDestination();
+      meter.analyser.connect(out);
+      context.createMediaStreamSource(out.stream).connect(all);
+    }
+    this.#mix = { context, stream: all.stream };
+    return all.stream;
+  }
+
   /**
-   * Asks for the microphone. Rejects as getUserMedia does.
+   * Asks for the microphone. Rejects as getUserMedia does, and with a SupersededError if another wish came since.
    * @param {true|MediaTrackConstraints|MediaStreamTrack} wish
    */
   async openMic(wish) {
+    const newest = ++this.#wish;
     /** @type {MediaStreamTrack|undefined} */
     let track;
     if (wish instanceof MediaStreamTrack) {
@@ -69,16 +93,50 @@ export class Voice {
       [track] = (await navigator.mediaDevices.getUserMedia({ audio })).getAudioTracks();
     }
     if (!track) throw new DOMException('no audio track', 'NotFoundError');
-    if (this.#closed) {
+    const superseded = () => this.#closed || newest !== this.#wish;
+    if (superseded()) {
       track.stop();
-      throw new DOMException('closed', 'AbortError');
+      throw new SupersededError();
     }
-    this.track?.stop();
+    this.#dropMic();
+    track.enabled = !this.#muted; // before anything can send it
     this.track = track;
     track.onended = () => this.onMicEnded();
     this.#mic.listen(track);
     await this.#startCapture();
+    if (superseded()) throw new SupersededError();
     return track;
+  }
+
+  closeMic() {
+    this.#wish++;
+    this.#dropMic();
+    this.#stopCapture();
+  }
+
+  /** Keeps the microphone open and silent, and each one that is opened later. @param {boolean} on */
+  mute(on) {
+    this.#muted = on;
+    if (this.track) this.track.enabled = !on;
+  }
+
+  #dropMic() {
+    if (this.track) this.track.onended = null;
+    this.track?.stop();
+    this.track = undefined;
+  }
+
+  /** @param {AudioContext} context @param {string} name */
+  async #load(context, name) {
+    const loaded = context.audioWorklet.addModule(new URL(name, this.#worklets())); // throws where a page came over plain http
+    const late = new Promise((_, reject) => setTimeout(reject, LOAD_TIMEOUT, new Error(`${name} does not come`)));
+    await Promise.race([loaded, late]);
+  }
+
+  /** Loads what `capture` and `play` need. Rejects if it cannot be had. */
+  async prepare() {
+    this.#player ??= this.#openPlayer();
+    await Promise.all([this.#load(this.#mic.context, 'capture-worklet.js'), this.#player]);
   }
 
   /**
@@ -94,10 +152,10 @@ export class Voice {
     this.#stopCapture();
     if (!this.#onPcm || !this.track) return;
     const { context } = this.#mic;
-    await context.audioWorklet.addModule(new URL('capture-worklet.js', import.meta.url)).catch((e) => {
+    await this.#load(context, 'capture-worklet.js').catch((e) => {
       throw Object.assign(new Error(`the microphone cannot be read here: ${e.message}`), { name: 'UnheardError' });
     });
-    if (this.#closed || this.#capture || context !== this.#mic.context) return;
+    if (this.#closed || this.#capture || !this.#onPcm || !this.track || context !== this.#mic.context) return; // meanwhile
     this.#capture = new AudioWorkletNode(context, 'capture', { channelCount: 1, channelCountMode: 'explicit' });
     this.#capture.port.onmessage = ({ data }) => this.#onPcm?.(data, context.sampleRate);
     this.#capture.connect(context.destination); // silent; without it some browsers do not run the node
@@ -143,7 +201,7 @@ export class Voice {
    * @param {string|Int16Array<ArrayBuffer>} voice base64 of 16-bit samples, or the samples, which are taken away
    */
   async play(voice) {
-    if (this.#closed) return;
+    if (this.#closed || this.#broken) return;
     const pcm = typeof voice === 'string' ? unpack(voice) : voice;
     this.#queued = true;
     this.#player ??= this.#openPlayer();
@@ -152,13 +210,15 @@ export class Voice {
       player.port.postMessage(pcm, [pcm.buffer]);
     } catch (e) {
       this.#queued = false;
+      if (this.#broken) return;
+      this.#broken = true;
       this.onBroken(e);
     }
   }
 
   async #openPlayer() {
     const { context } = this.#model;
-    await context.audioWorklet.addModule(new URL('playback-worklet.js', import.meta.url));
+    await this.#load(context, 'playback-worklet.js');
     const player = new AudioWorkletNode(context, 'playback', { numberOfInputs: 0, outputChannelCount: [1] });
     player.port.onmessage = () => {
       this.#queued = false;
@@ -203,18 +263,24 @@ export class Voice {
 
   #resume() {
     for (const m of [this.#mic, this.#model, this.#stream]) m?.resume();
+    this.#mix?.context.resume().catch(() => {}); // rejected only when closed
   }
 
   close() {
     this.#closed = true;
     document.removeEventListener('visibilitychange', this.#onVisible);
-    if (this.track) this.track.onended = null;
-    this.track?.stop();
-    this.track = undefined;
+    this.closeMic();
     this.stopCapture();
     this.stopTrack();
     for (const m of [this.#mic, this.#model, this.#stream]) m?.close();
+    this.#mix?.context.close();
+    this.#mix = undefined;
   }
+}
+
+/** Of a wish for a device that another one followed. Browsers use the name AbortError for devices that fail. */
+export class SupersededError extends Error {
+  name = 'SupersededError';
 }
 
 /** @param {string} base64 */

@@ -2,12 +2,13 @@
  * The canvas: what Gemini shows on the screen, and asks there.
  *
  *   const canvas = new Canvas(document.getElementById('canvas'));
- *   const session = await connect({ canvas });
+ *   const session = await connect({ url, canvas });
  *
  * It is marked as Gemini's, always has a Hide button, and leaves the focus where it is. Its looks are the page's: `.canvas` in
  * style.css. Of the page it needs that it leaves Esc alone when that is `defaultPrevented`.
  */
-import { build, make } from './elements.js';
+import { make } from './dom.js';
+import { build } from './elements.js';
 
 /** @import { CanvasAnswer, CanvasCall } from './types.d.ts' */
 

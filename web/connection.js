@@ -1,8 +1,6 @@
 /**
  * The way to a gateway: one WebSocket and the peer beside it, what goes by which of them, and whether anybody is there.
  */
-import { ENCODING, scaleOf } from './sight.js';
-
 /**
  * @import { ClientMessage, ClientType, ConnectGemini, GeminiError, Piece, ServerMessage, SetupComplete } from './messages.d.ts'
  * @import { Transport } from './types.d.ts'
@@ -12,7 +10,8 @@ import { ENCODING, scaleOf } from './sight.js';
 
 const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
 const SETUP_TIMEOUT = 20_000; // for SETUP_COMPLETE: Gemini may be slow, and the gateway tries more than once
-const PEER_TIMEOUT = 5_000; // for WebRTC: ICE that works is done in one
+const PEER_TIMEOUT = 10_000; // for WebRTC: the gateway gives a peer up then, too. ICE that works is done in one second
+const RESTART_TIMEOUT = 5_000; // likewise, while nothing is heard
 // How often we look whether anything has come. Silence is counted in looks: a page that was busy, throttled or asleep
 // has missed some.
 const LOOK = 250;
@@ -24,6 +23,8 @@ const SUSPECT = { webrtc: 6, silent: 12, websocket: 20 };
 // So many of them another network leaves.
 const CHANGED = { webrtc: 4, silent: 4, websocket: 16 };
 const SETTLE = 2; // looks from suspect to lost, if another socket is open: that took two round trips, an answer on this one takes one
+// Likewise when the socket has closed: it is the gateway that has died, as a rule, and not the network.
+const CLOSED = { suspect: 2, settle: 1 };
 const REDIAL = 12; // looks until another socket is tried: TCP itself would wait longer each time
 const UNREACHED = 40; // looks until it is lost though there is nothing better: for 10 s the gateway keeps what is said
 const OVER = 120; // likewise where it cannot be resumed: a gateway waits 20 s for a socket and 30 s for a peer
@@ -33,20 +34,23 @@ const SOCKET_QUEUE = 64 * 1024; // more unsent audio than this is dropped: late 
 const PIECE = 16 * 1024;
 
 /**
- * `code` is one of PROTOCOL.md's (`refused`, `busy`, `connection_failed` …) or one of ours: `no_gateway`, `timeout`,
- * `lost`, `ended`, `replaced`, `closed`, `aborted`, `playback_failed`, `not_resumed`.
+ * `code` is one of PROTOCOL.md's (`refused`, `busy`, `connection_failed` …) or one of ours: `bad_options`, `no_token`, `no_gateway`,
+ * `origin_refused`, `timeout`, `lost`, `ended`, `replaced`, `closed`, `aborted`, `playback_failed`, `microphone_kept`,
+ * `not_resumed`.
  */
-export class LiveError extends Error {
-  name = 'LiveError';
+export class VoxgateError extends Error {
+  name = 'VoxgateError';
+  fatal = false; // the session has ended with it
 
   /**
    * @param {string} code for programs
    * @param {string} message for people
-   * @param {number} [retryAfter] seconds, where it is known when to come back
+   * @param {{field?: string, retryAfter?: number}} [details] what is wrong, and in how many seconds to come back
    */
-  constructor(code, message, retryAfter) {
+  constructor(code, message, { field, retryAfter } = {}) {
     super(message);
     this.code = code;
+    this.field = field;
     this.retryAfter = retryAfter;
   }
 }
@@ -86,7 +90,7 @@ export class Connection {
   /** @type {ServerMessage|undefined} */ #fault; // a GEMINI_ERROR, until it is known whether the goodbye follows
   #ended = false;
   /** @type {(setup: SetupComplete) => void} */ #resolve = () => {};
-  /** @type {(error: LiveError) => void} */ #reject = () => {};
+  /** @type {(error: VoxgateError) => void} */ #reject = () => {};
   /** @type {Record<string, ReturnType<typeof setTimeout>|undefined>} */ #timers = {};
   #seq = 1; // to be told next
   /** @type {Map<number, ServerMessage>} */ #early = new Map();
@@ -94,9 +98,9 @@ export class Connection {
   #pieceID = 0;
 
   /**
-   * @param {{url: URL, socket: WebSocket, transport: Transport, iceTransportPolicy: RTCIceTransportPolicy, voice: Voice, sight: Sight, hello: ConnectGemini,
-   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onUnheard: () => void, onWayLost: () => void,
-   *   onDoubt: (doubted: boolean) => void, onLost: (e: LiveError, next?: WebSocket) => void}} o
+   * @param {{url: URL, socket: WebSocket, transport: Transport, iceTransportPolicy: RTCIceTransportPolicy, voice: Voice, sight: () => Sight|undefined, hello: ConnectGemini,
+   *   onMessage: (m: ServerMessage) => void, onCarrier: () => void, onHeard: (heard: boolean) => void, onWayLost: () => void,
+   *   onDoubt: (doubted: boolean) => void, onLost: (e: VoxgateError, next?: WebSocket) => void}} o
    */
   constructor(o) {
     this.#o = o;
@@ -110,9 +114,9 @@ export class Connection {
     if (socket.readyState === WebSocket.OPEN) this.#say('CONNECT_GEMINI', this.#o.hello);
     socket.onmessage = ({ data }) => this.#read(data);
     socket.onclose = ({ code }) => this.#socketClosed(code);
-    const silent = () => this.end(new LiveError('no_gateway', 'The gateway does not answer.'));
+    const silent = () => this.end(new VoxgateError('no_gateway', 'The gateway does not answer.'));
     this.#after('gateway', GATEWAY_TIMEOUT, silent);
-    this.#after('setup', SETUP_TIMEOUT, () => this.end(new LiveError('timeout', 'Gemini did not answer in time.')));
+    this.#after('setup', SETUP_TIMEOUT, () => this.end(new VoxgateError('timeout', 'Gemini did not answer in time.')));
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -129,7 +133,7 @@ export class Connection {
   }
 
   /**
-   * @param {LiveError} error
+   * @param {VoxgateError} error
    * @param {boolean} [keepSocket]
    */
   end(error, keepSocket) {
@@ -141,7 +145,6 @@ export class Connection {
     network?.removeEventListener('change', this.#onNetwork);
     this.#closePeer();
     this.#o.voice.stopCapture();
-    this.#o.sight.stopCapture();
     this.#socket.onclose = null;
     if (!keepSocket) this.#socket.close(1000);
     this.#reject(error);
@@ -150,7 +153,7 @@ export class Connection {
 
   /**
    * Resolves when the gateway has answered, or will not. For everybody else the connection has ended at once.
-   * @param {LiveError} why
+   * @param {VoxgateError} why
    */
   async goodbye(why) {
     const [socket, pc, channel] = [this.#socket, this.#pc, this.#channel];
@@ -269,8 +272,11 @@ export class Connection {
     switch (type) {
       case 'GEMINI_CONNECTED':
         this.#after('gateway', 0);
-        if (this.#o.transport === 'websocket') return this.#carry('websocket');
-        return this.#openPeer(payload?.iceServers ?? []);
+        if (this.#o.transport !== 'websocket') this.#openPeer(payload?.iceServers ?? []);
+        // Nobody waits for ICE: the socket carries the voice until the peer can, but where this page cannot send or play sound by it.
+        if (this.#o.transport === 'auto') this.#o.voice.prepare().then(() => this.#first(), (e) => console.debug('voxgate: worklets', e));
+        if (this.#o.transport === 'websocket') this.#bySocket();
+        return;
       case 'SETUP_COMPLETE':
         if (this.#setup) return this.#o.onMessage(message);
         this.#after('setup', 0);
@@ -282,7 +288,7 @@ export class Connection {
       case 'WEBRTC_ANSWER':
         if (this.#restart === 'asked') {
           this.#restart = 'answered';
-          this.#after('peer', PEER_TIMEOUT, () => this.#fallBack());
+          this.#after('peer', RESTART_TIMEOUT, () => this.#fallBack());
         }
         this.#negotiate((pc) => pc.setRemoteDescription({ type: 'answer', sdp: payload.sdp }));
         for (const c of this.#waiting.splice(0)) this.#negotiate((pc) => pc.addIceCandidate(c));
@@ -293,7 +299,11 @@ export class Connection {
       }
       case 'GEMINI_ERROR': {
         const code = payload.details?.code;
-        if (code === 'bad_offer' || code === 'peer_failed') this.#fallBack();
+        if (code === 'bad_offer' || code === 'peer_failed') {
+          const missed = this.carrier === 'websocket' && code === 'peer_failed';
+          this.#fallBack();
+          if (missed) return; // nobody has noticed
+        }
         this.#fault = message;
         return this.#after('fault', GAP, () => this.#tellFault());
       }
@@ -301,10 +311,20 @@ export class Connection {
         const { reason = 'The conversation has ended.' } = payload ?? {};
         if (this.#fault && this.#fault.payload.message === reason) return this.end(errorOf(this.#fault.payload));
         this.#tellFault();
-        return this.end(new LiveError(reason === 'replaced' ? reason : 'ended', reason));
+        return this.end(new VoxgateError(reason === 'replaced' ? reason : 'ended', reason));
       }
       case 'PONG':
         return;
+      case 'MOVE': { // to another gateway, which answers at the same address; this one serves on until that is reached
+        const next = new WebSocket(this.#o.url);
+        next.onopen = () => {
+          if (this.#ended) return next.close();
+          this.#closeNext();
+          this.#next = next;
+          this.end(lost());
+        };
+        return;
+      }
       default:
         this.#o.onMessage(message);
     }
@@ -322,8 +342,8 @@ export class Connection {
     this.#after('gateway', 0);
     if (this.#fault && code === 1011) return this.end(errorOf(this.#fault.payload));
     this.#tellFault();
-    if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new LiveError('ended', 'The conversation has ended.'));
-    if (!this.opened) return this.end(new LiveError('no_gateway', unreachable(this.#o.url)));
+    if ([1000, 1008, 1009, 1011].includes(code)) return this.end(new VoxgateError('ended', 'The conversation has ended.'));
+    if (!this.opened) return void unreachable(this.#o.url).then((why) => this.end(why));
     this.#check();
   }
 
@@ -331,6 +351,7 @@ export class Connection {
   #check() {
     if (this.#socket.readyState <= WebSocket.OPEN) return;
     const state = this.#channel?.readyState === 'open' ? this.#pc?.connectionState : 'closed';
+    if (state === 'connecting' && !this.#restart) return; // the channel is there first, and the rest follows at once
     this.#settlePeer();
     if (state === 'connected') this.#o.onWayLost();
     else if (state !== 'disconnected') this.end(lost()); // who is, often comes back, or else the next looks tell
@@ -370,7 +391,9 @@ export class Connection {
    * @param {boolean} message something came any way
    */
   #count(heard, message) {
-    const suspect = SUSPECT[this.#way];
+    const closed = this.#socket.readyState > WebSocket.OPEN;
+    const suspect = closed ? CLOSED.suspect : SUSPECT[this.#way];
+    const settle = closed ? CLOSED.settle : SETTLE;
     if (heard) {
       this.#quiet = this.#silent = 0;
       this.#o.onDoubt(false);
@@ -381,9 +404,9 @@ export class Connection {
     this.#quiet++;
     this.#silent = message ? 0 : this.#silent + 1;
     const asked = this.carrier === 'webrtc' ? suspect : PING + 1; // TCP says it again
-    if (this.#quiet >= PING && this.#quiet < asked) this.#say('PING');
+    if ((closed || this.#quiet >= PING) && this.#quiet < asked) this.#say('PING');
     if (this.#quiet < suspect) return;
-    if (this.#quiet >= suspect + SETTLE) this.#o.onDoubt(true); // not sooner: many a restart is done by now
+    if (this.#quiet >= suspect + settle) this.#o.onDoubt(true); // not sooner: many a restart is done by now
     if (this.carrier === 'webrtc' && !this.#restart && this.#socket.readyState === WebSocket.OPEN) {
       this.#restart = 'asked'; // another network, perhaps: new candidates
       this.#pc?.restartIce();
@@ -393,7 +416,7 @@ export class Connection {
     if (this.#restart === 'answered') return this.#closeNext();
     if (!kept) return; // another socket would be another conversation
     // What is only interrupted comes back by itself, so it is not given up before there is something better.
-    const there = this.#next?.readyState === WebSocket.OPEN && Math.min(this.#quiet - suspect, this.#silent) >= SETTLE;
+    const there = this.#next?.readyState === WebSocket.OPEN && Math.min(this.#quiet - suspect, this.#silent) >= settle;
     if (there) return this.end(lost());
     if (this.#next && (this.#quiet - suspect) % REDIAL) return;
     this.#next?.close(); // first: Chromium opens one at a time
@@ -424,8 +447,8 @@ export class Connection {
     channel.onclose = () => this.#pc === pc && this.#check();
     // sendrecv before there is a microphone: it is put in when it comes, without another offer.
     this.#sender = pc.addTransceiver('audio', { direction: 'sendrecv' }).sender;
-    if (this.#o.voice.track) this.setTrack(this.#o.voice.track);
-    if (this.#o.sight.track) this.setVideo(this.#o.sight.track);
+    const sight = this.#o.sight();
+    if (sight?.track) this.setVideo(sight);
     pc.ontrack = ({ track }) => this.#o.voice.playTrack(track);
     pc.onnegotiationneeded = () =>
       this.#negotiate(async () => {
@@ -458,25 +481,25 @@ export class Connection {
 
   /** @param {RTCPeerConnectionState} state */
   #peerChanged(state) {
-    if (this.#socket.readyState > WebSocket.OPEN) return this.#check();
     if (state === 'connected') {
       this.#settlePeer();
-      this.#carry('webrtc');
-    } else if (state === 'disconnected' || state === 'failed') {
+      this.#byPeer();
+    }
+    if (this.#socket.readyState > WebSocket.OPEN) return this.#check();
+    if (state === 'disconnected' || state === 'failed') {
       if (this.carrier !== 'webrtc') return this.#fallBack();
       this.#changed = true; // the next looks tell
     }
   }
 
   #fallBack() {
-    if (this.#ended || this.carrier === 'websocket') return;
+    if (this.#ended) return;
+    if (this.carrier === 'websocket') return this.#closePeer(); // it did not connect, and nothing was lost with it
     if (this.#socket.readyState !== WebSocket.OPEN) return this.end(lost());
     const { opened } = this;
-    if (this.#o.transport === 'webrtc') return this.end(new LiveError('peer_failed', 'WebRTC did not connect.'));
+    if (this.#o.transport === 'webrtc') return this.end(new VoxgateError('peer_failed', 'WebRTC did not connect.'));
     this.#closePeer();
-    // A chunk of audio takes the voice to the socket; silence does, when there is no microphone to send from.
-    this.#sendAudio(new Int16Array(320), 16_000);
-    this.#carry('websocket');
+    this.#bySocket();
     if (opened) this.#o.onWayLost();
   }
 
@@ -499,19 +522,17 @@ export class Connection {
     return this.carrier === 'webrtc' ? this.#pc?.getStats().catch(() => undefined) : undefined; // it was closed meanwhile
   }
 
-  /** @param {MediaStreamTrack} track */
-  setTrack(track) {
-    this.#sender?.replaceTrack(track).catch(() => {}); // the peer was closed meanwhile
+  /** @param {MediaStreamTrack} [track] the microphone; none if absent */
+  async setTrack(track) {
+    if (this.carrier !== 'webrtc') return; // it is captured for the socket, or the peer gets it when it carries the voice
+    await this.#sender?.replaceTrack(track ?? null).catch(() => {}); // the peer was closed meanwhile
   }
 
-  /**
-   * What there is to see; without a track, nothing.
-   * @param {MediaStreamTrack} [track]
-   */
-  setVideo(track) {
+  /** @param {Sight} [sight] what there is to see; nothing if absent */
+  setVideo(sight) {
     const pc = this.#pc;
     if (!pc || pc.signalingState === 'closed') return;
-    const encoding = track && { ...ENCODING, scaleResolutionDownBy: scaleOf(track) };
+    const { track, encoding } = sight ?? {};
     if (!this.#video) {
       if (track) this.#video = pc.addTransceiver(track, { direction: 'sendonly', sendEncodings: [encoding ?? {}] });
       return;
@@ -529,19 +550,38 @@ export class Connection {
 
   // --- the voice over the socket
 
+  /** The voice goes by the peer from now on. */
+  #byPeer() {
+    const { voice } = this.#o;
+    this.#carries('webrtc');
+    // The peer sends before the socket stops, or a syllable would be lost between them.
+    this.setTrack(voice.track).then(() => this.carrier === 'webrtc' && voice.stopCapture());
+  }
+
+  /** What is said before the peer connects, or whether it does, goes by the socket. */
+  #first() {
+    if (!this.#ended && !this.carrier) this.#bySocket();
+  }
+
+  /** The voice goes by the socket, if nothing carries it better by the time that the microphone can be read. */
+  async #bySocket() {
+    const { voice } = this.#o;
+    // A chunk of audio asks for it; silence does, when there is no microphone to send from.
+    if (this.#o.transport !== 'websocket') this.#sendAudio(new Int16Array(320), 16_000);
+    const heard = await voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).then(() => true, (e) => {
+      console.debug('voxgate: capture', e);
+      return false;
+    });
+    if (this.#ended || this.#pc?.connectionState === 'connected') return;
+    this.#o.onHeard(heard);
+    this.#carries('websocket');
+  }
+
   /** @param {'webrtc'|'websocket'} carrier */
-  #carry(carrier) {
+  #carries(carrier) {
     this.carrier = carrier;
     this.#quiet = 0;
     this.#o.onDoubt(false);
-    if (carrier === 'websocket') {
-      const { voice, sight } = this.#o;
-      voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).catch((e) => {
-        console.debug('voxgate: capture', e);
-        this.#o.onUnheard();
-      });
-      sight.capture((data) => this.#sendPicture(data));
-    }
     this.#o.onCarrier();
     this.#maybeOpen();
   }
@@ -556,8 +596,8 @@ export class Connection {
     this.#say('SEND_REALTIME_INPUT', { audio: { mimeType: `audio/pcm;rate=${rate}`, data } });
   }
 
-  /** @param {string} data */
-  #sendPicture(data) {
+  /** @param {string} data a JPEG, in base64 */
+  sendPicture(data) {
     if (this.#socket.bufferedAmount > SOCKET_QUEUE) return; // the voice goes first
     this.#say('SEND_REALTIME_INPUT', { video: { mimeType: 'image/jpeg', data } });
   }
@@ -577,8 +617,8 @@ export class Connection {
   }
 }
 
-/** @type {(EventTarget & {type?: string})|undefined} not in every browser */
-const network = /** @type {any} */ (navigator).connection;
+/** @type {(EventTarget & {type?: string})|undefined} not in every browser, and on a server there is no navigator */
+const network = /** @type {any} */ (globalThis.navigator)?.connection;
 
 /**
  * How many packets came over WebRTC; undefined where the browser does not count them.
@@ -590,14 +630,27 @@ async function packets(pc) {
   return [...(stats?.values() ?? [])].find((s) => s.type === 'transport')?.packetsReceived;
 }
 
-/** @param {URL} url A browser does not say whether a WebSocket was refused. */
-const unreachable = ({ host }) =>
-  'The gateway cannot be reached' + (host === location.host ? '.' : `, or does not let pages of ${location.origin} talk (VOXGATE_ORIGINS).`);
+/**
+ * Why a WebSocket did not open, which a browser does not say. A gateway that refuses a page's origin can be reached by that page, and its
+ * answer not be read.
+ * @param {URL} url
+ */
+async function unreachable({ href, host, origin }) {
+  const unknown = new VoxgateError('no_gateway', 'The gateway cannot be reached.');
+  if (host === location.host) return unknown;
+  const status = new URL('status', href.replace(/^ws/, 'http'));
+  const asks = (/** @type {RequestMode} */ mode) => fetch(status, { mode, cache: 'no-store', signal: AbortSignal.timeout(GATEWAY_TIMEOUT) }).then(() => true, () => false);
+  if ((await asks('cors')) || !(await asks('no-cors'))) return unknown;
+  return new VoxgateError('origin_refused', `${origin.replace(/^ws/, 'http')} does not let pages of ${location.origin} talk: VOXGATE_ORIGINS of the gateway lists those that may.`);
+}
 
-export const lost = () => new LiveError('lost', 'The connection was lost.');
+export const lost = () => new VoxgateError('lost', 'The connection was lost.');
 
 /** @param {GeminiError} error */
-export const errorOf = ({ message, details }) => new LiveError(details?.code ?? 'unknown_error', message, details?.retryAfter);
+export const errorOf = ({ message, details }) => new VoxgateError(details?.code ?? 'unknown_error', message, details);
+
+/** @param {unknown} e */
+export const asError = (e) => (e instanceof VoxgateError ? e : new VoxgateError('unknown_error', String(e)));
 
 /**
  * Browsers can ask for lost audio again but do not offer it; an answer that has it is all they need. With bursts of losses

@@ -2,7 +2,7 @@
  * The address book, for browsers without a Contact Picker: a person keeps it by hand, it stays in this browser, and nothing here
  * hands it to anybody.
  */
-import { make } from './elements.js';
+import { make } from './dom.js';
 
 /** @typedef {{name: string, phone: string, email: string}} Contact `phone` and `email` may be '' */
 

@@ -3,7 +3,8 @@
  * page ask. Nothing is made from markup: it works where Trusted Types are required and no inline style or script is allowed, and
  * what is not on the lists cannot come into being.
  */
-import { dataURL } from './sight.js';
+import { dataURL } from './calls.js';
+import { make } from './dom.js';
 
 /** @import { CanvasElement } from './types.d.ts' */
 
@@ -162,33 +163,6 @@ function unpack(url) {
 
 /** @param {string} text */
 const missing = (text) => make('p', 'canvas-missing', text);
-
-/**
- * @param {string} tag
- * @param {string} [className]
- * @param {string} [text]
- */
-export function make(tag, className = '', text = '') {
-  const e = document.createElement(tag);
-  if (className) e.className = className;
-  e.textContent = text;
-  if (e instanceof HTMLButtonElement) e.type = 'button';
-  return e;
-}
-
-/**
- * Numbers as a line, from left to right, the largest at the top.
- * @param {number[]} values
- * @param {number} width of the picture, as the next
- * @param {number} height
- */
-export function lineOf(values, width, height) {
-  const most = Math.max(...values, 1);
-  const points = values.map((v, i) => `${(i / Math.max(1, values.length - 1)) * width},${height - 2 - (v / most) * (height - 4)}`);
-  const line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
-  line.setAttribute('points', points.join(' '));
-  return line;
-}
 
 /**
  * Nodes for the HTML that is on the list; of everything else the text is left.

@@ -27,7 +27,7 @@ svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
   padding: 14px; border-radius: var(--round); background: var(--ground); border: 1px solid color-mix(in srgb, var(--ink) 15%, transparent); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
 .status { margin: 0; display: flex; align-items: center; gap: 10px; font-weight: 600; }
 .status::before { content: ''; width: 14px; height: 14px; border-radius: 50%; flex: none; background: var(--accent); opacity: .35; transform: scale(calc(.7 + .6 * var(--loud, 0))); }
-[data-state=listening] .status::before, [data-state=speaking] .status::before { opacity: 1; }
+[data-state=listening] .status::before, [data-state=thinking] .status::before, [data-state=speaking] .status::before { opacity: 1; }
 .log { flex: 1; min-height: 80px; overflow-y: auto; display: flex; flex-direction: column; gap: 8px; overflow-wrap: anywhere; }
 .log p { margin: 0; }
 .log .user { align-self: flex-end; max-width: 85%; padding: 6px 12px; border-radius: 14px 14px 4px; background: color-mix(in srgb, var(--accent) 14%, transparent); }
@@ -45,11 +45,14 @@ const mics = {
   refused: 'The microphone was refused. You can type.',
   missing: 'No microphone was found. You can type.',
   failed: 'The microphone is in use elsewhere. You can type.',
+  lost: 'The microphone is gone. You can type.',
+  asking: 'Waiting for your microphone…',
+  unheard: 'Your voice cannot be sent from here. You can type.',
   insecure: 'The microphone needs https. You can type.',
   muted: 'You are muted.',
 };
 const states = {
-  connecting: 'Connecting…', listening: 'Listening', speaking: 'Speaking · talk to interrupt', reconnecting: 'Reconnecting…', closed: 'The conversation is over.',
+  connecting: 'Connecting…', listening: 'Listening', thinking: 'Thinking…', speaking: 'Speaking · talk to interrupt', reconnecting: 'Reconnecting…', closed: 'The conversation is over.',
 };
 
 /**
@@ -75,7 +78,7 @@ function icon() {
 
 export class VoxgateTalk extends HTMLElement {
   /** @type {Options['token']} */ token;
-  /** @type {Options} */ options = {};
+  /** @type {Partial<Options>} */ options = {};
   /** @type {Session|undefined} */ #session;
   #begun = 0; // conversations
   /** @type {Map<string, HTMLElement>} */ #turns = new Map();
@@ -84,7 +87,7 @@ export class VoxgateTalk extends HTMLElement {
   #status = make('p', { className: 'status', role: 'status' });
   #log = make('div', { className: 'log', role: 'log', ariaLabel: 'Conversation', tabIndex: 0 });
   #text = /** @type {HTMLInputElement} */ (make('input', { ariaLabel: 'Type instead', placeholder: 'Type instead', autocomplete: 'off', enterKeyHint: 'send' }));
-  #mute = make('button', { type: 'button', textContent: 'Mute', onclick: () => this.#session?.mute() });
+  #mute = make('button', { type: 'button', textContent: 'Mute', onclick: () => (this.#session ? this.#session.mute() : this.start()) });
   #end = make('button', { type: 'button', textContent: 'End', onclick: () => this.stop() });
   #panel = make('section', { className: 'panel', hidden: true, ariaLabel: 'Talk with Gemini' }, this.#status, this.#log,
     make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text), make('div', { className: 'row' }, this.#mute, this.#end));
@@ -116,10 +119,14 @@ export class VoxgateTalk extends HTMLElement {
     this.#talk.hidden = true;
     this.#panel.hidden = false;
     this.#show('connecting', states.connecting);
+    this.#mute.textContent = 'Mute';
+    this.#end.textContent = 'End';
     this.#end.focus();
-    const { Session } = await import('./voxgate.js');
+    const loaded = await import('./voxgate.js').catch(() => undefined);
     if (!current()) return;
-    const session = (this.#session = new Session(this.#asked()));
+    if (!loaded) return this.#over('The conversation cannot be loaded.');
+    const { open } = loaded;
+    const session = (this.#session = open(this.#asked()));
     session.on('state', () => current() && this.#state(session));
     session.on('turn', (turn) => current() && this.#turn(turn));
     session.on('error', (error) => current() && this.dispatchEvent(new CustomEvent('error', { detail: error })));
@@ -130,7 +137,7 @@ export class VoxgateTalk extends HTMLElement {
       requestAnimationFrame(meter);
     };
     meter();
-    await session.open().catch(() => {}); // `closed` tells
+    await session.ready.catch(() => {}); // `closed` tells
   }
 
   /** Ends the conversation, and closes the panel. */
@@ -149,7 +156,7 @@ export class VoxgateTalk extends HTMLElement {
     const { config, ...rest } = this.options;
     const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
     const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
-    return { token: this.token ?? of('token'), ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+    return { url: new URL('ws', import.meta.url), token: this.token ?? of('token'), ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
   }
 
   /** @param {string} state @param {string} sentence */
@@ -161,7 +168,7 @@ export class VoxgateTalk extends HTMLElement {
   /** @param {Session} session */
   #state(session) {
     const { state, mic } = session;
-    const heard = state === 'listening' && mics[/** @type {keyof typeof mics} */ (mic)];
+    const heard = (state === 'listening' || (state === 'connecting' && mic === 'asking')) && mics[/** @type {keyof typeof mics} */ (mic)];
     this.#show(state, heard || states[state]);
     this.#mute.textContent = mic === 'live' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
     this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
@@ -175,7 +182,7 @@ export class VoxgateTalk extends HTMLElement {
       this.#turns.set(turn.id, line);
       this.#log.append(line);
     }
-    line.textContent = turn.text;
+    line.textContent = turn.heard ?? turn.text;
     line.classList.toggle('cut', turn.interrupted);
     this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
@@ -195,14 +202,7 @@ export class VoxgateTalk extends HTMLElement {
     this.#session = undefined;
     this.#show('closed', why);
     this.#mute.textContent = 'Talk again';
-    this.#mute.onclick = () => this.#again();
     this.#end.textContent = 'Close';
-  }
-
-  #again() {
-    this.#mute.onclick = () => this.#session?.mute();
-    this.#end.textContent = 'End';
-    this.start();
   }
 }
 

@@ -11,21 +11,24 @@ const DEFAULTS = {
   camera: '',
   echo: true, // is taken out of what the microphone hears
   noise: true, // likewise
+  model: '',
   voice: '',
   language: '',
   instructions: '',
   pause: '', // milliseconds that end a turn
   interrupt: true,
   push: false, // to talk
+  record: false, // the conversation, in this page
   keys: true, // single ones are commands
   read: false, // answers, to a screen reader, though the microphone is open
   transport: 'auto',
+  hint: true, // how to give the gateway a key, where it has none
 };
 
 /** @typedef {typeof DEFAULTS} Preferences */
 
 /** Never part of a link: they are of this device, or may be private. */
-const OWN = ['microphone', 'speaker', 'camera', 'instructions'];
+const OWN = ['microphone', 'speaker', 'camera', 'instructions', 'record', 'hint'];
 
 /**
  * @param {URLSearchParams} given by a link, and not kept until something is changed
@@ -84,6 +87,7 @@ export function asOptions(p) {
   const voxgate = { ...(Object.keys(vad).length && { vad }), ...(!p.interrupt && { interrupts: { enabled: false } }) };
   return {
     config: {
+      ...(p.model && { model: p.model }),
       ...(Object.keys(speech).length && { generationConfig: { speechConfig: speech } }),
       ...(p.instructions && { systemInstruction: p.instructions }),
       ...(Object.keys(voxgate).length && { voxgate }),

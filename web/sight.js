@@ -3,21 +3,14 @@
  * Nothing here knows the protocol.
  */
 
+import { SupersededError } from './audio.js';
+
 const SIDE = 768; // pixels: the model looks at no more
 const EVERY = 1_000; // ms: nor at more than one picture a second
 const RATE = 5; // pictures a second from the device, so that a new one is there when it is asked for
 
 /** @type {MediaTrackConstraints} the camera at the back of a phone, for showing things */
 const CAMERA = { width: { ideal: SIDE }, frameRate: { ideal: RATE }, facingMode: { ideal: 'environment' } };
-
-/** What a track of video needs of a sender. */
-export const ENCODING = { maxBitrate: 500_000, maxFramerate: RATE };
-
-/** By how much a track is scaled down for the model. @param {MediaStreamTrack} track */
-export function scaleOf(track) {
-  const { width = 0, height = 0 } = track.getSettings();
-  return Math.max(1, Math.max(width, height) / SIDE);
-}
 
 /** One thing to look at, at a time. */
 export class Sight {
@@ -34,8 +27,14 @@ export class Sight {
     this.#element.muted = this.#element.playsInline = true;
   }
 
+  /** What the track needs of a sender: no more pixels than the model looks at. */
+  get encoding() {
+    const { width = 0, height = 0 } = this.track?.getSettings() ?? {};
+    return { maxBitrate: 500_000, maxFramerate: RATE, scaleResolutionDownBy: Math.max(1, Math.max(width, height) / SIDE) };
+  }
+
   /**
-   * Asks for the camera or the screen. Rejects as getUserMedia does, and with an AbortError if another wish came since.
+   * Asks for the camera or the screen. Rejects as getUserMedia does, and with a SupersededError if another wish came since.
    * @param {'camera'|'screen'|MediaStreamTrack} what
    * @param {MediaTrackConstraints} [camera] which one, and how
    */
@@ -44,7 +43,7 @@ export class Sight {
     const track = await ask(what, camera);
     if (wish !== this.#wish) {
       track.stop();
-      throw new DOMException('another wish', 'AbortError');
+      throw new SupersededError();
     }
     this.#let();
     this.track = track;
@@ -118,18 +117,4 @@ async function ask(what, camera) {
   const [track] = (await stream).getVideoTracks();
   if (!track) throw new DOMException('no video track', 'NotFoundError');
   return track;
-}
-
-/**
- * A blob as a data: URL, where the page's policy has no blob:.
- * @param {Blob} blob
- * @returns {Promise<string>}
- */
-export function dataURL(blob) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(blob);
-  });
 }

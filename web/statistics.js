@@ -1,5 +1,5 @@
 /** How the conversation does: the last answers and where their time went, the network, the tokens. It is loaded when it is opened. */
-import { lineOf, make } from './elements.js';
+import { make } from './dom.js';
 
 /**
  * @import { Session } from './voxgate.js'
@@ -7,6 +7,34 @@ import { lineOf, make } from './elements.js';
  */
 
 const EVERY = 1_000; // ms
+
+/**
+ * US dollars for a million tokens, paid tier; thinking is billed as text that was put out. A model that is not here shows no price.
+ * https://ai.google.dev/gemini-api/docs/pricing, as of 2026-10. What gemini-3.8-live takes for pictures is taken from 3.1.
+ * @type {Record<string, {input: Record<string, number>, output: Record<string, number>}>}
+ */
+const PRICES = {
+  'gemini-3.8-live': { input: { TEXT: 0.75, AUDIO: 3, IMAGE: 1, VIDEO: 1 }, output: { TEXT: 4.5, AUDIO: 12 } },
+  'gemini-3.1-flash-live': { input: { TEXT: 0.75, AUDIO: 3, IMAGE: 1, VIDEO: 1 }, output: { TEXT: 4.5, AUDIO: 12 } },
+  'gemini-2.5-flash-native-audio': { input: { TEXT: 0.5, AUDIO: 3, IMAGE: 3, VIDEO: 3 }, output: { TEXT: 2, AUDIO: 12 } },
+};
+
+/**
+ * What the tokens cost in US dollars by that table; undefined: it does not know the model. What Google does not tell the kind of is
+ * taken for text.
+ * @param {Usage['total']} t @param {string} model
+ */
+export function costOf({ inputTokens = 0, outputTokens = 0, thoughtsTokens = 0, toolUseTokens = 0, input = {}, output = {} }, model) {
+  const price = PRICES[Object.keys(PRICES).find((name) => model.startsWith(name)) ?? ''];
+  if (!price) return undefined;
+  const sum = (/** @type {number} */ all, /** @type {Record<string, number>} */ kinds, /** @type {Record<string, number>} */ prices) => {
+    const told = Object.values(kinds).reduce((a, n) => a + n, 0);
+    const dear = Object.entries(kinds).reduce((a, [kind, n]) => a + n * (prices[kind] ?? prices['TEXT'] ?? 0), 0);
+    return dear + Math.max(0, all - told) * (prices['TEXT'] ?? 0);
+  };
+  return (sum(inputTokens + toolUseTokens, input, price.input) + sum(outputTokens + thoughtsTokens, output, price.output)) / 1_000_000;
+}
+const COLUMNS = 20; // answers in the chart
 const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
 
 /** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined}} page `answers` oldest first */
@@ -30,7 +58,7 @@ export function openStatistics({ session, answers, usage }) {
     shown.replaceChildren(...latency(answers), table(rows(session(), network, usage())));
   };
   copy.addEventListener('click', async () => {
-    await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, network, answers, usage: usage() }, null, 2));
+    await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, model: session()?.setup?.model, network, answers, usage: usage() }, null, 2));
     copy.textContent = 'Copied';
   });
   close.addEventListener('click', () => sheet.close());
@@ -99,16 +127,31 @@ function latency(answers) {
   return [make('p', 'number', inSeconds(last.totalMs)), bar, legend, ...(answers.length > 1 ? [chart(answers)] : [])];
 }
 
-/** The last answers as a line, and in words. @param {TurnLatency[]} answers */
+/** The last answers, a column each, split as the bar is; and in words. @param {TurnLatency[]} answers */
 function chart(answers) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const [column, height, gap] = [14, 52, 2];
+  const most = Math.max(...answers.map((a) => a.totalMs), 1);
+  const svg = svgOf('svg', { viewBox: `0 0 ${COLUMNS * column} ${height}`, preserveAspectRatio: 'none' });
   svg.classList.add('chart');
   svg.role = 'img';
   svg.ariaLabel = `The last ${answers.length} answers: ${answers.map((a) => inSeconds(a.totalMs)).join(', ')}`;
-  svg.append(lineOf(answers.map((a) => a.totalMs), 300, 52));
-  svg.setAttribute('viewBox', '0 0 300 52');
-  svg.setAttribute('preserveAspectRatio', 'none');
+  answers.slice(-COLUMNS).forEach((answer, i) => {
+    let y = height;
+    for (const [key, name] of SEGMENTS) {
+      const tall = ((answer[key] ?? 0) / most) * height;
+      const part = svgOf('rect', { x: i * column, y: (y -= tall), width: column - gap, height: tall });
+      part.classList.add(name);
+      svg.append(part);
+    }
+  });
   return svg;
+}
+
+/** @param {'svg'|'rect'} name @param {Record<string, string|number>} attributes */
+function svgOf(name, attributes) {
+  const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, String(value));
+  return e;
 }
 
 /** @param {Session|undefined} session @param {Network} n @param {Usage|undefined} usage @returns {[string, string][]} */
@@ -129,9 +172,18 @@ function rows(session, n, usage) {
           ['Made up for lost sound', share(n.madeUp)],
         ])
       : []),
+    ['Connection to Gemini', session?.link.state ?? 'none'],
     ['Tokens in / out', `${count(usage?.total.inputTokens)} / ${count(usage?.total.outputTokens)}`],
     ['of them cached', count(usage?.total.cachedTokens)],
+    ...costs(session, usage),
   ];
+}
+
+/** @param {Session|undefined} session @param {Usage|undefined} usage @returns {[string, string][]} */
+function costs(session, usage) {
+  const { backend, model = '' } = session?.setup ?? {};
+  const dollars = usage && backend !== 'emulator' ? costOf(usage.total, model) : undefined;
+  return dollars === undefined ? [] : [['Cost, by Google’s list of 2026-10', `$ ${dollars.toFixed(4)}`]];
 }
 
 /** @param {[string, string][]} all */

@@ -1,5 +1,5 @@
 /** What was said and done, as the page shows it: turns, tool calls, notes, and a line between two conversations. */
-import { make } from './elements.js';
+import { make } from './dom.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
@@ -87,15 +87,14 @@ export class Transcript {
   }
 
   /** @param {Turn} turn */
-  turn({ id, role, text, final, interrupted }) {
+  turn({ id, role, text, final, interrupted, heard }) {
     const e = this.#place(id, () => article(role), final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
-    const before = span.textContent ?? '';
-    const said = text.trim();
+    const said = (heard ?? text).trim();
     span.textContent = said;
     if (interrupted && !e.classList.contains('interrupted')) {
       e.classList.add('interrupted');
-      const unheard = before.startsWith(said) ? before.slice(said.length) : '';
+      const unheard = text.trimStart().slice(said.length).trimEnd();
       if (unheard) e.append(make('s', '', unheard));
       e.append(make('small', '', 'interrupted'));
     }

@@ -27,6 +27,20 @@ describe('what was sent before a loss', () => {
     assert.deepEqual(after, [before[1], before[3], { ...three, id: after[2]?.id }]);
   });
 
+  play('waits as long as a busy gateway says', async (page) => {
+    await page.clock.install();
+    await page.evaluate(async () => {
+      await talk();
+      setups.push({ success: false, error: { message: 'Busy.', details: { code: 'busy', retryAfter: 20 } } }, { resumed: true, received: [] });
+      session.send('one');
+      links[0].drop();
+    });
+    await page.clock.runFor(19_000);
+    assert.equal(await page.evaluate(() => links.length), 2);
+    await page.clock.runFor(3_000);
+    assert.deepEqual(await page.evaluate(() => [links.length, session.state, texts(links[2])]), [3, 'listening', ['one']]);
+  });
+
   play('is sent again at the second try, too', async (page) => {
     const after = await page.evaluate(async () => {
       await talk();
@@ -285,7 +299,7 @@ describe('a peer through which nothing comes', () => {
       await stops(page);
       await page.clock.runFor(2_000);
       assert.equal((await seen(page)).restarts, 1);
-      await page.evaluate(() => session.on('state', () => (window.carriers ??= []).push(session.transport)));
+      await page.evaluate(() => session.on('state', () => links.some((l) => l.hello?.resumeToken) || (window.carriers ??= []).push(session.transport)));
       await page.evaluate(happens);
       await page.clock.runFor(within);
       const { tokens, state, transport } = await seen(page);
@@ -306,7 +320,347 @@ describe('a peer through which nothing comes', () => {
   });
 });
 
+describe('a session', () => {
+  play('is there at once, and what is typed before it is ready is sent', async (page) => {
+    const got = await page.evaluate(async () => {
+      const { open } = await import('./voxgate.js');
+      const session = open({ url: 'ws', mic: false, transport: 'websocket' });
+      const states = [];
+      session.on('state', ({ state }) => states.at(-1) === state || states.push(state));
+      session.send('early');
+      const before = [session.state, session.turns.map((t) => t.text)];
+      await session.ready;
+      const after = session.state;
+      await session.close();
+      return { before, after, states, texts: texts(links[0]) };
+    });
+    assert.deepEqual(got, { before: ['connecting', ['early']], after: 'listening', states: ['connecting', 'listening', 'closed'], texts: ['early', 'DISCONNECT_GEMINI'] });
+  });
+
+  play('says why it did not begin: in the promise, and as the last event', async (page) => {
+    const got = await page.evaluate(async () => {
+      const { open, VoxgateError } = await import('./voxgate.js');
+      const tries = [
+        {}, { url: 'http://' }, { url: 'ws', signal: AbortSignal.abort() },
+        { url: 'ws', token: () => Promise.reject(new Error('no backend')) },
+        { url: 'ws', answer: { success: false, error: { message: 'No such model.', details: { code: 'bad_config', field: 'payload.initialConfig.model' } } } },
+      ];
+      const list = [];
+      for (const { answer, ...options } of tries) {
+        setups = [answer ?? {}];
+        const session = open({ mic: false, transport: 'websocket', ...options });
+        const closed = new Promise((resolve) => session.on('closed', resolve));
+        const why = await session.ready.catch((e) => e);
+        list.push([why.code, why.field, why.fatal, why instanceof VoxgateError, why === (await closed), session.state]);
+      }
+      return list;
+    });
+    const closed = [true, true, true, 'closed'];
+    assert.deepEqual(got, [
+      ['bad_options', 'url', ...closed], ['bad_options', 'url', ...closed], ['aborted', undefined, ...closed], ['no_token', undefined, ...closed],
+      ['bad_config', 'payload.initialConfig.model', ...closed],
+    ]);
+  });
+
+  play('waits for a token and for a person, but not for ever', async (page) => {
+    await page.clock.install();
+    const got = await page.evaluate(async () => {
+      const { open } = await import('./voxgate.js');
+      const settled = (promise) => Promise.race([promise.then(() => 'ready', (e) => e.code), new Promise((resolve) => queueMicrotask(() => setTimeout(resolve, 0, 'waits')))]);
+      window.settled = settled;
+      window.late = open({ url: 'ws', mic: false, token: () => new Promise(() => {}) });
+      navigator.mediaDevices.getUserMedia = () => new Promise(() => {}); // the prompt stays open
+      window.asked = open({ url: 'ws', transport: 'websocket' });
+      asked.send('typed meanwhile');
+    });
+    assert.equal(got, undefined);
+    const seen = () => page.evaluate(() => [late.state, asked.state, asked.mic]);
+    await page.clock.runFor(9_000);
+    assert.deepEqual(await seen(), ['connecting', 'connecting', 'asking']);
+    assert.deepEqual(await page.evaluate(() => texts(links.at(-1))), ['typed meanwhile'], 'who is asked for a microphone can type');
+    await page.clock.runFor(30_000);
+    assert.deepEqual(await seen(), ['closed', 'connecting', 'asking'], 'the prompt has a time of its own');
+    assert.equal(await page.evaluate(() => late.ready.catch((e) => e.code)), 'no_token');
+    await page.clock.runFor(25_000);
+    assert.deepEqual(await seen(), ['closed', 'listening', 'asking']);
+  });
+
+  play('that is closed is over at once, whatever it waits for', async (page) => {
+    await page.clock.install(); // it stands still
+    const got = await page.evaluate(async () => {
+      const { open } = await import('./voxgate.js');
+      const never = () => new Promise(() => {});
+      navigator.mediaDevices.getUserMedia = never;
+      const list = [];
+      for (const options of [{ token: never }, { token: never, resume: 'x' }, { mic: true }]) {
+        const s = open({ url: 'ws', mic: false, transport: 'websocket', ...options });
+        if (options.mic) await new Promise((resolve) => s.on('state', () => s.setup && resolve()));
+        const update = s.update({ config: {} });
+        s.close();
+        const late = s.update({ config: {} });
+        list.push(await Promise.all([s.ready, update, late, s.context()].map((p) => p.catch((e) => e.code))));
+      }
+      return list;
+    });
+    assert.deepEqual(got, Array(3).fill(['closed', 'closed', 'aborted', 'aborted']));
+  });
+
+  play('has one state, which the gateway knows better', async (page) => {
+    const states = await page.evaluate(async () => {
+      await talk();
+      const [link] = links;
+      const seen = [];
+      const speech = [];
+      session.on('speech', ({ speaking }) => speech.push(speaking));
+      const tell = (type, payload) => (link.tell(type, payload), seen.push(session.state));
+      tell('USER_SPEAKING', { speaking: true });
+      tell('ASSISTANT_THINKING', { thinking: true });
+      tell('USER_SPEAKING', { speaking: false });
+      tell('SESSION_STATE', { state: 'resuming' });
+      tell('SESSION_STATE', { state: 'resuming', message: 'One moment.' });
+      tell('SESSION_STATE', { state: 'live', message: 'Gemini did not answer.' });
+      tell('ASSISTANT_THINKING', { thinking: false });
+      tell('ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
+      tell('INTERRUPTED', { generation: 1, heard: '', playedMs: 0 });
+      tell('ASSISTANT_THINKING', { thinking: true });
+      await reconnect({ resumed: true, received: [] });
+      seen.push(session.state);
+      return { seen, speech };
+    });
+    assert.deepEqual(states, {
+      seen: ['listening', 'listening', 'thinking', 'thinking', 'reconnecting', 'thinking', 'listening', 'speaking', 'listening', 'thinking', 'listening'],
+      speech: [true, false],
+    });
+  });
+
+  play('keeps its tools when its configuration changes, and says whether it did', async (page) => {
+    const got = await page.evaluate(async () => {
+      await talk({ tools: { f: { description: 'F', run() {} } }, config: { model: 'm' } });
+      const [link] = links;
+      const results = [];
+      const note = (update) => update.then(() => results.push('done'), (e) => results.push(`${e.code} ${e.field}`));
+      session.post('UPDATE_CONFIG', { model: 'n' });
+      const updates = [note(session.update({ config: { model: '?' } })), note(session.update({ tools: { g: { description: 'G', run() {} } } }))];
+      const fails = { code: 'session_config_update_failed', field: 'payload.model' };
+      link.tell('SETUP_COMPLETE', { success: true });
+      link.tell('SETUP_COMPLETE', { success: false, error: { message: 'No.', details: fails } });
+      link.tell('GEMINI_ERROR', { message: 'No.', details: fails });
+      link.tell('SETUP_COMPLETE', { success: true });
+      await Promise.all(updates);
+      const lost = session.update({ config: {} }).catch((e) => e.code);
+      await session.close();
+      return { results, lost: await lost, sent: link.said.filter((m) => m.type === 'UPDATE_CONFIG').map(({ payload }) => [payload.model, payload.tools[0].functionDeclarations[0].name]) };
+    });
+    assert.deepEqual(got, {
+      results: ['session_config_update_failed payload.model', 'done'], lost: 'closed', sent: [['n', 'f'], ['?', 'f'], ['?', 'g'], [undefined, 'g']],
+    });
+  });
+
+  play('asks the next conversation for the configuration that is in force, not for one that was refused', async (page) => {
+    const got = await page.evaluate(async () => {
+      await talk({ config: { model: 'm' } });
+      const update = session.update({ config: { model: '?' } }).catch((e) => e.code);
+      links[0].tell('SETUP_COMPLETE', { success: false, error: { message: 'No.', details: { code: 'session_config_update_failed' } } });
+      const code = await update;
+      const kept = session.update({ config: { model: 'n' } });
+      links[0].tell('ASSISTANT_SPEAKING', { speaking: true });
+      await reconnect({ resumed: false });
+      const { model } = links[1].hello.initialConfig;
+      links[1].tell('SETUP_COMPLETE', { success: true });
+      await kept;
+      return { code, model, asked: links[1].said.map((m) => m.payload.model) };
+    });
+    assert.deepEqual(got, { code: 'session_config_update_failed', model: 'n', asked: ['n'] });
+  });
+
+  play('knows new turns from old ones after a long conversation and a reload', async (page) => {
+    await page.evaluate(async () => {
+      await talk({ resume: 'long' });
+      for (let i = 0; i < 300; i++) session.send(`old ${i}`);
+    });
+    await page.reload();
+    const got = await page.evaluate(async () => {
+      setups = [{ resumed: true, received: [] }];
+      await talk({ resume: 'long' });
+      for (let i = 0; i < 60; i++) session.send(`new ${i}`);
+      const texts = session.turns.map((t) => t.text);
+      return { all: texts.length, first: texts[0], last: texts.slice(-61, -59), ids: new Set(session.turns.map((t) => t.id)).size };
+    });
+    assert.deepEqual(got, { all: 200, first: 'old 160', last: ['old 299', 'new 0'], ids: 200 });
+  });
+
+  play('sends after a reload what was typed before it and did not arrive', async (page) => {
+    await page.evaluate(async () => {
+      await talk({ resume: 'typed' });
+      links[0].deaf = true;
+      session.send('one');
+      session.send('two');
+    });
+    await page.reload();
+    const got = await page.evaluate(async () => {
+      setups = [{ resumed: true, received: [] }];
+      await talk({ resume: 'typed' });
+      const [link] = links;
+      return { turns: session.turns.map((t) => t.text), texts: texts(link), ids: new Set(link.said.map((m) => m.id)).size };
+    });
+    assert.deepEqual(got, { turns: ['one', 'two'], texts: ['one', 'two'], ids: 2 });
+  });
+
+  play('says once that the voice cannot be played', async (page) => {
+    const events = await page.evaluate(async () => {
+      await talk({ worklets: '/nowhere/' });
+      for (let i = 0; i < 5; i++) links[0].tell('AUDIO_CHUNK', { generation: 0, data: 'AAAA' });
+      await new Promise((resolve) => session.on('error', () => setTimeout(resolve, 300)));
+      return events;
+    });
+    page.complaints.length = 0; // of the file that is not there
+    assert.deepEqual(events.map(([type, what]) => [type, what.split(':')[0]]), [['error', 'playback_failed']]);
+  });
+
+  play('shows what Gemini shows, by an event', async (page) => {
+    const got = await page.evaluate(async () => {
+      await talk({ canvas: true });
+      const [link] = links;
+      const shown = [];
+      session.on('canvas', (c) => {
+        shown.push([c.id, c.args.schema]);
+        c.signal.addEventListener('abort', () => shown.push('over'));
+        if (c.id === 'a') c.answer({ name: 'Ada' });
+      });
+      const show = (id) => link.tell('TOOL_CALL', { toolCall: { functionCalls: [{ id, name: 'show_canvas_tool', args: { schema: '{}' } }] } });
+      show('a');
+      show('b');
+      await new Promise((resolve) => setTimeout(resolve));
+      link.tell('TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['b'] } });
+      await new Promise((resolve) => setTimeout(resolve));
+      return { canvas: link.hello.initialConfig.voxgate.canvas, shown, answers: link.answers.map((a) => [a.id, a.response]) };
+    });
+    assert.deepEqual(got, { canvas: true, shown: [['a', '{}'], ['b', '{}'], 'over'], answers: [['a', { name: 'Ada' }]] });
+  });
+
+  play('does not disturb another one on the same page', async (page) => {
+    const got = await page.evaluate(async () => {
+      const { connect } = await import('./voxgate.js');
+      setups = [{}, {}];
+      const both = await Promise.all([1, 2].map(() => connect({ url: 'ws', mic: false, transport: 'websocket' })));
+      both[0].send('one');
+      await both[0].close();
+      both[1].send('two');
+      return [links.map(texts), both.map((s) => [s.state, s.turns.map((t) => t.text)])];
+    });
+    assert.deepEqual(got, [[['one', 'DISCONNECT_GEMINI'], ['two']], [['closed', ['one']], ['listening', ['two']]]]);
+  });
+});
+
+describe('the microphone', () => {
+  play('that fails as browsers name it is not waited for', async (page) => {
+    const got = await page.evaluate(async () => {
+      navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('Starting audioinput failed', 'AbortError')); // Firefox, of one in use
+      await talk({ mic: true });
+      await session.use({ video: 'camera' });
+      return [session.mic, session.video.state];
+    });
+    assert.deepEqual(got, ['failed', 'failed']);
+  });
+
+  play('of who is muted gives no sound from its first moment on', async (page) => {
+    const got = await page.evaluate(async () => {
+      const { open } = await import('./voxgate.js');
+      const seen = [];
+      const { addModule } = Worklet.prototype;
+      window.session = open({ url: 'ws', mic: true, muted: true, transport: 'websocket' });
+      Worklet.prototype.addModule = async function (...a) {
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        seen.push(session.track?.enabled);
+        return addModule.apply(this, a);
+      };
+      await session.ready;
+      return [[...new Set(seen)], session.track.enabled, session.mic];
+    });
+    assert.deepEqual(got, [[false], false, 'muted']);
+  });
+
+  play('is not live when it was closed while it could not be read yet', async (page) => {
+    const got = await page.evaluate(async () => {
+      await talk();
+      const { addModule } = Worklet.prototype;
+      let loads;
+      const loading = new Promise((resolve) => (loads = resolve));
+      let go;
+      const held = new Promise((resolve) => (go = resolve));
+      Worklet.prototype.addModule = async function (...a) {
+        loads();
+        await held;
+        return addModule.apply(this, a);
+      };
+      const opened = session.use({ mic: true });
+      await loading;
+      await session.use({ mic: false });
+      go();
+      await opened;
+      return [session.mic, session.track?.readyState];
+    });
+    assert.deepEqual(got, ['off', undefined]);
+  });
+
+  play('goes on when another one cannot be opened, and that is told', async (page) => {
+    const got = await page.evaluate(async () => {
+      await talk({ mic: true });
+      const states = [];
+      session.on('state', ({ mic }) => states.push(mic));
+      const { track } = session;
+      await session.use({ mic: { deviceId: { exact: 'unplugged' } } });
+      const { mic } = session;
+      session.mute();
+      return { states: [...new Set(states)], mic, same: track === session.track, live: track.readyState, enabled: track.enabled, error: events.at(-1)[1].split(':')[0] };
+    });
+    assert.deepEqual(got, { states: ['muted'], mic: 'live', same: true, live: 'live', enabled: false, error: 'microphone_kept' });
+  });
+
+  play('that cannot be read here stays muted for who mutes it', async (page) => {
+    const got = await page.evaluate(async () => {
+      Worklet.prototype.addModule = () => Promise.reject(new Error('refused'));
+      await talk({ mic: true });
+      const { mic } = session;
+      session.mute(true);
+      return [mic, session.track.enabled];
+    });
+    assert.deepEqual(got, ['unheard', false]);
+  });
+
+  play('no promise is broken unseen where there are no worklets', async (page) => {
+    await page.clock.install();
+    await page.evaluate(async () => {
+      Object.defineProperty(BaseAudioContext.prototype, 'audioWorklet', { value: undefined }); // a page over plain http
+      await talk({ mic: true });
+      links[0].tell('AUDIO_CHUNK', { generation: 0, data: 'AAAA' });
+    });
+    await page.clock.runFor(10_000);
+    assert.equal(await page.evaluate(() => session.mic), 'unheard');
+  });
+});
+
 describe('in a conversation that had to be begun anew', () => {
+  play('the model is told what was said, but for what is asked again', async (page) => {
+    const { history, first } = await page.evaluate(async () => {
+      await talk({ config: { voxgate: { history: [{ role: 'user', content: 'long ago' }] } } });
+      const [link] = links;
+      const says = (text) => link.tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+      link.tell('CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: 'What is it?' } } });
+      says('A parrot, as you ');
+      link.tell('INTERRUPTED', { generation: 1, heard: 'A parrot', playedMs: 400, by: 'voice' });
+      session.send('Why?');
+      says('Because.');
+      link.tell('TURN_COMPLETE', { turn: 2 });
+      session.send('Is it?');
+      await reconnect({ resumed: false });
+      return { first: link.hello.initialConfig.voxgate.history, history: links[1].hello.initialConfig.voxgate.history };
+    });
+    assert.deepEqual(first, [{ role: 'user', content: 'long ago' }]);
+    const said = ['What is it?', 'A parrot', 'Why?', 'Because.'].map((content, i) => ({ role: i % 2 ? 'model' : 'user', content }));
+    assert.deepEqual(history, [...first, ...said]);
+  });
+
   play('only what has no answer yet is asked again', async (page) => {
     const after = await page.evaluate(async () => {
       await talk({ tools: { f: { description: '', run: () => 'x' } } });
@@ -325,7 +679,7 @@ describe('in a conversation that had to be begun anew', () => {
       return { texts: texts(links[1]), events };
     });
     assert.deepEqual(after.texts, ['not answered', 'typed meanwhile']);
-    assert.deepEqual(after.events.at(-1), ['error', 'not_resumed: The conversation could not be kept; this is a new one.']);
+    assert.deepEqual(after.events.at(-1), ['error', 'not_resumed: The conversation could not be kept. A new one goes on, which knows what was said.']);
   });
 });
 
@@ -354,7 +708,7 @@ describe('the library tells', () => {
       await talk();
       const [link] = window.links;
       const turns = [];
-      session.on('turn', (t) => t.final && turns.push([t.text, t.interrupted]));
+      session.on('turn', (t) => t.final && turns.push([t.text, t.interrupted, t.heard]));
       const says = (text) => link.tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
       says('Once upon a time there was ');
       says('a parrot.');
@@ -366,7 +720,9 @@ describe('the library tells', () => {
       link.tell('INTERRUPTED', { generation: 2, heard: '', playedMs: 40 });
       return { turns, events };
     }, latency);
-    assert.deepEqual(turns, [['Once upon a time ', true], ['All of it.', false], ['', true]]);
+    assert.deepEqual(turns, [
+      ['Once upon a time there was a parrot.', true, 'Once upon a time '], ['All of it.', false, undefined], ['None of it.', true, ''],
+    ]);
     assert.deepEqual(events, [['latency', latency]]);
   });
 

@@ -94,8 +94,32 @@ inShop('a page that may not talk is told why, and may try again', async (page) =
   await says(page, 'does not let pages of http://127.0.0.2');
   await button(page, 'Close').click();
   await button(page, 'Talk').waitFor();
-  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !c.includes('403')));
+  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/403|blocked by CORS|ERR_FAILED/.test(c)));
 }, { origin: () => stranger.origin });
+
+inShop('Mute mutes in the second conversation as well', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.evaluate(() => sockets[0].onmessage({ data: JSON.stringify({ type: 'GEMINI_DISCONNECTED', payload: { reason: 'Time is up.' } }) }));
+  await says(page, 'Time is up.');
+  await button(page, 'Close').click();
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await button(page, 'Mute').click();
+  await says(page, 'You are muted');
+  await button(page, 'End').click();
+  await button(page, 'Talk').waitFor();
+});
+
+inShop('it says so when the library does not come, and may try again', async (page) => {
+  await page.route('**/voxgate.js', (route) => route.abort());
+  await button(page, 'Talk').click();
+  await says(page, 'The conversation cannot be loaded.');
+  await page.unroute('**/voxgate.js');
+  await button(page, 'Close').click();
+  await button(page, 'Talk').waitFor();
+  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/ERR_FAILED/.test(c)));
+});
 
 for (const colorScheme of ['light', 'dark']) {
   inShop(`it has no barriers (${colorScheme})`, async (page) => {

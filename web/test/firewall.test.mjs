@@ -127,7 +127,7 @@ describe('through a firewall', { skip: why && `no namespaces: ${why}` }, () => {
         const from = await now(page);
         await page.evaluate(async (options) => {
           const { connect } = await import('./voxgate.js');
-          window.session = await connect({ transport: 'webrtc', ...options });
+          window.session = await connect({ url: 'ws', transport: 'webrtc', ...options });
         }, options);
         const connected = await now(page);
         await hears(page, { tone: 0.3, after: connected });
@@ -142,6 +142,32 @@ describe('through a firewall', { skip: why && `no namespaces: ${why}` }, () => {
       throw e;
     } finally {
       await page.quit();
+    }
+  });
+
+  test('where nothing but the WebSocket passes nobody waits for WebRTC', { timeout: 60_000 }, async (t) => {
+    passes('meta l4proto udp');
+    const plain = await startGateway({ VOXGATE_ADDR: `${gatewayAddr}:8443`, VOXGATE_TLS_CERT: cert, VOXGATE_TLS_KEY: key, VOXGATE_INSECURE: '1' }, inside(far));
+    const page = await openPage({
+      url: plain.url, inside: inside(near), context: { ignoreHTTPSErrors: true }, args: ['--ignore-certificate-errors'],
+      sounds: Array(8).fill([silence(0.4), tone(0.6), silence(1.4)]).flat(),
+    });
+    try {
+      const took = await page.evaluate(async () => {
+        const { connect } = await import('./voxgate.js');
+        const begun = performance.now();
+        window.session = await connect({ url: 'ws' });
+        return performance.now() - begun;
+      });
+      t.diagnostic(`connected after ${Math.round(took)} ms`);
+      assert.ok(took < 3_000, `connected after ${took} ms`); // WebRTC would be given up after 5 s
+      await hears(page, { tone: 0.3, after: await now(page) });
+      assert.equal(await page.evaluate(() => session.transport), 'websocket');
+      await page.evaluate(() => session.close());
+      assert.deepEqual(page.complaints, []);
+    } finally {
+      await page.quit();
+      await plain.stop();
     }
   });
 });

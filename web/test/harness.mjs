@@ -350,7 +350,7 @@ export function playGateway() {
   /** Opens a session and keeps what it tells. */
   window.talk = async (options) => {
     const { connect } = await import('./voxgate.js');
-    window.session = await connect({ mic: false, transport: 'websocket', ...options });
+    window.session = await connect({ url: 'ws', mic: false, transport: 'websocket', ...options });
     window.events = [];
     for (const type of ['error', 'closed', 'link', 'usage', 'latency', 'tool']) {
       session.on(type, (e) => events.push([type, e instanceof Error ? `${e.code}: ${e.message}` : e]));
@@ -393,7 +393,7 @@ export function withGateway() {
       const from = gateway.log.length;
       const page = await openPage({ url: gateway.url, browsers, ...options });
       try {
-        await run(page, gateway);
+        await run(page, gateway, t);
         assert.deepEqual(page.complaints, []);
       } catch (e) {
         t.diagnostic(['the page says: ' + (await status(page)), ...gateway.log.slice(from)].join('\n'));
@@ -412,6 +412,9 @@ export const stop = (page) => page.click('#end');
 export const status = (page) => page.textContent('#status');
 /** What carries the voice, how long the last answer took, how many tokens there were. */
 export const detail = (page) => page.getAttribute('#detail', 'title');
+
+/** Waits until the voice goes by WebRTC or WebSocket. */
+export const goesBy = (page, way) => page.waitForFunction((way) => document.querySelector('#detail').title.startsWith(way), way);
 
 /** The field is behind a button where there is little room. */
 export async function type(page, text) {

@@ -97,6 +97,8 @@ async function photoToAda(transport) {
     assert.equal(await live(page), 1);
     const typed = up.length;
     await press(page, 'Take photo');
+    assert.ok(!JSON.stringify(up).includes('image/jpeg'), 'nothing has left before');
+    await press(page, 'Use photo');
     const [[, taken]] = await answered(1);
     assert.match(taken.photo, /^photo:\d+$/);
     const parts = up.slice(typed).flatMap((m) => m.clientContent?.turns ?? []).flatMap((t) => t.parts);
@@ -209,6 +211,13 @@ describe('take_photo', () => {
       await hasNoBarriers(page, '.canvas');
       await looksLike(page, `photo-${facing}`);
       await press(page, 'Take photo');
+      await page.waitForFunction(() => document.querySelector('.canvas-question img')?.naturalWidth > 0);
+      await hasNoBarriers(page, '.canvas');
+      await looksLike(page, `photo-look-${facing}`);
+      await press(page, 'Retake');
+      await page.waitForFunction(() => document.querySelector('.canvas video')?.paused === false);
+      await press(page, 'Take photo');
+      await press(page, 'Use photo');
       const { photo, width, height } = await answer(page, `${i}`);
       assert.equal(photo, `photo:${i + 1}`);
       const [{ inlineData }] = (await answers(page))[i].parts;
@@ -229,7 +238,12 @@ describe('take_photo', () => {
       assert.deepEqual(await answer(page, id), { error: 'the person did not take a photo' });
       assert.equal(await live(page), 0);
     }
-    assert.equal(await page.evaluate(() => tracks.length), 3);
+    await call(page, 'seen', 'take_photo');
+    await press(page, 'Take photo');
+    await press(page, 'Cancel');
+    assert.deepEqual(await answer(page, 'seen'), { error: 'the person did not give the photo' });
+    assert.equal(await live(page), 0);
+    assert.equal(await page.evaluate(() => tracks.length), 4);
     assert.equal(await isOpen(page), false);
   });
 
@@ -376,12 +390,17 @@ describe('find_contact', () => {
 });
 
 describe('the address book', () => {
-  const rows = (page) => page.$$eval('.contacts li', (all) => all.map((e) => e.innerText.replace(/\s*\n\s*/g, ' | ')));
+  const rows = async (page) => {
+    await page.locator('.contacts[open]').waitFor(); // it is loaded when it is opened
+    return page.$$eval('.contacts li', (all) => all.map((e) => e.innerText.replace(/\s*\n\s*/g, ' | ')));
+  };
 
   play('is kept by keyboard', async (page) => {
     const keys = (...all) => all.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
     await page.focus('#contacts');
-    await keys('Enter', 'Tab');
+    await keys('Enter');
+    assert.deepEqual(await rows(page), []);
+    await keys('Tab');
     await page.keyboard.type('mmm Ada');
     await keys('Tab');
     await page.keyboard.type('1234');
@@ -420,6 +439,7 @@ describe('the address book', () => {
     await call(page, 'a', 'send_message', { text: 'Hi' });
     await asked(page, 'Sending message…');
     await page.click('#contacts');
+    await rows(page);
     await page.keyboard.press('Escape');
     assert.deepEqual([await page.locator('.contacts').isVisible(), await isOpen(page)], [false, true]);
   });
@@ -551,6 +571,7 @@ describe('send_message', () => {
     assert.deepEqual(await answer(page, 'no'), { error: 'there is no photo “photo:1”; take_photo takes one and returns its reference' });
     await call(page, 'p', 'take_photo');
     await press(page, 'Take photo');
+    await press(page, 'Use photo');
     await call(page, 'a', 'send_message', { to: '123', photo: (await answer(page, 'p')).photo });
     await asked(page, 'The photo cannot go along from this browser');
     await page.waitForFunction(() => document.querySelector('.canvas-question img')?.naturalWidth > 0);

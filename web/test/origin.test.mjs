@@ -24,7 +24,7 @@ before(async () => {
       response.setHeader('Content-Type', 'text/html');
       return response.end(`<!doctype html><title>An app</title><link rel="icon" href="data:,"><p id="status"></p><script type="module">
         import { connect } from '${gateway.url}voxgate.js';
-        window.connect = connect;
+        window.connect = (options) => connect({ url: '${gateway.url}ws', ...options });
         window.ready = true;
       </script>`);
     }
@@ -62,7 +62,7 @@ test('an app on another origin talks with a token of its backend', { timeout: 40
       window.fresh = () => fetch('/voice-token').then((r) => r.text());
       window.session = await connect({ token: window.fresh });
     });
-    assert.equal(await page.evaluate(() => session.transport), 'webrtc');
+    await page.waitForFunction(() => session.transport === 'webrtc');
     await page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE')); // what the microphone said was answered
 
     // The first token is good for this conversation alone, and each connection gets one of its own.

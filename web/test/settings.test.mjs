@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { detail, playGateway, says, start, stop, type, withGateway } from './harness.mjs';
+import { detail, playGateway, says, silence, start, stop, tone, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -57,7 +57,7 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   assert.ok(await page.getByRole('radio', { name: /^Sulafat/ }).isChecked());
   await page.getByRole('button', { name: 'Reset' }).click();
   assert.deepEqual((await last(page, 'UPDATE_CONFIG')).payload, { voxgate: { canvas: true }, tools });
-  assert.ok(await page.getByRole('radio', { name: /^Default/ }).isChecked());
+  await page.locator('[name=voice][value=""]:checked').waitFor({ state: 'attached' }); // the sheet asks for the devices before it is filled anew
 });
 
 play('a link brings settings along, and nothing private', async (page) => {
@@ -105,6 +105,48 @@ play('push to talk: what is said while Space or the orb is held', async (page) =
   await page.focus('#text');
   await page.keyboard.type('a b');
   assert.equal(await page.inputValue('#text'), 'a b', 'in the field it is a space');
+});
+
+play('nothing in the settings opens a microphone, or unmutes one', async (page) => {
+  const mic = async () => (await page.textContent('#mute span')) ?? '';
+  await type(page, 'who types first is not asked for a microphone');
+  await says(page, 'Gemini answers aloud what you type.');
+  await open(page);
+  await page.getByLabel('Push to talk').check();
+  await page.getByLabel('Push to talk').uncheck();
+  await page.getByRole('button', { name: 'Reset' }).click();
+  await close(page);
+  await says(page, 'Gemini answers aloud what you type.');
+  await page.click('#mute');
+  await says(page, 'Listening');
+  await page.click('#mute');
+  await says(page, 'You are muted.');
+  await open(page);
+  await page.getByRole('button', { name: 'Reset' }).click();
+  await page.evaluate(() => setups.push({}));
+  await page.getByRole('button', { name: 'Hear Puck' }).click();
+  await page.waitForFunction(() => links.length === 2);
+  await page.locator('.sample[aria-busy]').click(); // stops it
+  await page.waitForFunction(() => !document.querySelector('.sample[aria-busy]'));
+  await close(page);
+  await says(page, 'You are muted.');
+  assert.equal(await mic(), 'Unmute');
+});
+
+play('nothing is called recorded that is not', async (page) => {
+  await page.evaluate(() => {
+    localStorage.setItem('voxgate.settings', '{"record":true}');
+    MediaRecorder.prototype.start = () => {
+      throw new DOMException('no', 'NotSupportedError');
+    };
+  });
+  await open(page);
+  await page.getByRole('switch', { name: /^Record/ }).check();
+  await close(page);
+  await start(page);
+  await says(page, 'Listening');
+  await page.locator('.note', { hasText: 'This browser cannot record' }).waitFor();
+  assert.equal(await page.textContent('#recording'), '');
 });
 
 play('single keys can be switched off', async (page) => {
@@ -233,4 +275,154 @@ inPage('a chosen voice is the one that answers', {}, async (page) => {
   await says(page, 'Listening');
   const config = await page.evaluate(() => told.find((m) => m.type === 'SETUP_COMPLETE').payload.effectiveConfig);
   assert.equal(config.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Charon');
+});
+
+play('the models of the gateway can be chosen', async (page) => {
+  await open(page);
+  const model = page.getByRole('combobox', { name: 'Model' });
+  const names = await model.locator('option').allTextContents();
+  assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default, gemini-3.8-live', true], String(names));
+  await model.selectOption('gemini-3.8-live-extended-thinking');
+  await close(page);
+  await start(page);
+  await says(page, 'Listening');
+  assert.equal((await asked(page)).model, 'gemini-3.8-live-extended-thinking');
+});
+
+play('a voice can be heard before it is chosen', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await open(page);
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('de-DE');
+  const hear = page.getByRole('button', { name: 'Hear Kore' });
+  await hear.click();
+  await page.waitForFunction(() => links.length === 2 && links[1].said.length);
+  const { hello, said } = await page.evaluate(() => ({ hello: links[1].hello.initialConfig, said: texts(links[1]) }));
+  assert.equal(hello.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName, 'Kore');
+  assert.match(said[0], /one short sentence in German.* Your name is Kore\./);
+  assert.equal(await page.textContent('#mute span'), 'Unmute', 'the conversation does not hear it');
+  await tell(page, 'ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
+  await tell(page, 'TURN_COMPLETE', { turn: 1 });
+  await page.waitForFunction(() => !document.querySelector('.sample[aria-busy]'));
+  assert.equal(await page.textContent('#mute span'), 'Mute');
+  assert.ok(await page.evaluate(() => links[1].said.some((m) => m.type === 'DISCONNECT_GEMINI')));
+  await hear.click();
+  await page.waitForFunction(() => links.length === 3);
+  assert.ok(!(await page.getByRole('radio', { name: /^Kore/ }).isChecked()), 'it is not chosen by that');
+  await close(page);
+  await page.waitForFunction(() => document.querySelector('#mute span').textContent === 'Mute', null, 'with the sheet it stops');
+});
+
+inPage('a voice says its sentence', {}, async (page) => {
+  await open(page);
+  const hear = page.getByRole('button', { name: 'Hear Puck' });
+  await hear.click();
+  await page.waitForFunction(() => document.querySelector('.sample[aria-busy]'));
+  await page.waitForFunction(() => !document.querySelector('.sample[aria-busy]'));
+  assert.equal(await hear.getAttribute('title'), 'Hear Puck', 'else it says why not');
+  assert.ok(await page.evaluate(() => told.some((m) => m.type === 'TURN_COMPLETE')));
+});
+
+inPage('how to set a key is told until it is put away', {}, async (page) => {
+  await page.click('#dismiss');
+  assert.equal(await page.isVisible('#notice'), false);
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector('#tries button'));
+  assert.equal(await page.isVisible('#notice'), false);
+  await open(page);
+  await page.getByLabel('Say how to set a key').check();
+  await close(page);
+  assert.equal(await page.isVisible('#notice'), true);
+});
+
+play('what a conversation costs', async (page) => {
+  const cost = (total, model) => page.evaluate(async ([t, m]) => (await import('./statistics.js')).costOf(t, m), [total, model]);
+  const total = { inputTokens: 1_100, outputTokens: 1_000, totalTokens: 2_200, thoughtsTokens: 100, input: { AUDIO: 800, TEXT: 200 }, output: { AUDIO: 1_000 } };
+  assert.equal((await cost(total, 'gemini-3.8-live')).toFixed(6), ((800 * 3 + 300 * 0.75 + 1_000 * 12 + 100 * 4.5) / 1e6).toFixed(6));
+  assert.equal(await cost(total, 'gemini-9-live'), undefined);
+  await page.evaluate(() => void (setups = [{ model: 'gemini-3.8-live' }]));
+  await start(page);
+  await says(page, 'Listening');
+  await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'tokens', details: { usage: { turn: total, total } } });
+  await tell(page, 'TURN_LATENCY', { modelMs: 370, gatewayMs: 20, totalMs: 390 });
+  await page.click('#detail');
+  await page.locator('.statistics dd').first().waitFor();
+  assert.match(await page.textContent('.statistics dl'), /Cost, by Google’s list of 2026-10\$ 0\.0151/);
+});
+
+for (const transport of ['webrtc', 'websocket']) {
+  inPage(`a recording has both sides (${transport})`, { query: `?transport=${transport}`, sounds: [silence(1), tone(2)] }, async (page) => {
+    await page.evaluate(() => localStorage.setItem('voxgate.settings', '{"record":true}'));
+    await page.reload();
+    await start(page);
+    await page.waitForFunction(() => document.querySelector('#recording').textContent === 'Recording');
+    await page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE'));
+    await stop(page);
+    await says(page, 'Ready.');
+    await open(page);
+    const saved = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Recording .webm' }).click();
+    const file = await saved;
+    assert.equal(file.suggestedFilename(), 'recording.webm');
+    const webm = readFileSync(await file.path()).toString('base64');
+    // The parrot repeats the tone: twice 2 s of it, one side after the other.
+    const loud = await page.evaluate(async (base64) => {
+      const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+      const sound = await new OfflineAudioContext(1, 1, 16_000).decodeAudioData(bytes.buffer);
+      const [pcm, step] = [sound.getChannelData(0), 3_200];
+      const steps = Array.from({ length: Math.floor(pcm.length / step) }, (_, i) => pcm.subarray(i * step, (i + 1) * step));
+      return steps.map((s) => s.reduce((a, x) => Math.max(a, Math.abs(x)), 0) > 0.05);
+    }, webm);
+    const parts = loud.map((l) => (l ? '#' : ' ')).join('').trim().split(/ {2,}/).map((p) => p.length / 5);
+    assert.ok(parts.length >= 2 && parts[0] > 1.4 && parts[1] > 1.2, `seconds of sound: ${parts}`);
+  });
+}
+
+play('sixty turns are shown, saved and measured, the newest in sight', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await page.evaluate(() => {
+    const tell = (type, payload) => links[0].tell(type, payload);
+    for (let turn = 1; turn <= 60; turn++) {
+      tell('CONTENT_MESSAGE', { serverContent: { inputTranscription: { text: `Question ${turn}` } } });
+      tell('ASSISTANT_SPEAKING', { speaking: true, turn });
+      for (const text of ['Answer ', String(turn)]) tell('CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+      tell('TURN_COMPLETE', { turn });
+      tell('TURN_LATENCY', { modelMs: 300 + turn, gatewayMs: 20, roundTripMs: 100, totalMs: 420 + turn });
+    }
+  });
+  await says(page, 'Listening');
+  const turns = await page.$$eval('#log article', (all) => all.map((e) => e.querySelector('span').textContent));
+  assert.deepEqual([turns.length, turns[0], turns.at(-1)], [120, 'Question 1', 'Answer 60']);
+  const seen = await page.locator('#log article').last().evaluate((e) => e.getBoundingClientRect().bottom <= document.querySelector('footer').getBoundingClientRect().top + 1);
+  assert.ok(seen, 'the newest turn is below the fold');
+  await page.click('#detail');
+  await page.locator('.statistics .chart').waitFor();
+  assert.equal(await page.$$eval('.statistics .chart rect', (all) => all.length), 60, 'the last 20 answers in three parts');
+  assert.match(await page.getAttribute('.statistics .chart', 'aria-label'), /^The last 20 answers: 0\.46 s,.* 0\.48 s$/);
+});
+
+play('two quick presses open one sheet, and one that cannot be loaded is told of', async (page) => {
+  await page.evaluate(() => ['settings', 'settings'].forEach((id) => document.getElementById(id).click()));
+  await page.locator('.settings').waitFor();
+  await page.evaluate(() => new Promise((resolve) => setTimeout(resolve)));
+  assert.equal(await page.locator('.settings').count(), 1);
+  await close(page);
+  await page.route('**/statistics.js', (route) => route.abort());
+  await start(page);
+  await says(page, 'Listening');
+  await page.click('#detail');
+  await page.getByText('This cannot be opened').waitFor();
+  page.complaints.length = 0; // the file that was kept away
+});
+
+inPage('both sides are one stream, however often it is asked for, and none after the end', {}, async (page) => {
+  const got = await page.evaluate(async () => {
+    const { connect } = await import('./voxgate.js');
+    const session = await connect({ url: 'ws', mic: false, transport: 'websocket' });
+    const [one, other] = [session.mix(), session.mix()];
+    await session.close();
+    return [one === other, one.getTracks().length, session.mix().getTracks().length];
+  });
+  assert.deepEqual(got, [true, 1, 0]);
 });

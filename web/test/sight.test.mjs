@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
-  detail, gets, hears, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, tone, type,
+  gets, goesBy, hears, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, tone, type,
 } from './harness.mjs';
 
 const MOST = 768;
@@ -151,30 +151,72 @@ inPage('is seen again after the connection was lost', { sounds: [silence(60)] },
   await says(page, 'Listening');
   await shown(2);
   assert.equal(await page.textContent('#sight'), 'Gemini sees your camera.');
-  assert.match(await detail(page), /WebRTC/);
+  await goesBy(page, 'WebRTC');
 });
 
 inPage('a track of its own, and the newest of many wishes', {}, async (page) => {
   const { states, ended } = await page.evaluate(async () => {
     const { connect } = await import('./voxgate.js');
-    const session = await connect({ mic: false });
+    const session = await connect({ url: 'ws', mic: false });
     const states = [];
     session.on('state', () => {
-      const { state, kind } = session.looks;
+      const { state, kind } = session.video;
       if (states.at(-1) !== `${kind} ${state}`) states.push(`${kind} ${state}`);
     });
     const [mine] = document.createElement('canvas').captureStream(5).getTracks();
-    await Promise.all([session.look('camera'), session.look('screen'), session.look(mine)]);
-    const shown = session.looks.track;
-    await session.look(null);
+    await Promise.all([session.use({ video: 'camera' }), session.use({ video: 'screen' }), session.use({ video: mine })]);
+    const shown = session.video.track;
+    await session.use({ video: null });
     mine.stop();
-    await session.look(mine);
+    await session.use({ video: mine });
     await session.close();
     return { states, ended: [shown.readyState, shown === mine] };
   });
   assert.deepEqual(ended, ['ended', false], 'a copy, which is let go');
   assert.deepEqual(states.slice(-5), ['track live', 'undefined off', 'track asking', 'track missing', 'undefined off']);
   assert.ok(!states.includes('camera live') && !states.includes('screen live'), String(states));
+});
+
+inPage('who thinks better of the screen twice goes on with the camera', {}, async (page) => {
+  const got = await page.evaluate(async () => {
+    const { connect } = await import('./voxgate.js');
+    const session = await connect({ url: 'ws', mic: false, transport: 'websocket' });
+    await session.use({ video: 'camera' });
+    navigator.mediaDevices.getDisplayMedia = () => new Promise((_, reject) => setTimeout(reject, 50, new DOMException('no', 'NotAllowedError')));
+    await Promise.all([session.use({ video: 'screen' }), session.use({ video: 'screen' })]);
+    const { state, kind } = session.video;
+    await session.close();
+    return [state, kind];
+  });
+  assert.deepEqual(got, ['live', 'camera']);
+});
+
+inPage('what shows pictures and cannot be loaded has failed', {}, async (page) => {
+  await page.route('**/sight.js', (route) => route.abort());
+  const got = await page.evaluate(async () => {
+    const { open } = await import('./voxgate.js');
+    const session = open({ url: 'ws', mic: false, transport: 'websocket' });
+    await session.use({ video: 'camera' });
+    const { state } = session.video;
+    await session.close();
+    return state;
+  });
+  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/ERR_FAILED/.test(c)));
+  assert.equal(got, 'failed');
+});
+
+inPage('a camera that is wanted no more is not opened', {}, async (page) => {
+  const seen = await page.evaluate(async () => {
+    const { connect } = await import('./voxgate.js');
+    const session = await connect({ url: 'ws', mic: false });
+    const opened = [];
+    const devices = navigator.mediaDevices;
+    const getUserMedia = devices.getUserMedia.bind(devices);
+    devices.getUserMedia = async (wish) => opened.push(wish) && getUserMedia(wish);
+    await Promise.all([session.use({ video: 'camera' }), session.use({ video: null })]);
+    return [opened.length, session.video];
+  });
+  assert.deepEqual(seen, [0, { state: 'off' }]);
 });
 
 inPage('says so when the camera is refused', { mic: 'denied' }, async (page) => {

@@ -1,7 +1,7 @@
 /** Conversations with the emulator, judged by what is heard in the page. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { detail, gets, hears, hearsNothing, now, says, silence, speech, start, status, TALKS, tone, type, withGateway } from './harness.mjs';
+import { gets, goesBy, hears, hearsNothing, now, says, silence, speech, start, status, TALKS, tone, type, withGateway } from './harness.mjs';
 
 const talk = withGateway();
 const question = [silence(1), speech(), tone(0.6)];
@@ -13,7 +13,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       assert.equal(await status(page), 'Ready. Press the button and speak.');
       await start(page);
       await says(page, 'Listening');
-      assert.equal(await detail(page), transport);
+      await goesBy(page, transport);
       await says(page, 'Speaking');
       await hears(page, { sound: 1.2, tone: 0.25 });
       await says(page, 'Listening');
@@ -39,7 +39,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
     talk('stops when the page says so, keeps what was heard, and answers the next question', { query }, async (page) => {
       await page.evaluate(async (transport) => {
         const { connect } = await import('./voxgate.js');
-        window.session = await connect({ mic: false, transport });
+        window.session = await connect({ url: 'ws', mic: false, transport });
         window.turns = [];
         session.on('turn', (t) => t.role === 'model' && t.final && turns.push(t));
       }, transport.toLowerCase());
@@ -127,7 +127,7 @@ describe('mute', () => {
       }
     };
     await start(page);
-    await says(page, 'Listening');
+    await goesBy(page, 'WebRTC');
     const loud = await measure();
     assert.ok(loud > 0);
     await page.click('#mute');
@@ -175,6 +175,7 @@ describe('tools', () => {
       const { connect } = await import('./voxgate.js');
       const seen = [];
       const session = await connect({
+        url: 'ws',
         mic: false,
         tools: {
           fails: { description: 'fails', run: () => Promise.reject(new Error('no luck')) },

@@ -457,6 +457,20 @@ async function serveApp(bundle) {
   return server;
 }
 
+look('without the gateway’s address it says so, in a bundle as well', {}, async (page) => {
+  const got = await page.evaluate(async () => {
+    const { VoxLive } = await import('./vox.js');
+    const list = [];
+    for (const options of [{}, { url: 'http://' }]) {
+      const vox = new VoxLive(options);
+      const { code, message } = await vox.startSession({ mic: false }).catch((e) => e);
+      list.push([code, message.split(':')[0], vox.state]);
+    }
+    return list;
+  });
+  assert.deepEqual(got, [['bad_options', 'url is missing', 'failed'], ['bad_options', 'url cannot be read', 'failed']]);
+});
+
 test('the hook of the documentation works in a real React app', { timeout: 30_000 }, async () => {
   const doc = readFileSync(join(web, '../docs/vox.md'), 'utf8');
   const [, hook] = /```jsx\n([^]*?)```/.exec(doc);

@@ -1,5 +1,5 @@
 /** The page of VOX: its panel, and the studio beside it. What VOX does is in vox.js; here it is only shown. */
-import { make } from '../elements.js';
+import { make } from '../dom.js';
 import { VoxLive } from './vox.js';
 
 /** @import { App, Snapshot, ToolAction } from './types.d.ts' */
@@ -39,7 +39,7 @@ const narrow = matchMedia('(max-width: 43.99rem)');
 const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
 if (token) history.replaceState(null, '', location.pathname + location.search);
 
-const vox = new VoxLive({ token, targets: PLACES });
+const vox = new VoxLive({ url: new URL('../api/vox/live', document.baseURI), token, targets: PLACES });
 /** Nothing is going on, and nothing is about to. */
 const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
 

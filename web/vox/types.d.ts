@@ -10,7 +10,7 @@ export type State = 'idle' | 'connecting' | 'listening' | 'ready' | 'speaking' |
 export type Mic = 'off' | 'asking' | 'live' | 'refused' | 'missing' | 'failed' | 'insecure';
 
 export interface Options {
-  /** The gateway's endpoint; `/api/vox/live` beside the page's folder if absent. */
+  /** The gateway's endpoint, as `wss://voxgate.example.com/api/vox/live`. No session begins without it. */
   url?: string | URL;
   /** Who the person is, from the app's own backend; a gateway that asks for none needs none. A function is called for each connection. */
   token?: string | (() => string | Promise<string>);

@@ -1,7 +1,7 @@
 /**
  * The VOX client: a conversation with VOX, spoken or typed, over one WebSocket. It is an observable object without a framework.
  *
- *   const vox = new VoxLive({ projectContext: { summary: 'a shop for bicycles' } });
+ *   const vox = new VoxLive({ url: 'wss://voxgate.example.com/api/vox/live', projectContext: { summary: 'a shop for bicycles' } });
  *   vox.addEventListener('change', () => console.log(vox.message, vox.transcript));
  *   await vox.startSession();
  *   vox.sendText('Which tools do I need?');
@@ -61,7 +61,7 @@ export class VoxError extends Error {
   name = 'VoxError';
 
   /**
-   * @param {string} code for programs: one of the endpoint's, or `no_gateway`, `timeout`, `lost`
+   * @param {string} code for programs: one of the endpoint's, or `bad_options`, `no_gateway`, `timeout`, `lost`
    * @param {string} [message] for people
    * @param {number} [retryAfterMs] when to come back, if that is known
    */
@@ -172,8 +172,8 @@ export class VoxLive extends EventTarget {
     const isMuted = Boolean(voice.track) && !this.#now.isMuted;
     if (isMuted !== this.#now.isMuted) this.#send({ type: 'mute', muted: isMuted });
     this.#set({ isMuted });
-    if (voice.track) voice.track.enabled = !isMuted;
-    else this.#openMic(voice);
+    voice.mute(isMuted);
+    if (!voice.track) this.#openMic(voice);
   };
 
   /**
@@ -469,7 +469,7 @@ export class VoxLive extends EventTarget {
   // --- sound
 
   #openVoice() {
-    const voice = (this.#voice = new Voice());
+    const voice = (this.#voice = new Voice(() => gatewayURL(this.#options.url)));
     voice.onIdle = () => this.#pause();
     voice.onMicEnded = () => this.#openMic(voice);
     voice.onBlocked = () => this.#set({});
@@ -488,8 +488,7 @@ export class VoxLive extends EventTarget {
     set('asking');
     try {
       if (!navigator.mediaDevices) return set('insecure');
-      const track = await voice.openMic(true);
-      track.enabled = !this.#now.isMuted;
+      await voice.openMic(true);
       const thin = new Thinner();
       await voice.capture((pcm, rate) => this.#hear(thin.from(pcm, rate)));
       set('live');
@@ -652,10 +651,16 @@ function whyOf({ code, message, retryAfterMs }) {
 }
 
 /** @param {string|URL} [url] */
-function voxURL(url = new URL('../api/vox/live', import.meta.url)) {
-  const u = new URL(url, location.href);
-  u.protocol = u.protocol.replace('http', 'ws');
-  return u;
+function voxURL(url) {
+  const bad = (/** @type {string} */ why) => new VoxError('bad_options', `url ${why}: it is the gateway's endpoint, as wss://voxgate.example.com/api/vox/live`);
+  if (!url) throw bad('is missing');
+  try {
+    const u = new URL(url, location.href);
+    u.protocol = u.protocol.replace('http', 'ws');
+    return u;
+  } catch {
+    throw bad('cannot be read');
+  }
 }
 
 /**

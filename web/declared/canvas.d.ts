@@ -1,0 +1,18 @@
+import type { CanvasAnswer, CanvasCall, CanvasHandler } from '../types.d.ts';
+
+/** What Gemini shows on the screen, and asks there, in an element of the page. Its looks are the page's: `.canvas` and what is in it. */
+export class Canvas implements CanvasHandler {
+  /** The element is there from the start, or nothing is announced; it is empty. */
+  constructor(container: Element);
+  /** A question, or a form, waits for the person. */
+  readonly waiting: boolean;
+  /** `waiting` may have changed. */
+  onWaiting: () => void;
+  show(call: CanvasCall): Promise<CanvasAnswer>;
+  hide(id?: string): void;
+  /** Puts it away, as the person does. */
+  dismiss(): void;
+  /** Keeps a picture that the canvas can show under a reference, as photo:1. */
+  keep(ref: string, blob: Blob): void;
+  kept(ref: string): Blob | undefined;
+}

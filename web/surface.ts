@@ -1,0 +1,9 @@
+// The library is what its types say. Only checked, by `npm run types`.
+import * as canvas from './canvas.js';
+import type * as declaredCanvas from './declared/canvas.d.ts';
+import type * as declaredNative from './declared/native.d.ts';
+import * as native from './native.js';
+import type * as declared from './types.d.ts';
+import * as library from './voxgate.js';
+
+export const surface: [typeof declared, typeof declaredCanvas, typeof declaredNative] = [library, canvas, native];
