@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -30,6 +30,9 @@ go-test: build-deps test-deps web/.venv/kubernetes-validate
 
 web-test: build test-deps web-deps
 	$(NPM) run --silent test
+
+test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat
+	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
 
 VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
@@ -99,4 +102,11 @@ web/.venv/kubernetes-validate: web/.venv/google-genai
 # OpenAI's, for the tests of the Realtime API.
 web/.venv/openai: web/.venv/google-genai
 	web/.venv/bin/pip install --quiet --disable-pip-version-check 'openai[realtime]==3.54.0'
+	@touch $@
+
+# What is too heavy for every run.
+web/.venv-clients/ready:
+	/usr/bin/python3 -m venv web/.venv-clients
+	web/.venv-clients/bin/pip install --quiet --disable-pip-version-check openai-agents==0.24.0 \
+	  livekit-agents==1.8.9 livekit-plugins-openai==1.8.9 livekit-plugins-google==1.8.9 'pipecat-ai[openai]==1.14.0' websockets==16.1.1
 	@touch $@

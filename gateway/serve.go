@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,11 +22,13 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/live"
+	"voxgate/signaling/openai"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
 	"voxgate/signaling/telephony"
+	"voxgate/signaling/whip"
 	"voxgate/store"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
@@ -111,7 +114,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	defer stopPrivate()
-	conversations, stopDoors, err := openDoors(s, host, webrtc, generate, gate, log)
+	conversations, stopDoors, err := openDoors(s, host, webrtc, generate, gate, shared, log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
@@ -161,7 +164,7 @@ func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told
 }
 
 // openDoors are the doors to conversations. They are stopped when the conversations have ended.
-func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, shared store.Store, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
 	page, err := signaling.Page(web.Files, signaling.Status{Backend: host.Backend(), Models: host.Models()})
 	if err != nil {
 		return nil, nil, err
@@ -175,6 +178,12 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 		stopVOX()
 		return nil, nil, err
 	}
+	encoders, err := openWHIP(s, host, webrtc, log)
+	if err != nil {
+		stopPhones()
+		stopVOX()
+		return nil, nil, err
+	}
 	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
 	if err != nil {
 		stopPhones()
@@ -184,7 +193,8 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
 	google := live.Door{Host: host, Logger: log}
-	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), assistant.Doors(), phones, streams.Doors(), []signaling.Door{
+	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: cmp.Or(shared, store.NewMemory()), Logger: log}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), assistant.Doors(), phones, streams.Doors(), encoders, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
@@ -301,6 +311,22 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		{Pattern: "POST /v1/calls", Handler: door},
 		{Pattern: "/sip", Socket: &sip.Page{Config: c, Host: host, RTC: webrtc, Decoder: s.opusDecoder, Logger: log}},
 	}, door.Close, nil
+}
+
+// openWHIP is for clients of WHIP, if there is a file of who answers them.
+func openWHIP(s settings, host *bridge.Host, webrtc *rtc.API, log *slog.Logger) ([]signaling.Door, error) {
+	if s.whip == "" {
+		return nil, nil
+	}
+	c, err := whip.Load(s.whip)
+	if err != nil {
+		return nil, fmt.Errorf("whip: %w", err)
+	}
+	door := whip.Door{
+		Config: c, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
+		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },
+	}
+	return door.Doors(), nil
 }
 
 // drain gives conversations time to end by themselves, until the second signal.

@@ -61,6 +61,7 @@ type settings struct {
 	sip         string // file
 	tools       string // a file; "": none but the clients' own
 	telephony   string // a file; "": no calls of telephony providers
+	whip        string // a file; "": no clients of WHIP
 	opusDecoder opus.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
@@ -110,6 +111,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.nodeURL, "node-url", "", "`URL` by which these gateways reach this one, as http://10.0.0.5:3001, for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS")
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
+	f.StringVar(&s.whip, "whip", "", "JSON `file` of the agents that clients of WHIP call (docs/clients.md); empty: none are")
 	f.StringVar(&s.telephony, "telephony", "", "JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
 	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")

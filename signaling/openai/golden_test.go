@@ -1,0 +1,308 @@
+package openai
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media/mediatest"
+	"voxgate/tools"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares what came out with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, lines := strings.Split(string(want), "\n"), strings.Split(got, "\n")
+	for i, line := range lines {
+		if i >= len(wanted) || line != wanted[i] {
+			t.Fatalf("%s:%d: got\n%s", file, i+1, line)
+		}
+	}
+	if len(wanted) > len(lines) {
+		t.Fatalf("%s: only the first %d lines came", file, len(lines))
+	}
+}
+
+// counted makes ids that are the same in each run.
+func counted() func(string) string {
+	counts := map[string]int{}
+	return func(prefix string) string {
+		if prefix == "event" {
+			return "event"
+		}
+		counts[prefix]++
+		return fmt.Sprintf("%s%d", prefix, counts[prefix])
+	}
+}
+
+// play has a dialogue go through steps, and writes what comes out: events to the client, and commands to the engine. A step is an event
+// of the client's as JSON, of the engine, or [sound].
+func play(b *strings.Builder, d *dialogue, steps ...any) {
+	for _, step := range steps {
+		event := clientEvent{}
+		var commands []bridge.Command
+		switch s := step.(type) {
+		case string:
+			fmt.Fprintf(b, "> %s\n", s)
+			var err error
+			if event, err = readEvent([]byte(s)); err == nil {
+				commands, err = d.take(event)
+			}
+			if err != nil {
+				d.fail(event.EventID, err)
+			}
+		case bridge.Body:
+			fmt.Fprintf(b, "! %T\n", s)
+			commands = d.happen(s)
+		case []int16:
+			fmt.Fprintf(b, "> %v in one piece\n", time.Duration(len(s))*time.Second/16000)
+			commands = d.sound(s, 16000)
+		case sound:
+			fmt.Fprintf(b, "> %v of %v Hz\n", s.lasts, s.hz)
+			pcm := make([]int16, int(s.lasts.Seconds()*16000))
+			if s.hz > 0 {
+				pcm = mediatest.Tone(s.lasts, 16000, s.hz, 12000)
+			}
+			for len(pcm) > 0 {
+				n := min(len(pcm), 1600)
+				commands = append(commands, d.sound(pcm[:n], 16000)...)
+				pcm = pcm[n:]
+			}
+		case time.Duration:
+			d.voice([]byte{1, 2}, s)
+		}
+		for _, m := range d.drain() {
+			fmt.Fprintf(b, "%s\n", m.data)
+		}
+		for _, c := range commands {
+			raw, _ := json.Marshal(c)
+			fmt.Fprintf(b, "  %T %s\n", c, raw)
+			d.done(event.EventID, c, nil)
+		}
+	}
+}
+
+// sound is what a client sends, at 16 kHz.
+type sound struct {
+	hz    float64
+	lasts time.Duration
+}
+
+const (
+	typed  = `{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi <you>"}]}}`
+	create = `{"type":"response.create"}`
+	cancel = `{"type":"response.cancel","event_id":"mine"}`
+)
+
+func says(turn int, text string) bridge.Body { return bridge.AssistantText{Turn: turn, Text: text} }
+
+func calls(id, name, args string) bridge.Body {
+	return bridge.ToolCall{Calls: []tools.Call{{ID: id, Name: name, Args: json.RawMessage(args)}}}
+}
+
+// sentence is speech and silence.
+var sentence = append(mediatest.Tone(time.Second, 16000, 440, 12000), make([]int16, 16000)...)
+
+var (
+	began   = bridge.UserSpeaking{Speaking: true}
+	stopped = bridge.UserSpeaking{}
+	spent   = bridge.Usage{Turn: wire.Tokens{Prompt: 10, Response: 5, Thoughts: 2, Total: 17, PromptBy: map[string]int{"AUDIO": 10}, ResponseBy: map[string]int{"AUDIO": 5}}}
+)
+
+// TestDialogues plays conversations over a WebSocket, and those of calls.
+func TestDialogues(t *testing.T) {
+	for _, file := range []struct {
+		name  string
+		calls bool
+		cases []dialogueCase
+	}{{"socket.golden", false, socketCases}, {"call.golden", true, callCases}, {"refused.golden", false, refusedCases}} {
+		var b strings.Builder
+		for _, c := range file.cases {
+			fmt.Fprintf(&b, "# %s\n", c.name)
+			d := newDialogue("gpt-realtime", file.calls, counted())
+			if c.session != "" {
+				play(&strings.Builder{}, d, `{"type":"session.update","session":`+c.session+`}`, bridge.SetupComplete{}, bridge.SetupComplete{Update: true})
+			}
+			play(&b, d, c.steps...)
+		}
+		golden(t, file.name, b.String())
+	}
+}
+
+type dialogueCase struct {
+	name    string
+	session string // what the client has updated before; empty: nothing
+	steps   []any
+}
+
+const transcribed = `{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}`
+
+var socketCases = []dialogueCase{
+	{"spoken to", transcribed, []any{
+		sound{440, time.Second},
+		began,
+		sound{0, time.Second},
+		bridge.UserText{Turn: 1, Text: "Good "},
+		stopped,
+		bridge.UserText{Turn: 1, Text: "day"},
+		bridge.UserText{Turn: 1, Text: "Good day", Final: true},
+		bridge.Speaking{Turn: 1},
+		says(1, "Good "), 100 * time.Millisecond, says(1, "day."),
+		100 * time.Millisecond, spent,
+		bridge.AssistantText{Turn: 1, Text: "Good day.", Final: true},
+		bridge.TurnComplete{Turn: 1},
+	}},
+	{"the model is sooner than our ear", transcribed, []any{sound{440, time.Second}, began, bridge.UserText{Turn: 1, Text: "Hi", Final: true}, bridge.Speaking{Turn: 1}, stopped}},
+	{"typed", "", []any{
+		typed, `{"type":"response.create","response":{"metadata":{"client_event_id":"7"},"instructions":"Be brief."}}`, bridge.Speaking{Turn: 1}, says(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1},
+	}},
+	{"asked for an answer that is due", "", []any{sound{440, time.Second}, began, sound{0, time.Second}, stopped, create, bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.TurnComplete{Turn: 1}}},
+	{"asked for a beginning", "", []any{create, bridge.Speaking{Turn: 1}, says(1, "Hello"), bridge.TurnComplete{Turn: 1}}},
+	{"interrupted by the voice", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), time.Second, began, bridge.Interrupted{Turn: 1, By: bridge.ByVoice}, bridge.TurnComplete{Turn: 1}}},
+	{"heard in part", "", []any{
+		bridge.Speaking{Turn: 1},
+		says(1, "One "), time.Second, says(1, "two "), time.Second, says(1, "three"), time.Second,
+		bridge.TurnComplete{Turn: 1},
+		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":1500}`,
+		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":99999}`, `{"type":"conversation.item.retrieve","item_id":"item1"}`,
+	}},
+	{"cancelled", "", []any{typed, create, bridge.Speaking{Turn: 1}, says(1, "Hi"), cancel, cancel}},
+	{"cancelled before it begins", "", []any{typed, create, cancel, bridge.Speaking{Turn: 1}, bridge.Interrupted{Turn: 1, By: bridge.ByClient}, typed, create, bridge.Speaking{Turn: 2}, says(2, "Hi")}},
+	{"a function", "", []any{
+		bridge.Speaking{Turn: 1},
+		says(1, "Let me see."), 100 * time.Millisecond, calls("c1", "weather", `{"city":"Röm<>"}`),
+		bridge.TurnComplete{Turn: 1},
+		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"{\"sun\":true}"}}`, create,
+		bridge.TurnComplete{Turn: 2},
+		bridge.Speaking{Turn: 3},
+		says(3, "Sun."),
+		bridge.TurnComplete{Turn: 3},
+	}},
+	{"two functions, and an answer in the same turn", "", []any{
+		bridge.ToolCall{Calls: []tools.Call{{ID: "c1", Name: "a", Args: json.RawMessage(`{}`)}, {ID: "c2", Name: "b", Args: json.RawMessage(`{}`)}}},
+		`{"type":"conversation.item.create","item":{"id":"o1","type":"function_call_output","call_id":"c1","output":"1"}}`,
+		`{"type":"conversation.item.create","item":{"id":"o2","type":"function_call_output","call_id":"c2","output":"two"}}`, create,
+		bridge.Speaking{Turn: 1},
+		says(1, "Done."),
+		bridge.TurnComplete{Turn: 1},
+	}},
+	{"a function, and nothing to say", "", []any{
+		calls("c1", "a", `{}`), `{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"1"}}`, create, bridge.TurnComplete{Turn: 1}, typed, create,
+	}},
+	{"seeded", "", []any{
+		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"system","content":[{"type":"input_text","text":"It is Monday."}]}}`,
+		`{"type":"conversation.item.create","item":{"id":"b","type":"message","role":"assistant","content":[{"type":"output_text","text":"Good morning."}]}}`,
+		`{"type":"conversation.item.create","previous_item_id":"root","item":{"id":"c","type":"function_call","call_id":"1","name":"f","arguments":"{}"}}`,
+		`{"type":"conversation.item.create","previous_item_id":"c","item":{"id":"d","type":"function_call_output","call_id":"1","output":"x"}}`,
+		`{"type":"conversation.item.create","item":{"id":"e","type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw=="},{"type":"input_text","text":"What is it?"}]}}`,
+		create,
+	}},
+	{"seeded, and spoken to", "", []any{typed, began, sound{440, time.Second}, stopped}},
+	{"deleted", "", []any{typed, `{"type":"conversation.item.delete","item_id":"item1"}`, `{"type":"conversation.item.delete","item_id":"item1"}`, create}},
+	{"push to talk", `{"audio":{"input":{"turn_detection":null}}}`, []any{
+		sound{440, 200 * time.Millisecond},
+		began, `{"type":"input_audio_buffer.commit"}`, create, stopped,
+		bridge.Speaking{Turn: 1},
+		says(1, "Yes?"),
+		bridge.TurnComplete{Turn: 1},
+		`{"type":"input_audio_buffer.commit","event_id":"mine"}`, `{"type":"input_audio_buffer.clear"}`,
+	}},
+	{"no answer but on request", `{"audio":{"input":{"turn_detection":{"type":"semantic_vad","eagerness":"high","create_response":false}}}}`, []any{
+		sound{440, time.Second}, sound{0, time.Second}, sound{440, time.Second}, sound{0, time.Second}, create, bridge.Speaking{Turn: 1}, says(1, "Yes?"), bridge.TurnComplete{Turn: 1},
+	}},
+	{"a sentence in one piece, and no answer but on request", `{"audio":{"input":{"turn_detection":{"type":"server_vad","create_response":false}}}}`, []any{sentence, create}},
+	{"written", `{"output_modalities":["text"]}`, []any{typed, create, says(1, "Hi "), says(1, "you."), bridge.TurnComplete{Turn: 1}}},
+	{"the connection to the model is lost", "", []any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByLink}}},
+	{"the model does not answer", "", []any{typed, create, bridge.StateChange{Unanswered: true}}},
+	{"a session", "", []any{
+		`{"type":"session.update","session":{"type":"realtime","tracing":"auto"}}`, `{"type":"session.update","session":{"tracing":null}}`,
+		bridge.SetupComplete{},
+		bridge.SetupComplete{Update: true},
+		`{"type":"session.update","event_id":"mine","session":{"instructions":"Be brief.","unknown":1,"audio":{"output":{"voice":{"id":"Puck"}}},"tools":[{"type":"mcp"},{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
+		bridge.SetupFailed{Err: &bridge.Error{Message: "No.", Field: "payload.tools"}},
+		`{"type":"session.update","session":{"tool_choice":"none","max_output_tokens":100,"reasoning":{"effort":"low"},"audio":{"input":{"format":{"type":"audio/pcmu"},"turn_detection":{"type":"semantic_vad"}}}}}`,
+	}},
+	{"nothing that OpenAI knows", "", []any{bridge.ToolStatus{}, bridge.StateChange{}, bridge.Log{}, bridge.Grounding{}, bridge.Thought{}, bridge.Latency{}, bridge.History{}, bridge.Raw{}}},
+}
+
+var callCases = []dialogueCase{
+	{"spoken to", "", []any{began, stopped, bridge.Speaking{Turn: 1}, says(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1}}},
+	{"interrupted by the voice", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), began, bridge.Interrupted{Turn: 1, By: bridge.ByVoice, Heard: "A", Played: time.Second}}},
+	{"interrupted by the client", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), cancel}},
+	{"its voice cleared", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), `{"type":"output_audio_buffer.clear"}`, `{"type":"output_audio_buffer.clear"}`}},
+	{"a call whose voice goes on", "", []any{
+		bridge.Speaking{Turn: 1},
+		says(1, "Let me "), calls("c1", "weather", `{}`), says(1, "see. "),
+		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"x"}}`, create, says(1, "Sun."),
+		bridge.TurnComplete{Turn: 1},
+	}},
+}
+
+var refusedCases = []dialogueCase{
+	{"events", "", []any{
+		`{`, `[]`, `{}`, `{"type":"sing","event_id":"mine"}`, `{"type":7,"event_id":"mine"}`, `{"type":"input_audio_buffer.append","audio":"?"}`, `{"type":"output_audio_buffer.clear"}`,
+		`{"type":"session.update","event_id":"mine"}`, `{"type":"response.create","response":7}`,
+	}},
+	{"sessions", "", []any{
+		`{"type":"session.update","session":{"type":"transcription"}}`, `{"type":"session.update","session":{"instructions":7}}`, `{"type":"session.update","session":[]}`,
+		`{"type":"session.update","session":{"audio":{"input":{"format":{"type":"audio/opus"}}}}}`, `{"type":"session.update","session":{"audio":{"output":{"format":{"rate":16000}}}}}`,
+		`{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"type":"magic"}}}}}`, `{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"threshold":2}}}}}`,
+		`{"type":"session.update","session":{"output_modalities":["audio","text"]}}`, `{"type":"session.update","session":{"max_output_tokens":"many"}}`, `{"type":"session.update","session":{"tools":[{"type":"function"}]}}`,
+	}},
+	{"items", "", []any{
+		`{"type":"conversation.item.create"}`, `{"type":"conversation.item.create","item":{"type":"mcp_call"}}`, `{"type":"conversation.item.create","item":{"type":"message","role":"robot"}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_image","image_url":"https://example.com/a.png"}]}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_audio","audio":"AAAA"}]}}`,
+		`{"type":"conversation.item.create","previous_item_id":"none","item":{"type":"message","role":"user","content":[]}}`,
+		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`, `{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`,
+		`{"type":"conversation.item.retrieve","item_id":"none"}`, `{"type":"conversation.item.truncate","item_id":"none"}`,
+	}},
+	{"responses", "", []any{`{"type":"response.create","response":{"conversation":"none"}}`, `{"type":"response.create","response":{"input":[{}]}}`, create, `{"type":"response.create","event_id":"mine"}`, cancel}},
+}
+
+// FuzzEvents has a dialogue take anything that a client sends, and go on: what it tells is JSON, and what is refused is told.
+func FuzzEvents(f *testing.F) {
+	for _, list := range [][]dialogueCase{socketCases, refusedCases} {
+		for _, c := range list {
+			for _, s := range c.steps {
+				if text, ok := s.(string); ok {
+					f.Add(text, text)
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		d := newDialogue("", false, counted())
+		for _, text := range []string{first, second} {
+			var b strings.Builder
+			play(&b, d, text, bridge.Speaking{Turn: 1}, says(1, "x"), bridge.TurnComplete{Turn: 1}, began, stopped)
+			for line := range strings.Lines(b.String()) {
+				if line[0] == '{' && !json.Valid([]byte(line)) {
+					t.Fatalf("told %s", line)
+				}
+			}
+		}
+		if !json.Valid(d.session.config()) || len(encode(d.session)) > maxSession || len(d.items.items) > maxItems {
+			t.Fatalf("the session became %s", encode(d.session))
+		}
+	})
+}

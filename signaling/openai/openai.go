@@ -1,0 +1,332 @@
+// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them, find here the
+// WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in the form of their general
+// availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says which line of a client changes, and what is
+// not served.
+//
+// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A call is one
+// dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data channel.
+package openai
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+	"voxgate/store"
+)
+
+const (
+	// doorName is what grants and tools know this door by.
+	doorName = "openai"
+	// subprotocol is that of OpenAI's WebSocket, and keyPrefix is before the key among the others: a browser can send no header.
+	subprotocol = "realtime"
+	keyPrefix   = "openai-insecure-api-key."
+
+	// maxOffer and maxBody bound the requests, in bytes.
+	maxOffer = 64 << 10
+	maxBody  = maxOffer + maxSession
+)
+
+// Door serves the Realtime API.
+type Door struct {
+	Host        *bridge.Host
+	RTC         *rtc.API
+	OpusDecoder opus.DecoderChoice
+	Store       store.Store // has the client secrets: for all gateways that share it
+	Logger      *slog.Logger
+
+	minted minted
+
+	calls sync.Map // *peerCall, by its id
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() []signaling.Door {
+	post := func(path string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
+		return signaling.Door{Pattern: "POST /v1/realtime" + path, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := serve(w, r); err != nil {
+				d.Logger.Info("request refused", "door", doorName, "path", path, "err", clipLong(err.Error()))
+				refuse(w, err)
+			}
+		})}
+	}
+	return []signaling.Door{
+		{Pattern: "GET /v1/realtime", Socket: http.HandlerFunc(d.socket)},
+		post("", d.begin), // the address of the beta, which is built into devices
+		post("/calls", d.begin),
+		post("/calls/{id}/{verb}", d.verb),
+		post("/client_secrets", d.mint),
+	}
+}
+
+// newID makes an id as OpenAI's are.
+func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
+
+// tokenOf is the token in one of the forms that are OpenAI's alone; empty: there is none. Other headers the kit has read.
+func tokenOf(r *http.Request) string {
+	if key := r.Header.Get("Api-Key"); key != "" {
+		return key
+	}
+	for _, offered := range websocket.Subprotocols(r) {
+		if key, ok := strings.CutPrefix(offered, keyPrefix); ok {
+			return key
+		}
+	}
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	return ""
+}
+
+// wanted is what a request says of a conversation.
+type wanted struct {
+	model   string
+	token   string
+	session json.RawMessage // nil: nothing
+}
+
+// open finds out who wants a conversation, and gives it the session that was bound to their secret, and then theirs.
+func (d *Door) open(r *http.Request, dialogue *dialogue, asked wanted) (*bridge.Open, error) {
+	id, known := dialogue.session.ID, false
+	if strings.HasPrefix(asked.token, secretPrefix) {
+		s, ok, err := d.secret(r.Context(), asked.token)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, &apiError{Code: "invalid_api_key", Message: "This client secret is not known, or has expired."}
+		}
+		asked.token, known = s.Token, true
+		s.Session.ID = id
+		if s.Session.Model == "" {
+			s.Session.Model = asked.model
+		}
+		dialogue.session = s.Session
+	}
+	if asked.session != nil {
+		next, err := dialogue.session.updated(asked.session)
+		if err != nil {
+			return nil, err
+		}
+		dialogue.session, known = next, true
+	}
+	if _, ok := geminiModel(dialogue.session.Model); !ok {
+		return nil, &apiError{Code: "invalid_model", Param: "model", Message: fmt.Sprintf("There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(dialogue.session.Model))}
+	}
+	dialogue.config = dialogue.session.config()
+	open := &bridge.Open{Config: dialogue.config, Later: !known, Origin: bridge.Origin{Door: doorName}}
+	if err := access.From(r.Context()).Authorize(open, asked.token); err != nil {
+		return nil, err
+	}
+	return open, nil
+}
+
+// find is the call of an id, for somebody who may have it: by a token that the same key answers for.
+func (d *Door) find(r *http.Request, id string) (*call, error) {
+	found, _ := d.calls.Load(id)
+	c, _ := found.(*peerCall) // nil: there is none
+	open := &bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	token := tokenOf(r)
+	if strings.HasPrefix(token, secretPrefix) {
+		s, ok, err := d.secret(r.Context(), token)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			token = s.Token
+		}
+	}
+	if err := access.From(r.Context()).Authorize(open, token); err != nil {
+		return nil, err
+	}
+	if c == nil || c.key != open.Origin.Key {
+		return nil, errNoCall(id)
+	}
+	return c.call, nil
+}
+
+// pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
+func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
+	return signaling.PassByID(w, r, d.Host, id, func(err error) {
+		d.Logger.Warn("another gateway does not answer", "err", err)
+		refuse(w, errNoCall(id))
+	})
+}
+
+func errNoCall(id string) error {
+	return &apiError{Code: "call_not_found", Param: "call_id", Message: fmt.Sprintf("There is no call %q.", clip(id))}
+}
+
+// begin answers an offer with a call.
+func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
+	sdp, session, err := readOffer(w, r)
+	if err != nil {
+		return err
+	}
+	offer, err := rtc.ParseOffer(sdp)
+	if err != nil {
+		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer " + err.Error() + "."}
+	}
+	if !offer.Talks() {
+		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer has no audio section that can be served."}
+	}
+	asked := wanted{r.URL.Query().Get("model"), tokenOf(r), session}
+	dialogue := newDialogue(asked.model, true, newID)
+	open, err := d.open(r, dialogue, asked)
+	if err != nil {
+		return err
+	}
+	ctx, leave := signaling.Outlive(r.Context())
+	if leave == nil {
+		return bridge.ErrShutdown
+	}
+	id := signaling.NodeID(d.Host, newID("rtc"))
+	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
+	c := &peerCall{call: newCall(log, dialogue), door: d, key: open.Origin.Key, offer: offer, answer: make(chan string, 1)}
+	ended := make(chan error, 1)
+	d.calls.Store(id, c)
+	go func() {
+		defer leave()
+		defer d.calls.Delete(id)
+		err := d.Host.Serve(ctx, c, *open)
+		if ending(err) != nil {
+			log.Info("call ended", "err", clipLong(err.Error()))
+		}
+		ended <- err
+	}()
+	select {
+	case sdp := <-c.answer:
+		w.Header().Set("Content-Type", sdpType)
+		w.Header().Set("Location", "/v1/realtime/calls/"+id)
+		w.Header().Set("Access-Control-Expose-Headers", "Location")
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, sdp)
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
+
+const sdpType = "application/sdp"
+
+// readOffer reads the two forms of a request for a call: an offer alone, or a form with an offer and a session.
+func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json.RawMessage, err error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && kind == sdpType:
+		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOffer))
+		return string(raw), nil, unread(err)
+	case err != nil || kind != "multipart/form-data":
+		return "", nil, &apiError{Code: "unsupported_content_type", Message: "The body must be application/sdp, or multipart/form-data with the parts sdp and session."}
+	}
+	form, err := r.MultipartReader()
+	if err != nil {
+		return "", nil, unread(err)
+	}
+	for range 16 { // the two may stand anywhere among others
+		part, err := form.NextPart()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return "", nil, unread(err)
+		}
+		raw, err := io.ReadAll(part)
+		if err != nil {
+			return "", nil, unread(err)
+		}
+		switch part.FormName() {
+		case "sdp":
+			sdp = string(raw)
+		case "session":
+			session = raw
+		}
+	}
+	return sdp, session, nil
+}
+
+// unread is the error for a body that cannot be read.
+func unread(err error) error {
+	var long *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &long):
+		return &apiError{Code: "request_too_large", Message: fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)}
+	}
+	return &apiError{Code: "invalid_body", Message: "The body cannot be read: " + err.Error() + "."}
+}
+
+// verb does something to a call. All but hanging up is for telephones, which come by doors of their own.
+func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if d.pass(w, r, id) {
+		return nil
+	}
+	c, err := d.find(r, id)
+	if err != nil {
+		return err
+	}
+	if verb := r.PathValue("verb"); verb != "hangup" {
+		return &apiError{Code: "call_not_found", Message: fmt.Sprintf("%q is not served: this is no telephone call.", clip(verb))}
+	}
+	c.hangUp()
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// statuses are the HTTP statuses of errors that are not 400.
+var statuses = map[string]int{
+	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
+	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge, "unsupported_content_type": http.StatusUnsupportedMediaType,
+	"rate_limit_exceeded": http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable, "method_not_allowed": http.StatusMethodNotAllowed,
+}
+
+// refuse answers a request with an error.
+func refuse(w http.ResponseWriter, err error) {
+	e := ending(err)
+	if e == nil { // the conversation has ended before it began
+		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
+	}
+	status := statuses[e.Code]
+	switch {
+	case status > 0:
+	case e.Type == "server_error":
+		status = http.StatusBadGateway
+	default:
+		status = http.StatusBadRequest
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
+	}
+	told := object{"message": e.Message, "type": "invalid_request_error", "param": nil, "code": e.Code}
+	if e.Type != "" {
+		told["type"] = e.Type
+	}
+	if e.Param != "" {
+		told["param"] = e.Param
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(encode(object{"error": told}))
+}

@@ -1,0 +1,464 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"voxgate/bridge"
+)
+
+const (
+	// maxSession bounds a session as it is told, in bytes: the longest message that Chromium takes by a data channel.
+	maxSession = 256 << 10
+	// maxTools bounds the functions of a session.
+	maxTools = 128
+	// leastSilence bounds how short a silence may end a turn, in milliseconds. OpenAI's default of 200 is copied by clients without
+	// a thought, and with Gemini cuts people off who take a breath.
+	leastSilence = 300
+	// voiceRate is that of audio/pcm, in Hz, the only one of OpenAI's API.
+	voiceRate = bridge.VoiceRate
+)
+
+// session is OpenAI's session object: what the client wants, and is told that it has. Reading JSON into it is the merge that
+// session.update is: what is not there stays, and unknown fields are passed over.
+type session struct {
+	Type             string            `json:"type"`
+	Object           string            `json:"object"`
+	ID               string            `json:"id"`
+	Model            string            `json:"model"`
+	OutputModalities []string          `json:"output_modalities"`
+	Instructions     string            `json:"instructions"`
+	Tools            []json.RawMessage `json:"tools"`
+	ToolChoice       json.RawMessage   `json:"tool_choice"`
+	MaxOutputTokens  json.RawMessage   `json:"max_output_tokens"` // a number or "inf"
+	Temperature      *float64          `json:"temperature,omitempty"`
+	Reasoning        *reasoning        `json:"reasoning,omitempty"`
+	Tracing          json.RawMessage   `json:"tracing"`
+	Truncation       json.RawMessage   `json:"truncation"`
+	Prompt           json.RawMessage   `json:"prompt"`
+	Include          json.RawMessage   `json:"include"`
+	Audio            audio             `json:"audio"`
+}
+
+type reasoning struct {
+	Effort string `json:"effort,omitempty"`
+}
+
+type audio struct {
+	Input struct {
+		Format         format          `json:"format"`
+		Transcription  *transcription  `json:"transcription"`
+		NoiseReduction json.RawMessage `json:"noise_reduction"`
+		TurnDetection  *turnDetection  `json:"turn_detection"`
+	} `json:"input"`
+	Output struct {
+		Format format  `json:"format"`
+		Voice  voice   `json:"voice"`
+		Speed  float64 `json:"speed"`
+	} `json:"output"`
+}
+
+// format is audio/pcm, audio/pcmu or audio/pcma. The rate is only told of the first.
+type format struct {
+	Type string `json:"type"`
+	Rate int    `json:"rate,omitempty"`
+}
+
+type transcription struct {
+	Model    string `json:"model,omitempty"`
+	Language string `json:"language,omitempty"` // ISO 639-1
+	Prompt   string `json:"prompt,omitempty"`
+}
+
+// voice is a voice's name, or {"id"} of one that the client has made.
+type voice string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *voice) UnmarshalJSON(raw []byte) error {
+	var own struct{ ID string }
+	if err := json.Unmarshal(raw, &own); err == nil {
+		if own.ID != "" {
+			*v = voice(own.ID)
+		}
+		return nil
+	}
+	return json.Unmarshal(raw, (*string)(v))
+}
+
+// turnDetection is server_vad or semantic_vad. A nil one is push to talk.
+type turnDetection struct {
+	Type              string   `json:"type"`
+	Threshold         *float64 `json:"threshold,omitempty"`
+	PrefixPaddingMS   *int     `json:"prefix_padding_ms,omitempty"`
+	SilenceDurationMS *int     `json:"silence_duration_ms,omitempty"`
+	IdleTimeoutMS     *int     `json:"idle_timeout_ms,omitempty"`
+	Eagerness         string   `json:"eagerness,omitempty"`
+	CreateResponse    bool     `json:"create_response"`
+	InterruptResponse bool     `json:"interrupt_response"`
+}
+
+const (
+	serverVAD   = "server_vad"
+	semanticVAD = "semantic_vad"
+)
+
+// newDetection returns the defaults of a type: https://platform.openai.com/docs/api-reference/realtime-sessions.
+func newDetection(kind string) turnDetection {
+	d := turnDetection{Type: kind, CreateResponse: true, InterruptResponse: true}
+	if kind == semanticVAD {
+		d.Eagerness = "auto"
+		return d
+	}
+	threshold, padding, silence := 0.5, 300, 200
+	d.Threshold, d.PrefixPaddingMS, d.SilenceDurationMS = &threshold, &padding, &silence
+	return d
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Another type begins with its own defaults.
+func (d *turnDetection) UnmarshalJSON(raw []byte) error {
+	var kind struct{ Type *string }
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return err
+	}
+	if name := cmp.Or(value(kind.Type), d.Type, serverVAD); name != d.Type {
+		*d = newDetection(name)
+	}
+	type plain turnDetection // without this method
+	next := plain(*d)
+	next.Threshold, next.PrefixPaddingMS, next.SilenceDurationMS = clone(d.Threshold), clone(d.PrefixPaddingMS), clone(d.SilenceDurationMS)
+	if err := json.Unmarshal(raw, &next); err != nil {
+		return err
+	}
+	*d = turnDetection(next)
+	return nil
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
+}
+
+var (
+	auto = json.RawMessage(`"auto"`)
+	inf  = json.RawMessage(`"inf"`)
+)
+
+// newSession is the session of a client that has not said anything.
+func newSession(id, model string) session {
+	detection := newDetection(serverVAD)
+	s := session{
+		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{"audio"}, Tools: []json.RawMessage{},
+		ToolChoice: auto, MaxOutputTokens: inf, Truncation: auto,
+	}
+	s.Audio.Input.Format, s.Audio.Output.Format = format{formatPCM, voiceRate}, format{formatPCM, voiceRate}
+	s.Audio.Input.TurnDetection = &detection
+	s.Audio.Output.Voice, s.Audio.Output.Speed = "marin", 1
+	return s
+}
+
+// updated is the session with a change. It is refused as a whole, with an [apiError], if anything in it is wrong.
+func (s *session) updated(raw json.RawMessage) (session, error) {
+	var next session
+	if err := json.Unmarshal(encode(s), &next); err != nil { // a copy that shares nothing
+		return next, err
+	}
+	var patch struct {
+		Type         *string
+		Instructions json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &patch); err != nil || !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		return next, &apiError{Code: "invalid_type", Param: "session", Message: "session must be an object."}
+	}
+	if kind := value(patch.Type); kind != "" && kind != "realtime" {
+		return next, &apiError{Code: "invalid_value", Param: "session.type", Message: fmt.Sprintf("Sessions of type %q are not served; only realtime is.", clip(kind))}
+	}
+	if err := json.Unmarshal(raw, &next); err != nil {
+		return next, wrongType(err, "session")
+	}
+	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
+	if string(patch.Instructions) == "null" { // which is no string, and would change nothing
+		next.Instructions = ""
+	}
+	if err := next.check(); err != nil {
+		return next, err
+	}
+	if len(encode(next)) > maxSession {
+		return next, &apiError{Code: "invalid_value", Param: "session", Message: fmt.Sprintf("The session is too long: it may have %d bytes.", maxSession)}
+	}
+	return next, nil
+}
+
+// check refuses what cannot be meant, and makes what can be the usual form of it.
+func (s *session) check() error {
+	wrong := func(param, problem string) error {
+		return &apiError{Code: "invalid_value", Param: "session." + param, Message: "session." + param + " " + problem}
+	}
+	if len(s.OutputModalities) != 1 || s.OutputModalities[0] != "audio" && s.OutputModalities[0] != "text" {
+		return wrong("output_modalities", `must be ["audio"] or ["text"].`)
+	}
+	for path, f := range map[string]*format{"audio.input.format": &s.Audio.Input.Format, "audio.output.format": &s.Audio.Output.Format} {
+		switch f.Type {
+		case formatPCM:
+			if f.Rate = cmp.Or(f.Rate, voiceRate); f.Rate != voiceRate {
+				return wrong(path+".rate", "must be 24000.")
+			}
+		case formatMuLaw, formatALaw:
+			f.Rate = 0
+		default:
+			return wrong(path+".type", "must be audio/pcm, audio/pcmu or audio/pcma.")
+		}
+	}
+	if d := s.Audio.Input.TurnDetection; d != nil {
+		if d.Type != serverVAD && d.Type != semanticVAD {
+			return wrong("audio.input.turn_detection.type", "must be server_vad or semantic_vad.")
+		}
+		if t := d.Threshold; t != nil && (*t < 0 || *t > 1) {
+			return wrong("audio.input.turn_detection.threshold", "must be between 0 and 1.")
+		}
+		for name, ms := range map[string]*int{"prefix_padding_ms": d.PrefixPaddingMS, "silence_duration_ms": d.SilenceDurationMS} {
+			if ms != nil && (*ms < 0 || *ms > 10_000) {
+				return wrong("audio.input.turn_detection."+name, "must be between 0 and 10000.")
+			}
+		}
+	}
+	if string(s.MaxOutputTokens) == "null" {
+		s.MaxOutputTokens = inf
+	}
+	var most int
+	if string(s.MaxOutputTokens) != string(inf) && (json.Unmarshal(s.MaxOutputTokens, &most) != nil || most < 1) {
+		return wrong("max_output_tokens", `must be a positive number or "inf".`)
+	}
+	if s.Tools == nil {
+		s.Tools = []json.RawMessage{}
+	}
+	if len(s.Tools) > maxTools {
+		return wrong("tools", fmt.Sprintf("has %d entries; %d are the most.", len(s.Tools), maxTools))
+	}
+	for i, raw := range s.Tools {
+		var t tool
+		if err := json.Unmarshal(raw, &t); err != nil {
+			return wrongType(err, fmt.Sprintf("session.tools[%d]", i))
+		}
+		if t.Type == "function" && t.Name == "" {
+			return wrong(fmt.Sprintf("tools[%d].name", i), "is missing.")
+		}
+	}
+	return nil
+}
+
+// unserved are the types of the tools that are not served here; there are tools of the operator's instead.
+func (s *session) unserved() (kinds []string) {
+	for _, raw := range s.Tools {
+		var t tool
+		if json.Unmarshal(raw, &t) == nil && t.Type != "function" {
+			kinds = append(kinds, clip(t.Type))
+		}
+	}
+	return kinds
+}
+
+// tool is a function that the client declares.
+type tool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// The modes of taking turns.
+type turns int
+
+const (
+	modelsEar  turns = iota // the model finds the ends of speech, and answers
+	ownEar                  // speech is found here, and answered when the client asks for it (create_response: false)
+	pushToTalk              // the client says where speech ends (turn_detection: null)
+)
+
+func (s *session) turns() turns {
+	switch d := s.Audio.Input.TurnDetection; {
+	case d == nil:
+		return pushToTalk
+	case !d.CreateResponse:
+		return ownEar
+	}
+	return modelsEar
+}
+
+// silence and padding are those of the turn detection, in milliseconds.
+func (d *turnDetection) silence() int {
+	if d.Type == semanticVAD {
+		return map[string]int{"low": 1200, "high": 400}[d.Eagerness] + map[bool]int{true: 700}[d.Eagerness != "low" && d.Eagerness != "high"]
+	}
+	if d.SilenceDurationMS == nil {
+		return leastSilence
+	}
+	return max(leastSilence, *d.SilenceDurationMS)
+}
+
+func (d *turnDetection) padding() int {
+	if d == nil || d.PrefixPaddingMS == nil {
+		return 300
+	}
+	return *d.PrefixPaddingMS
+}
+
+func (s *session) writes() bool { return s.OutputModalities[0] == "text" }
+
+// voices are Gemini's for OpenAI's, as LiteLLM maps them, so that people who come from there hear the same.
+var voices = map[voice]voice{
+	"alloy": "Zephyr", "ash": "Charon", "ballad": "Fenrir", "cedar": "Charon", "coral": "Aoede", "echo": "Puck", "marin": "Aoede",
+	"sage": "Kore", "shimmer": "Leda", "verse": "Orus",
+}
+
+// geminiModel is the model that a name means: one of OpenAI's is the operator's default, which is "".
+func geminiModel(name string) (model string, ok bool) {
+	bare := strings.TrimPrefix(name, "models/")
+	switch {
+	case name == "", strings.HasPrefix(name, "gpt-"):
+		return "", true
+	case strings.HasPrefix(bare, "gemini-"):
+		return bare, true
+	}
+	return "", false
+}
+
+type object = map[string]any
+
+// config is the session as the engine is told of it.
+func (s *session) config() json.RawMessage {
+	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
+	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.writes() {
+		generation["speechConfig"] = object{"voiceConfig": object{"prebuiltVoiceConfig": object{"voiceName": name}}}
+	}
+	if string(s.MaxOutputTokens) != string(inf) {
+		generation["maxOutputTokens"] = s.MaxOutputTokens
+	}
+	if s.Temperature != nil {
+		generation["temperature"] = *s.Temperature
+	}
+	if s.Reasoning != nil {
+		if level := map[string]string{"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}[s.Reasoning.Effort]; level != "" {
+			generation["thinkingConfig"] = object{"thinkingLevel": level}
+		}
+	}
+	heard := object{}
+	if t := s.Audio.Input.Transcription; t != nil && t.Language != "" {
+		heard["languageCodes"] = []string{t.Language}
+	}
+	config := object{
+		"generationConfig": generation, "realtimeInputConfig": s.input(), "inputAudioTranscription": heard, "outputAudioTranscription": object{},
+	}
+	if model, _ := geminiModel(s.Model); model != "" {
+		config["model"] = model
+	}
+	if s.Instructions != "" {
+		config["systemInstruction"] = s.Instructions
+	}
+	if functions := s.functions(); len(functions) > 0 {
+		config["tools"] = []object{{"functionDeclarations": functions}}
+	}
+	return encode(config)
+}
+
+// input is who finds out where speech begins and ends.
+func (s *session) input() object {
+	detection, d := object{}, s.Audio.Input.TurnDetection
+	input := object{"automaticActivityDetection": detection}
+	if d == nil || !d.InterruptResponse { // the client says itself when an answer is cut off
+		input["activityHandling"] = "NO_INTERRUPTION"
+	}
+	// Google's own prefixPaddingMs is how much speech it takes to begin one. Only where the engine is told where speech begins does it
+	// mean what prefix_padding_ms means, how much from before belongs to it.
+	if s.turns() != modelsEar {
+		detection["disabled"], detection["prefixPaddingMs"] = true, d.padding()
+		return input
+	}
+	detection["silenceDurationMs"] = d.silence()
+	switch {
+	case d.Threshold == nil:
+	case *d.Threshold < 0.4:
+		detection["startOfSpeechSensitivity"] = "START_SENSITIVITY_HIGH"
+	case *d.Threshold > 0.7:
+		detection["startOfSpeechSensitivity"] = "START_SENSITIVITY_LOW"
+	}
+	switch d.Eagerness {
+	case "low":
+		detection["endOfSpeechSensitivity"] = "END_SENSITIVITY_LOW"
+	case "high":
+		detection["endOfSpeechSensitivity"] = "END_SENSITIVITY_HIGH"
+	}
+	return input
+}
+
+// functions are declared as OpenAI means them: the model waits for their results.
+func (s *session) functions() (list []object) {
+	if string(s.ToolChoice) == `"none"` {
+		return nil
+	}
+	for _, raw := range s.Tools {
+		var t tool
+		if json.Unmarshal(raw, &t) != nil || t.Type != "function" {
+			continue
+		}
+		function := object{"name": t.Name, "description": t.Description, "behavior": "BLOCKING"}
+		if len(t.Parameters) > 0 && string(t.Parameters) != "null" {
+			function["parametersJsonSchema"] = t.Parameters
+		}
+		list = append(list, function)
+	}
+	return list
+}
+
+// apiError is an error in OpenAI's shape.
+type apiError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+	Param   string `json:"param,omitempty"`
+	EventID string `json:"event_id,omitempty"` // of the client's event that it answers
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+// wrongType is the error for a field below a path that cannot be read; path is empty for an event's own fields.
+func wrongType(err error, path string) error {
+	wrong := &apiError{Code: "invalid_type", Param: path, Message: "The event cannot be read: " + err.Error() + "."}
+	if t := (*json.UnmarshalTypeError)(nil); errors.As(err, &t) {
+		wrong.Param = strings.Trim(path+"."+t.Field, ".")
+		wrong.Message = fmt.Sprintf("%s cannot be a %s.", cmp.Or(wrong.Param, "An event"), t.Value)
+	}
+	return wrong
+}
+
+// clip is what an error repeats of a client's text.
+func clip(text string) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(text[:60], "") + "…"
+	}
+	return text
+}
+
+// encode writes JSON. What is written here always can be: strings, numbers, and JSON that was read.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return []byte("{}")
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

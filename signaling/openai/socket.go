@@ -1,0 +1,190 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+)
+
+// socketCall is a conversation whose sound travels in events.
+type socketCall struct {
+	*call
+	own  *listener
+	lost chan struct{} // closed when the socket is
+	mic  *bridge.Microphone
+	now  *bridge.Session // owned by Serve, as mic is
+}
+
+// Serve implements [bridge.Caller].
+func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
+	c.now = s
+	c.log.Info("client connected", "call", s.ID())
+	c.join(c.own)
+	s.Attach(c)
+	s.Hold(false)
+	return c.carry(ctx, s, c.lost, c.append)
+}
+
+// append takes sound of the client.
+func (c *socketCall) append(sound []byte) error {
+	c.mu.Lock()
+	format := c.dialogue.session.Audio.Input.Format.Type
+	c.mu.Unlock()
+	pcm, rate := c.decoder.decode(format, sound)
+	if len(pcm) == 0 {
+		return nil
+	}
+	if c.mic == nil || c.mic.Rate() != rate {
+		mic, err := c.now.Mic(rate)
+		if err != nil {
+			return err
+		}
+		c.mic = mic
+	}
+	return c.hear(c.now, c.mic, pcm)
+}
+
+// attend keeps a second connection to a call until it is lost, or the call is over.
+func (c *call) attend(ctx context.Context, own *listener, lost <-chan struct{}) error {
+	c.join(own)
+	defer c.leave(own)
+	select {
+	case <-lost:
+		return nil
+	case <-c.over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// socket serves a WebSocket: a conversation of its own, or with call_id a second connection to a call.
+func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
+	if d.pass(w, r, r.URL.Query().Get("call_id")) {
+		return
+	}
+	line, err := accept(w, r)
+	if err != nil {
+		return // it has answered
+	}
+	defer line.Close()
+	line.Opened() // a client need not say anything
+	own, lost, gone, written := newListener(), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	log := d.Logger.With("door", doorName, "remote", line.Remote())
+	ctx, cancel := context.WithCancelCause(r.Context())
+	to, open, err := d.opening(r, log)
+	var running sync.WaitGroup
+	running.Go(func() { line.Ping(ctx) })
+	running.Go(func() { read(line, own, to.events, lost, gone) })
+	running.Go(func() {
+		defer close(written)
+		if err := own.out.Run(ctx, func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
+			cancel(err)
+		}
+	})
+	switch {
+	case err != nil:
+		to.end(own, err)
+	case open == nil:
+		err = to.attend(ctx, own, lost)
+	default:
+		err = d.Host.Serve(ctx, &socketCall{call: to, own: own, lost: lost}, *open)
+		to.end(own, err)
+	}
+	own.out.Close()
+	<-written
+	code, reason := goodbye(err)
+	if code != websocket.CloseNormalClosure {
+		log.Info("client refused or lost", "close", code, "err", clipLong(err.Error()))
+	}
+	line.Goodbye(code, reason) // which ends read
+	close(gone)
+	cancel(nil)
+	running.Wait()
+}
+
+// accept makes a line of a request. Clients that offer the protocol are answered that they have it.
+func accept(w http.ResponseWriter, r *http.Request) (*signaling.Line, error) {
+	if slices.Contains(websocket.Subprotocols(r), subprotocol) {
+		return signaling.AcceptAs(subprotocol, w, r)
+	}
+	return signaling.Accept(w, r, nil)
+}
+
+// read passes on what comes by a socket until it is lost, which it tells, or nobody wants it any more.
+func read(line *signaling.Line, own *listener, events chan<- event, lost chan<- struct{}, gone <-chan struct{}) {
+	defer close(lost)
+	for {
+		data, text, err := line.Read(maxEvent)
+		e := event{from: own}
+		switch {
+		case errors.Is(err, signaling.ErrTooLong):
+			e.err = &apiError{Code: "invalid_event", Message: fmt.Sprintf("The event is too long: it may have %d bytes.", maxEvent)}
+		case err != nil:
+			return
+		case !text:
+			e.err = &apiError{Code: "invalid_event", Message: "Expected a text WebSocket message; binary frames are not supported."}
+		default:
+			e.clientEvent, e.err = readEvent(data)
+		}
+		select {
+		case events <- e:
+		case <-gone:
+			return
+		}
+	}
+}
+
+// opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even with an error.
+func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.Open, err error) {
+	query := r.URL.Query()
+	if id := query.Get("call_id"); id != "" {
+		if to, err = d.find(r, id); err == nil {
+			return to, nil, nil
+		}
+		return newCall(log, newDialogue("", false, newID)), nil, err
+	}
+	asked := wanted{model: query.Get("model"), token: tokenOf(r)}
+	if query.Get("intent") == "transcription" {
+		err = &apiError{Code: "invalid_value", Param: "intent", Message: "Sessions that only transcribe are not served."}
+	}
+	dialogue := newDialogue(asked.model, false, newID)
+	if err == nil {
+		open, err = d.open(r, dialogue, asked)
+	}
+	if err == nil {
+		open.Quiet = true // the client gets the model's voice alone
+	}
+	return newCall(log, dialogue), open, err
+}
+
+// goodbye is the close code and the reason by which OpenAI's server would say why it is over.
+func goodbye(err error) (code int, reason string) {
+	code, reason = signaling.Goodbye(err)
+	if code == websocket.CloseNormalClosure || code == websocket.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
+		return code, reason
+	}
+	switch e := ending(err); {
+	case e.Type == "server_error":
+		return code, reason
+	case e.Code == "invalid_api_key":
+		return closeUnauthorized, "invalid_request_error.invalid_api_key"
+	default:
+		return closeInvalid, "invalid_request_error." + e.Code
+	}
+}
+
+// OpenAI's close codes.
+const (
+	closeUnauthorized = 3000
+	closeInvalid      = 4000
+)

@@ -1,0 +1,440 @@
+// Package whip is the door for clients of WHIP (RFC 9725): encoders, media servers and devices that begin a WebRTC call by one HTTP
+// request. Their stream is an agent's ear, and where the offer is sendrecv, as it must be here, the answer has the agent's voice.
+//
+// A call is one peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the endpoint of one,
+// /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end.
+package whip
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"mime"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/rtc"
+)
+
+// doorName is what grants and tools know this door by.
+const doorName = "whip"
+
+// maxBody bounds a request, in bytes.
+const maxBody = 64 << 10
+
+// The types of bodies: RFC 8866 and RFC 8840.
+const (
+	sdpType      = "application/sdp"
+	fragmentType = "application/trickle-ice-sdpfrag"
+)
+
+// Config is the file that VOXGATE_WHIP names: docs/clients.md describes it.
+type Config struct {
+	Agents map[string]Agent `json:"agents"` // by the names in their addresses
+}
+
+// Agent takes calls.
+type Agent struct {
+	Prompt   string          `json:"prompt"`
+	Voice    string          `json:"voice"`
+	Language string          `json:"language"`
+	Model    string          `json:"model"`
+	Greeting string          `json:"greeting"` // what the model is told to begin with; "": the caller does
+	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
+}
+
+var agentName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// Load reads the file.
+func Load(file string) (*Config, error) {
+	var c Config
+	if err := phone.ReadFile(file, &c); err != nil {
+		return nil, err
+	}
+	if len(c.Agents) == 0 {
+		return nil, fmt.Errorf("%s: agents: there is none, so nobody would answer", file)
+	}
+	for name := range c.Agents {
+		if !agentName.MatchString(name) {
+			return nil, fmt.Errorf("%s: agents: the name %q is not made of letters, digits, - and _", file, name)
+		}
+	}
+	return &c, nil
+}
+
+// Door serves WHIP.
+type Door struct {
+	Config      *Config
+	Host        *bridge.Host
+	RTC         *rtc.API
+	OpusDecoder opus.DecoderChoice
+	ICEServers  func() []signaling.ICEServer // that a client is told of
+	Logger      *slog.Logger
+
+	calls sync.Map // *call, by its id
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() (list []signaling.Door) {
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /whip/{agent}":         d.begin,
+		"OPTIONS /whip/{agent}":      d.options,
+		"GET /whip/{agent}":          d.nothing,
+		"PATCH /whip/{agent}/{id}":   d.passed(d.patch),
+		"DELETE /whip/{agent}/{id}":  d.passed(d.end),
+		"OPTIONS /whip/{agent}/{id}": d.options,
+		"GET /whip/{agent}/{id}":     d.nothing,
+	} {
+		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
+			if err := serve(w, r); err != nil {
+				d.Logger.Info("request refused", "door", doorName, "request", pattern, "err", err)
+				refuse(w, err)
+			}
+		})})
+	}
+	return list
+}
+
+// refusal is an HTTP status with a sentence.
+type refusal struct {
+	status  int
+	message string
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func no(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	var own *refusal
+	var long *http.MaxBytesError
+	e := bridge.AsError(err)
+	status, message := cmp.Or(access.Status(e), http.StatusBadGateway), e.Message
+	switch {
+	case errors.As(err, &own):
+		status, message = own.status, own.message
+	case errors.As(err, &long):
+		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)
+	case errors.Is(err, bridge.ErrShutdown):
+		status, message = http.StatusServiceUnavailable, "The gateway is shutting down."
+	case e.Code == bridge.CodeBadConfig:
+		status = http.StatusInternalServerError // of the operator's file
+	case status == http.StatusTooManyRequests: // RFC 9725 has one word for too much
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
+	case status == http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	}
+	http.Error(w, message, status)
+}
+
+// options says what is taken. Browsers' preflights have been answered before.
+func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
+	if r.PathValue("id") != "" {
+		w.Header().Set("Accept-Patch", fragmentType)
+	} else {
+		w.Header().Set("Accept-Post", sdpType)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// nothing answers GET and HEAD (RFC 9725, section 4.2).
+func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
+	if _, ok := d.Config.Agents[r.PathValue("agent")]; !ok {
+		return no(http.StatusNotFound, "There is no such agent.")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// body is a request's, if it is of a type.
+func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != want {
+		return "", no(http.StatusUnsupportedMediaType, "The body must be %s.", want)
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if long := (*http.MaxBytesError)(nil); err != nil && !errors.As(err, &long) {
+		return "", no(http.StatusBadRequest, "The body cannot be read.")
+	}
+	return string(raw), err
+}
+
+// who is who asks: a session may be changed by who began it.
+func who(r *http.Request) (open bridge.Open, err error) {
+	open.Origin = bridge.Origin{Door: doorName}
+	err = access.From(r.Context()).Authorize(&open, "")
+	return open, err
+}
+
+// begin answers an offer with a call.
+func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
+	open, err := who(r)
+	if err != nil {
+		return err
+	}
+	agent, ok := d.Config.Agents[r.PathValue("agent")]
+	if !ok {
+		return no(http.StatusNotFound, "There is no such agent.")
+	}
+	text, err := body(w, r, sdpType)
+	if err != nil {
+		return err
+	}
+	offer, err := rtc.ParseOffer(text)
+	if err != nil {
+		return no(http.StatusBadRequest, "The offer %v.", err)
+	}
+	if !offer.Talks() {
+		return no(http.StatusNotAcceptable, "The offer must have an audio section that is sendrecv: an agent listens and speaks.")
+	}
+	ctx, leave := signaling.Outlive(r.Context())
+	if leave == nil {
+		return bridge.ErrShutdown
+	}
+	open.Agent = bridge.Agent{Prompt: agent.Prompt, Voice: agent.Voice, Language: agent.Language, Model: agent.Model}
+	open.Config = agent.Config
+	c := &call{
+		door: d, log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), greeting: agent.Greeting, origin: open.Origin,
+		text: text, offer: offer, answer: make(chan string, 1), requests: make(chan func(*rtc.Peer)), over: make(chan struct{}),
+	}
+	id := signaling.NodeID(d.Host, rand.Text())
+	d.calls.Store(id, c)
+	ended := make(chan error, 1)
+	go func() {
+		defer leave()
+		defer d.calls.Delete(id)
+		defer close(c.over)
+		ended <- d.Host.Serve(ctx, c, open)
+	}()
+	select {
+	case sdp := <-c.answer:
+		h := w.Header()
+		h.Set("Content-Type", sdpType)
+		h.Set("Location", "/whip/"+r.PathValue("agent")+"/"+id)
+		h.Set("ETag", etag(sdp))
+		h.Set("Accept-Patch", fragmentType)
+		for _, s := range d.ICEServers() {
+			for _, link := range links(s) {
+				h.Add("Link", link)
+			}
+		}
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, sdp)
+		return nil
+	case err := <-ended:
+		if err == nil || bridge.Reason(err) == "" {
+			return no(http.StatusBadGateway, "The call has ended.")
+		}
+		return err
+	}
+}
+
+// links are an ICE server as RFC 9725, section 4.6, tells of it.
+func links(s signaling.ICEServer) (list []string) {
+	for _, url := range s.URLs {
+		link := "<" + url + `>; rel="ice-server"`
+		if s.Username != "" {
+			link += fmt.Sprintf(`; username=%q; credential=%q; credential-type="password"`, s.Username, s.Credential)
+		}
+		list = append(list, link)
+	}
+	return list
+}
+
+// find is the call of a request.
+func (d *Door) find(r *http.Request) (*call, error) {
+	open, err := who(r)
+	if err != nil {
+		return nil, err
+	}
+	found, _ := d.calls.Load(r.PathValue("id"))
+	c, _ := found.(*call) // nil: there is none
+	if c == nil || c.origin.Key != open.Origin.Key || c.origin.Identity != open.Origin.Identity {
+		return nil, errNoSession
+	}
+	return c, nil
+}
+
+// passed has the gateway of a call answer, if that is another one.
+func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) (err error) {
+		if signaling.PassByID(w, r, d.Host, r.PathValue("id"), func(away error) {
+			d.Logger.Warn("another gateway does not answer", "err", away)
+			err = errNoSession
+		}) {
+			return err
+		}
+		return serve(w, r)
+	}
+}
+
+var errNoSession = no(http.StatusNotFound, "There is no such session.")
+
+// end ends a call.
+func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
+	c, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	d.calls.Delete(r.PathValue("id"))
+	if s := c.session.Load(); s != nil {
+		_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// patch takes candidates, and with another user fragment a restart of ICE (RFC 9725, section 4.3).
+func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
+	c, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	text, err := body(w, r, fragmentType)
+	if err != nil {
+		return err
+	}
+	f, err := readFragment(text)
+	if err != nil {
+		return no(http.StatusBadRequest, "The fragment %v.", err)
+	}
+	match := r.Header.Get("If-Match")
+	if match == "" {
+		return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
+	}
+	var sdp string
+	err = c.ask(r.Context(), func(p *rtc.Peer) error {
+		switch {
+		case f.ufrag != c.ufrag && match == "*", f.ufrag != c.ufrag && match == c.tag:
+			return c.restart(p, f, &sdp)
+		case match != "*" && match != c.tag:
+			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
+		}
+		return c.add(p, f.candidates)
+	})
+	if err != nil {
+		return err
+	}
+	if sdp == "" {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	w.Header().Set("Content-Type", fragmentType)
+	w.Header().Set("ETag", etag(sdp))
+	io.WriteString(w, fragmentOf(sdp))
+	return nil
+}
+
+// etag names a session of ICE: it is our user fragment, which a restart changes.
+func etag(sdp string) string { return strconv.Quote(attribute(sdp, "ice-ufrag")) }
+
+// attribute is the first of a name in a description.
+func attribute(sdp, name string) string {
+	for line := range strings.Lines(sdp) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// fragment is what a client says of its side of ICE.
+type fragment struct {
+	ufrag, pwd string
+	candidates []string // lines without "a="
+}
+
+// readFragment reads an SDP fragment (RFC 8840, section 9).
+func readFragment(text string) (f fragment, err error) {
+	f.ufrag, f.pwd = attribute(text, "ice-ufrag"), attribute(text, "ice-pwd")
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "a=candidate:") {
+			f.candidates = append(f.candidates, strings.TrimPrefix(line, "a="))
+		}
+	}
+	switch {
+	case f.ufrag == "" || f.pwd == "":
+		return f, errors.New("has no ice-ufrag and ice-pwd")
+	case len(f.candidates) > rtc.MaxCandidates:
+		return f, fmt.Errorf("has %d candidates; %d are the most", len(f.candidates), rtc.MaxCandidates)
+	}
+	return f, nil
+}
+
+// fragmentOf is our side of ICE in an answer.
+func fragmentOf(sdp string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", attribute(sdp, "ice-ufrag"), attribute(sdp, "ice-pwd"))
+	section := false // the first has all, by BUNDLE
+	for line := range strings.Lines(sdp) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "m="):
+			if section {
+				return b.String()
+			}
+			section = true
+			b.WriteString(line + "\r\n")
+		case section && (strings.HasPrefix(line, "a=mid:") || strings.HasPrefix(line, "a=candidate:") || line == "a=end-of-candidates"):
+			b.WriteString(line + "\r\n")
+		}
+	}
+	return b.String()
+}
+
+// restarted is the client's offer with another side of ICE.
+func restarted(offer string, f fragment) string {
+	var lines []string
+	told := false
+	for line := range strings.Lines(offer) {
+		line = strings.TrimRight(line, "\r\n")
+		switch {
+		case strings.HasPrefix(line, "a=candidate:"), line == "a=end-of-candidates":
+			continue
+		case strings.HasPrefix(line, "a=ice-ufrag:"):
+			line = "a=ice-ufrag:" + f.ufrag
+		case strings.HasPrefix(line, "a=ice-pwd:"):
+			line = "a=ice-pwd:" + f.pwd
+		}
+		lines = append(lines, line)
+		if strings.HasPrefix(line, "a=mid:") && !told {
+			told = true
+			for _, c := range f.candidates {
+				lines = append(lines, "a="+c)
+			}
+		}
+	}
+	return strings.Join(lines, "\r\n") + "\r\n"
+}
+
+// ask has the call do something with its peer.
+func (c *call) ask(ctx context.Context, do func(*rtc.Peer) error) error {
+	done := make(chan error, 1)
+	select {
+	case c.requests <- func(p *rtc.Peer) { done <- do(p) }:
+	case <-c.over:
+		return no(http.StatusNotFound, "There is no such session.")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-done
+}

@@ -1,0 +1,64 @@
+package whip
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"voxgate/signaling"
+	"voxgate/signaling/rtc"
+)
+
+// TestLoad reads files, and says which field is wrong.
+func TestLoad(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"agents":{"desk":{"prompt":"Be brief.","voice":"Puck","greeting":"Greet."}}}`: "",
+		`{"agents":{}}`:                          "agents: there is none",
+		`{"agents":{"a b":{}}}`:                  `agents: the name "a b"`,
+		`{"agents":{"desk":{"promt":"x"}}}`:      `unknown field "promt"`,
+		`{"agents":{"desk":{"prompt":7}}}`:       "prompt",
+		`{"agents":{"desk":{}},"listen":"here"}`: `unknown field "listen"`,
+	} {
+		file := filepath.Join(t.TempDir(), "whip.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(file)
+		switch {
+		case want == "" && (err != nil || c.Agents["desk"].Voice != "Puck"):
+			t.Errorf("%s: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	got := append(links(signaling.ICEServer{URLs: []string{"stun:a"}}), links(signaling.ICEServer{URLs: []string{"turn:b?transport=udp"}, Username: "u", Credential: "c"})...)
+	want := `<stun:a>; rel="ice-server"|<turn:b?transport=udp>; rel="ice-server"; username="u"; credential="c"; credential-type="password"`
+	if strings.Join(got, "|") != want {
+		t.Errorf("%q", got)
+	}
+}
+
+const offer = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=fingerprint:sha-256 00\r\na=ice-ufrag:old\r\na=ice-pwd:oldpasswordoldpasswordold\r\n" +
+	"m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=mid:0\r\na=rtpmap:111 opus/48000/2\r\na=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=sendrecv\r\n"
+
+// FuzzFragment makes another offer of an offer and a fragment: it has the fragment's side of ICE alone.
+func FuzzFragment(f *testing.F) {
+	f.Add("a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\na=candidate:1 1 udp 1 192.0.2.7 9 typ host\r\na=end-of-candidates\r\n")
+	f.Add("a=ice-ufrag:x")
+	f.Add("a=candidate:\n\r\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		part, err := readFragment(text)
+		if err != nil {
+			return
+		}
+		again := restarted(offer, part)
+		if got := attribute(again, "ice-ufrag"); got != strings.TrimSpace(part.ufrag) || strings.Contains(again, "192.0.2.1 ") && !strings.Contains(text, "192.0.2.1 ") {
+			t.Errorf("became %q", again)
+		}
+		_, _ = rtc.ParseOffer(again)
+	})
+}
