@@ -1,18 +1,23 @@
-# Build: docker build -t voxgate .
-# Run:   docker run --network host -e GEMINI_API_KEY voxgate
+# Build: docker build -t voxgate .    (docker buildx build --platform linux/amd64,linux/arm64 for both)
+# Run:   docker run --network host --read-only -e GEMINI_API_KEY voxgate
 # Host networking keeps one UDP port for all calls and the gateway on the loopback; behind a proxy that asks who
 # may talk, publish 3001/tcp and 3001/udp instead and set VOXGATE_ADDR=0.0.0.0:3001, VOXGATE_INSECURE=1 and VOXGATE_PUBLIC_IP.
+# Several of them, with all that they need beside them: deploy/compose.yaml.
 FROM golang:1.26-bookworm AS build
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends libopus-dev libsoxr-dev pkg-config && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN go build -trimpath -buildvcs=false -tags=nolibopusfile -o /gateway ./gateway
+RUN go build -trimpath -buildvcs=false -tags=nolibopusfile -o /root-of-image/usr/local/bin/gateway ./gateway && \
+    mkdir -p /root-of-image/usr/lib && cp -L /usr/lib/*-linux-gnu/libopus.so.0 /usr/lib/*-linux-gnu/libsoxr.so.0 /root-of-image/usr/lib/
 
-FROM debian:bookworm-slim
-RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates libopus0 libsoxr0 && rm -rf /var/lib/apt/lists/*
-COPY --from=build /gateway /usr/local/bin/gateway
-USER nobody
+# glibc, libgomp and certificates, and no shell. It runs as the user "nonroot", 65532.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /root-of-image /
+# hadolint ignore=DL3064
+ENV VOXGATE_PRIVATE_ADDR=127.0.0.1:9090
 EXPOSE 3001/tcp 3001/udp
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["gateway", "health"]
 ENTRYPOINT ["gateway"]

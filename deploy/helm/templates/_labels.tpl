@@ -1,0 +1,4 @@
+{{- define "voxgate.labels" -}}
+app.kubernetes.io/name: voxgate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
