@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -49,6 +49,15 @@ bench-impair: build-deps ## what bad networks leave of the speech
 
 bench-telephones: build-deps test-deps ## 300 telephones at once
 	$(GO) run ./gateway/bench -telephones
+
+bench-kill: build-deps test-deps ## 100 gateways killed in the middle of an answer
+	$(GO) run ./gateway/bench -kill
+
+bench-fleet: build-deps test-deps ## what a Redis carries that many gateways share
+	$(GO) run ./gateway/bench -fleet
+
+bench-churn: build-deps ## 20,000 conversations opened and closed in every way
+	$(GO) run ./gateway/bench -churn
 
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs

@@ -49,7 +49,7 @@ func TestNumbers(t *testing.T) {
 	}
 	three := `\d+\.\d ms / \d+\.\d ms / \d+\.\d ms`
 	for _, want := range []string{
-		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three, `last of the voice: p50 / p95 / p99 \| ` + three,
+		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three, `packets of 10 ms: p50 / p95 / p99 \| ` + three, `last of the voice: p50 / p95 / p99 \| ` + three,
 		`AUDIO_CHUNK of a client by WebSocket: p50 / p95 / p99 \| ` + three, `client of the VOX door: p50 / p95 / p99 \| ` + three + ` \| – / 50.0 ms / –`,
 		`client of the Live door: p50 / p95 / p99 \| ` + three + ` \| \d+\.\d ms / – / –`,
 		`CPU per minute of a call, 1 calls \| \d+.\d+ s \(\d+.\d+ s\) \| \d+.\d+ s \(1.15 × echo\)`,
@@ -64,6 +64,53 @@ func TestNumbers(t *testing.T) {
 
 // shortSpan is long enough for some 100 voiced blocks, beside what passes in 2 s.
 var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second}
+
+// Callers go on at another gateway when theirs is killed: both ways once.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	o := built
+	o.trials = 2
+	var out bytes.Buffer
+	if err := measureKills(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "2 of 2 went on in the same session of Gemini, and 2 knew all that was said."; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
+// A gateway keeps nothing of conversations that are over, however they ended.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	o := built
+	o.sessions, o.settle = []int{2 * len(leavings), 8 * len(leavings)}, 4*time.Second
+	var out bytes.Buffer
+	if err := measureChurn(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := `\| 64 \| \d+ \| \d+ \| \d+ \| \d+.\d\d MB \| \d+.\d\d MB \|`; !regexp.MustCompile(want).MatchString(out.String()) {
+		t.Errorf("no %s in\n%s", want, out.String())
+	}
+}
+
+// What a Redis carries is measured, whatever it is.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	o := built
+	o.sessions, o.window, o.settle = []int{200}, time.Second, 100*time.Millisecond
+	var out bytes.Buffer
+	if err := measureFleet(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`\| 200 \| \d+ \| \d.\d\d cores \| \d+.\d KB \| \d+.\d ms / \d+.\d ms; \d+ of \d+ \|`,
+		`\| 200 \| \d.\d\d s; \d+.\d % \| \d+.\d % in \d+.\d\d s; \d+.\d % \| \d+.\d\d s; \d+.\d % \| \d+.\d ms / \d+.\d ms \|`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
 
 // Speech survives bad networks: three calls in real time. What one seed shows another must show, too: a machine with other work
 // loses packets of its own, but not each time.
@@ -215,10 +262,12 @@ func TestWhatNeverComesBackIsLate(t *testing.T) {
 	}
 }
 
+const trialFrames = int(trialLength / frame)
+
 // Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
 func TestBeeps(t *testing.T) {
 	const n, parts = 40, 10
-	trials, packets := beeps(n)
+	trials, packets := beeps(n, frame)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
 	}
@@ -249,10 +298,10 @@ func TestMatch(t *testing.T) {
 	trials := []trial{{spoken: 0, packet: 0}, {spoken: trialLength + 5*time.Millisecond, packet: trialFrames}, {spoken: 2 * trialLength, packet: 2*trialFrames + 1}}
 	trials[0].packet = 1
 	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*trialLength + 47*time.Millisecond)}
-	if _, err := match(trials, sent, replies); err == nil {
+	if _, err := match(trials, frame, sent, replies); err == nil {
 		t.Error("a lost reply is not noticed")
 	}
-	l, err := match(slices.Delete(trials, 1, 2), sent, replies)
+	l, err := match(slices.Delete(trials, 1, 2), frame, sent, replies)
 	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) || !slices.Equal(l.inside, []time.Duration{12 * time.Millisecond, 7 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
 	}

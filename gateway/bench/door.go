@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/media"
 	"voxgate/media/mediatest"
 )
 
@@ -24,11 +26,23 @@ const (
 )
 
 // doors are the WebSockets that are compared, and what a client says at them first. The model knows the VOX one by its theme.
-var doors = []struct{ name, path, first, sound, ready string }{
+var doors = []door{
 	{"page", "/ws", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{"systemInstruction":"page"}}}`, `"AUDIO_CHUNK"`, `"SETUP_COMPLETE"`},
 	{"expert", "/api/vox/live", `{"type":"start","theme":"expert"}`, "", `"ready"`},
 	{"google", "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent", `{"setup":{"systemInstruction":{"parts":[{"text":"google"}]}}}`, `"inlineData"`, `"setupComplete"`},
+	{"realtime", "/v1/realtime", `{"type":"session.update","session":{"instructions":"realtime"}}`, `"response.output_audio.delta"`, `"session.updated"`},
 }
+
+type door struct{ name, path, first, sound, ready string }
+
+// appends is how a client says something, by the name of the door: what is around the base64 of 16-bit samples at 24 kHz.
+var appends = map[string][2]string{
+	"page":     {`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=24000","data":"`, `"}}}`},
+	"realtime": {`{"type":"input_audio_buffer.append","audio":"`, `"}`},
+}
+
+// doorCalls is with how many conversations the cost of a door is measured.
+const doorCalls = 20
 
 // ear is a client by WebSocket that keeps when it gets sound.
 type ear struct {
@@ -100,6 +114,23 @@ func (e *ear) after(at time.Time) (time.Time, error) {
 	return e.sounds[i], nil
 }
 
+// waitForSound waits for the first sound.
+func (e *ear) waitForSound(ctx context.Context) error {
+	for late := time.After(connectTimeout); ; {
+		_, err := e.after(time.Time{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(frame):
+		case <-late:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // measureDoors has the model speak, and returns how long its voice takes to the first frame at a client of each of the doors.
 func measureDoors(ctx context.Context, o options) (took [][]time.Duration, err error) {
 	m, gateway, err := o.startModel(ctx, nil)
@@ -118,7 +149,7 @@ func measureDoors(ctx context.Context, o options) (took [][]time.Duration, err e
 		defer e.close()
 		s := <-m.session(d.name)
 		for trial := range o.trials/2 + warmUp {
-			if err := sleep(ctx, offset(trial)); err != nil {
+			if err := sleep(ctx, offset(trial, frame)); err != nil {
 				return nil, err
 			}
 			at := time.Now()
@@ -142,4 +173,63 @@ func measureDoors(ctx context.Context, o options) (took [][]time.Duration, err e
 		}
 	}
 	return took, nil
+}
+
+// measureDoorCost has conversations at a door in which both sides talk without a pause, and returns the CPU time of the gateway per
+// minute of one.
+func measureDoorCost(ctx context.Context, o options, d door) (cpu time.Duration, err error) {
+	m, gateway, err := o.startModel(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer m.server.Close()
+	defer gateway.stop()
+	var talking sync.WaitGroup
+	defer talking.Wait()
+	ctx, quiet := context.WithCancel(ctx)
+	defer quiet()
+	ears := make([]*ear, doorCalls)
+	for i := range ears {
+		name := fmt.Sprint(d.name, i)
+		if ears[i], err = listen(ctx, gateway.url, d.path, strings.Replace(d.first, `"`+d.name+`"`, `"`+name+`"`, 1), d.sound, d.ready); err != nil {
+			return 0, fmt.Errorf("%s: %w\n%s", d.path, err, gateway.log())
+		}
+		defer ears[i].close()
+		s := <-m.session(name)
+		talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/doorCalls) })
+	}
+	said := mediatest.Tone(time.Second, voiceRate, 97, roomLevel)
+	talking.Go(func() {
+		size := len(said) / 50
+		pace(ctx, frame, doorCalls, int(time.Hour/frame), func(caller, i int) {
+			at := i % 50 * size
+			sound := base64.StdEncoding.EncodeToString(media.AppendBytes(nil, said[at:at+size]))
+			ears[caller].ws.WriteMessage(websocket.TextMessage, []byte(appends[d.name][0]+sound+appends[d.name][1])) // an ear that fails has heard too little
+		})
+	})
+	for _, e := range ears {
+		if err := e.waitForSound(ctx); err != nil {
+			return 0, fmt.Errorf("%s: %w", d.path, err)
+		}
+	}
+	if err := sleep(ctx, o.settle); err != nil {
+		return 0, err
+	}
+	before, err := gateway.usage()
+	if err == nil {
+		err = sleep(ctx, o.window)
+	}
+	if err != nil {
+		return 0, err
+	}
+	after, err := gateway.usage()
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range ears {
+		if _, err := e.after(time.Now().Add(-2 * chatterLength)); err != nil {
+			return 0, fmt.Errorf("%s: %w", d.path, err)
+		}
+	}
+	return time.Duration(float64(after.cpu-before.cpu) / float64(after.at.Sub(before.at)) * float64(time.Minute) / doorCalls), nil
 }

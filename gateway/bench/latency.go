@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	// A trial is 400 ms of quiet and a beep that begins somewhere in the 20 ms after. The reply, 150 ms and its trail of
+	// A trial is 400 ms of quiet and a beep that begins somewhere in the packet after. The reply, 150 ms and its trail of
 	// silence, is over long before the next beep.
-	quietFrames = 20
-	trialFrames = 25
-	trialLength = trialFrames * frame
+	quiet       = 400 * time.Millisecond
+	trialLength = 500 * time.Millisecond
 	beepLength  = 50 * time.Millisecond
 	replyLength = 150 * time.Millisecond
 	replyGap    = 100 * time.Millisecond // of quiet before a packet that begins a reply
@@ -50,19 +49,20 @@ type trial struct {
 	packet int           // the first one in which it can be heard
 }
 
-// offset is where in its frame a trial begins. Steps of the golden ratio spread any number of trials evenly.
-func offset(trial int) time.Duration {
+// offset is where in its packet of a length a trial begins. Steps of the golden ratio spread any number of trials evenly.
+func offset(trial int, length time.Duration) time.Duration {
 	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
-	return time.Duration(part * float64(frame))
+	return time.Duration(part * float64(length))
 }
 
-// beeps are the packets of n trials.
-func beeps(n int) (trials []trial, packets [][]byte) {
+// beeps are the packets of n trials, of a length each.
+func beeps(n int, length time.Duration) (trials []trial, packets [][]byte) {
+	each := int(trialLength / length)
 	encoder, decoder := newMicrophone(), newListener(micRate)
-	pcm := make([]int16, media.Samples(frame, micRate))
+	pcm := make([]int16, media.Samples(length, micRate))
 	for i := range n {
-		t := trial{spoken: time.Duration(i)*trialLength + quietFrames*frame + offset(i)}
-		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
+		t := trial{spoken: time.Duration(i)*trialLength + quiet + offset(i, length)}
+		for j := i * each; j < (i+1)*each; j++ {
 			first := media.Samples(t.spoken, micRate) - j*len(pcm) // the beep's first sample, as counted in this frame
 			for k := range pcm {
 				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
@@ -82,8 +82,8 @@ func beeps(n int) (trials []trial, packets [][]byte) {
 }
 
 // measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts
-// answers of its own.
-func measureLatency(ctx context.Context, o options) (latency, error) {
+// answers of its own. The caller sends packets of a length, as phones can of 10 ms.
+func measureLatency(ctx context.Context, o options, length time.Duration) (latency, error) {
 	var lastLoud time.Time // the model hears a session by one goroutine
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
 	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) {
@@ -106,16 +106,16 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}
 	defer p.close()
-	trials, packets := beeps(o.trials + warmUp)
+	trials, packets := beeps(o.trials+warmUp, length)
 	var sent []time.Time
-	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
+	late := pace(ctx, length, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
-		p.send(packets[i])
+		p.sendFor(packets[i], length)
 	})
 	if err := sleep(ctx, replyLength); err != nil {
 		return latency{}, err
 	}
-	l, err := match(trials[warmUp:], sent, hears.begins())
+	l, err := match(trials[warmUp:], length, sent, hears.begins())
 	if err != nil {
 		return l, err
 	}
@@ -125,12 +125,12 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
-func match(trials []trial, sent, replies []time.Time) (latency, error) {
+func match(trials []trial, length time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
-		in := int(t.spoken / frame)
-		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*frame)
-		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(trialLength-frame)) })
+		in := int(t.spoken / length)
+		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*length)
+		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(trialLength-length)) })
 		if i >= 0 && t.packet > 0 {
 			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
 			l.inside = append(l.inside, replies[i].Sub(sent[t.packet]))
@@ -150,7 +150,7 @@ func interrupt(ctx context.Context, s *session, hears *loudness, trials int) (to
 		if err := s.send(answer); err != nil {
 			return nil, err
 		}
-		sleep(ctx, time.Until(begun.Add(voiceBefore+offset(i))))
+		sleep(ctx, time.Until(begun.Add(voiceBefore+offset(i, frame))))
 		at := time.Now()
 		if err := s.send(interrupted, turnOver); err != nil {
 			return nil, err

@@ -1,8 +1,11 @@
 // Command bench measures a gateway from outside, on the machine it runs on: Pion peers call it, and it talks to a model that
-// this program plays itself. Each measurement prints a table of the README, in Markdown:
+// this program plays itself. Each measurement prints a table of the README or of docs/figures.md, in Markdown:
 //
 //	go run ./gateway/bench            "Numbers": latency, interruption, CPU time and memory of a call, beside an echo server
 //	go run ./gateway/bench -capacity  the same for the gateway alone, with 100 and 200 calls
+//	go run ./gateway/bench -kill      what callers notice whose gateway is killed, where several share a Redis
+//	go run ./gateway/bench -fleet     what a Redis carries that many gateways share
+//	go run ./gateway/bench -churn     what a gateway keeps of 20,000 conversations that were opened and closed in every way
 //	go run ./gateway/bench -impair    "Bad networks": what they leave of the speech between a person and the model
 //
 // -gateway PATH measures another binary than that of this source tree, such as an older one.
@@ -64,6 +67,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls, and neither latency nor echo server")
 	telephones := f.Bool("telephones", false, "300 telephones at once; needs sipp (Debian's sip-tester)")
+	kill := f.Bool("kill", false, "100 gateways killed in the middle of an answer; needs redis-server")
+	many := f.Bool("fleet", false, "thousands of conversations on simulated gateways that share a Redis; needs redis-server")
+	churn := f.Bool("churn", false, "20,000 conversations opened and closed in every way")
 	gateway := f.String("gateway", "", "`binary` to measure; none: the source tree's is built")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -72,6 +78,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	o := options{gateway: *gateway, trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, seed: 1}
+	if *many {
+		o.sessions = []int{1000, 5000, 10000}
+		return measureFleet(ctx, o, stdout)
+	}
 	if *gateway == "" {
 		remove, err := o.build(ctx)
 		if err != nil {
@@ -82,6 +92,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	switch {
 	case *impaired:
 		return measureNetworks(ctx, o, stdout)
+	case *kill:
+		o.trials = 100
+		return measureKills(ctx, o, stdout)
+	case *churn:
+		o.sessions, o.settle = []int{churnWarm, 5000, 5000, 5000, 5000}, 40*time.Second // a peer that never came is given up after 30 s
+		return measureChurn(ctx, o, stdout)
 	case *telephones:
 		return measureTelephones(ctx, o, stdout)
 	case *capacity:

@@ -60,15 +60,20 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 // latencies adds the rows of latency and interruption.
 func (t *table) latencies(ctx context.Context, o options) (note string, err error) {
 	progress("latency: %d beeps, %v", o.trials, time.Duration(o.trials)*trialLength)
-	l, err := measureLatency(ctx, o)
+	l, err := measureLatency(ctx, o, frame)
 	if err != nil {
 		return "", fmt.Errorf("latency: %w", err)
+	}
+	short, err := measureLatency(ctx, o, frame/2)
+	if err != nil {
+		return "", fmt.Errorf("latency with packets of 10 ms: %w", err)
 	}
 	three := func(d []time.Duration) string {
 		return fmt.Sprintf("%s / %s / %s", milliseconds(quantile(d, 0.5)), milliseconds(quantile(d, 0.95)), milliseconds(quantile(d, 0.99)))
 	}
 	t.row("latency, beep to reply: p50 / p95 / p99", three(l.mouthToEar), fmt.Sprintf("%s / %s / –", milliseconds(targetP50), milliseconds(targetP95)))
 	t.row("of which after the beep's packet was sent: p50 / p95 / p99", three(l.inside), "–")
+	t.row("beep to reply where the caller sends packets of 10 ms: p50 / p95 / p99", three(short.mouthToEar), "–")
 	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(l.cut), fmt.Sprintf("– / %s / –", milliseconds(targetCut)))
 	progress("doors by WebSocket: %d answers each", o.trials/2)
 	took, err := measureDoors(ctx, o)
@@ -78,6 +83,17 @@ func (t *table) latencies(ctx context.Context, o options) (note string, err erro
 	t.row("from the model's voice to the first AUDIO_CHUNK of a client by WebSocket: p50 / p95 / p99", three(took[0]), "–")
 	t.row("the same to the first frame of a client of the VOX door: p50 / p95 / p99", three(took[1]), fmt.Sprintf("– / %s / –", milliseconds(targetDoor)))
 	t.row("the same to the first message of a client of the Live door: p50 / p95 / p99", three(took[2]), milliseconds(quantile(took[0], 0.5)+targetAdded)+" / – / –")
+	t.row("the same to the first message of a client of OpenAI's: p50 / p95 / p99", three(took[3]), milliseconds(quantile(took[0], 0.5)+targetAdded)+" / – / –")
+	progress("doors by WebSocket with %d conversations: %v each", doorCalls, o.window)
+	var costs []string
+	for _, d := range []door{doors[3], doors[0]} {
+		cpu, err := measureDoorCost(ctx, o, d)
+		if err != nil {
+			return "", fmt.Errorf("cost of a door: %w", err)
+		}
+		costs = append(costs, seconds(cpu))
+	}
+	t.row(fmt.Sprintf("CPU per minute of a conversation by WebSocket, %d of them: a client of OpenAI's (the first door)", doorCalls), costs[0]+" ("+costs[1]+")", "–")
 	return fmt.Sprintf("%d of %d beeps were answered; their packets were sent %s late (p99). %d answers were interrupted.",
 		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -104,6 +103,10 @@ type callOptions struct {
 	hear   func(at time.Time, p *rtp.Packet) // takes every packet
 	socket net.PacketConn                    // in place of one of its own; the peer closes it
 	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's, over a network with linkDelay
+
+	resumable bool
+	token     string // of the conversation that it goes on with; "": a fresh one
+	resumed   func() // is called when it does
 }
 
 // peer is a caller: a WebRTC peer with a socket of its own, a microphone and a data channel, as a page has them.
@@ -236,9 +239,12 @@ func (p *peer) err() error {
 }
 
 // send speaks 20 ms of Opus.
-func (p *peer) send(opus []byte) {
+func (p *peer) send(opus []byte) { p.sendFor(opus, frame) }
+
+// sendFor speaks a packet of a length. With RED that is 20 ms.
+func (p *peer) sendFor(opus []byte, length time.Duration) {
 	p.next.SequenceNumber++
-	p.next.Timestamp += 960 // 20 ms of RFC 7587's 48 kHz
+	p.next.Timestamp += uint32(media.Samples(length, 48000)) // RFC 7587's clock
 	payload := opus
 	if p.offers.red {
 		payload = packRED(p.last, opus)
@@ -318,12 +324,23 @@ func (p *peer) connect(ctx context.Context, url string) (err error) {
 			p.take(raw)
 		}
 	})
-	raw, err := p.request(ctx, "CONNECT_GEMINI", fmt.Sprintf(`{"initialConfig":{"systemInstruction":%q}}`, p.name), "SETUP_COMPLETE")
+	again := ""
+	if p.resumable {
+		again = fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, p.token)
+	}
+	raw, err := p.request(ctx, "CONNECT_GEMINI", fmt.Sprintf(`{"initialConfig":{"systemInstruction":%q}%s}`, p.name, again), "SETUP_COMPLETE")
 	if err != nil {
 		return err
 	}
-	if !bytes.Contains(raw, []byte(`"success":true`)) {
-		return fmt.Errorf("the conversation was refused: %s", raw)
+	var done struct {
+		Success, Resumed bool
+		ResumeToken      string
+	}
+	if err := json.Unmarshal(raw, &done); err != nil || !done.Success || done.Resumed != (p.token != "") {
+		return fmt.Errorf("the conversation was refused or is another one: %s", raw)
+	}
+	if p.token = done.ResumeToken; p.resumed != nil {
+		p.resumed()
 	}
 	if err := p.negotiate(ctx, nil); err != nil {
 		return err
