@@ -196,6 +196,7 @@ inPage('what shows pictures and cannot be loaded has failed', {}, async (page) =
   const got = await page.evaluate(async () => {
     const { open } = await import('./voxgate.js');
     const session = open({ url: 'ws', mic: false, transport: 'websocket' });
+    await session.ready; // Chromium complains of a socket that is closed before it is open
     await session.use({ video: 'camera' });
     const { state } = session.video;
     await session.close();
