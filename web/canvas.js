@@ -4,8 +4,8 @@
  *   const canvas = new Canvas(document.getElementById('canvas'));
  *   const session = await connect({ url, canvas });
  *
- * It is marked as Gemini's, always has a Hide button, and leaves the focus where it is. Its looks are the page's: `.canvas` in
- * style.css. Of the page it needs that it leaves Esc alone when that is `defaultPrevented`.
+ * It is marked as Gemini's, always has a Hide button, and leaves the focus where it is. Its looks are those of
+ * voxgate.css. Of the page it needs that it leaves Esc alone when that is `defaultPrevented`.
  */
 import { make } from './dom.js';
 import { build } from './elements.js';
@@ -21,7 +21,7 @@ export class Canvas {
   #questions = make('div');
   #sheet = make('div', 'canvas-sheet');
   #show = make('button', 'canvas-show', 'Show Gemini’s canvas');
-  #live = make('p', 'unseen');
+  #live = make('p', 'canvas-live');
   /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void}>} by what they wait for: a question, the sheet */
   #waiting = new Map();
   /** @type {CanvasCall['send']} */ #send = () => {};
