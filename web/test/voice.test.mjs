@@ -31,7 +31,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       const last = await hearsNothing(page, at);
       const spoke = await page.evaluate((at) => heard.some((f) => f.level > 0.005 && f.at > at - 1_000 && f.at < at), at); // a busy page hears late
       assert.ok(spoke, 'heard until then');
-      assert.ok(last - at < 300, `heard for ${last - at} ms after INTERRUPTED`);
+      assert.ok(last - at < 600, `heard for ${last - at} ms after INTERRUPTED`);
       assert.ok(await page.locator('.turn.model.interrupted').isVisible());
       await hears(page, { tone: 0.2, after: last }); // and then answers the interruption
     });
@@ -48,7 +48,7 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       await hears(page, { sound: 1 });
       const stopped = await page.evaluate(() => (session.interrupt(), performance.now()));
       const last = await hearsNothing(page, stopped);
-      assert.ok(last - stopped < 300, `heard for ${last - stopped} ms after interrupt()`);
+      assert.ok(last - stopped < 600, `heard for ${last - stopped} ms after interrupt()`);
       await page.waitForFunction(() => turns.length === 1 && session.state === 'listening');
       const whole = `You said: ${long}`;
       const [{ text, interrupted }] = await page.evaluate(() => turns);
