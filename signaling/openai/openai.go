@@ -287,6 +287,7 @@ func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
 	if verb := r.PathValue("verb"); verb != "hangup" {
 		return &apiError{Code: "call_not_found", Message: fmt.Sprintf("%q is not served: this is no telephone call.", clip(verb))}
 	}
+	d.calls.Delete(id) // who asks again need not wait for its end
 	c.hangUp()
 	w.WriteHeader(http.StatusOK)
 	return nil
