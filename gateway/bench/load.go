@@ -18,9 +18,6 @@ const (
 	roomFrames = 50
 	roomLevel  = 240 // decoded to 16 kHz an RMS of 82: the gateway takes below 64 for silence, which is cheaper
 
-	// leastShare is of its packets that each caller must get for a figure to count.
-	leastShare = 0.95
-
 	// connecting is how many calls are made at a time.
 	connecting = 8
 )
@@ -102,7 +99,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 }
 
 // observe watches the load for a while.
-func (l *load) observe(ctx context.Context, window time.Duration) (observed, error) {
+func (l *load) observe(ctx context.Context, o options) (observed, error) {
 	var w observed
 	for i := range l.arrivals {
 		l.arrivals[i].take()
@@ -111,7 +108,7 @@ func (l *load) observe(ctx context.Context, window time.Duration) (observed, err
 	if err != nil {
 		return w, err
 	}
-	for end := before.at.Add(window); time.Now().Before(end); {
+	for end := before.at.Add(o.window); time.Now().Before(end); {
 		if err := sleep(ctx, min(time.Until(end), time.Second)); err != nil {
 			return w, err
 		}
@@ -137,7 +134,7 @@ func (l *load) observe(ctx context.Context, window time.Duration) (observed, err
 			return w, fmt.Errorf("call %d failed: %w\n%s", i, p.err(), l.log())
 		}
 		came := l.arrivals[i].take()
-		if share := float64(len(came)) * float64(frame) / float64(took); share < leastShare {
+		if share := float64(len(came)) * float64(frame) / float64(took); share < o.least {
 			return w, fmt.Errorf("a caller got only %s of its packets", percent(share))
 		}
 		late = append(late, came...)
@@ -211,7 +208,7 @@ func measureLoad(ctx context.Context, o options, echo bool, n int) (w observed, 
 	if err := l.call(ctx, o, n); err != nil {
 		return w, err
 	}
-	if w, err = l.observe(ctx, o.window); err != nil {
+	if w, err = l.observe(ctx, o); err != nil {
 		return observed{}, err
 	}
 	w.memory = (w.memory - idle) / int64(n)

@@ -39,6 +39,7 @@ type options struct {
 	sessions []int  // how many calls at once
 	window   time.Duration
 	settle   time.Duration // from the last connection to the window
+	least    float64       // of its packets, that each caller must get for a figure to count
 	seed     uint64        // decides which packets a bad network loses
 }
 
@@ -77,7 +78,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if f.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	o := options{gateway: *gateway, trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, seed: 1}
+	o := options{gateway: *gateway, trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1}
 	if *many {
 		o.sessions = []int{1000, 5000, 10000}
 		return measureFleet(ctx, o, stdout)
