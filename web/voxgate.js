@@ -16,6 +16,7 @@ import { SupersededError, Voice } from './audio.js';
 import { Calls, withPicture, withTools } from './calls.js';
 import { asError, Connection, errorOf, VoxgateError } from './connection.js';
 import { Outbox } from './outbox.js';
+import { tokenOf } from './token.js';
 import { Turns } from './turns.js';
 
 export { VoxgateError, withPicture };
@@ -27,7 +28,6 @@ export { VoxgateError, withPicture };
  */
 
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
-const TOKEN_TIMEOUT = 10_000; // ms for the app's own backend
 const PROMPT = 60_000; // ms that the session's begin waits for a person who is asked for the microphone; they can type
 const RELOADED = 600_000; // ms after which a page that is back begins another conversation
 
@@ -404,7 +404,9 @@ export class Session {
     /** @type {string|undefined} */
     let token;
     try {
-      token = await this.#appToken();
+      token = await tokenOf(this.#options.token).catch((e) => {
+        throw new VoxgateError('no_token', e.message);
+      });
       if (this.#ended.signal.aborted) throw aborted();
     } catch (e) {
       socket?.close();
@@ -457,24 +459,6 @@ export class Session {
     const history = this.#token ? this.#turns.history(this.#outbox.texts) : [];
     const before = config['voxgate']?.history ?? [];
     return history.length ? { ...config, voxgate: { ...config['voxgate'], history: [...before, ...history].slice(-100) } } : config;
-  }
-
-  /** @returns {Promise<string|undefined>} */
-  async #appToken() {
-    const { token } = this.#options;
-    if (typeof token !== 'function') return token;
-    /** @type {ReturnType<typeof setTimeout>|undefined} */
-    let timer;
-    const late = new Promise((_, reject) => {
-      timer = setTimeout(() => reject(new Error('it did not come in time')), TOKEN_TIMEOUT);
-    });
-    try {
-      return await /** @type {Promise<string>} */ (Promise.race([token(), late]));
-    } catch (e) {
-      throw new VoxgateError('no_token', `There is no token: ${e instanceof Error ? e.message : e}`);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   get #gateway() {

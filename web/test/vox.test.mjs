@@ -371,6 +371,30 @@ look('says why it was refused, and hears nobody', { init: refuse }, async (page)
   }
 });
 
+look('waits for a token, but not for ever', { init: refuse }, async (page) => {
+  await page.clock.install();
+  await page.evaluate(async () => {
+    const { VoxLive } = await import('./vox.js');
+    window.door = [{ type: 'ready', sessionId: 's', resume: 'r' }];
+    const never = () => new Promise(() => {});
+    const talk = (token) => {
+      const vox = new VoxLive({ url: '/api/vox/live', mic: false, token });
+      return { vox, began: vox.startSession().then(() => 'ready', (e) => e.code) };
+    };
+    window.late = talk(never);
+    window.none = talk(() => Promise.reject(new Error('no backend')));
+    window.asked = 0;
+    window.lost = talk(() => (++asked === 2 ? never() : 'secret')); // what is late for one connection may come for the next
+  });
+  assert.equal(await page.evaluate(() => none.began), 'no_token');
+  await page.clock.runFor(9_000);
+  assert.deepEqual(await page.evaluate(() => [late.vox.state, lost.vox.state, asked]), ['connecting', 'reconnecting', 2]);
+  await page.clock.runFor(9_000);
+  assert.equal(await page.evaluate(() => late.began), 'no_token');
+  assert.deepEqual(await page.evaluate(() => [late.vox.state, late.vox.message]), ['failed', 'You could not be signed in. Try again in a minute.']);
+  assert.ok((await page.evaluate(() => asked)) > 2);
+});
+
 look('a token behind the # goes to the gateway and out of sight', { init: refuse, query: 'vox/#token=secret' }, async (page) => {
   assert.doesNotMatch(page.url(), /secret/);
   await page.evaluate(() => (window.door = []));
@@ -477,7 +501,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
   assert.ok(hook.trim().split('\n').length <= 10, 'ten lines');
   const app = join(folder, 'app');
   mkdirSync(app);
-  for (const part of ['audio.js', 'vox']) cpSync(join(web, part), join(app, 'voxgate', part), { recursive: true });
+  for (const part of ['audio.js', 'token.js', 'vox']) cpSync(join(web, part), join(app, 'voxgate', part), { recursive: true });
   writeFileSync(join(app, 'useVoxLive.jsx'), hook);
   writeFileSync(join(app, 'main.jsx'), `
     import { StrictMode } from 'react';

@@ -12,7 +12,7 @@ export type Mic = 'off' | 'asking' | 'live' | 'refused' | 'missing' | 'failed' |
 export interface Options {
   /** The gateway's endpoint, as `wss://voxgate.example.com/api/vox/live`. No session begins without it. */
   url?: string | URL;
-  /** Who the person is, from the app's own backend; a gateway that asks for none needs none. A function is called for each connection. */
+  /** Who the person is, from the app's own backend; a gateway that asks for none needs none. A function is called for each connection, and has 10 s. */
   token?: string | (() => string | Promise<string>);
   /** The voice: expert if absent. */
   theme?: string;

@@ -10,6 +10,7 @@
  * Call `startSession` in a gesture (a click, a key), or the browser may hold the sound back.
  */
 import { Voice } from '../audio.js';
+import { tokenOf } from '../token.js';
 
 /**
  * @import { Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
@@ -26,6 +27,7 @@ const MAX_TEXT = 20_000; // characters, as the endpoint's
 
 /** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
 const FAILED = {
+  no_token: 'You could not be signed in. Try again in a minute.',
   no_gateway: 'Could not connect. Check your connection, or try again in a minute.',
   timeout: 'VOX did not answer in time. Try again.',
   lost: 'The connection was lost. Start a new conversation.',
@@ -36,7 +38,7 @@ const FAILED = {
 };
 
 /** What may be over when the gateway is asked again. */
-const PASSING = ['no_gateway', 'lost', 'timeout', 'busy', 'connection_failed', 'unknown_error'];
+const PASSING = ['no_token', 'no_gateway', 'lost', 'timeout', 'busy', 'connection_failed', 'unknown_error'];
 
 /** @type {Record<Mic, string>} */
 const HEARS_NOBODY = {
@@ -61,7 +63,7 @@ export class VoxError extends Error {
   name = 'VoxError';
 
   /**
-   * @param {string} code for programs: one of the endpoint's, or `bad_options`, `no_gateway`, `timeout`, `lost`
+   * @param {string} code for programs: one of the endpoint's, or `bad_options`, `no_token`, `no_gateway`, `timeout`, `lost`
    * @param {string} [message] for people
    * @param {number} [retryAfterMs] when to come back, if that is known
    */
@@ -151,8 +153,8 @@ export class VoxLive extends EventTarget {
   }
 
   /**
-   * Begins a conversation; does nothing but wait if there is one. Resolves when VOX is ready, within 25 s; rejects with a VoxError,
-   * whose sentence is `message`, too. A refused microphone is no failure: see `mic`.
+   * Begins a conversation; does nothing but wait if there is one. Resolves when VOX is ready, within 35 s (10 s for your `token()`, 25 s
+   * for the gateway); rejects with a VoxError, whose sentence is `message`, too. A refused microphone is no failure: see `mic`.
    * @param {Options} [options]
    * @returns {Promise<void>}
    */
@@ -231,8 +233,9 @@ export class VoxLive extends EventTarget {
    * @param {AbortController} talk
    */
   async #dial(talk) {
-    const { token } = this.#options;
-    const shown = typeof token === 'function' ? await token() : token;
+    const shown = await tokenOf(this.#options.token).catch((e) => {
+      throw new VoxError('no_token', e.message);
+    });
     if (talk.signal.aborted) throw ended();
     const socket = new WebSocket(voxURL(this.#options.url));
     socket.binaryType = 'arraybuffer';
