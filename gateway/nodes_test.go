@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling/access"
 	"voxgate/store/redistest"
 )
@@ -30,6 +32,12 @@ type node struct {
 // cluster is a Gemini, a Redis and gateways, of which the first reaches Redis through a network that can be cut.
 func cluster(t *testing.T, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
 	t.Helper()
+	return clusterOf(t, start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env()).url, more...)
+}
+
+// clusterOf is one of a Gemini at a URL.
+func clusterOf(t *testing.T, model string, more ...string) (redis *redistest.Server, network *redistest.Proxy, a, b *node) {
+	t.Helper()
 	redis, err := redistest.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +47,8 @@ func cluster(t *testing.T, more ...string) (redis *redistest.Server, network *re
 		t.Fatal(err)
 	}
 	t.Cleanup(network.Close)
-	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
 	begin := func(url string) *node {
-		cmd, p := startProcess(t, append(more, "GOOGLE_GEMINI_BASE_URL="+model.url, "VOXGATE_PRIVATE_ADDR=127.0.0.1:0",
+		cmd, p := startProcess(t, append(more, "GOOGLE_GEMINI_BASE_URL="+model, "VOXGATE_PRIVATE_ADDR=127.0.0.1:0",
 			"VOXGATE_REDIS="+url, "VOXGATE_REDIS_SECRET=a secret of these gateways")...)
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill()
@@ -280,7 +287,8 @@ func TestAGatewayIsDrained(t *testing.T) {
 // until then Gemini keeps the other from going on with the same session.
 func TestAGatewayIsCutOff(t *testing.T) {
 	t.Parallel()
-	_, network, a, b := cluster(t)
+	model, sessions := countingModel(t)
+	_, network, a, b := clusterOf(t, model)
 	v := a.visit(nil)
 	v.talk("hello")
 	network.Cut(true)
@@ -298,6 +306,56 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	if got := w.said(); !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, "user over there, assistant You said: over there") {
 		t.Errorf("said was %q", got)
 	}
+	if n := sessions.Load(); n != 1 {
+		t.Errorf("%d sessions of Gemini", n)
+	}
+}
+
+// A gateway that stays cut off lets go of its connection to Gemini when its client has left, and another one goes on in the same session.
+// What it has kept of the conversation harms nobody when it is back.
+func TestAGatewayStaysCutOff(t *testing.T) {
+	t.Parallel()
+	model, sessions := countingModel(t)
+	redis, network, a, b := clusterOf(t, model)
+	v := a.visit(nil)
+	v.talk("hello")
+	network.Cut(true)
+	v.conn.Close()
+	left := time.Now()
+	w := b.visit(v)
+	b.waitFor("link resumed")
+	t.Logf("Gemini was there again after %v", time.Since(left).Round(time.Millisecond))
+	w.talk("over there")
+	network.Cut(false)
+	a.waitFor("taken by another gateway")
+	a.waitFor("conversation ended")
+	w.talk("still there?")
+	w.conn.Close()
+	x := nodeBeside(t, b, redis).visit(w)
+	x.talk("and here?")
+	got, want := x.said(), "user over there, assistant You said: over there, user still there?, assistant You said: still there?, user and here?, assistant You said: and here?"
+	if !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, want) { // the first answer may not have been told before the cut
+		t.Errorf("said was %q", got)
+	}
+	if n := sessions.Load(); n != 1 {
+		t.Errorf("%d sessions of Gemini", n)
+	}
+}
+
+// countingModel is a Gemini, where it is, and how many sessions were begun: to go on with one whose connection is open it refuses.
+func countingModel(t *testing.T) (url string, sessions *atomic.Int64) {
+	t.Helper()
+	sessions = new(atomic.Int64)
+	url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{Observe: func(e emulator.Event) {
+		if e.What == emulator.Opened && !e.Resumed {
+			sessions.Add(1)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return url, sessions
 }
 
 // Each gateway answers the backend for all.
