@@ -19,7 +19,6 @@ import (
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/api"
 	"voxgate/media"
-	"voxgate/store"
 )
 
 // rig is a host with an upstream.
@@ -29,7 +28,6 @@ type rig struct {
 	host  *bridge.Host
 	start time.Time
 	log   *logs
-	store store.Store // of several gateways; nil: there is one
 	wg    sync.WaitGroup
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,13 +68,9 @@ type written struct {
 	taken      bool      // by another node
 }
 
-// newNodes returns nil where there is no store.
 func newNodes(o Options, quota *keeper.Breaker) *nodes {
-	if o.Store == nil {
-		return nil
-	}
 	n := &nodes{
-		store: o.Store, node: o.Node, log: o.Logger, quota: quota,
+		store: cmp.Or(o.Store, store.NewMemory()), node: o.Node, log: o.Logger, quota: quota,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), of: map[*Session]*written{},
 	}
 	n.running.Go(n.run)
@@ -82,10 +79,8 @@ func newNodes(o Options, quota *keeper.Breaker) *nodes {
 
 // close writes what is left, and waits until that is done.
 func (n *nodes) close() {
-	if n != nil {
-		close(n.stop)
-		n.running.Wait()
-	}
+	close(n.stop)
+	n.running.Wait()
 }
 
 func (n *nodes) run() {
@@ -124,9 +119,6 @@ func name(id string) string { return "session/" + id }
 
 // add begins to tell of a conversation that is of a generation here.
 func (n *nodes) add(s *Session, generation uint64) {
-	if n == nil {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.of[s] = &written{generation: generation}
@@ -144,9 +136,6 @@ func (n *nodes) put(s *Session, next *snapshot) {
 
 // end forgets a conversation that has ended here. With last another node goes on with it.
 func (n *nodes) end(s *Session, last *snapshot) {
-	if n == nil {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := n.of[s]
@@ -368,7 +357,7 @@ var errStoreAway = &Error{Code: CodeBusy, Message: "The conversation cannot be l
 func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 	n := h.nodes
 	id := conversationOf(o.ResumeToken)
-	if n == nil || id == "" {
+	if id == "" {
 		return nil, nil
 	}
 	for range takeTries {
@@ -502,9 +491,6 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 
 // Node is the gateway that has a conversation; empty: none that is known has.
 func (h *Host) Node(ctx context.Context, id string) string {
-	if h.nodes == nil {
-		return ""
-	}
 	value, _, err := h.nodes.store.Get(ctx, name(id))
 	var found snapshot
 	if err != nil || json.Unmarshal(value, &found) != nil {
@@ -521,9 +507,6 @@ func (h *Host) Name() string {
 
 // Nodes are the gateways that have conversations or may have some, and how many each has; without ours.
 func (h *Host) Nodes(ctx context.Context) (map[string]int, error) {
-	if h.nodes == nil {
-		return nil, nil
-	}
 	list := map[string]int{}
 	for _, name := range []string{fleet, leaving} {
 		some, err := h.nodes.store.Members(ctx, name)

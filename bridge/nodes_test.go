@@ -27,7 +27,6 @@ func fleet(t *testing.T, o bridge.Open, f func(t *testing.T, a, b *rig, c *calle
 			return func(o *bridge.Options) { o.Store, o.Node = shared, name }
 		}
 		a := newRig(t, node("a http://a.test"))
-		a.store = shared
 		b := &rig{t: t, up: a.up}
 		b.serve(a.up.Dial, node("b http://b.test"))
 		time.Sleep(5 * time.Second) // they know of each other
@@ -73,14 +72,16 @@ func TestTaken(t *testing.T) {
 			t.Errorf("said was %+v", got)
 		}
 		e := a.comes(d) // and back
-		a.up.Next().DialledFor("", "h2").Accept()
-		third := &rig{t: t, up: a.up} // a newcomer, of which the first gateway is told, too
-		third.serve(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = a.store, "c" })
-		f := third.comes(e)
-		l4 := a.up.Next().DialledFor("", "h2")
+		l3 := a.up.Next().DialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
-		e.ends(bridge.ErrReplaced)
-		f.works(l4.Accept())
+		if _, closed := l2.Closed(); !closed {
+			t.Error("the second gateway is connected still")
+		}
+		d.ends(bridge.ErrReplaced)
+		if n := len(b.host.Sessions()); n != 0 {
+			t.Errorf("the second gateway has %d conversations", n)
+		}
+		e.works(l3.Accept())
 	})
 }
 

@@ -170,9 +170,9 @@ const (
 
 // save has the store told where the conversation stands, if that has changed.
 func (s *Session) save() {
-	if n := s.host.nodes; n != nil && s.move.unsaved {
+	if s.move.unsaved {
 		s.move.unsaved = false
-		n.put(s, s.snapshot())
+		s.host.nodes.put(s, s.snapshot())
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *Session) leave(stops time.Duration) {
 			Details: map[string]any{"stopsInMs": stops.Milliseconds()},
 		})
 	}
-	if s.host.nodes == nil || !s.movable() || s.move.wanted {
+	if !s.movable() || s.move.wanted {
 		return
 	}
 	s.move.wanted, s.move.since, s.move.unsaved = true, time.Now(), true

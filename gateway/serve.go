@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -132,11 +131,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	return errors.Join(err, shutDown(host, doors, stopDoors, told, server))
 }
 
-// healthOf is what the operator asks a host, and tells it. shared may be nil.
+// healthOf is what the operator asks a host, and tells it.
 func healthOf(ctx context.Context, host *bridge.Host, shared store.Store) health {
 	return health{
 		ready:    func() bool { return ctx.Err() == nil && host.Ready() },
-		degraded: func() bool { return shared != nil && shared.Down() },
+		degraded: shared.Down,
 		leave:    host.Leave, running: func() int { return len(host.Sessions()) },
 	}
 }
@@ -193,7 +192,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
 	google := live.Door{Host: host, Logger: log}
-	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: cmp.Or(shared, store.NewMemory()), Logger: log}
+	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: shared, Logger: log}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), assistant.Doors(), phones, streams.Doors(), encoders, []signaling.Door{
 		{Pattern: "/ws", Socket: client},
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
@@ -202,10 +201,10 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	return doors, func() { streams.Close(); stopPhones(); stopVOX() }, nil
 }
 
-// openStore is what this gateway shares with others, and its name among them; nil: it is alone.
+// openStore is what this gateway shares with others, and its name among them; one that is alone has none.
 func openStore(s settings, addr *net.TCPAddr, log *slog.Logger) (shared store.Store, node string, stop func(), err error) {
 	if s.redis == "" {
-		return nil, "", func() {}, nil
+		return store.NewMemory(), "", func() {}, nil
 	}
 	if shared, err = store.OpenRedis(s.redis, s.redisSecret, log); err != nil {
 		return nil, "", nil, fmt.Errorf("redis: %w", err)

@@ -40,7 +40,7 @@ type Options struct {
 	// Refused is told the rule of each refusal; nil: nobody is. It must not block.
 	Refused func(rule string)
 	// Store is what several gateways count together, and Node how this one is called there: a name that no other has and none had
-	// before. Nil: there are no others.
+	// before. Nil: one in this process, which nobody shares.
 	Store  store.Store
 	Node   string
 	Logger *slog.Logger
@@ -52,7 +52,7 @@ type Gate struct {
 	options Options
 	keys    *keyring
 	tokens  store.Store // those for one conversation that have begun it here
-	shared  *shared     // nil: there are no other gateways
+	shared  *shared
 
 	logged rate.Sometimes
 
@@ -75,9 +75,7 @@ func New(o Options) (*Gate, error) {
 		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
 		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
 	}
-	if g.shared != nil {
-		g.shared.running.Go(g.tell)
-	}
+	g.shared.running.Go(g.tell)
 	return g, nil
 }
 
@@ -87,10 +85,8 @@ func (g *Gate) HasKeys() bool { return g != nil && g.keys.exist() }
 // Close ends what the gate does in the background.
 func (g *Gate) Close() {
 	g.keys.close()
-	if g.shared != nil {
-		close(g.shared.stop)
-		g.shared.running.Wait()
-	}
+	close(g.shared.stop)
+	g.shared.running.Wait()
 }
 
 // Visitor is who sent a request.

@@ -128,7 +128,7 @@ func (g *Gate) sweep(now time.Time) {
 		if s.kind == "token" && now.After(u.expires.Add(leeway)) || s.kind == "key" && u.day != today(now) {
 			u.spent = 0
 		}
-		if u.idle(now) && (g.shared == nil || !g.shared.changed[s]) {
+		if u.idle(now) && !g.shared.changed[s] {
 			delete(g.shares, s)
 		}
 	}

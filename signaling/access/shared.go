@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -21,7 +22,7 @@ const (
 )
 
 // shared is what a gate and those of other gateways count together: conversations at once, what was spent, and tokens for one
-// conversation. Each gateway says how much of it is its own. While the store is away each counts alone. A nil one shares nothing.
+// conversation. Each gateway says how much of it is its own. While the store is away each counts alone.
 type shared struct {
 	store   store.Store
 	node    string
@@ -35,15 +36,12 @@ type shared struct {
 }
 
 func newShared(s store.Store, node string) *shared {
-	if s == nil {
-		return nil
-	}
-	return &shared{store: s, node: node, wake: make(chan struct{}, 1), stop: make(chan struct{}), changed: map[share]bool{}}
+	return &shared{store: cmp.Or(s, store.NewMemory()), node: node, wake: make(chan struct{}, 1), stop: make(chan struct{}), changed: map[share]bool{}}
 }
 
 // changed notes that this gateway uses more or less of a share. Needs mu.
 func (g *Gate) changed(s share) {
-	if h := g.shared; h != nil && s.kind != "all" {
+	if h := g.shared; s.kind != "all" {
 		h.changed[s] = true
 		select {
 		case h.wake <- struct{}{}:
@@ -114,7 +112,11 @@ func (g *Gate) countSpent(s share) {
 		name = "spent/" + s.kind + "/" + s.name + "/" + u.day
 		return u.spent
 	})
-	if total, _, err := g.shared.store.Count(context.Background(), name, g.shared.node, order, n, -1, budgetTime); err == nil {
+	ttl := leaseTime // that is long enough for nothing, which is what most addresses and tokens spend
+	if n > 0 {
+		ttl = budgetTime
+	}
+	if total, _, err := g.shared.store.Count(context.Background(), name, g.shared.node, order, n, -1, ttl); err == nil {
 		g.mu.Lock()
 		g.usage(s).others = total - n
 		g.mu.Unlock()
@@ -132,9 +134,6 @@ func (g *Gate) used(s share, of func(*usage) int) (n int, order uint64) {
 // beginAmong asks whether the others leave room for a conversation that has begun here. It blocks for as long as the store may take.
 func (a *account) beginAmong() error {
 	g := a.visitor.gate
-	if g.shared == nil {
-		return nil
-	}
 	claims := a.claims()
 	room := make([]bool, len(claims))
 	var wg sync.WaitGroup
@@ -170,20 +169,10 @@ func (a *account) useUp() bool {
 	g := a.visitor.gate
 	mine := rand.Uint64N(1<<53-1) + 1 // a generation that nobody else writes
 	ttl := max(a.pass.expires.Add(leeway).Sub(g.options.Now()), time.Second)
-	for _, s := range []store.Store{g.tokens, g.sharedStore()} {
-		if s == nil {
-			continue
-		}
+	for _, s := range []store.Store{g.tokens, g.shared.store} { // the other may be away
 		if now, err := s.Swap(context.Background(), "token/"+a.pass.issuer+"/"+a.pass.id, 0, mine, []byte{1}, ttl); err == nil && now != mine {
 			return false
 		}
 	}
 	return true
-}
-
-func (g *Gate) sharedStore() store.Store {
-	if g.shared == nil {
-		return nil
-	}
-	return g.shared.store
 }
