@@ -52,6 +52,8 @@ func TestNumbers(t *testing.T) {
 		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three, `packets of 10 ms: p50 / p95 / p99 \| ` + three, `last of the voice: p50 / p95 / p99 \| ` + three,
 		`AUDIO_CHUNK of a client by WebSocket: p50 / p95 / p99 \| ` + three, `client of the VOX door: p50 / p95 / p99 \| ` + three + ` \| – / 50.0 ms / –`,
 		`client of the Live door: p50 / p95 / p99 \| ` + three + ` \| \d+\.\d ms / – / –`,
+		`beep to reply, by WHIP: p50 / p95 / p99 \| ` + three + ` \| \d+\.\d ms / – / –`, `by OpenAI's API: p50 / p95 / p99 \| ` + three,
+		`by WebRTC, 1 calls: WHIP; OpenAI's API \(the first door\) \| \d+\.\d+ s; \d+\.\d+ s \(\d+\.\d+ s\)`,
 		`CPU per minute of a call, 1 calls \| \d+.\d+ s \(\d+.\d+ s\) \| \d+.\d+ s \(1.15 × echo\)`,
 		`memory per call, 1 calls \| -?\d+.\d+ MB \(-?\d+.\d+ MB\)`, `packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
 		`4 of 4 beeps were answered`,

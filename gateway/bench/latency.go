@@ -82,8 +82,8 @@ func beeps(n int, length time.Duration) (trials []trial, packets [][]byte) {
 }
 
 // measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts
-// answers of its own. The caller sends packets of a length, as phones can of 10 ms.
-func measureLatency(ctx context.Context, o options, length time.Duration) (latency, error) {
+// answers of its own. The caller comes by a way (nil: the client protocol), and sends packets of a length, as phones can of 10 ms.
+func measureLatency(ctx context.Context, o options, by *posted, length time.Duration) (latency, error) {
 	var lastLoud time.Time // the model hears a session by one goroutine
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
 	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) {
@@ -100,8 +100,11 @@ func measureLatency(ctx context.Context, o options, length time.Duration) (laten
 	defer m.server.Close()
 	defer gateway.stop()
 	hears := &loudness{listener: newListener(voiceRate)}
-	const name = "latency"
-	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, hear: hears.hear, name: name})
+	name := "latency"
+	if by != nil {
+		name = by.name
+	}
+	p, err := call(ctx, gateway.url, callOptions{offers: withNACK, by: by, hear: hears.hear, name: name})
 	if err != nil {
 		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
 	}

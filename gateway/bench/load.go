@@ -25,7 +25,8 @@ const (
 // load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
 type load struct {
 	*process
-	model    *model // of a gateway; nil: it is an echo server
+	model    *model  // of a gateway; nil: it is an echo server
+	by       *posted // how the calls begin; nil: by the client protocol
 	room     [][]byte
 	peers    []*peer
 	arrivals []arrivals
@@ -78,7 +79,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	l.peers, l.arrivals = make([]*peer, n), make([]arrivals, n)
 	errs := make([]error, n)
 	atOnce(connecting, n, func(i int) {
-		l.peers[i], errs[i] = call(ctx, l.url, callOptions{offers: withNACK, hear: l.arrivals[i].hear, name: fmt.Sprint(n, i)})
+		l.peers[i], errs[i] = call(ctx, l.url, callOptions{offers: withNACK, by: l.by, hear: l.arrivals[i].hear, name: fmt.Sprint(n, i)})
 	})
 	for i, err := range errs {
 		if err != nil {
@@ -91,7 +92,11 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	})
 	for i := range n {
 		if l.model != nil {
-			s := <-l.model.session(fmt.Sprint(n, i))
+			name := fmt.Sprint(n, i)
+			if l.by != nil {
+				name = l.by.name // it does not matter whose it is
+			}
+			s := <-l.model.session(name)
 			l.talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
 		}
 	}
@@ -186,13 +191,15 @@ func roomNoise() (packets [][]byte) {
 	return packets
 }
 
-// measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.
-func measureLoad(ctx context.Context, o options, echo bool, n int) (w observed, err error) {
+// measureLoad starts a server and observes it with n calls by a way (nil: the client protocol). The memory that it returns is that of a
+// call.
+func measureLoad(ctx context.Context, o options, echo bool, by *posted, n int) (w observed, err error) {
 	l, err := startLoad(ctx, o, echo)
 	if err != nil {
 		return w, err
 	}
 	defer l.close()
+	l.by = by
 	// A first call, so that the memory without calls is that of a server that has worked.
 	if err := l.call(ctx, o, 1); err != nil {
 		return w, err

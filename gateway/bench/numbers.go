@@ -36,7 +36,7 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	var failed error // one load, on a machine that others use as well: the rest is still worth something
 	measure := func(who string, echo bool, n int) observed {
 		progress("%s with %d calls: %v", who, n, o.window)
-		w, err := measureLoad(ctx, o, echo, n)
+		w, err := measureLoad(ctx, o, echo, nil, n)
 		if err != nil {
 			err = fmt.Errorf("%s with %d calls: %w", who, n, err)
 			progress("%v", err)
@@ -60,16 +60,13 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 // latencies adds the rows of latency and interruption.
 func (t *table) latencies(ctx context.Context, o options) (note string, err error) {
 	progress("latency: %d beeps, %v", o.trials, time.Duration(o.trials)*trialLength)
-	l, err := measureLatency(ctx, o, frame)
+	l, err := measureLatency(ctx, o, nil, frame)
 	if err != nil {
 		return "", fmt.Errorf("latency: %w", err)
 	}
-	short, err := measureLatency(ctx, o, frame/2)
+	short, err := measureLatency(ctx, o, nil, frame/2)
 	if err != nil {
 		return "", fmt.Errorf("latency with packets of 10 ms: %w", err)
-	}
-	three := func(d []time.Duration) string {
-		return fmt.Sprintf("%s / %s / %s", milliseconds(quantile(d, 0.5)), milliseconds(quantile(d, 0.95)), milliseconds(quantile(d, 0.99)))
 	}
 	t.row("latency, beep to reply: p50 / p95 / p99", three(l.mouthToEar), fmt.Sprintf("%s / %s / –", milliseconds(targetP50), milliseconds(targetP95)))
 	t.row("of which after the beep's packet was sent: p50 / p95 / p99", three(l.inside), "–")
@@ -94,8 +91,41 @@ func (t *table) latencies(ctx context.Context, o options) (note string, err erro
 		costs = append(costs, seconds(cpu))
 	}
 	t.row(fmt.Sprintf("CPU per minute of a conversation by WebSocket, %d of them: a client of OpenAI's (the first door)", doorCalls), costs[0]+" ("+costs[1]+")", "–")
+	if err := t.posted(ctx, o, l); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("%d of %d beeps were answered; their packets were sent %s late (p99). %d answers were interrupted.",
 		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
+}
+
+// three are the quantiles that the tables have.
+func three(d []time.Duration) string {
+	return fmt.Sprintf("%s / %s / %s", milliseconds(quantile(d, 0.5)), milliseconds(quantile(d, 0.95)), milliseconds(quantile(d, 0.99)))
+}
+
+// posted adds the rows of WebRTC that begins by a request, beside the first door's.
+func (t *table) posted(ctx context.Context, o options, first latency) error {
+	o.trials /= 2
+	for _, by := range []*posted{whip, realtime} {
+		progress("latency by %s: %d beeps", by.who, o.trials)
+		l, err := measureLatency(ctx, o, by, frame)
+		if err != nil {
+			return fmt.Errorf("latency by %s: %w", by.who, err)
+		}
+		t.row(fmt.Sprintf("latency, beep to reply, by %s: p50 / p95 / p99", by.who), three(l.mouthToEar), milliseconds(quantile(first.mouthToEar, 0.5)+targetAdded)+" / – / –")
+	}
+	var costs []string
+	n := o.sessions[0]
+	for _, by := range []*posted{whip, realtime, nil} {
+		progress("doors by WebRTC with %d calls: %v each", n, o.window)
+		w, err := measureLoad(ctx, o, false, by, n)
+		if err != nil {
+			return fmt.Errorf("cost of a call: %w", err)
+		}
+		costs = append(costs, seconds(w.cpu))
+	}
+	t.row(fmt.Sprintf("CPU per minute of a call by WebRTC, %d calls: WHIP; OpenAI's API (the first door)", n), fmt.Sprintf("%s; %s (%s)", costs[0], costs[1], costs[2]), "–")
+	return nil
 }
 
 // load adds the rows of n calls. What was not measured is zero.

@@ -99,7 +99,8 @@ func discardRTCP(from interface {
 // callOptions say how a caller behaves, who hears by hear or by sink.
 type callOptions struct {
 	offers features
-	name   string                            // of its session with the model
+	by     *posted                           // nil: the client protocol
+	name   string                            // of its session with the model, by the client protocol
 	hear   func(at time.Time, p *rtp.Packet) // takes every packet
 	socket net.PacketConn                    // in place of one of its own; the peer closes it
 	sink   media.Sink                        // hears in place of hear, by a receiver like the gateway's, over a network with linkDelay
@@ -166,7 +167,14 @@ func newPeer(o callOptions) (*peer, error) {
 		}
 		p.listen(track)
 	})
-	if p.channel, err = p.pc.CreateDataChannel("events", nil); err != nil {
+	label := "events"
+	if o.by != nil {
+		label = o.by.channel
+	}
+	if label == "" {
+		return p, nil
+	}
+	if p.channel, err = p.pc.CreateDataChannel(label, nil); err != nil {
 		return p, err
 	}
 	p.channel.OnMessage(func(m webrtc.DataChannelMessage) { p.take(m.Data) })
@@ -284,13 +292,14 @@ func (p *peer) close() {
 	p.running.Wait()
 }
 
-// call calls a gateway at a URL as signaling/PROTOCOL.md says, and waits until the data channel is open, and so the whole
-// connection.
+// call calls a gateway at a URL, and waits until the whole connection is there.
 func call(ctx context.Context, url string, o callOptions) (*peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	p, err := newPeer(o)
-	if err == nil {
+	if err == nil && o.by != nil {
+		err = p.post(ctx, url)
+	} else if err == nil {
 		err = p.connect(ctx, url)
 	}
 	if err != nil {
@@ -302,14 +311,35 @@ func call(ctx context.Context, url string, o callOptions) (*peer, error) {
 	return p, nil
 }
 
-func (p *peer) connect(ctx context.Context, url string) (err error) {
-	opened := make(chan struct{})
-	p.channel.OnOpen(func() { close(opened) })
+// watch notes when the connection is lost, and tells when it is there.
+func (p *peer) watch(connected func()) {
 	p.pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
-		if s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed {
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			connected()
+		case webrtc.PeerConnectionStateDisconnected, webrtc.PeerConnectionStateFailed:
 			p.fail(fmt.Errorf("the WebRTC connection is %s", s))
 		}
 	})
+}
+
+// await waits until the connection is there.
+func (p *peer) await(ctx context.Context, connected chan struct{}) error {
+	select {
+	case <-connected:
+		return nil
+	case <-p.failed:
+		return p.err()
+	case <-ctx.Done():
+		return fmt.Errorf("not connected: %w", context.Cause(ctx))
+	}
+}
+
+// connect calls as signaling/PROTOCOL.md says. When the data channel is open, so is the voice.
+func (p *peer) connect(ctx context.Context, url string) (err error) {
+	opened := make(chan struct{})
+	p.channel.OnOpen(func() { close(opened) })
+	p.watch(func() {})
 	p.ws, _, err = websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
 	if err != nil {
 		return err
@@ -345,28 +375,30 @@ func (p *peer) connect(ctx context.Context, url string) (err error) {
 	if err := p.negotiate(ctx, nil); err != nil {
 		return err
 	}
-	select {
-	case <-opened:
-		return nil
-	case <-p.failed:
-		return p.err()
-	case <-ctx.Done():
-		return fmt.Errorf("not connected: %w", context.Cause(ctx))
-	}
+	return p.await(ctx, opened)
 }
 
-// negotiate makes an offer with all candidates and takes the answer.
-func (p *peer) negotiate(ctx context.Context, o *webrtc.OfferOptions) error {
+// offer makes an offer with all candidates.
+func (p *peer) offer(o *webrtc.OfferOptions) (sdp string, err error) {
 	offer, err := p.pc.CreateOffer(o)
 	if err != nil {
-		return err
+		return "", err
 	}
 	gathered := webrtc.GatheringCompletePromise(p.pc)
 	if err := p.pc.SetLocalDescription(offer); err != nil {
-		return err
+		return "", err
 	}
 	<-gathered
-	payload, err := json.Marshal(map[string]string{"sdp": p.pc.LocalDescription().SDP})
+	return p.pc.LocalDescription().SDP, nil
+}
+
+// negotiate makes an offer and takes the answer.
+func (p *peer) negotiate(ctx context.Context, o *webrtc.OfferOptions) error {
+	offer, err := p.offer(o)
+	if err != nil {
+		return err
+	}
+	payload, err := json.Marshal(map[string]string{"sdp": offer})
 	if err != nil {
 		return err
 	}

@@ -123,8 +123,13 @@ func (p *process) stop() {
 // startGateway starts the gateway that is measured; it reaches Gemini at model, a URL. Its watch for silent models is put off: ours
 // does not answer, it talks.
 func (o options) startGateway(ctx context.Context, model string) (*process, error) {
+	folder, agents, err := writeAgents()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder) // it is read at the start
 	env := []string{
-		"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model,
+		"VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL=" + model, "VOXGATE_WHIP=" + agents,
 		"VOXGATE_LIMITS=sessions=0,new-per-second=0", // a benchmark is a flood
 	}
 	return start(ctx, env, o.gateway, "serve", "-stall", "1h")
