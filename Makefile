@@ -6,9 +6,9 @@ export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := chromium chromium-headless-shell firefox-esr nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
+BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -30,6 +30,10 @@ go-test: build-deps test-deps web/.venv/kubernetes-validate
 
 web-test: build test-deps web-deps
 	$(NPM) run --silent test
+
+FIREFOX := client connection page canvas settings native sight embed origin voice gap race nodes
+test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
+	cd web && BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
 test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs

@@ -10,6 +10,7 @@ import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import { WebSocket, WebSocketServer } from 'ws';
+import { launchFirefox } from './firefox.mjs';
 
 const RATE = 16_000;
 export const TONE = 1_500; // far from the fundamental of any voice, and well inside what Opus and 16 kHz keep
@@ -151,6 +152,9 @@ function wav(sounds) {
 
 // --- browsers
 
+/** Which browser is tested: BROWSER=firefox, else Chromium. */
+export const inFirefox = process.env.BROWSER === 'firefox';
+
 // A page costs a quarter of the time in the shell (0.2 against 0.85 s of CPU). It lacks what asks a person for permission, and
 // the flag that trusts an address without https: pages that need those have the whole browser.
 const chromiumBinary = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -165,7 +169,8 @@ function chromiumInside(inside) {
 }
 
 /** Starts a browser. The first on a machine comes from a cold disk, which has taken more than 30 s. */
-function launch({ url, sounds, mic, args = [], inside }) {
+function launch({ url, sounds, mic, context, args = [], inside }) {
+  if (inFirefox) return launchFirefox({ mic, context });
   return chromium.launch({
     timeout: 180_000,
     executablePath: inside ? chromiumInside(inside) : mic === 'denied' ? chromiumBinary : shellBinary,
@@ -185,6 +190,9 @@ function launch({ url, sounds, mic, args = [], inside }) {
   });
 }
 
+/** A script for Firefox, which takes one expression, and runs it in an empty page as well. */
+const alone = (script) => `(() => { if (location.host) { ${typeof script === 'function' ? `(${script})()` : script.content ?? script} } })()`;
+
 /**
  * A page of the gateway in a browser of its own.
  * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
@@ -194,8 +202,10 @@ function launch({ url, sounds, mic, args = [], inside }) {
  */
 export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
   const shared = browsers && !sounds && !inside && !args.length;
-  if (shared && !browsers.has(mic)) browsers.set(mic, launch({ mic }));
-  const browser = await (shared ? browsers.get(mic) : launch({ url, sounds, mic, args, inside }));
+  const { colorScheme, forcedColors, reducedMotion } = inFirefox ? context : {}; // of the whole browser there
+  const kind = [mic, colorScheme, forcedColors, reducedMotion].filter(Boolean).join();
+  if (shared && !browsers.has(kind)) browsers.set(kind, launch({ mic, context }));
+  const browser = await (shared ? browsers.get(kind) : launch({ url, sounds, mic, context, args, inside }));
   const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await own.newPage();
   page.setDefaultTimeout(15_000);
@@ -208,8 +218,12 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
   page.on('request', (r) => {
     if (!/^(data|blob):/.test(r.url()) && !r.url().startsWith(url)) complaints.push(`asked ${r.url()}`);
   });
+  if (inFirefox && sounds) {
+    const file = wav(sounds);
+    await page.exposeFunction('microphoneOpened', () => browser.hears(file));
+  }
   await page.addInitScript(listen, { tone: TONE });
-  if (init) await page.addInitScript(init);
+  if (init) await page.addInitScript(alone(init));
   const quit = () => (shared ? own : browser).close();
   try {
     await page.goto(url + query);
@@ -219,6 +233,17 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
   }
   return Object.assign(page, { complaints, quit });
 }
+
+/** The file that something done to the page saves. */
+export async function saves(page, act) {
+  const saved = inFirefox ? page.context().browser().saved() : page.waitForEvent('download');
+  await act();
+  const file = await saved;
+  return inFirefox ? file : { name: file.suggestedFilename(), content: readFileSync(await file.path()) };
+}
+
+/** Lets the test see what is copied; Firefox's preferences do. */
+export const mayPaste = (page) => inFirefox || page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
 
 /**
  * Runs in the page before its own scripts. Puts an ear at everything that is played, and keeps what travels:
@@ -235,6 +260,18 @@ function listen({ tone }) {
   const sockets = (window.sockets = []);
   const peers = (window.peers = []);
   const { connect } = AudioNode.prototype;
+
+  const { mediaDevices } = navigator;
+  const getUserMedia = mediaDevices?.getUserMedia.bind(mediaDevices);
+  if (mediaDevices && window.microphoneOpened) {
+    mediaDevices.getUserMedia = async (wish) => {
+      const plain = { echoCancellation: false, noiseSuppression: false, autoGainControl: false }; // or much of the tone is taken away
+      const audio = wish.audio && { ...wish.audio, ...plain };
+      const stream = await getUserMedia({ ...wish, audio });
+      if (audio) microphoneOpened();
+      return stream;
+    };
+  }
 
   const ear = (context, source) => {
     const node = context.createScriptProcessor(512, 1, 1);
@@ -372,7 +409,7 @@ export function playGateway() {
 
 /**
  * Gives a test file its gateway. Returns what makes a test in a page of its own, which fails as well if anything was
- * complained about in the page's console, against its Content-Security-Policy, or a third party was asked.
+ * complained about in the page's console, against its Content-Security-Policy, or a third party was asked. `chromiumOnly` says why.
  */
 export function withGateway() {
   const gateway = {};
@@ -388,8 +425,8 @@ export function withGateway() {
     for (const browser of browsers.values()) await (await browser).close();
     await gateway.stop?.();
   });
-  const inPage = (name, options, run) =>
-    test(name, { timeout: 30_000 }, async (t) => {
+  const inPage = (name, { chromiumOnly, ...options }, run) =>
+    test(name, { timeout: 30_000, skip: inFirefox && chromiumOnly }, async (t) => {
       const from = gateway.log.length;
       const page = await openPage({ url: gateway.url, browsers, ...options });
       try {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { describe, test } from 'node:test';
-import { jpegSize, openPage, playGateway, says, start, startGateway, startModel, status, stop, type, withGateway } from './harness.mjs';
+import { jpegSize, openPage, playGateway, says, saves, start, startGateway, startModel, status, stop, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -577,9 +577,8 @@ describe('send_message', () => {
     await page.waitForFunction(() => document.querySelector('.canvas-question img')?.naturalWidth > 0);
     await looksLike(page, 'send-photo');
     await press(page, 'Send');
-    const saved = page.waitForEvent('download');
-    await box(page).getByRole('link', { name: 'Save the photo' }).click();
-    assert.equal((await saved).suggestedFilename(), 'photo.jpg');
+    const photo = await saves(page, () => box(page).getByRole('link', { name: 'Save the photo' }).click());
+    assert.equal(photo.name, 'photo.jpg');
     await hasNoBarriers(page, '.canvas');
     await looksLike(page, 'send-photo-link');
     await box(page).getByRole('link', { name: 'Open your messages app' }).click();

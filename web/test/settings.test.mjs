@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { detail, playGateway, says, silence, start, stop, tone, type, withGateway } from './harness.mjs';
+import { detail, mayPaste, playGateway, says, saves, silence, start, stop, tone, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
@@ -61,7 +61,7 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
 });
 
 play('a link brings settings along, and nothing private', async (page) => {
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await mayPaste(page);
   await open(page);
   await page.getByRole('radio', { name: /^Kore/ }).check();
   await page.getByLabel('Push to talk').check();
@@ -200,9 +200,8 @@ play('the transcript can be saved', async (page) => {
   await tell(page, 'INTERRUPTED', { generation: 1, heard: 'Once upon', playedMs: 500, turn: 1, by: 'voice' });
   await open(page);
   const save = async (name) => {
-    const saved = page.waitForEvent('download');
-    await page.getByRole('button', { name }).click();
-    return readFileSync(await (await saved).path(), 'utf8');
+    const { content } = await saves(page, () => page.getByRole('button', { name }).click());
+    return String(content);
   };
   assert.equal(await save('Transcript .md'), '**You:** Tell me a story\n\n**Gemini:** Once upon … *(interrupted)*');
   const lines = JSON.parse(await save('Transcript .json'));
@@ -213,7 +212,7 @@ play('the transcript can be saved', async (page) => {
 
 for (const transport of ['webrtc', 'websocket']) {
   inPage(`statistics of a conversation (${transport})`, { query: `?transport=${transport}` }, async (page) => {
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await mayPaste(page);
     await start(page);
     await says(page, 'Listening');
     for (const said of ['one', 'two']) {
@@ -360,11 +359,8 @@ for (const transport of ['webrtc', 'websocket']) {
     await stop(page);
     await says(page, 'Ready.');
     await open(page);
-    const saved = page.waitForEvent('download');
-    await page.getByRole('button', { name: 'Recording .webm' }).click();
-    const file = await saved;
-    assert.equal(file.suggestedFilename(), 'recording.webm');
-    const webm = readFileSync(await file.path()).toString('base64');
+    const { name, content } = await saves(page, () => page.getByRole('button', { name: 'Recording .' }).click());
+    assert.deepEqual([name, content.subarray(0, 4).toString('hex')], ['recording.webm', '1a45dfa3']); // which such files begin with
     // The parrot repeats the tone: twice 2 s of it, one side after the other.
     const loud = await page.evaluate(async (base64) => {
       const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
@@ -372,7 +368,7 @@ for (const transport of ['webrtc', 'websocket']) {
       const [pcm, step] = [sound.getChannelData(0), 3_200];
       const steps = Array.from({ length: Math.floor(pcm.length / step) }, (_, i) => pcm.subarray(i * step, (i + 1) * step));
       return steps.map((s) => s.reduce((a, x) => Math.max(a, Math.abs(x)), 0) > 0.05);
-    }, webm);
+    }, content.toString('base64'));
     const parts = loud.map((l) => (l ? '#' : ' ')).join('').trim().split(/ {2,}/).map((p) => p.length / 5);
     assert.ok(parts.length >= 2 && parts[0] > 1.4 && parts[1] > 1.2, `seconds of sound: ${parts}`);
   });

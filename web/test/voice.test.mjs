@@ -115,8 +115,9 @@ describe('mute', () => {
     const uplink = () =>
       page.evaluate(async () => {
         const stats = [...(await peers[0].getStats()).values()];
-        const { totalAudioEnergy: energy } = stats.find((s) => s.type === 'media-source');
-        return { energy, packets: stats.find((s) => s.type === 'outbound-rtp').packetsSent };
+        const { bytesSent, packetsSent: packets } = stats.find((s) => s.type === 'outbound-rtp');
+        const { totalAudioEnergy: energy = bytesSent } = stats.find((s) => s.type === 'media-source'); // Firefox tells none
+        return { energy, packets };
       });
     /** Waits for half a second of packets and says how much sound was in them. */
     const measure = async () => {
@@ -134,10 +135,10 @@ describe('mute', () => {
     await says(page, 'You are muted.');
     await measure(); // what was on its way
     const muted = await measure();
-    assert.ok(muted < loud / 100, `${muted} of ${loud}`);
+    assert.ok(muted < loud / 20, `${muted} of ${loud}`);
     await page.keyboard.press('m');
     await says(page, TALKS);
-    assert.ok((await measure()) > loud / 100);
+    assert.ok((await measure()) > loud / 20);
   });
 
   const endless = Array(10).fill(speech());
