@@ -96,6 +96,8 @@ const SIGHT = {
   'screen asking': 'Choose what Gemini shall see.',
   'screen live': 'Gemini sees your screen.',
   'screen refused': 'The screen is not shared.',
+  'screen missing': 'No screen was found to share, or the system does not allow it.',
+  'screen failed': 'The screen cannot be shared.',
   'screen insecure': 'Sharing the screen needs https or localhost.',
 };
 
