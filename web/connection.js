@@ -621,13 +621,14 @@ export class Connection {
 const network = /** @type {any} */ (globalThis.navigator)?.connection;
 
 /**
- * How many packets came over WebRTC; undefined where the browser does not count them.
+ * How many packets came over WebRTC, in Firefox how many bytes; undefined where the browser counts neither.
  * @param {RTCPeerConnection} pc
  * @returns {Promise<number|undefined>}
  */
 async function packets(pc) {
-  const stats = await pc.getStats().catch(() => undefined); // it was closed meanwhile
-  return [...(stats?.values() ?? [])].find((s) => s.type === 'transport')?.packetsReceived;
+  const stats = [...((await pc.getStats().catch(() => undefined))?.values() ?? [])]; // none of one that was closed meanwhile
+  const pair = stats.find((s) => s.type === 'candidate-pair' && s.selected);
+  return stats.find((s) => s.type === 'transport')?.packetsReceived ?? pair?.bytesReceived;
 }
 
 /**
