@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const some = {
-  voice: ['says back what was spoken', 'falls silent when it is interrupted', '(refused) says so and answers aloud what is typed', 'sends silence over WebRTC'],
+  voice: ['says back what was spoken', '(refused) says so and answers aloud what is typed', 'sends silence over WebRTC'],
   connection: [
     'the first words go by the WebSocket, at once', 'the conversation outlives its WebSocket', 'is resumed when all is lost',
     'goes on where it was when it is loaded again', 'two tabs, and two sessions on one page, do not disturb each other',
