@@ -33,7 +33,7 @@ web-test: build test-deps web-deps
 
 FIREFOX := client connection page canvas settings native sight embed origin voice gap race nodes
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
-	cd web && BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
+	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
 test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs

@@ -29,7 +29,7 @@ for (const [name, tests] of Object.entries(some)) {
     const patterns = tests.map((s) => `--test-name-pattern=${s.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`);
     const { NODE_TEST_CONTEXT, ...env } = process.env; // or it would report to this run, in pieces
     const output = await new Promise((resolve) => {
-      execFile(process.execPath, [...patterns, '--test-reporter=tap', file], { env: { ...env, BROWSER: 'firefox' }, maxBuffer: 1e8 }, (_, out, err) => resolve(out + err));
+      execFile(process.execPath, [...patterns, '--test-reporter=tap', file], { env: { ...env, TEST_BROWSER: 'firefox' }, maxBuffer: 1e8 }, (_, out, err) => resolve(out + err));
     });
     const [, passed] = /^# pass (\d+)$/m.exec(output) ?? [];
     const [, failed] = /^# fail (\d+)$/m.exec(output) ?? [];

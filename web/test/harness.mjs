@@ -152,8 +152,8 @@ function wav(sounds) {
 
 // --- browsers
 
-/** Which browser is tested: BROWSER=firefox, else Chromium. */
-export const inFirefox = process.env.BROWSER === 'firefox';
+/** Which browser is tested: TEST_BROWSER=firefox, else Chromium. */
+export const inFirefox = process.env.TEST_BROWSER === 'firefox';
 
 // A page costs a quarter of the time in the shell (0.2 against 0.85 s of CPU). It lacks what asks a person for permission, and
 // the flag that trusts an address without https: pages that need those have the whole browser.
