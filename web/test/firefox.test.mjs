@@ -5,21 +5,12 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const some = {
-  voice: ['says back what was spoken', '(refused) says so and answers aloud what is typed', 'sends silence over WebRTC'],
-  connection: [
-    'the first words go by the WebSocket, at once', 'the conversation outlives its WebSocket', 'is resumed when all is lost',
-    'goes on where it was when it is loaded again', 'two tabs, and two sessions on one page, do not disturb each other',
-  ],
-  page: [
-    'can be used with keys alone', 'has no barriers (desktop)', 'goes on with a gateway that comes back',
-    'takes the microphone up again that was unplugged', 'leaves the screen to the conversation, and all in sight (small phone)',
-  ],
-  canvas: ['what the person types reaches the model', 'has no barriers, and its own controls stay free (phone)'],
-  native: ['one after the other, when the person presses', 'what the model takes back closes'],
-  settings: [
-    'settings are loaded when they are opened, kept, and told to the gateway', 'statistics of a conversation (webrtc)',
-    'a recording has both sides (websocket)', 'the sheets have no barriers (desktop)',
-  ],
+  voice: ['says back what was spoken'],
+  connection: ['is resumed when all is lost', 'goes on where it was when it is loaded again'],
+  page: ['can be used with keys alone', 'has no barriers (desktop)', 'goes on with a gateway that comes back', 'takes the microphone up again that was unplugged'],
+  canvas: ['what the person types reaches the model'],
+  native: ['one after the other, when the person presses'],
+  settings: ['settings are loaded when they are opened, kept, and told to the gateway', 'statistics of a conversation (webrtc)'],
   embed: ['one line of HTML lets a person talk'],
 };
 

@@ -201,7 +201,7 @@ const alone = (script) => `(() => { if (location.host) { ${typeof script === 'fu
  *   microphone hears nothing, and whoever gives them closes them
  */
 export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
-  const shared = browsers && !sounds && !inside && !args.length;
+  const shared = browsers && (!sounds || inFirefox) && !inside && !args.length; // Firefox's microphone is told what it hears
   const { colorScheme, forcedColors, reducedMotion } = inFirefox ? context : {}; // of the whole browser there
   const kind = [mic, colorScheme, forcedColors, reducedMotion].filter(Boolean).join();
   if (shared && !browsers.has(kind)) browsers.set(kind, launch({ mic, context }));
