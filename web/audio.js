@@ -162,7 +162,13 @@ export class Voice {
     this.#mic.node?.connect(this.#capture);
   }
 
+  /** What was said until now still comes, as the last chunk. */
   stopCapture() {
+    const { port } = this.#capture ?? {};
+    const last = this.#onPcm;
+    const { sampleRate } = this.#mic.context;
+    if (port) port.onmessage = ({ data }) => last?.(data, sampleRate);
+    port?.postMessage('rest');
     this.#onPcm = undefined;
     this.#stopCapture();
   }

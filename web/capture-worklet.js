@@ -6,16 +6,26 @@ class Capture extends AudioWorkletProcessor {
   #chunk = new Int16Array(Math.round(sampleRate / 25));
   #filled = 0;
 
+  constructor() {
+    super();
+    // It is over, and the rest is asked for.
+    this.port.onmessage = () => this.#filled && this.#post(this.#chunk.slice(0, this.#filled));
+  }
+
+  /** @param {Int16Array} chunk */
+  #post(chunk) {
+    this.port.postMessage(chunk, [chunk.buffer]);
+    this.#chunk = new Int16Array(Math.round(sampleRate / 25));
+    this.#filled = 0;
+  }
+
   /** @param {Float32Array[][]} inputs */
   process([input]) {
     // No input means that the source is not connected: the model's clock is its input, so silence goes on.
     const block = input?.[0] ?? new Float32Array(128);
     for (const x of block) {
       this.#chunk[this.#filled++] = Math.max(-1, Math.min(1, x)) * 32767;
-      if (this.#filled < this.#chunk.length) continue;
-      this.port.postMessage(this.#chunk, [this.#chunk.buffer]);
-      this.#chunk = new Int16Array(Math.round(sampleRate / 25));
-      this.#filled = 0;
+      if (this.#filled === this.#chunk.length) this.#post(this.#chunk);
     }
     return true;
   }

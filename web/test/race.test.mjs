@@ -1,7 +1,7 @@
 /** The voice goes by the WebSocket first and moves to WebRTC: what is said, and heard, meanwhile. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { gets, openPage, silence, startGateway, startModel, tone } from './harness.mjs';
+import { gets, inFirefox, openPage, silence, startGateway, startModel, tone } from './harness.mjs';
 
 const RATE = 16_000;
 const STEP = 0.1; // seconds of one tone; no two are alike, so that each can be found again
@@ -91,7 +91,8 @@ describe('the voice moves from the WebSocket to WebRTC', () => {
       const first = came.findIndex((ms) => ms > 0);
       assert.ok(first <= 8, `what was said before step ${first} is lost`); // the microphone opens before there is anybody to hear it
       const middle = came.slice(first + 1, -1);
-      assert.ok(middle.every((ms) => ms >= 60 && ms <= 150), `each step of 100 ms came for ${came} ms`);
+      const least = inFirefox ? 60 : 75; // Firefox takes some 30 ms to send a track
+      assert.ok(middle.every((ms) => ms >= least && ms <= 150), `each step of 100 ms came for ${came} ms`);
       const sum = middle.reduce((a, b) => a + b, 0);
       assert.ok(Math.abs(sum - 100 * middle.length) <= 100, `${sum} ms of ${100 * middle.length}`);
     }));
