@@ -81,14 +81,14 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
         assert.ok(await page.isHidden('#view'));
         await page.click(`#${what}`);
         await sees(page, `Gemini sees your ${what}.`);
-        const seen = await shown(3);
+        const seen = await shown(inFirefox ? 2 : 3); // by WebRTC it sends what is new in its fake camera, every 10 s or so
         for (const { mimeType, width, height, bytes } of seen) {
           assert.equal(mimeType, 'image/jpeg');
           assert.ok(Math.max(width, height) <= MOST && Math.min(width, height) > 100, `${width}x${height}`);
           assert.ok(bytes > 500 && bytes < 200_000, `${bytes} bytes`);
         }
         const took = seen.at(-1).at - seen[0].at;
-        assert.ok(took > 1_500, `${seen.length} pictures in ${took} ms`);
+        assert.ok(took > 750 * (seen.length - 1), `${seen.length} pictures in ${took} ms`);
         assert.equal(await page.getAttribute(`#${what}`, 'aria-pressed'), 'true');
         await page.waitForFunction(() => document.querySelector('#view').videoWidth > 0);
         assert.ok(await page.isVisible('#view'), 'the person sees it, too');
