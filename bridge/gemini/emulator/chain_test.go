@@ -106,6 +106,41 @@ func TestChainStops(t *testing.T) {
 	}
 }
 
+// TestWhatIsMadeOfResultsIsBounded asks for far more than what was sent.
+func TestWhatIsMadeOfResultsIsBounded(t *testing.T) {
+	large := `{"a":"` + strings.Repeat("x", 50_000) + `"}`
+	deep := `{"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`
+	tooMuch := "The chain stops: results of more than 262144 bytes are asked for in one call."
+	for _, test := range []struct{ name, args, result, want string }{
+		{"the same text many times", `{"a":"` + strings.Repeat("$1.a", 10_000) + `"}`, large, tooMuch},
+		{"the same value many times", `{"a":["$1"` + strings.Repeat(`,"$1"`, 10_000) + `]}`, large, tooMuch},
+		{"a deep one", `{"a":"$1"}`, deep, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			parrot(t, toolConfig, func(t *testing.T, p *peer) {
+				call := p.call(`/chain [{"name":"weather"},{"name":"slow","args":` + test.args + `}]`)
+				p.turn()
+				p.respond(call.ID, test.result, "SILENT")
+				if test.want == "" {
+					if got := len(p.calls()[0].Args); got > 2*len(test.result) {
+						t.Errorf("%d bytes of arguments were made of %d", got, len(test.result))
+					}
+				} else if said := p.turn(); said.text != test.want {
+					t.Errorf("says %.100q, want %q", said.text, test.want)
+				}
+			})
+		})
+	}
+	t.Run("calls that nobody answers", func(t *testing.T) {
+		parrot(t, toolConfig, func(t *testing.T, p *peer) {
+			p.text(`/tools [{"name":"slow"}` + strings.Repeat(`,{"name":"slow"}`, 256) + `]`)
+			if said := p.turn(); said.text != "More than 256 calls would be open." {
+				t.Errorf("says %q", said.text)
+			}
+		})
+	})
+}
+
 func TestChainThatIsAskedAgainGoesOn(t *testing.T) {
 	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.respond(p.call(`/chain [{"name":"slow"},{"name":"weather"}]`).ID, `{}`, "")

@@ -29,6 +29,15 @@ var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-l
 // maxRequest bounds a request: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline).
 const maxRequest = 20 << 20
 
+// What a request can make the emulator produce is bounded: it answers anybody on a gateway that has no key.
+const (
+	maxDimensions = 3072 // https://ai.google.dev/gemini-api/docs/embeddings#controlling-embedding-size
+	maxBatch      = 100  // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
+	maxDepth      = 64   // levels of a schema; Google refuses "deeply nested" ones without a number
+	maxAnswer     = 8192 // tokens of an answer
+	maxPieces     = 256  // of a streamed answer
+)
+
 // generateRequest is what of a request the emulator looks at.
 type generateRequest struct {
 	Contents []content `json:"contents"`
@@ -44,11 +53,13 @@ type generateRequest struct {
 			IncludeThoughts bool `json:"includeThoughts"`
 		} `json:"thinkingConfig"`
 	} `json:"generationConfig"`
-	OutputDimensionality int `json:"outputDimensionality"`
-	Requests             []struct {
-		Content              content `json:"content"`
-		OutputDimensionality int     `json:"outputDimensionality"`
-	} `json:"requests"`
+	OutputDimensionality int            `json:"outputDimensionality"`
+	Requests             []embedRequest `json:"requests"`
+}
+
+type embedRequest struct {
+	Content              content `json:"content"`
+	OutputDimensionality int     `json:"outputDimensionality"`
 }
 
 type content struct {
@@ -93,28 +104,30 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 		return
 	}
 	switch method {
-	case "generateContent":
-		parts, refused := q.answer()
-		if refused != nil {
+	case "generateContent", "streamGenerateContent":
+		parts, finish, refused := q.answer()
+		switch {
+		case refused != nil:
 			refused.write(w)
-			return
+		case method == "generateContent":
+			writeJSON(w, http.StatusOK, newChunk(model, parts, finish, q.usage(parts)))
+		default:
+			q.stream(w, model, parts, finish, r.URL.Query().Get("alt") == "sse")
 		}
-		writeJSON(w, http.StatusOK, q.chunk(model, parts, "STOP", tokensOf(parts)))
-	case "streamGenerateContent":
-		parts, refused := q.answer()
-		if refused != nil {
-			refused.write(w)
-			return
-		}
-		q.stream(w, model, parts, r.URL.Query().Get("alt") == "sse")
 	case "countTokens":
 		writeJSON(w, http.StatusOK, live.Object{"totalTokens": q.tokens()})
 	case "embedContent":
-		writeJSON(w, http.StatusOK, live.Object{"embedding": embedding(q.Contents[0].text(), q.OutputDimensionality)})
+		list, refused := embeddings([]embedRequest{{q.Contents[0], q.OutputDimensionality}})
+		if refused != nil {
+			refused.write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, live.Object{"embedding": list[0]})
 	case "batchEmbedContents":
-		list := []live.Object{}
-		for _, one := range q.Requests {
-			list = append(list, embedding(one.Content.text(), one.OutputDimensionality))
+		list, refused := embeddings(q.Requests)
+		if refused != nil {
+			refused.write(w)
+			return
 		}
 		writeJSON(w, http.StatusOK, live.Object{"embeddings": list})
 	default:
@@ -126,27 +139,40 @@ func invalid(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", fmt.Sprintf(format, args...)}
 }
 
-// answer is what the model says: parts. The last content decides.
-func (q *generateRequest) answer() (parts []live.Object, refused *apiError) {
+// answer is what the model says, in parts, and why it stops there. The last content decides.
+func (q *generateRequest) answer() (parts []live.Object, finish string, refused *apiError) {
 	last := q.Contents[len(q.Contents)-1]
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
-		return nil, invalid("Please ensure that the last turn is of the role user.") // Google wants a turn to answer
+		return nil, "", invalid("Please ensure that the last turn is of the role user.") // Google wants a turn to answer
 	}
 	if q.GenerationConfig.ThinkingConfig.IncludeThoughts {
 		parts = append(parts, live.Object{"text": "I shall answer what was said last.", "thought": true})
 	}
-	for _, p := range last.Parts {
+	part, refused := q.reply(last)
+	if refused != nil {
+		return nil, "", refused
+	}
+	finish = "STOP"
+	if text, ok := part["text"].(string); ok && len(text) > maxAnswer*perToken {
+		part["text"], finish = strings.ToValidUTF8(text[:maxAnswer*perToken], ""), "MAX_TOKENS"
+	}
+	return append(parts, part), finish, nil
+}
+
+// reply answers a content with one part.
+func (q *generateRequest) reply(to content) (live.Object, *apiError) {
+	for _, p := range to.Parts {
 		if f := p.FunctionResponse; f != nil {
-			return append(parts, live.Object{"text": "The tool " + f.Name + " says: " + string(f.Response)}), nil
+			return live.Object{"text": "The tool " + f.Name + " says: " + string(f.Response)}, nil
 		}
 	}
-	text := strings.TrimSpace(last.text())
-	lines := strings.Split(text, "\n")
-	word, rest, _ := strings.Cut(strings.TrimSpace(lines[len(lines)-1]), " ") // clients put much before what a person has typed
+	text := strings.TrimSpace(to.text())
+	line := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]) // clients put much before what a person has typed
+	word, rest, _ := strings.Cut(line, " ")
 	switch {
 	case word == "/tool":
 		name, args, _ := strings.Cut(rest, " ")
-		return q.call(parts, name, cmp.Or(strings.TrimSpace(args), "{}"))
+		return q.call(name, cmp.Or(strings.TrimSpace(args), "{}")), nil
 	case word == "/status":
 		code, _ := strconv.Atoi(rest)
 		if e := refusals[code]; e != nil {
@@ -158,86 +184,104 @@ func (q *generateRequest) answer() (parts []live.Object, refused *apiError) {
 		if schema == nil {
 			schema = q.GenerationConfig.ResponseSchema
 		}
-		return append(parts, live.Object{"text": fitting(schema)}), nil
+		json, ok := fitting(schema)
+		if !ok {
+			return nil, invalid("The response schema is too deeply nested: at most %d levels.", maxDepth)
+		}
+		return live.Object{"text": json}, nil
 	case strings.Contains(strings.ToLower(text), "html"):
-		return append(parts, live.Object{"text": smallApp}), nil
+		return live.Object{"text": smallApp}, nil
 	}
-	return append(parts, live.Object{"text": "You said: " + text}), nil
+	return live.Object{"text": "You said: " + text}, nil
 }
 
 // call is a function call, if the function is declared. Gemini 3 signs its thoughts and wants the signature back:
 // https://ai.google.dev/gemini-api/docs/thought-signatures.
-func (q *generateRequest) call(parts []live.Object, name, args string) ([]live.Object, *apiError) {
+func (q *generateRequest) call(name, args string) live.Object {
 	for _, t := range q.Tools {
 		for _, f := range t.FunctionDeclarations {
 			if f.Name == name && json.Valid([]byte(args)) {
-				return append(parts, live.Object{
+				return live.Object{
 					"functionCall":     live.Object{"id": newCallID(), "name": name, "args": json.RawMessage(args)},
 					"thoughtSignature": "ZW11bGF0ZWQ=",
-				}), nil
+				}
 			}
 		}
 	}
-	return append(parts, live.Object{"text": "No tool is named " + name + "."}), nil
+	return live.Object{"text": "No tool is named " + name + "."}
 }
 
 const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>A counter</title>\n" +
 	"<button id=\"b\">0</button>\n<script>\nconst b = document.getElementById('b');\nb.onclick = () => b.textContent = Number(b.textContent) + 1;\n</script>\n</html>\n```"
 
-// fitting is a small JSON text that fits a schema.
-func fitting(schema json.RawMessage) string {
-	text, err := json.Marshal(instance(schema))
-	if err != nil {
-		return "{}" // what instance makes can be written
+// fitting returns a small JSON text that fits a schema, unless that is nested too deeply.
+func fitting(raw json.RawMessage) (string, bool) {
+	var s schema
+	_ = json.Unmarshal(raw, &s) // what is of another type is left out, as if it were not there
+	value, ok := s.instance(maxDepth)
+	if !ok {
+		return "", false
 	}
-	return string(text)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "{}", true // what instance makes can be written
+	}
+	return string(text), true
 }
 
-func instance(schema json.RawMessage) any {
-	var s struct {
-		Type       any                        `json:"type"`
-		Enum       []any                      `json:"enum"`
-		Properties map[string]json.RawMessage `json:"properties"`
-		Items      json.RawMessage            `json:"items"`
-		AnyOf      []json.RawMessage          `json:"anyOf"`
-		Minimum    *float64                   `json:"minimum"`
-		MinItems   any                        `json:"minItems"`
+// schema is what of a JSON Schema the emulator looks at.
+type schema struct {
+	Type       any               `json:"type"`
+	Enum       []any             `json:"enum"`
+	Properties map[string]schema `json:"properties"`
+	Items      *schema           `json:"items"`
+	AnyOf      []schema          `json:"anyOf"`
+	Minimum    *float64          `json:"minimum"`
+}
+
+// instance returns a value that fits, false for a schema of more levels.
+func (s *schema) instance(levels int) (any, bool) {
+	switch {
+	case levels == 0:
+		return nil, false
+	case len(s.Enum) > 0:
+		return s.Enum[0], true
+	case len(s.AnyOf) > 0:
+		return s.AnyOf[0].instance(levels - 1)
 	}
-	if json.Unmarshal(schema, &s) != nil {
-		return map[string]any{}
+	kind := s.Type
+	if list, ok := kind.([]any); ok && len(list) > 0 {
+		kind = list[0]
 	}
-	if len(s.Enum) > 0 {
-		return s.Enum[0]
-	}
-	if len(s.AnyOf) > 0 {
-		return instance(s.AnyOf[0])
-	}
-	if list, ok := s.Type.([]any); ok && len(list) > 0 {
-		s.Type = list[0]
-	}
-	switch strings.ToLower(fmt.Sprint(s.Type)) {
+	name, _ := kind.(string)
+	switch strings.ToLower(name) {
 	case "string":
-		return "a string"
+		return "a string", true
 	case "integer", "number":
 		if s.Minimum != nil {
-			return math.Ceil(*s.Minimum)
+			return math.Ceil(*s.Minimum), true
 		}
-		return 1
+		return 1, true
 	case "boolean":
-		return true
+		return true, true
 	case "array":
 		if s.Items == nil {
-			return []any{}
+			return []any{}, true
 		}
-		return []any{instance(s.Items)}
+		item, ok := s.Items.instance(levels - 1)
+		return []any{item}, ok
 	case "null":
-		return nil
+		return nil, true
 	}
 	object := map[string]any{}
 	for name, property := range s.Properties {
-		object[name] = instance(property)
+		value, ok := property.instance(levels - 1)
+		if !ok {
+			return nil, false
+		}
+		object[name] = value
 	}
-	return object
+	return object, true
 }
 
 // perToken is how many bytes a token has, about: https://ai.google.dev/gemini-api/docs/tokens.
@@ -259,23 +303,26 @@ func tokensOf(parts []live.Object) int {
 	return 1 + n/perToken
 }
 
-// chunk is a GenerateContentResponse; finish "" for one that is not the last. Google leaves index out where it is 0, and the
+// usage is what a request and its answer cost.
+func (q *generateRequest) usage(parts []live.Object) live.Object {
+	prompt, answer := q.tokens(), tokensOf(parts)
+	return live.Object{"promptTokenCount": prompt, "candidatesTokenCount": answer, "totalTokenCount": prompt + answer}
+}
+
+// newChunk is a GenerateContentResponse; finish "" for one that is not the last. Google leaves index out where it is 0, and the
 // ratings where there are none.
-func (q *generateRequest) chunk(model string, parts []live.Object, finish string, tokens int) live.Object {
+func newChunk(model string, parts []live.Object, finish string, usage live.Object) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": parts, "role": "model"}}
 	if finish != "" {
 		candidate["finishReason"] = finish
 	}
-	prompt := q.tokens()
 	return live.Object{
-		"candidates":    []live.Object{candidate},
-		"usageMetadata": live.Object{"promptTokenCount": prompt, "candidatesTokenCount": tokens, "totalTokenCount": prompt + tokens},
-		"modelVersion":  model, "responseId": newCallID(),
+		"candidates": []live.Object{candidate}, "usageMetadata": usage, "modelVersion": model, "responseId": newCallID(),
 	}
 }
 
 // stream writes the answer in pieces: each part of its own, text by some words.
-func (q *generateRequest) stream(w http.ResponseWriter, model string, parts []live.Object, sse bool) {
+func (q *generateRequest) stream(w http.ResponseWriter, model string, parts []live.Object, finish string, sse bool) {
 	var pieces [][]live.Object
 	for _, p := range parts {
 		text, ok := p["text"].(string)
@@ -283,8 +330,9 @@ func (q *generateRequest) stream(w http.ResponseWriter, model string, parts []li
 			pieces = append(pieces, []live.Object{p})
 			continue
 		}
-		for words := strings.SplitAfter(text, " "); len(words) > 0; words = words[min(3, len(words)):] {
-			pieces = append(pieces, []live.Object{{"text": strings.Join(words[:min(3, len(words))], "")}})
+		words := strings.SplitAfter(text, " ")
+		for piece := range slices.Chunk(words, max(3, len(words)/maxPieces+1)) {
+			pieces = append(pieces, []live.Object{{"text": strings.Join(piece, "")}})
 		}
 	}
 	head, between, tail, kind := "[", ",\r\n", "]", "application/json; charset=UTF-8"
@@ -294,13 +342,14 @@ func (q *generateRequest) stream(w http.ResponseWriter, model string, parts []li
 	w.Header().Set("Content-Type", kind)
 	flush := http.NewResponseController(w).Flush
 	_, _ = io.WriteString(w, head)
+	usage := q.usage(parts)
 	for i, piece := range pieces {
-		finish := ""
+		end := ""
 		if i == len(pieces)-1 {
-			finish = "STOP"
+			end = finish
 		}
 		var line bytes.Buffer
-		_ = json.Compact(&line, live.Encode(q.chunk(model, piece, finish, tokensOf(parts)))) // what was encoded can be
+		_ = json.Compact(&line, live.Encode(newChunk(model, piece, end, usage))) // what was encoded can be
 		switch {
 		case sse:
 			fmt.Fprintf(w, "data: %s\r\n\r\n", &line)
@@ -314,9 +363,25 @@ func (q *generateRequest) stream(w http.ResponseWriter, model string, parts []li
 	_, _ = io.WriteString(w, tail)
 }
 
+// embeddings answers a batch.
+func embeddings(requests []embedRequest) ([]live.Object, *apiError) {
+	if len(requests) > maxBatch {
+		return nil, invalid("* BatchEmbedContentsRequest.requests: at most %d requests can be in one batch\n", maxBatch)
+	}
+	list := []live.Object{}
+	for _, one := range requests {
+		dimensions := cmp.Or(one.OutputDimensionality, 768)
+		if dimensions < 1 || dimensions > maxDimensions {
+			return nil, invalid("* EmbedContentRequest.outputDimensionality: must be between 1 and %d\n", maxDimensions)
+		}
+		list = append(list, embedding(one.Content.text(), dimensions))
+	}
+	return list, nil
+}
+
 // embedding is a direction that depends on the words alone, so that texts of the same words are near each other.
 func embedding(text string, dimensions int) live.Object {
-	values := make([]float64, cmp.Or(dimensions, 768))
+	values := make([]float64, dimensions)
 	norm := 0.0
 	for _, word := range strings.Fields(strings.ToLower(text)) {
 		h := fnv.New32a()

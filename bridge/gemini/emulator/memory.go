@@ -3,6 +3,7 @@ package emulator
 import (
 	"crypto/rand"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +123,13 @@ func (s *session) withhold() error {
 
 // remember adds a turn to the history.
 func (s *session) remember(role, text string) {
-	const most = 200 // turns; nothing but /history and tests read them
+	const (
+		most    = 200      // turns; nothing but /history and tests read them
+		longest = 16 << 10 // bytes of one
+	)
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "")
+	}
 	if len(s.history) >= most {
 		s.history = s.history[1:]
 	}

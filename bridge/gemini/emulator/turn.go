@@ -85,8 +85,14 @@ func (s *session) speech(pcm []int16, text string) *script {
 	return sc
 }
 
+// maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is left out.
+const maxQueue = 32
+
 // say begins a turn, or leaves it for when it is time for one.
 func (s *session) say(sc *script) error {
+	if len(s.queue) >= maxQueue {
+		s.queue = s.queue[1:]
+	}
 	s.queue = append(s.queue, sc)
 	return s.next()
 }

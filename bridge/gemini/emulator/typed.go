@@ -13,6 +13,9 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
+// maxCalls bounds the calls that wait for their results. A client that answers none could otherwise fill the memory.
+const maxCalls = 256
+
 // typedCall is a function call as a person types it: {"name":…,"args":{…}}.
 type typedCall struct {
 	Name string          `json:"name"`
@@ -51,23 +54,41 @@ func (c *typedCall) check(declared map[string]bool) error {
 	return nil
 }
 
-// plain is what of a JSON value can be said: its values in the order of their names.
+// maxPlain bounds what a result becomes in speech, and maxFilled what results add to the arguments of one call of a chain, in bytes.
+// Without them a chain whose arguments name the same result many times takes all memory.
+const (
+	maxPlain  = 64 << 10
+	maxFilled = 256 << 10
+)
+
+// plain returns what of a JSON value can be said: its values in the order of their names, cut at maxPlain.
 func plain(v any) string {
+	var b strings.Builder
+	writePlain(&b, v)
+	if b.Len() > maxPlain {
+		return strings.ToValidUTF8(b.String()[:maxPlain], "")
+	}
+	return b.String()
+}
+
+func writePlain(b *strings.Builder, v any) {
+	write := func(i int, v any) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		writePlain(b, v)
+	}
 	switch v := v.(type) {
 	case map[string]any:
-		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			texts = append(texts, plain(v[name]))
+		for i, name := range slices.Sorted(maps.Keys(v)) {
+			write(i, v[name])
 		}
-		return strings.Join(texts, ", ")
 	case []any:
-		var texts []string
-		for _, element := range v {
-			texts = append(texts, plain(element))
+		for i, element := range v {
+			write(i, element)
 		}
-		return strings.Join(texts, ", ")
 	default:
-		return fmt.Sprint(v)
+		fmt.Fprint(b, v)
 	}
 }
 
@@ -81,6 +102,9 @@ type chain struct {
 // askTools calls functions as it was typed: one, several at once, or a chain.
 func (s *session) askTools(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
+	if len(s.calls)+len(typed) > maxCalls {
+		err = fmt.Errorf("more than %d calls would be open", maxCalls)
+	}
 	var calls []*call
 	switch {
 	case err != nil:
@@ -115,7 +139,8 @@ func (s *session) link(c *chain) (*call, error) {
 	next := c.left[0]
 	args, err := live.Decode(next.Args)
 	if err == nil {
-		args, err = c.fill(args)
+		room := maxFilled
+		args, err = c.fill(args, &room)
 	}
 	if err == nil {
 		next.Args, err = json.Marshal(args)
@@ -155,36 +180,49 @@ func (s *session) goOn(answered, next *call) error {
 // resultPath matches "$2.photo.id": the result of the second call and what of it is meant.
 var resultPath = regexp.MustCompile(`\$(\d+)((?:\.[\w-]+)*)`)
 
-// fill puts results into the arguments of a call, wherever a string has the path of one.
-func (c *chain) fill(v any) (any, error) {
+// fill puts results into the arguments of a call, wherever a string has the path of one. There is room for so many bytes of them.
+func (c *chain) fill(v any, room *int) (any, error) {
 	var err error
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if v[name], err = c.fill(value); err != nil {
+			if v[name], err = c.fill(value, room); err != nil {
 				return nil, err
 			}
 		}
 	case []any:
 		for i, value := range v {
-			if v[i], err = c.fill(value); err != nil {
+			if v[i], err = c.fill(value, room); err != nil {
 				return nil, err
 			}
 		}
 	case string:
-		if path := resultPath.FindStringSubmatch(v); path != nil && path[0] == v {
-			return c.value(path[0]) // of whatever type
-		}
-		filled := resultPath.ReplaceAllStringFunc(v, func(path string) string {
-			value, missing := c.value(path)
-			if missing != nil {
-				err = missing
-			}
-			return plain(value)
-		})
-		return filled, err
+		return c.fillText(v, room)
 	}
 	return v, nil
+}
+
+func (c *chain) fillText(text string, room *int) (any, error) {
+	paths := resultPath.FindAllStringIndex(text, -1)
+	var filled strings.Builder
+	done := 0
+	for _, at := range paths {
+		value, err := c.value(text[at[0]:at[1]])
+		if err != nil {
+			return nil, err
+		}
+		if *room -= jsonSize(value); *room < 0 {
+			return nil, fmt.Errorf("the chain stops: results of more than %d bytes are asked for in one call", maxFilled)
+		}
+		if at[1]-at[0] == len(text) {
+			return value, nil // of whatever type
+		}
+		filled.WriteString(text[done:at[0]])
+		writePlain(&filled, value)
+		done = at[1]
+	}
+	filled.WriteString(text[done:])
+	return filled.String(), nil
 }
 
 // value returns what a path leads to.
@@ -214,4 +252,10 @@ func (c *chain) value(path string) (any, error) {
 		return nil, missing
 	}
 	return value, nil
+}
+
+// jsonSize is how long a decoded JSON value is when it is written again.
+func jsonSize(v any) int {
+	data, _ := json.Marshal(v) // what was decoded can be written
+	return len(data)
 }

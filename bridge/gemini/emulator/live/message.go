@@ -187,11 +187,39 @@ type Object = map[string]any
 
 // Encode writes a message as Google does: indented, with a line feed at the end.
 func Encode(message any) []byte {
-	data, err := json.MarshalIndent(message, "", "  ")
+	data, err := json.Marshal(message)
 	if err != nil {
 		panic("live: encode " + err.Error()) // made of maps, strings and numbers
 	}
+	if depth(data) <= maxIndented {
+		var indented bytes.Buffer
+		_ = json.Indent(&indented, data, "", "  ") // what was marshalled can be
+		data = indented.Bytes()
+	}
 	return append(data, '\n')
+}
+
+// maxIndented bounds the levels of a message that is indented: with many the spaces are most of it, 200 MB for 20 KB of brackets.
+const maxIndented = 100
+
+// depth returns how many levels a JSON text has.
+func depth(data []byte) (most int) {
+	level, inString := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[', c == '{':
+			level++
+			most = max(most, level)
+		case c == ']', c == '}':
+			level--
+		}
+	}
+	return most
 }
 
 // AudioPart is a part of 24 kHz audio.

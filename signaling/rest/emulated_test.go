@@ -1,0 +1,71 @@
+package rest_test
+
+import (
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestEmulatorIsBounded sends what would once take the memory or the processor of a gateway that runs without a key.
+func TestEmulatorIsBounded(t *testing.T) {
+	const (
+		mostCPU   = 3 * time.Second // the race detector and a slow machine included; a schema of 4,000 levels took 14.6 s
+		mostBytes = 256 << 20       // allocated in all; one embedding took 8 GB
+	)
+	url := emulated(t) + "/v1beta/models/gemini-embedding-001:"
+	text := func(s string) string { return `{"parts":[{"text":"` + s + `"}]}` }
+	schema := func(open, end string, levels int) string {
+		return `{"contents":[` + text("x") + `],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":` +
+			strings.Repeat(open, levels) + `{"type":"string"}` + strings.Repeat(end, levels) + `}}`
+	}
+	embed := func(dimensions string) string {
+		return `{"content":` + text("hello") + `,"outputDimensionality":` + dimensions + `}`
+	}
+	wrongDimensions := "outputDimensionality"
+	for _, row := range []struct {
+		name, method, body string
+		status             int
+		want               string
+	}{
+		{"dimensions beyond memory", "embedContent", embed("1099511627776"), 400, wrongDimensions},
+		{"8 GB", "embedContent", embed("1000000000"), 400, wrongDimensions},
+		{"negative", "embedContent", embed("-5"), 400, wrongDimensions},
+		{"the most", "embedContent", embed("3072"), 200, `"values"`},
+		{"negative in a batch", "batchEmbedContents", `{"requests":[` + embed("-5") + `]}`, 400, wrongDimensions},
+		{"a batch of 101", "batchEmbedContents", `{"requests":[` + strings.Repeat(embed("1")+",", 100) + embed("1") + `]}`, 400, "at most 100"},
+		{"4,000 levels of objects", "generateContent", schema(`{"type":"object","properties":{"a":`, `}}`, 4000), 400, "deep"},
+		{"4,000 levels of arrays", "generateContent", schema(`{"type":"array","items":`, `}`, 4000), 400, "deep"},
+		{"4,000 levels of choices", "generateContent", schema(`{"anyOf":[`, `]}`, 4000), 400, "deep"},
+		{"20 levels", "generateContent", schema(`{"type":"object","properties":{"a":`, `}}`, 20), 200, "a string"},
+		{"a long echo, streamed", "streamGenerateContent", `{"contents":[` + text(strings.Repeat("a ", 1<<20)) + `]}`, 200, "MAX_TOKENS"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			cpu, allocated := spent(t)
+			status, answer := post(t, url+row.method, row.body)
+			cpuAfter, allocatedAfter := spent(t)
+			if status != row.status || !strings.Contains(answer, row.want) {
+				t.Errorf("answered %d %.200s, want %d with %q", status, answer, row.status, row.want)
+			}
+			if took := cpuAfter - cpu; took > mostCPU {
+				t.Errorf("took %v of processor time", took)
+			}
+			if took := allocatedAfter - allocated; took > mostBytes {
+				t.Errorf("allocated %d MB", took>>20)
+			}
+		})
+	}
+}
+
+// spent returns the processor time that this process has used and the bytes that it has allocated.
+func spent(t *testing.T) (time.Duration, uint64) {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), memory.TotalAlloc
+}
