@@ -20,8 +20,8 @@ type Grant struct {
 	Agent       Agent         // how the model is, whatever the caller says; an empty field is the caller's choice
 }
 
-// Account counts what a conversation costs. Its methods are called by the conversation, must not block (but Begin), and are called in
-// this order: Begin or Continue, then any of the others, then End.
+// Account counts what a conversation costs. Its methods are called by the conversation, must not block (but Begin and Reserve), and are
+// called in this order: Begin or Continue, then any of the others, then End.
 type Account interface {
 	// Begin counts a conversation that begins, or refuses it with an [Error]. A resume begins nothing. It may block for as long as
 	// the store may take.
@@ -30,6 +30,10 @@ type Account interface {
 	Continue()
 	// Spend counts tokens of the model. left of most may still be spent; most 0: there is no limit.
 	Spend(tokens int) (left, most int)
+	// Reserve reserves tokens for something beside the conversation that may cost so many, or refuses it with an [Error]. got is
+	// fewer if fewer are left. settle must be called once, with what it has cost: the rest is given back. It may block for as long as
+	// the store may take, and may be called by any goroutine.
+	Reserve(tokens int) (got int, settle func(cost int), err error)
 	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
 	Park() bool
 	Unpark()
@@ -47,6 +51,8 @@ func (unlimited) Spend(int) (int, int) { return 0, 0 }
 func (unlimited) Park() bool           { return true }
 func (unlimited) Unpark()              {}
 func (unlimited) End()                 {}
+
+func (unlimited) Reserve(tokens int) (int, func(int), error) { return tokens, func(int) {}, nil }
 
 // tools are those of the operator's that the grant names. A nil grant names all.
 func (g *Grant) tools(all []tools.Tool) []tools.Tool {

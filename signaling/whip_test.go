@@ -73,6 +73,11 @@ func (c *whipCall) fragment() string {
 
 func dialWHIP(t *testing.T, g *gateway, agent string) *whipCall {
 	t.Helper()
+	return dialWHIPAs(t, g, agent, "nobody's")
+}
+
+func dialWHIPAs(t *testing.T, g *gateway, agent, token string) *whipCall {
+	t.Helper()
 	c := &whipCall{phone: newPhone(t, &client{inbox: newInbox(t)}, phoneOptions{})}
 	offer, err := c.pc.CreateOffer(nil)
 	if err != nil {
@@ -82,7 +87,7 @@ func dialWHIP(t *testing.T, g *gateway, agent string) *whipCall {
 	if err := c.pc.SetLocalDescription(offer); err != nil {
 		t.Fatal(err)
 	}
-	resp, sdp := whipRequest(t, http.MethodPost, g.http+"/whip/"+agent, offer.SDP, "Content-Type", "application/sdp")
+	resp, sdp := whipRequest(t, http.MethodPost, g.http+"/whip/"+agent, offer.SDP, "Content-Type", "application/sdp", "Authorization", "Bearer "+token)
 	h := resp.Header
 	if resp.StatusCode != http.StatusCreated || h.Get("Content-Type") != "application/sdp" || h.Get("Link") != `<stun:stun.example.com>; rel="ice-server"` || h.Get("ETag") == "" {
 		t.Fatalf("%s %v: %s", resp.Status, h, sdp)

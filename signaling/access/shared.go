@@ -3,11 +3,9 @@ package access
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
-	"voxgate/bridge"
 	"voxgate/store"
 )
 
@@ -17,12 +15,18 @@ const (
 	leaseEvery = 5 * time.Second
 	// budgetTime is how long what was spent is known: a day, by any clock.
 	budgetTime = 48 * time.Hour
-	// atOnce is how many shares are told at a time.
+	// atOnce is how many counters are told at a time.
 	atOnce = 16
 )
 
-// shared is what a gate and those of other gateways count together: conversations at once, what was spent, and tokens for one
-// conversation. Each gateway says how much of it is its own. While the store is away each counts alone.
+// counter is one number that gateways count together: so much of a resource one share uses.
+type counter struct {
+	share
+	what resource
+}
+
+// shared is what a gate and those of other gateways count together: conversations at once, what is reserved and was spent, and tokens
+// for one conversation. Each gateway says how much of it is its own. While the store is away each counts alone.
 type shared struct {
 	store   store.Store
 	node    string
@@ -32,22 +36,32 @@ type shared struct {
 
 	// Guarded by the gate's mu.
 	order   uint64 // of calls of Count
-	changed map[share]bool
+	changed map[counter]bool
 }
 
 func newShared(s store.Store, node string) *shared {
-	return &shared{store: cmp.Or(s, store.NewMemory()), node: node, wake: make(chan struct{}, 1), stop: make(chan struct{}), changed: map[share]bool{}}
+	return &shared{store: cmp.Or(s, store.NewMemory()), node: node, wake: make(chan struct{}, 1), stop: make(chan struct{}), changed: map[counter]bool{}}
 }
 
 // changed notes that this gateway uses more or less of a share. Needs mu.
-func (g *Gate) changed(s share) {
+func (g *Gate) changed(s share, what resource) {
 	if h := g.shared; s.kind != "all" {
-		h.changed[s] = true
+		h.changed[counter{s, what}] = true
 		select {
 		case h.wake <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// pending tells whether the others are to be told of a share. Needs the gate's mu.
+func (h *shared) pending(s share) bool {
+	for what := range resources {
+		if h.changed[counter{s, what}] {
+			return true
+		}
+	}
+	return false
 }
 
 // tell tells the others what this gateway uses, until the gate is closed.
@@ -67,112 +81,78 @@ func (g *Gate) tell() {
 	}
 }
 
-// due are the shares of which the others are to be told.
-func (g *Gate) due(all bool) (due []share) {
+// due are the counters of which the others are to be told; with all also those that end unless they are told again, and of budgets that somebody
+// uses here those that others may have used.
+func (g *Gate) due(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s, u := range g.shares {
-		if s.kind != "all" && (g.shared.changed[s] || all && (u.sessions > 0 || u.spent > 0)) {
-			due = append(due, s)
+		for what := range resources {
+			c := counter{s, what}
+			if s.kind != "all" && (g.shared.changed[c] || all && (u.counts[what].own > 0 || what == spent && u.budgeted && u.running())) {
+				due = append(due, c)
+			}
 		}
 	}
 	clear(g.shared.changed)
 	return due
 }
 
-func (g *Gate) tellAll(list []share) {
-	work := make(chan share)
+func (g *Gate) tellAll(list []counter) {
+	work := make(chan counter)
 	var wg sync.WaitGroup
 	for range min(atOnce, len(list)) {
 		wg.Go(func() {
-			for s := range work {
-				g.count(s, -1)
-				g.countSpent(s)
+			for c := range work {
+				g.count(c, -1)
 			}
 		})
 	}
-	for _, s := range list {
-		work <- s
+	for _, c := range list {
+		work <- c
 	}
 	close(work)
 	wg.Wait()
 }
 
-// count tells how many conversations of a share there are here, and whether that is more than all may have.
-func (g *Gate) count(s share, most int) (ok bool) {
-	n, order := g.used(s, func(u *usage) int { return u.sessions })
-	_, ok, err := g.shared.store.Count(context.Background(), "sessions/"+s.kind+"/"+s.name, g.shared.node, order, n, most, leaseTime)
-	return ok || err != nil
-}
-
-// countSpent tells what was spent here, and learns what others have spent.
-func (g *Gate) countSpent(s share) {
-	var name string
-	n, order := g.used(s, func(u *usage) int {
-		name = "spent/" + s.kind + "/" + s.name + "/" + u.day
-		return u.spent
-	})
-	ttl := leaseTime // that is long enough for nothing, which is what most addresses and tokens spend
-	if n > 0 {
-		ttl = budgetTime
-	}
-	if total, _, err := g.shared.store.Count(context.Background(), name, g.shared.node, order, n, -1, ttl); err == nil {
-		g.mu.Lock()
-		g.usage(s).others = total - n
-		g.mu.Unlock()
-	}
-}
-
-// used is how much is used of a share, and the order of the call that tells it.
-func (g *Gate) used(s share, of func(*usage) int) (n int, order uint64) {
+// count tells how much this gateway uses of a share, and learns what all use. ok is false if that would be more than most (below 0: no
+// limit); then nothing is changed. While the store is away all is what was known before. What is spent is told before less is reserved
+// for it: in between others would count neither.
+func (g *Gate) count(c counter, most int) (all int, ok bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	u := g.usage(c.share)
+	report := g.report(c, u)
+	before := func() {}
+	if t := u.counts[spent]; c.what == reserved && t.own != t.told {
+		first := g.report(counter{c.share, spent}, u)
+		before = func() { first(-1) }
+	}
+	g.mu.Unlock()
+	before()
+	return report(most)
+}
+
+// report is a call of the store, about what is used now. Needs mu until it returns; what it returns must be called without.
+func (g *Gate) report(c counter, u *usage) func(most int) (all int, ok bool) {
 	g.shared.order++
-	return of(g.usage(s)), g.shared.order
-}
-
-// beginAmong asks whether the others leave room for a conversation that has begun here. It blocks for as long as the store may take.
-func (a *account) beginAmong() error {
-	g := a.visitor.gate
-	claims := a.claims()
-	room := make([]bool, len(claims))
-	var wg sync.WaitGroup
-	for i, c := range claims {
-		if room[i] = true; c.most < 0 || c.kind == "all" { // what a machine carries is its own
-			continue
-		}
-		wg.Go(func() { room[i] = g.count(c.share, c.most) })
-	}
-	for _, c := range claims {
-		if _, limited := a.left(c.share, &usage{}); limited {
-			wg.Go(func() { g.countSpent(c.share) })
+	order, now, day := g.shared.order, u.counts[c.what], u.day
+	u.counts[c.what].asked = order
+	name, ttl := resourceNames[c.what]+"/"+c.kind+"/"+c.name, leaseTime
+	if c.what == spent {
+		if name += "/" + day; now.own > 0 { // the lease is long enough for nothing
+			ttl = budgetTime
 		}
 	}
-	wg.Wait()
-	for i, c := range claims {
-		if !room[i] {
-			return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.what, retry: comeBack}
+	return func(most int) (all int, ok bool) {
+		all, ok, err := g.shared.store.Count(context.Background(), name, g.shared.node, order, now.own, most, ttl)
+		if err != nil {
+			return now.own + now.others, true
 		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range claims {
-		if left, limited := a.left(c.share, g.usage(c.share)); limited && left <= 0 {
-			return a.spentUp(c.share, g.options.Now())
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if t := &u.counts[c.what]; ok && t.asked == order && u.day == day { // else all is not of this number
+			t.told, t.others = now.own, all-now.own
 		}
+		return all, ok
 	}
-	return nil
-}
-
-// useUp uses a token that is for one conversation, and tells whether nobody has before: here or, where gateways share, anywhere.
-func (a *account) useUp() bool {
-	g := a.visitor.gate
-	mine := rand.Uint64N(1<<53-1) + 1 // a generation that nobody else writes
-	ttl := max(a.pass.expires.Add(leeway).Sub(g.options.Now()), time.Second)
-	for _, s := range []store.Store{g.tokens, g.shared.store} { // the other may be away
-		if now, err := s.Swap(context.Background(), "token/"+a.pass.issuer+"/"+a.pass.id, 0, mine, []byte{1}, ttl); err == nil && now != mine {
-			return false
-		}
-	}
-	return true
 }

@@ -2,6 +2,8 @@ package access
 
 import (
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,25 +69,106 @@ func TestSessionsAmongGateways(t *testing.T) {
 	})
 }
 
+// What is spent, and what runs may still spend, counts at all gateways.
 func TestBudgetAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
-			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: 100}}
+			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: 4000}}
 		}
 		one, other := spender(a), spender(b)
 		begins(t, one, true)
 		begins(t, other, true)
-		one.Spend(60)
+		one.Spend(1800) // and as much is reserved for its next turn
 		synctest.Wait()
-		other.Spend(0)
-		begins(t, spender(b), true) // which learns of it
-		if left, most := other.Spend(30); left != 10 || most != 100 {
+		begins(t, spender(b), false) // 400 are left, which the other's next turn has
+		one.End()
+		synctest.Wait()
+		third := spender(b)
+		begins(t, third, true) // which learns of it
+		if left, most := other.Spend(300); left != 900 || most != 4000 {
 			t.Errorf("%d of %d are left", left, most)
 		}
+		other.Spend(1900)
+		other.End()
+		third.End()
 		synctest.Wait()
-		begins(t, spender(a), true)
-		other.Spend(10)
 		begins(t, spender(a), false)
+	})
+}
+
+// Calls at once, at two gateways, spend what was granted and not a token more; what they have not used is given back.
+func TestCallsAtOnceKeepToABudget(t *testing.T) {
+	for _, kind := range []string{"key", "token"} {
+		gates(t, func(t *testing.T, a, b *Gate) {
+			p := pass{issuer: "shop", budget: 10_000}
+			if kind == "token" {
+				p = pass{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
+			}
+			var wg sync.WaitGroup
+			var paid, served atomic.Int64
+			call := func(g *Gate, wants, costs int) {
+				c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
+				if c.Begin() != nil {
+					return
+				}
+				defer c.End()
+				got, settle, err := c.Reserve(wants)
+				if err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+				settle(min(got, costs))
+				paid.Add(int64(min(got, costs)))
+				served.Add(1)
+			}
+			for range 45 {
+				wg.Go(func() { call(a, 3000, 1000) })
+				wg.Go(func() { call(b, 3000, 1000) })
+			}
+			wg.Wait()
+			if served.Load() < 3 || paid.Load() > 10_000 {
+				t.Errorf("%s: %d calls were paid %d", kind, served.Load(), paid.Load())
+			}
+			for range 30 { // what was reserved and not used is there for others
+				synctest.Wait()
+				call(a, 3000, 1000)
+				synctest.Wait()
+				call(b, 3000, 1000)
+			}
+			if paid.Load() != 10_000 {
+				t.Errorf("%s: %d was paid in all", kind, paid.Load())
+			}
+		})
+	}
+}
+
+// What a gateway that dies had reserved is there again when its lease has ended; what it had spent is not.
+func TestADeadGatewayReservesNothing(t *testing.T) {
+	gates(t, func(t *testing.T, a, b *Gate) {
+		caller := func(g *Gate) *account {
+			c := &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: 1000}, short: true}
+			begins(t, c, true)
+			return c
+		}
+		_, settle, err := caller(b).Reserve(300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(300)
+		if _, _, err := caller(b).Reserve(700); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		close(b.shared.stop) // b is dead
+		b.shared.running.Wait()
+		if _, _, err := caller(a).Reserve(1); err == nil {
+			t.Error("what b has reserved is given away")
+		}
+		time.Sleep(leaseTime)
+		if got, _, err := caller(a).Reserve(1000); got != 700 || err != nil {
+			t.Errorf("%d are left: %v", got, err)
+		}
+		b.shared.stop = make(chan struct{})
 	})
 }
 
