@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -277,7 +279,8 @@ func (h *Host) Ready() bool {
 	return !h.draining && !h.closed
 }
 
-// Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx.
+// Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx: the error names
+// the conversations that have not ended by then.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
@@ -297,9 +300,20 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("conversations that do not end: %s: %w", strings.Join(h.unfinished(), ", "), ctx.Err())
 	}
 	return h.written(ctx)
+}
+
+// unfinished are the ids of the conversations that there are. It asks none of them, as they may hang.
+func (h *Host) unfinished() (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.sessions {
+		ids = append(ids, s.id)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // lastPages is how long the ends of recordings may take to be written at a shutdown. A disk that works takes milliseconds; of

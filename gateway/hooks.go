@@ -141,10 +141,11 @@ func (h *hooks) tell(id string, body any) (status int, err error) {
 }
 
 // close waits until all ends were told, or for ctx.
-func (h *hooks) close(ctx context.Context) {
+func (h *hooks) close(ctx context.Context) error {
 	stop := sync.OnceFunc(func() { close(h.stopped) })
 	defer context.AfterFunc(ctx, stop)()
 	h.running.Wait()
 	stop()
 	h.endpoint.Close()
+	return nil
 }

@@ -43,19 +43,19 @@ const (
 	pageTimeout = 30 * time.Second
 	// maxHeader is far above what a browser sends.
 	maxHeader = 16 << 10
-	// shutdownTimeout is how long the end may take: goodbyes are one write each.
-	shutdownTimeout = 10 * time.Second
 	// checkTimeout bounds the question to Google at the start.
 	checkTimeout = 10 * time.Second
 )
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
+	stopping := &ending{log: log}
+	defer func() { err = errors.Join(err, stopping.run()) }()
 	gemini, backend, stopBackend, err := openBackend(s, log)
 	if err != nil {
 		return err
 	}
-	defer stopBackend()
+	stopping.then("backend", stopBackend)
 	listener, err := net.Listen("tcp", s.addr)
 	if err != nil {
 		return fmt.Errorf("listen for browsers: %w", err)
@@ -64,40 +64,39 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	defer func() { err = errors.Join(err, webrtc.Close()) }()
+	stopping.then("port", func() { listener.Close() })
+	stopping.add("WebRTC", func(context.Context) error { return webrtc.Close() })
 	measured, seen, stopTraces, err := observe(ctx, &s, webrtc, log)
 	if err != nil {
 		return err
 	}
-	defer stopTraces()
+	stopping.then("traces", stopTraces)
 	shared, node, closeStore, err := openStore(s, listener.Addr().(*net.TCPAddr), log)
 	if err != nil {
 		return err
 	}
-	defer closeStore()
+	stopping.then("store", closeStore)
 	s.access.Logger, s.access.Store, s.access.Node = log, shared, node
 	gate, err := access.New(s.access)
 	if err != nil {
 		return err
 	}
-	defer gate.Close()
-	own, stop, err := operatorsTools(ctx, s.tools, log)
+	stopping.then("access", gate.Close)
+	own, stopTools, err := operatorsTools(ctx, s.tools, log)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	stopping.then("tools", stopTools)
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	told, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
 	if err != nil {
 		return err
 	}
 	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Refused: s.access.Refused, Logger: log}
-	generate, stopREST, err := openREST(s, gemini, admission, log)
+	generate, err := openREST(s, gemini, admission, stopping, log)
 	if err != nil {
 		return err
 	}
-	defer stopREST()
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
@@ -105,6 +104,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	if told != nil {
 		options.Admit, seen = measured.admitting(told.admit), append(seen, told.observe)
+		stopping.add("session webhook", told.close)
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
@@ -112,13 +112,16 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
-	defer stopPrivate()
-	conversations, stopDoors, err := openDoors(s, host, webrtc, generate, gate, shared, log)
+	stopping.then("private address", stopPrivate)
+	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, stopping, log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}
 	doors := signaling.NewServer(admission, append(conversations, otherDoors(gate, fetcher, chips)...)...)
 	server := newServer(doors, log)
+	stopping.add("requests", server.Shutdown)
+	stopping.add("doors", doors.Close)
+	stopping.add("conversations", host.Shutdown) // first: the callers are told, then leave
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
 	check := func(ctx context.Context) {
 		s.tls.fetch(ctx, listener.Addr())
@@ -128,7 +131,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		drain(host, s.drain, log)
 	}
 	log.Info("shutting down")
-	return errors.Join(err, shutDown(host, doors, stopDoors, told, server))
+	return err
 }
 
 // healthOf is what the operator asks a host, and tells it.
@@ -149,46 +152,29 @@ func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
 	}
 }
 
-// shutDown ends all conversations, and then what they need.
-func shutDown(host *bridge.Host, doors *signaling.Server, stopDoors func(), told *hooks, server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	err := host.Shutdown(ctx) // the callers are told, then leave
-	doors.Close()
-	stopDoors()
-	if told != nil {
-		told.close(ctx)
-	}
-	return errors.Join(err, server.Shutdown(ctx))
-}
-
-// openDoors are the doors to conversations. They are stopped when the conversations have ended.
-func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, shared store.Store, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+// openDoors are the doors to conversations.
+func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate, shared store.Store, stopping *ending, log *slog.Logger) (doors []signaling.Door, err error) {
 	page, err := signaling.Page(web.Files, signaling.Status{Backend: host.Backend(), Models: host.Models()})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	assistant, stopVOX, err := openVOX(s, host, generate, log)
+	assistant, err := openVOX(s, host, generate, stopping, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	phones, stopPhones, err := openSIP(s, host, webrtc, gate, log)
+	phones, err := openSIP(s, host, webrtc, gate, stopping, log)
 	if err != nil {
-		stopVOX()
-		return nil, nil, err
+		return nil, err
 	}
 	encoders, err := openWHIP(s, host, webrtc, log)
 	if err != nil {
-		stopPhones()
-		stopVOX()
-		return nil, nil, err
+		return nil, err
 	}
 	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
 	if err != nil {
-		stopPhones()
-		stopVOX()
-		return nil, nil, fmt.Errorf("telephony: %w", err)
+		return nil, fmt.Errorf("telephony: %w", err)
 	}
+	stopping.then("telephony", streams.Close)
 	client := &signaling.WebDoor{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
 	google := live.Door{Host: host, Logger: log}
@@ -198,7 +184,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 		{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
 	})
-	return doors, func() { streams.Close(); stopPhones(); stopVOX() }, nil
+	return doors, nil
 }
 
 // openStore is what this gateway shares with others, and its name among them; one that is alone has none.
@@ -256,60 +242,58 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 }
 
 // openREST is the REST API, also at an address of its own, if there is one.
-func openREST(s settings, gemini *api.Client, admission signaling.Options, log *slog.Logger) (door *rest.Door, stop func(), err error) {
+func openREST(s settings, gemini *api.Client, admission signaling.Options, stopping *ending, log *slog.Logger) (door *rest.Door, err error) {
 	var routes []rest.Route
 	if s.models != "" {
 		if routes, err = rest.ReadRoutes(s.models); err != nil {
-			return nil, nil, fmt.Errorf("models: %w", err)
+			return nil, fmt.Errorf("models: %w", err)
 		}
 	}
 	door = rest.New(gemini, routes, log)
-	stopServing, err := serveREST(s.restAddr, admission, door, log)
-	if err != nil {
-		door.Close()
-		return nil, nil, err
-	}
-	return door, func() { stopServing(); door.Close() }, nil
+	stopping.then("connections to models", door.Close)
+	return door, serveREST(s.restAddr, admission, door, stopping, log)
 }
 
 // serveREST serves the REST API alone at an address of its own, if there is one.
-func serveREST(addr string, admission signaling.Options, door *rest.Door, log *slog.Logger) (stop func(), err error) {
+func serveREST(addr string, admission signaling.Options, door *rest.Door, stopping *ending, log *slog.Logger) error {
 	if addr == "" {
-		return func() {}, nil
+		return nil
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for REST: %w", err)
+		return fmt.Errorf("listen for REST: %w", err)
 	}
 	doors := signaling.NewServer(admission, door.Doors()...)
 	server := newServer(doors, log)
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(listener) })
 	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
-	return func() {
-		doors.Close()
+	stopping.then("REST address", func() {
 		server.Close()
 		serving.Wait()
-	}, nil
+	})
+	stopping.add("REST calls", doors.Close)
+	return nil
 }
 
 // openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
-func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, log *slog.Logger) (doors []signaling.Door, stop func(), err error) {
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, stopping *ending, log *slog.Logger) (doors []signaling.Door, err error) {
 	if s.sip == "" {
-		return nil, func() {}, nil
+		return nil, nil
 	}
 	c, err := sip.Load(s.sip)
 	if err != nil {
-		return nil, nil, fmt.Errorf("sip: %w", err)
+		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, Logger: log})
 	if err != nil {
-		return nil, nil, fmt.Errorf("sip: %w", err)
+		return nil, fmt.Errorf("sip: %w", err)
 	}
+	stopping.then("telephones", door.Close)
 	return []signaling.Door{
 		{Pattern: "POST /v1/calls", Handler: door},
 		{Pattern: "/sip", Socket: &sip.Page{Config: c, Host: host, RTC: webrtc, Decoder: s.opusDecoder, Logger: log}},
-	}, door.Close, nil
+	}, nil
 }
 
 // openWHIP is for clients of WHIP, if there is a file of who answers them.

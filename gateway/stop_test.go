@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -58,6 +61,35 @@ func TestSecondSignal(t *testing.T) {
 		t.Errorf("closed with %v", err)
 	}
 	p.end()
+}
+
+// What does not end is named, and what comes after it is ended nevertheless.
+func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		hang, began := make(chan struct{}), time.Now()
+		var ended []string
+		e := &ending{log: newLogger(&log, logFormat{})}
+		e.then("port", func() { ended = append(ended, "port") })
+		e.then("doors", func() { <-hang })
+		e.add("calls", func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.New("call 7 does not end")
+		})
+		err := e.run()
+		if err == nil || !strings.Contains(err.Error(), "doors") || !strings.Contains(err.Error(), "call 7 does not end") {
+			t.Errorf("ended with %v", err)
+		}
+		for _, name := range []string{`what=doors`, `what=calls`, "call 7"} {
+			if !strings.Contains(log.String(), name) {
+				t.Errorf("%s is not in the log:\n%s", name, log.String())
+			}
+		}
+		if took := time.Since(began); took > shutdownTimeout+2*lastMoment || len(ended) != 1 {
+			t.Errorf("it took %v and ended %v", took, ended)
+		}
+		close(hang)
+	})
 }
 
 // TestProcess is no test: startProcess runs it as a gateway of its own.

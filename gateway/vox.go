@@ -11,13 +11,14 @@ import (
 )
 
 // openVOX is the door of the VOX assistant. Its typed talk and its apps are answered as REST calls are.
-func openVOX(s settings, host *bridge.Host, models *rest.Door, log *slog.Logger) (door *vox.Door, stop func(), err error) {
-	door, stop = &vox.Door{Host: host, Generate: models.Generate, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}, func() {}
+func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending, log *slog.Logger) (door *vox.Door, err error) {
+	door = &vox.Door{Host: host, Generate: models.Generate, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
 	if s.workspace == "" {
-		return door, stop, nil
+		return door, nil
 	}
 	if door.Workspace, err = desk.OpenWorkspace(s.workspace); err != nil {
-		return nil, nil, fmt.Errorf("workspace: %w", err)
+		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return door, func() { door.Workspace.Close() }, nil
+	stopping.then("workspace", func() { door.Workspace.Close() })
+	return door, nil
 }

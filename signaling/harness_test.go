@@ -98,7 +98,9 @@ func newGateway(t testing.TB, options ...option) *gateway {
 		if err := host.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		door.Close()
+		if err := door.Close(ctx); err != nil {
+			t.Error(err)
+		}
 		server.Close()
 		model.Close()
 		upstream.Close()

@@ -7,6 +7,7 @@ package signaling
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -52,14 +53,19 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	nextID int
-	live   map[int]context.CancelFunc // of the visits: WebSockets, and what outlives a request
-	visits sync.WaitGroup
+	visits map[*visit]struct{} // WebSockets, and what outlives a request
+	empty  chan struct{}       // closed when there is none; nil: nobody waits for that
+}
+
+// visit is somebody who is at a door.
+type visit struct {
+	at     string // the door's pattern and the visitor's address
+	cancel context.CancelFunc
 }
 
 // NewServer returns a server with these doors.
 func NewServer(o Options, doors ...Door) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), live: map[int]context.CancelFunc{}}
+	s := &Server{options: o, mux: http.NewServeMux(), visits: map[*visit]struct{}{}}
 	for _, d := range doors {
 		s.mux.Handle(d.Pattern, s.enter(d))
 	}
@@ -120,8 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if websocket.IsWebSocketUpgrade(r) { // Google's SDKs write two slashes, and no WebSocket client follows the mux' redirect
 		r.URL.Path = slashes.ReplaceAllString(r.URL.Path, "/")
 	}
-	ctx := s.options.Access.Visit(r)
-	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(ctx, serverKey{}, s)))
+	s.mux.ServeHTTP(w, r.WithContext(s.options.Access.Visit(r)))
 }
 
 var slashes = regexp.MustCompile(`//+`)
@@ -130,6 +135,12 @@ var slashes = regexp.MustCompile(`//+`)
 func (s *Server) enter(d Door) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public
+		from := r.RemoteAddr
+		if address := access.From(r.Context()).Address(); address.IsValid() {
+			from = address.String()
+		}
+		entered := entrance{s, d.Pattern + " from " + from}
+		r = r.WithContext(context.WithValue(r.Context(), entranceKey{}, entered))
 		if websocket.IsWebSocketUpgrade(r) {
 			handler, public = d.Socket, false
 		}
@@ -146,7 +157,7 @@ func (s *Server) enter(d Door) http.Handler {
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			handler.ServeHTTP(w, r)
 		default:
-			ctx, leave := s.visit(r.Context())
+			ctx, leave := entered.visit(r.Context())
 			if leave == nil {
 				http.Error(w, "The gateway is shutting down.", http.StatusServiceUnavailable)
 				return
@@ -163,49 +174,75 @@ func (s *Server) refused(rule string) {
 	}
 }
 
-// serverKey is where a request's context has the server.
-type serverKey struct{}
+// entranceKey is where a request's context has its [entrance].
+type entranceKey struct{}
+
+// entrance is where a request has come in.
+type entrance struct {
+	server *Server
+	at     string // as in [visit]
+}
 
 // Outlive returns a context for what goes on when the request of ctx is over, as a call that was born by it. It ends with the
 // server, which waits until leave is called; nil: the gateway is shutting down.
 func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
-	s, ok := ctx.Value(serverKey{}).(*Server)
+	e, ok := ctx.Value(entranceKey{}).(entrance)
 	if !ok {
 		return ctx, nil
 	}
-	return s.visit(context.WithoutCancel(ctx))
+	return e.visit(context.WithoutCancel(ctx))
 }
 
 // visit counts a visit and gives it a context that ends with the server. After Close leave is nil.
-func (s *Server) visit(parent context.Context) (ctx context.Context, leave func()) {
+func (e entrance) visit(parent context.Context) (ctx context.Context, leave func()) {
+	s := e.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return parent, nil
 	}
 	ctx, cancel := context.WithCancel(parent)
-	s.nextID++
-	id := s.nextID
-	s.live[id] = cancel
-	s.visits.Add(1)
+	v := &visit{e.at, cancel}
+	s.visits[v] = struct{}{}
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
-		delete(s.live, id)
-		s.mu.Unlock()
-		s.visits.Done()
+		defer s.mu.Unlock()
+		delete(s.visits, v)
+		if len(s.visits) == 0 && s.empty != nil {
+			close(s.empty)
+			s.empty = nil
+		}
 	}
 }
 
-// Close ends the visits that are left and waits for all.
-func (s *Server) Close() {
+// Close ends the visits that are left, and waits for them until ctx is done: the error names those that have not ended by then.
+func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	for _, cancel := range s.live {
-		cancel()
+	for v := range s.visits {
+		v.cancel()
+	}
+	empty := make(chan struct{})
+	if len(s.visits) == 0 {
+		close(empty)
+	} else {
+		s.empty = empty
 	}
 	s.mu.Unlock()
-	s.visits.Wait()
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var left []string
+	for v := range s.visits {
+		left = append(left, v.at)
+	}
+	slices.Sort(left)
+	return fmt.Errorf("visits that do not end: %s", strings.Join(left, ", "))
 }
 
 // knownHost guards against DNS rebinding: a stranger's name that resolves to us is not ours. An address cannot be

@@ -26,7 +26,8 @@ type WebDoor struct {
 // ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
 func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
-		door: d, posts: make(chan func(), 64), done: make(chan struct{}), warned: map[string]bool{}, offers: rate.NewLimiter(offerRate, offerBurst),
+		door: d, handed: make(chan func()), posts: NewOutbox[func()](), done: make(chan struct{}), warned: map[string]bool{},
+		offers: rate.NewLimiter(offerRate, offerBurst),
 	}
 	c.out = newWays(func(l line) { c.post(func() { c.onLost(l) }) })
 	l, err := Accept(w, r, c.onRoundTrip)
@@ -60,6 +61,7 @@ func (c *webClient) run(ctx context.Context) {
 		err = c.door.Host.Serve(ctx, c, open)
 	}
 	close(c.done)
+	c.posts.Close()
 	c.channelPace.end()
 	code, reason := c.farewell(err)
 	c.out.close()

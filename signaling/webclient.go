@@ -19,14 +19,15 @@ import (
 )
 
 // webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Its loop (Serve)
-// alone changes its state; the reader of the socket and pion's callbacks post to it.
+// alone changes its state. What reads messages hands them to it, and everything else posts to it.
 type webClient struct {
 	// Static.
 	door    *WebDoor
 	out     *ways
-	posts   chan func()
-	done    chan struct{} // closed when nothing is taken from posts any more
-	cameras rtc.Cameras   // of its peers
+	handed  chan func()     // what the client has sent; who hands it over waits
+	posts   *Outbox[func()] // everything else; its order is kept
+	done    chan struct{}   // closed when the loop takes nothing any more
+	cameras rtc.Cameras     // of its peers
 
 	socketPace, channelPace *pace
 
@@ -58,15 +59,25 @@ type webClient struct {
 	closers    sync.WaitGroup // peers being closed
 }
 
-// post has f run by the loop; when the loop has ended, f is dropped.
-func (c *webClient) post(f func()) {
+// post has the loop run f; when the loop has ended, f is dropped. It never blocks: Pion calls back in the goroutine of the loop, too,
+// as it answers an offer.
+func (c *webClient) post(f func()) { c.posts.Put(f, 0) }
+
+// hand has the loop act on what the client has sent, and waits until it has: no more is read meanwhile.
+func (c *webClient) hand(f func()) {
+	acted := make(chan struct{})
 	select {
-	case c.posts <- f:
+	case c.handed <- func() { f(); close(acted) }:
+	case <-c.done:
+		return
+	}
+	select {
+	case <-acted:
 	case <-c.done:
 	}
 }
 
-// read posts what comes by the socket until it is lost.
+// read hands over what comes by the socket until it is lost.
 func (c *webClient) read(l *socketLine) {
 	for {
 		r, text, err := l.Next()
@@ -84,35 +95,23 @@ func (c *webClient) read(l *socketLine) {
 		case err == nil:
 			c.take(socket, raw, true)
 		case errors.As(err, &refused):
-			c.post(func() { c.refuse(socket, refused) })
+			c.hand(func() { c.refuse(socket, refused) })
 		} // else Next fails, too
 	}
 }
 
-// longMessage is the most that may wait for the loop, in bytes, without who brings it: 64 messages may.
-const longMessage = 64 << 10
-
-// take has the loop act on a message that has come. Of a long one it waits for the end, so that there is one at a time.
+// take has the loop act on a message that has come, and waits until it has.
 func (c *webClient) take(w way, raw []byte, text bool) {
 	if c.pace(w).held() {
 		c.post(c.onHeld)
 	}
-	switch {
-	case !text:
-		c.post(func() { c.refuse(w, errNotText) })
-	case len(raw) <= longMessage:
-		c.post(func() { c.onMessage(w, raw) })
-	default:
-		done := make(chan struct{})
-		c.post(func() {
+	c.hand(func() {
+		if text {
 			c.onMessage(w, raw)
-			close(done)
-		})
-		select {
-		case <-done:
-		case <-c.done:
+		} else {
+			c.refuse(w, errNotText)
 		}
-	}
+	})
 }
 
 // pace is that of the connection by which a message came.
@@ -138,14 +137,11 @@ func (c *webClient) refuse(w way, err error) {
 
 // onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
 func (c *webClient) onRoundTrip(d time.Duration) {
-	select {
-	case c.posts <- func() {
+	c.post(func() {
 		if c.voiceTo != toPeer {
 			c.session.RoundTrip(d)
 		}
-	}:
-	default: // there will be another one
-	}
+	})
 }
 
 // channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side opens
@@ -269,13 +265,26 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 	for !c.gone() {
 		select {
-		case f := <-c.posts:
+		case f := <-c.handed:
 			f()
+		case <-c.posts.wake:
+			c.doPosted()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// doPosted does what was posted.
+func (c *webClient) doPosted() {
+	for {
+		f, ok, _, _ := c.posts.next()
+		if !ok {
+			return
+		}
+		f()
+	}
 }
 
 // stopCapture stops the microphones and the cameras that Serve started. A client that takes over may have to wait for as long as

@@ -44,7 +44,9 @@ func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.
 	front.Config.WriteTimeout = serverTimeout
 	front.Start()
 	t.Cleanup(func() {
-		server.Close()
+		if err := server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
 		front.Close()
 		door.Close()
 		up.Close()

@@ -106,7 +106,7 @@ func TestCallsByHTTP(t *testing.T) {
 	}
 	defer gate.Close()
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, signaling.Door{Pattern: "POST /v1/calls", Handler: o.door})
-	defer server.Close()
+	defer server.Close(context.Background())
 	front := httptest.NewServer(server)
 	defer front.Close()
 	for _, test := range []struct {

@@ -52,7 +52,9 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 		if err := host.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		doors.Close()
+		if err := doors.Close(ctx); err != nil {
+			t.Error(err)
+		}
 		server.Close()
 		if err := ports.Close(); err != nil {
 			t.Error(err)
@@ -328,7 +330,7 @@ func TestPagePhonesAreTold(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.doors.Close()
+		p.doors.Close(context.Background())
 	}()
 	bye := c.expect("BYE")
 	c.send("SIP/2.0 200 OK\r\n" + bye[strings.Index(bye, "\r\n")+2:])

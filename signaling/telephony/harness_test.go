@@ -205,7 +205,9 @@ func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
 		if err := g.host.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		door.Close()
+		if err := door.Close(ctx); err != nil {
+			t.Error(err)
+		}
 		g.door.Close()
 		gate.Close()
 		server.Close()

@@ -36,7 +36,7 @@ func typedTalk(t *testing.T, answer func(request json.RawMessage) (parts string)
 		if err := host.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		doors.Close()
+		doors.Close(context.Background())
 		server.Close()
 	})
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
