@@ -370,6 +370,83 @@ func (c *caller) tried() string {
 	return strings.Join(tried, " ")
 }
 
+// hearsAndIsSilent has a model write down each question and never answer it. It writes when it has heard so much of the
+// question, or with 0 half a second after its end.
+func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
+	var asked, quiet time.Duration
+	told := false
+	l.React(func(in bridgetest.Input) {
+		if in.What != "audio" {
+			return
+		}
+		loud := voiced(in.PCM)
+		if asked += loud; loud > 0 {
+			quiet = 0
+		} else {
+			quiet += 20 * time.Millisecond
+		}
+		over := asked > 0 && quiet >= 500*time.Millisecond
+		if !told && (over && after == 0 || after > 0 && asked >= after) {
+			told = true
+			l.Content(`"inputTranscription":{"text":"What time is it?"}`)
+		}
+		if over {
+			asked, told = 0, false
+		}
+	})
+}
+
+// Every session by every connection hears each question and answers none. At the second question in a row a fresh one is
+// begun, however soon that comes, whether or not a person breathes in a question, and whenever the model has understood it.
+func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		every  time.Duration // from one question to the next
+		breath time.Duration // in the middle of each
+		after  time.Duration // see hearsAndIsSilent
+		want   []string
+	}{
+		"19 s":                 {19 * time.Second, 0, 0, []string{"nudge resume none", "nudge fresh none", "nudge none", "nudge fresh none"}},
+		"the next comes early": {14 * time.Second, 0, 0, []string{"nudge resume", "nudge fresh", "nudge none", "nudge fresh"}},
+		"understood as it is said": {
+			20 * time.Second, 0, 500 * time.Millisecond,
+			[]string{"nudge resume none", "nudge fresh none", "nudge none", "nudge fresh none"},
+		},
+		"a breath after what was understood": {
+			20 * time.Second, 400 * time.Millisecond, 500 * time.Millisecond,
+			[]string{"nudge resume none", "nudge fresh none", "nudge none", "nudge fresh none"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				l.Handle("h")
+				hearsAndIsSilent(l, test.after)
+				over := make(chan struct{})
+				defer close(over)
+				go func() {
+					for {
+						select {
+						case l := <-r.up.Links:
+							l.Accept().Handle("h")
+							hearsAndIsSilent(l, test.after)
+						case <-over:
+							return
+						}
+					}
+				}()
+				for i, want := range test.want {
+					c.forget()
+					c.talks(time.Second)
+					c.quiet(test.breath)
+					c.says(time.Second, test.every-2*time.Second-test.breath)
+					if got := c.tried(); got != want {
+						t.Errorf("question %d: tried %s, want %s", i+1, got, want)
+					}
+				}
+			}, watchful)
+		})
+	}
+}
+
 // The model stops in the middle of its answer.
 func TestAnswerThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -197,6 +197,7 @@ type Link struct {
 	got   []Input
 	ended time.Time     // when the bridge closed it
 	stall chan struct{} // not nil: it is not read until this is closed
+	react func(Input)   // nil: the test alone says what is sent
 }
 
 // Input is a message of the bridge.
@@ -225,9 +226,13 @@ func (l *Link) read() {
 			l.mu.Unlock()
 			return
 		}
-		l.got = append(l.got, l.parse(data))
-		stall := l.stall
+		in := l.parse(data)
+		l.got = append(l.got, in)
+		stall, react := l.stall, l.react
 		l.mu.Unlock()
+		if react != nil {
+			react(in)
+		}
 		if stall != nil {
 			<-stall
 		}
@@ -405,6 +410,13 @@ func (l *Link) Interrupts() {
 	l.t.Helper()
 	l.Content(`"interrupted":true`)
 	l.Content(`"turnComplete":true`)
+}
+
+// React has f called with each message of the bridge from now on. It may send; then the test must not.
+func (l *Link) React(f func(Input)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.react = f
 }
 
 // Cut ends the connection without a word.

@@ -43,7 +43,7 @@ type watch struct {
 	what  Awaited
 	stage int  // how many remedies were tried
 	heard bool // the model has understood the speech; a proactive one may choose not to answer
-	early bool // it has understood some of what is being said
+	early bool // it has understood some of what is being said, perhaps before a breath
 
 	// missed counts the questions in a row to which there was no answer whatever was tried. What sounds like speech here may
 	// be noise: that is no question, and noise is set when everything was tried for it. So not everything is tried each time.
@@ -74,6 +74,17 @@ func (w *watch) next(sure, aside, handle bool) Remedy {
 	return GiveUp
 }
 
+// superseded counts a question that had no answer, though more than a nudge was tried, when the person asks the next one. It
+// reports whether there was one: what is said after less is taken for the rest of the same question.
+func (w *watch) superseded() bool {
+	if w.stage < 2 || w.what != ForText && (w.what != ForSpeech || !w.early) {
+		return false
+	}
+	w.missed++
+	w.what, w.stage = forNothing, 0
+	return true
+}
+
 // patience is how long the model may be silent.
 func (k *Keeper) patience() time.Duration {
 	if k.config.Profile.Slow {
@@ -87,17 +98,21 @@ func (k *Keeper) ShelfLife() time.Duration { return max(staleTime, 3*k.patience(
 
 // Expect begins to wait for the model's answer.
 func (k *Keeper) Expect(what Awaited) {
+	k.watch.superseded()
 	k.watch.what, k.watch.stage, k.watch.heard = what, 0, what == ForSpeech && k.watch.early
 	k.clock.Set(alarmStale, k.ShelfLife())
 	k.await(k.patience())
 }
 
-// SpeaksOn ends the wait for the answer to a sentence that was only interrupted by a breath, and reports whether there was
-// one.
+// SpeaksOn ends the wait for the answer to what was said so far, and reports whether there was one: either the sentence was only
+// interrupted by a breath, or the person has waited long enough and asks again.
 func (k *Keeper) SpeaksOn(ctx context.Context) bool {
-	k.watch.early = false
 	if k.watch.what != ForSpeech {
+		k.watch.early = false
 		return false
+	}
+	if k.watch.superseded() {
+		k.watch.early = false
 	}
 	k.clock.Clear(alarmStale)
 	k.stopExpecting(ctx)
