@@ -10,6 +10,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -38,7 +39,7 @@ type Caller interface {
 // Open says which conversation a caller wants.
 type Open struct {
 	// Agent says in plain fields how the model shall be, and Config, a LiveConfig in JSON, everything there is to say. Both
-	// may be empty; a field of Agent that is set wins.
+	// may be empty. A field of Agent that is set wins, also over each configuration that the caller sends later.
 	Agent  Agent
 	Config json.RawMessage
 
@@ -70,6 +71,9 @@ type Open struct {
 	// Own is what the door keeps for the conversation, over all its callers: [Session.Own].
 	Own any
 
+	// Override is how the model shall be, over Agent and Grant; [Options].Admit sets it.
+	Override Agent
+
 	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: nobody counts.
 	Grant   *Grant
 	Account Account
@@ -94,6 +98,21 @@ type Agent struct {
 	Voice    string // one of Google's prebuilt voices: "Puck"
 	Language string // BCP 47: "de-DE"
 	Model    string // "gemini-3.8-live"
+}
+
+// Over is an agent with the empty fields as they are under it.
+func (a Agent) Over(under Agent) Agent {
+	return Agent{
+		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
+		Language: cmp.Or(a.Language, under.Language), Model: cmp.Or(a.Model, under.Model),
+	}
+}
+
+// layered is what the model is set up with, at the beginning and after each change. Each layer counts more than the one before,
+// each field by itself: what the caller configures, the door's agent, the grant, the session webhook, and what the operator's
+// backend has changed.
+func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
+	return backend.config(o.Override.config(o.Grant.config(o.Agent.config(configured))))
 }
 
 // config is a config with what the agent says. A config that is no object is returned as it is, to be refused where it is read.

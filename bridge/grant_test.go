@@ -3,11 +3,13 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 	"voxgate/tools"
 )
 
@@ -84,5 +86,62 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 		if err := c.session.Do(bridge.Steer{Agent: bridge.Agent{Prompt: "You sell hats."}}); err != nil {
 			t.Errorf("refused with %v", err)
 		}
+	})
+}
+
+// What the model is set up with lies in layers, of which each counts more than the one before, field by field: what the caller
+// configures, the door's agent, the grant, the session webhook, the operator's backend. So it is at the beginning, after each change by the
+// caller, however little that says, and at another gateway.
+func TestLayersOfTheAgent(t *testing.T) {
+	configured := func(prompt, voice, language string) json.RawMessage {
+		return fmt.Appendf(nil, `{"systemInstruction":%q,"generationConfig":{"speechConfig":{"languageCode":%q,
+			"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":%q}}}}}`, prompt, language, voice)
+	}
+	open := bridge.Open{
+		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "door", Voice: "Kore"},
+		Grant: &bridge.Grant{Agent: bridge.Agent{Prompt: "grant", Voice: "Zephyr"}}, Override: bridge.Agent{Prompt: "webhook"},
+	}
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		check := func(when string, c *caller, prompt, voice, language string) {
+			t.Helper()
+			synctest.Wait()
+			done := last[bridge.SetupComplete](c)
+			var got struct {
+				SystemInstruction struct{ Parts []struct{ Text string } }
+				GenerationConfig  struct {
+					SpeechConfig struct {
+						LanguageCode string
+						VoiceConfig  struct{ PrebuiltVoiceConfig struct{ VoiceName string } }
+					}
+				}
+			}
+			if err := json.Unmarshal(done.EffectiveConfig, &got); err != nil || len(got.SystemInstruction.Parts) != 1 {
+				t.Fatalf("%s: %s, %v", when, done.EffectiveConfig, err)
+			}
+			speech := got.GenerationConfig.SpeechConfig
+			have := fmt.Sprint(got.SystemInstruction.Parts[0].Text, " ", speech.VoiceConfig.PrebuiltVoiceConfig.VoiceName, " ", speech.LanguageCode)
+			if want := prompt + " " + voice + " " + language; have != want {
+				t.Errorf("%s: %s, want %s", when, have, want)
+			}
+		}
+		next := func(c *caller, command bridge.Command) {
+			t.Helper()
+			c.forget()
+			c.do(command)
+			a.up.Next().Accept().Handle("h") // another voice or language takes another connection
+		}
+		check("at the beginning", c, "webhook", "Zephyr", "de-DE")
+		next(c, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
+		check("after a change", c, "webhook", "Zephyr", "fr-FR")
+		next(c, bridge.UpdateConfig{Config: json.RawMessage(`{}`)})
+		check("after a change that says nothing", c, "webhook", "Zephyr", "")
+		next(c, bridge.Steer{Agent: bridge.Agent{Voice: "Leda"}})
+		check("after a change by the backend", c, "webhook", "Leda", "")
+		d := b.comes(c)
+		a.up.Next().Accept().Handle("h")
+		check("at another gateway", d, "webhook", "Leda", "")
+		next(d, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
+		check("there, after a change", d, "webhook", "Leda", "fr-FR")
 	})
 }

@@ -40,7 +40,7 @@ type Options struct {
 	// SignPicture gives a picture's URL on the internet its address on the gateway, and Chips a page of search suggestions;
 	// nil: clients are given none.
 	SignPicture, Chips func(string) string
-	// Admit is asked before a conversation begins, and may refuse it with an [Error] or change how it is opened: its Agent. Nil:
+	// Admit is asked before a conversation begins, and may refuse it with an [Error] or set its Override. Nil:
 	// nobody is. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *Open) error
 	// Recordings is the folder for conversations that are recorded; empty: none is. RecordAll records those, too, that do not
@@ -144,7 +144,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	case o.ResumeOnly:
 		return ErrNotResumed
 	}
-	config, own, err := h.prepare(o)
+	config, own, err := h.prepare(o, &steering{})
 	if err != nil { // before it is counted: who corrects it has lost nothing
 		return AsError(err)
 	}
@@ -160,9 +160,9 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 }
 
 // prepare reads what a conversation shall be, and finds the tools that run here.
-func (h *Host) prepare(o Open) (config setup.Config, own []tools.Tool, err error) {
+func (h *Host) prepare(o Open, backend *steering) (config setup.Config, own []tools.Tool, err error) {
 	own = slices.Concat(o.Grant.tools(h.tools()), o.Tools) // not append: the operator's list is everybody's
-	config, err = setup.Parse(o.Grant.config(o.Agent.config(o.Config)), "initialConfig", h.scope(declarations(own), o.Origin.Screen))
+	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(declarations(own), o.Origin.Screen))
 	if err == nil {
 		err = o.Grant.allows(config, "initialConfig")
 	}
@@ -176,13 +176,12 @@ const idLength = 16
 func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []tools.Tool) (*Session, error) {
 	id := rand.Text()[:idLength]
 	if h.options.Admit != nil {
-		before := o.Agent
 		if err := h.options.Admit(ctx, id, &o); err != nil {
 			return nil, err
 		}
-		if o.Agent != before {
+		if o.Override != (Agent{}) {
 			var err error
-			if config, own, err = h.prepare(o); err != nil {
+			if config, own, err = h.prepare(o, &steering{}); err != nil {
 				return nil, AsError(err)
 			}
 		}

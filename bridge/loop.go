@@ -26,7 +26,7 @@ func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Sco
 		played: make(chan struct{}, 1), over: make(chan struct{}),
 		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
 	}
-	s.steering.raw = o.Agent.config(o.Config)
+	s.steering.raw = o.Config
 	s.transcript.begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,

@@ -28,6 +28,8 @@ type snapshot struct {
 	Grant   *Grant          `json:",omitempty"`
 	Quiet   bool            `json:",omitempty"`
 	Config  json.RawMessage `json:",omitempty"` // as the caller has it
+	Door    Agent           // as the door wants the model
+	Hook    Agent           // as the session webhook wants it
 	Agent   Agent           // as the operator's backend wants it
 	Steered json.RawMessage `json:",omitempty"` // the functions that the backend answers
 
@@ -63,6 +65,7 @@ func (s *Session) snapshot() *snapshot {
 	}
 	n.Tokens, n.Moving = s.host.tokensOf(s), s.move.wanted
 	n.Origin, n.Grant, n.Quiet = s.open.Origin, s.open.Grant, s.open.Quiet
+	n.Door, n.Hook = s.open.Agent, s.open.Override
 	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
 	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
 	n.Tokened = s.spent.meter.Total()
@@ -101,17 +104,12 @@ func (n *snapshot) opens(o Open) bool {
 // restored is a conversation that goes on here: parked, until its caller comes in.
 func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
+	o.Agent, o.Override, o.Config = n.Door, n.Hook, n.Config
 	steering := steering{raw: n.Config}
 	if err := steering.steer(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
 		return nil, err
 	}
-	wanted := o
-	wanted.Agent, wanted.Config = Agent{}, steering.config(o.Grant.config(n.Config))
-	if o.Grant != nil { // the backend's word counts more than its Agent, which is in the config
-		granted := *o.Grant
-		granted.Agent, wanted.Grant = Agent{}, &granted
-	}
-	config, own, err := h.prepare(wanted)
+	config, own, err := h.prepare(o, &steering)
 	if err != nil {
 		return nil, err
 	}

@@ -144,13 +144,7 @@ func (t *steering) steer(c Steer) error {
 			t.names[f.Name] = true
 		}
 	}
-	for _, f := range []struct{ to, from *string }{
-		{&t.agent.Prompt, &c.Agent.Prompt}, {&t.agent.Voice, &c.Agent.Voice}, {&t.agent.Language, &c.Agent.Language}, {&t.agent.Model, &c.Agent.Model},
-	} {
-		if *f.from != "" {
-			*f.to = *f.from
-		}
-	}
+	t.agent = c.Agent.Over(t.agent)
 	return nil
 }
 
@@ -172,7 +166,7 @@ func (t *steering) config(raw json.RawMessage) json.RawMessage {
 
 // read reads a configuration of the caller's, with what it may not change.
 func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
-	config, err := setup.Parse(s.steering.config(s.open.Grant.config(raw)), "payload", s.scope)
+	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.scope)
 	if err == nil {
 		err = s.open.Grant.allows(config, "payload")
 	}

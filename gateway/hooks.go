@@ -60,13 +60,8 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 		"type": "session.start", "session": hookSession{id, o.Origin.Door, o.Origin.Identity, o.Origin.Grant},
 	})
 	var said struct {
-		Message string `json:"message"`
-		Agent   struct {
-			Prompt   string `json:"prompt"`
-			Voice    string `json:"voice"`
-			Language string `json:"language"`
-			Model    string `json:"model"`
-		} `json:"agent"`
+		Message string
+		Agent   bridge.Agent
 	}
 	if err == nil && len(answer) > 0 {
 		err = json.Unmarshal(answer, &said)
@@ -84,9 +79,7 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 		h.log.Warn("the session webhook does not answer; nobody is let in", "call", id, "err", err)
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: hookRetry, Err: err}
 	}
-	if a := bridge.Agent(said.Agent); a != (bridge.Agent{}) {
-		o.Agent = a
-	}
+	o.Override = said.Agent
 	return nil
 }
 

@@ -214,7 +214,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	}
 	open.Agent = bridge.Agent{Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext)}
 	if g := open.Grant; g != nil {
-		open.Agent.Model, open.Agent.Prompt = cmp.Or(g.Agent.Model, open.Agent.Model), cmp.Or(g.Agent.Prompt, open.Agent.Prompt)
+		open.Agent = g.Agent.Over(open.Agent)
 	}
 	a := v.door.newAssistant(v, theme, start, open)
 	defer a.leave(v)
