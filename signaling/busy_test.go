@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
@@ -163,5 +164,57 @@ func TestWhatHangsAtADoorIsNamed(t *testing.T) {
 	asking.Wait()
 	if err := server.Close(t.Context()); err != nil {
 		t.Errorf("then: %v", err)
+	}
+}
+
+// One data channel of the name that is served is served in a call: each further one, which would keep 65 KB and a goroutine, is closed.
+func TestOneDataChannel(t *testing.T) {
+	t.Parallel()
+	const further = 64
+	for _, test := range []struct {
+		name, label string
+		dial        func(*testing.T, *gateway) (p *phone, answered func())
+	}{
+		{"web", "events", func(t *testing.T, g *gateway) (*phone, func()) {
+			c, p := call(t, g, `{}`, phoneOptions{channel: true})
+			return p, func() {
+				p.send("PING", "")
+				if m := c.expect("PONG"); m.way != "channel" {
+					t.Errorf("answered by %s", m.way)
+				}
+			}
+		}},
+		{"OpenAI", "oai-events", func(t *testing.T, g *gateway) (*phone, func()) {
+			c, p, _ := dialCall(t, g, "", form(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.expect("session.created")
+			return p, func() {
+				c.send(`{"type":"input_audio_buffer.clear"}`)
+				c.expect("input_audio_buffer.cleared")
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, answered := test.dial(t, newGateway(t, withOpenAI))
+			var closed sync.WaitGroup
+			for range further {
+				dc, err := p.pc.CreateDataChannel(test.label, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closed.Add(1)
+				dc.OnClose(closed.Done)
+			}
+			all := make(chan struct{})
+			go func() { closed.Wait(); close(all) }()
+			select {
+			case <-all:
+			case <-time.After(patience):
+				t.Error("they stay open")
+			}
+			answered()
+			p.hangUp()
+			<-all
+		})
 	}
 }

@@ -30,7 +30,6 @@ type call struct {
 	over   chan struct{} // closed when the conversation is
 
 	session atomic.Pointer[bridge.Session] // nil before Serve
-	opened  atomic.Bool                    // the data channel, if it has one
 
 	mu        sync.Mutex
 	dialogue  *dialogue

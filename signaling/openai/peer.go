@@ -104,11 +104,8 @@ func waitFor(running *sync.WaitGroup, most time.Duration) {
 	}
 }
 
-// write sends what is told by a channel that has opened, the first of the call.
+// write sends what is told by the channel, which has opened.
 func (c *peerCall) write(ctx context.Context, cancel context.CancelCauseFunc, writing *sync.WaitGroup, own *listener, channel *rtc.Channel) {
-	if !c.opened.CompareAndSwap(false, true) {
-		return
-	}
 	writing.Go(func() {
 		err := own.out.Run(ctx, func(ctx context.Context, m []byte) error {
 			if len(m) > channel.Limit() {

@@ -56,7 +56,7 @@ type PeerOptions struct {
 	// be told of them one by one, as after an HTTP request: its Answer waits until it has them all.
 	Candidate func(line string, section *uint16)
 
-	Channel string                            // the label of the one data channel that is served; "": none is, and the rest is not called
+	Channel string                            // the label of the data channel that is served, the first of that name; "": none is, and the rest is not called
 	Opened  func(*Channel)                    // the data channel
 	Closed  func(*Channel)                    // the data channel, even if it had not opened
 	Message func(message []byte, isText bool) // by the data channel
@@ -141,9 +141,10 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			p.do(func() { o.Cameras.look(ctx, p, t) })
 		}
 	})
+	var served atomic.Bool
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
-		if o.Channel == "" || dc.Label() != o.Channel {
-			dc.Close() // each one that stays is a goroutine
+		if o.Channel == "" || dc.Label() != o.Channel || !served.CompareAndSwap(false, true) {
+			dc.Close() // each one that stays is a goroutine and 65 KB
 			return
 		}
 		c := newChannel(dc, int(p.maxMessage.Load()))
