@@ -535,9 +535,11 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 	write := make(chan struct{})
 	g := newGateway(t, withVOX(t, nil, func(d *vox.Door) {
 		generate := d.Generate
-		d.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error {
+		d.Generate = func(
+			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+		) (int, error) {
 			<-write
-			return generate(ctx, model, request, piece)
+			return generate(ctx, account, model, request, piece)
 		}
 	}))
 	first := dialVOX(t, g, nil)
@@ -686,9 +688,11 @@ func TestVOXBudget(t *testing.T) {
 	t.Parallel()
 	l := newLocked(t, nil, withVOX(t, nil, nil))
 	c := dialVOX(t, l.gateway, nil)
-	c.start(`,"model":"gemini-3.8-flash","token":"` + l.mint(`{"grant":{"tokens":5}}`) + `"`)
+	c.start(`,"model":"gemini-3.8-flash","token":"` + l.mint(`{"grant":{"tokens":2500}}`) + `"`)
 	c.types("How many words are there in this sentence, and what do they cost?")
 	c.expect("transcript", nil)
+	c.expect("state", func(f voxFields) bool { return f.State == "live" })
+	c.types(strings.Repeat("As many as it takes. ", 400)) // more than is left
 	if f := c.expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
 		t.Errorf("%+v", f)
 	}
@@ -698,7 +702,7 @@ func TestVOXBudget(t *testing.T) {
 // Who stops each answer before the model has told what it costs pays all the same.
 func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{}, 1)
+	asked := make(chan struct{}, 4)
 	chat := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // without which its end is not noticed
 		asked <- struct{}{}
@@ -707,10 +711,12 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	t.Cleanup(chat.Close)
 	l := newLocked(t, nil, withVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
 	c := dialVOX(t, l.gateway, nil)
-	c.start(`,"model":"gpt-6-astra","token":"` + l.mint(`{"grant":{"tokens":5}}`) + `"`)
+	c.start(`,"model":"gpt-6-astra","token":"` + l.mint(`{"grant":{"tokens":2500}}`) + `"`)
 	c.types("What is this?")
 	<-asked
-	c.types("Something else.")
+	for range 4 { // of which each takes some 900 tokens with its instruction
+		c.types("Something else.")
+	}
 	if f := c.expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
 		t.Errorf("%+v", f)
 	}

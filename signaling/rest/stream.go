@@ -30,7 +30,7 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 		if err == io.EOF {
 			break
 		}
-		c.note(event)
+		c.bill.note(event)
 		if failed, ok := event["error"].(object); err == nil && ok {
 			return errors.Join(fmt.Errorf("the backend ended with %v", failed["message"]), out.flush(held, reason, false), out.write(event), out.end())
 		}

@@ -109,13 +109,7 @@ type answerChunk struct {
 	PromptFeedback struct {
 		BlockReason string `json:"blockReason"`
 	} `json:"promptFeedback"`
-	UsageMetadata struct {
-		TotalTokenCount int `json:"totalTokenCount"`
-	} `json:"usageMetadata"`
 }
-
-// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
-const bytesPerToken = 4
 
 // ask has a model answer, hands on the parts of its answer as they come, and has them paid. It fails if the model has not come to its
 // own end.
@@ -123,18 +117,14 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 	if !a.grant.Allows(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
-	if err := a.spend(0); err != nil {
+	if err := a.spent(); err != nil {
 		return err
 	}
-	tokens, size, ended := 0, len(request), "STOP" // some models forget to say it
-	err := a.door.Generate(ctx, model, request, func(raw json.RawMessage) error {
-		size += len(raw)
+	ended := "STOP" // some models forget to say it
+	cost, err := a.door.Generate(ctx, a.account, model, request, func(raw json.RawMessage) error {
 		var c answerChunk
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return &bridge.Error{Code: bridge.CodeConnectionFailed, Message: "The model's answer cannot be read.", Err: err}
-		}
-		if n := c.UsageMetadata.TotalTokenCount; n > 0 {
-			tokens = n // each piece tells of all so far
 		}
 		if c.PromptFeedback.BlockReason != "" {
 			ended = c.PromptFeedback.BlockReason
@@ -152,20 +142,16 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 		}
 		return nil
 	})
-	if tokens == 0 && (size > len(request) || ctx.Err() != nil) { // who stops it before it tells what it costs pays all the same
-		tokens = size / bytesPerToken
-	}
-	a.tokens.Add(int64(tokens))
-	_ = a.spend(tokens) // what follows is refused
+	a.tokens.Add(int64(cost))
 	if err == nil && ended != "STOP" {
 		err = &bridge.Error{Code: bridge.CodeRefused, Message: "The model has not finished its answer: " + ended + "."}
 	}
 	return err
 }
 
-// spend counts tokens with who pays. The error is that nothing is left to spend.
-func (a *assistant) spend(tokens int) error {
-	if left, most := a.account.Spend(tokens); most > 0 && left <= 0 {
+// spent is the error if nothing is left to spend.
+func (a *assistant) spent() error {
+	if left, most := a.account.Spend(0); most > 0 && left <= 0 {
 		return bridge.ErrBudget
 	}
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -136,7 +137,10 @@ func (t *typed) serve(ctx context.Context) error {
 				t.put(errorOf(err))
 			}
 			t.put(stateFrame{State: stateLive})
-			if err := t.spend(0); err != nil {
+			if errors.Is(err, bridge.ErrBudget) { // what is said next takes no less
+				return bridge.ErrBudget
+			}
+			if err := t.spent(); err != nil {
 				return err
 			}
 		case <-ctx.Done():

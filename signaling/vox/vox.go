@@ -21,13 +21,19 @@ import (
 // doorName is what grants and tools know this door by.
 const doorName = "vox"
 
+// Generate is how a model that writes is asked.
+type Generate func(
+	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+) (cost int, err error)
+
 // Door serves the VOX assistant.
 type Door struct {
 	Host *bridge.Host
 
 	// Generate has a model that writes answer a GenerateContentRequest, and hands on each GenerateContentResponse of its stream. It
-	// blocks until the answer has ended.
-	Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) error
+	// blocks until the answer has ended. Account pays what it costs, in tokens. An error with [bridge.ErrBudget] beneath it says that
+	// nothing like it can be paid any more.
+	Generate Generate
 
 	AppModel  string          // writes apps; empty: none does
 	Workspace *desk.Workspace // keeps apps; nil: there is no room for any

@@ -1,0 +1,225 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"voxgate/bridge"
+)
+
+const (
+	// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
+	bytesPerToken = 4
+	// imageTokens is what a picture costs at the default resolution (https://ai.google.dev/gemini-api/docs/media-resolution), and
+	// mediaBytesPerToken about how much of other media is a token: speech has 32 a second, and MP3 of 64 kbit/s 8,000 bytes.
+	imageTokens, mediaBytesPerToken = 1120, 250
+	// maxOutput is the most that a model answers, in tokens, where the request has no limit (https://ai.google.dev/gemini-api/docs/models).
+	maxOutput = 65_536
+)
+
+// bill is what a call costs whoever pays for it, in tokens.
+type bill struct {
+	settle   func(cost int) // nil: nobody counts it
+	request  []byte
+	question int // by its length; 0: not looked at
+	told     int // by the backend, for all so far
+	said     int // of the answer so far, in bytes of text
+}
+
+// charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An error
+// is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
+func charge(account bridge.Account, method string, request []byte) (*bill, []byte, error) {
+	b := &bill{request: request}
+	if _, most := account.Spend(0); most == 0 {
+		return b, request, nil
+	}
+	q := read(request)
+	b.question = q.tokens(len(request))
+	most := b.question
+	if generates(method) {
+		most += q.answers() * q.output()
+	}
+	got, settle, err := account.Reserve(most)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.settle = settle
+	if got == most {
+		return b, request, nil
+	}
+	limit := (got - b.question) / q.answers()
+	if !generates(method) || limit <= 0 {
+		settle(0)
+		return nil, nil, &bridge.Error{
+			Code: bridge.CodeBusy, Err: bridge.ErrBudget,
+			Message: fmt.Sprintf("The request takes about %d tokens, and %d are left of what may be spent.", b.question, got),
+		}
+	}
+	return b, withFields(request, "generationConfig", func(config object) { put(config, "maxOutputTokens", limit) }), nil
+}
+
+func generates(method string) bool {
+	return method == "generateContent" || method == "streamGenerateContent"
+}
+
+// note notes what a piece of an answer says and costs. A stream tells of the tokens of all so far, so the newest count.
+func (b *bill) note(answer object) {
+	candidates, _ := answer["candidates"].([]any)
+	for _, one := range candidates {
+		candidate, _ := one.(object)
+		content, _ := candidate["content"].(object)
+		parts, _ := content["parts"].([]any)
+		for _, p := range parts {
+			part, _ := p.(object)
+			text, _ := part["text"].(string)
+			b.said += len(text)
+		}
+	}
+	usage, _ := answer["usageMetadata"].(object)
+	b.told = max(b.told, number(usage["totalTokenCount"]), sumOf(usage))
+}
+
+// pay settles the bill of a call that was asked with ctx, once, and returns what it has cost: what the backend has told, or, by the length of its
+// text, what it was asked and has answered before the client left or the stream broke off. Answered is a call whose answer tells of no tokens.
+func (b *bill) pay(ctx context.Context, answered bool) int {
+	cost := b.told
+	if cost == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
+		if b.question == 0 {
+			q := read(b.request)
+			b.question = q.tokens(len(b.request))
+		}
+		cost = b.question + b.said/bytesPerToken
+	}
+	if b.settle != nil {
+		b.settle(cost)
+	}
+	return cost
+}
+
+// question is what of a request tells how much it costs. Google takes its fields in snake_case, too.
+type question struct {
+	Content   sizedContent   `json:"content"`
+	Contents  []sizedContent `json:"contents"`
+	Requests  []question     `json:"requests"`
+	Wrapped   *question      `json:"generateContentRequest"`
+	Config    outputLimit    `json:"generationConfig"`
+	OldConfig outputLimit    `json:"generation_config"`
+}
+
+type outputLimit struct {
+	Most       int `json:"maxOutputTokens"`
+	OldMost    int `json:"max_output_tokens"`
+	Answers    int `json:"candidateCount"`
+	OldAnswers int `json:"candidate_count"`
+}
+
+type sizedContent struct {
+	Parts []struct {
+		Media    *media `json:"inlineData"`
+		OldMedia *media `json:"inline_data"`
+	} `json:"parts"`
+}
+
+type media struct {
+	MIMEType    string `json:"mimeType"`
+	OldMIMEType string `json:"mime_type"`
+	Data        size   `json:"data"`
+}
+
+// size is the length of a value, which is not kept.
+type size int
+
+func (s *size) UnmarshalJSON(text []byte) error {
+	*s = size(len(text))
+	return nil
+}
+
+// read reads a request. What cannot be read there counts as text, and the backend will say what is wrong.
+func read(request []byte) (q question) {
+	_ = json.Unmarshal(request, &q)
+	return q
+}
+
+// tokens is about how long a request of so many bytes is: all of it is text but for media.
+func (q *question) tokens(length int) int {
+	bytes, tokens := q.media()
+	return tokens + max(0, length-bytes)/bytesPerToken
+}
+
+// media is how many bytes of the request are media, and how many tokens those are.
+func (q *question) media() (bytes, tokens int) {
+	for _, c := range append(q.Contents, q.Content) {
+		for _, p := range c.Parts {
+			for _, m := range []*media{p.Media, p.OldMedia} {
+				switch {
+				case m == nil, strings.HasPrefix(m.MIMEType+m.OldMIMEType, "text/"):
+				case strings.HasPrefix(m.MIMEType+m.OldMIMEType, "image/"):
+					bytes, tokens = bytes+int(m.Data), tokens+imageTokens
+				default:
+					bytes, tokens = bytes+int(m.Data), tokens+int(m.Data)/mediaBytesPerToken
+				}
+			}
+		}
+	}
+	inner := q.Requests
+	if q.Wrapped != nil {
+		inner = append(inner, *q.Wrapped)
+	}
+	for i := range inner {
+		b, t := inner[i].media()
+		bytes, tokens = bytes+b, tokens+t
+	}
+	return bytes, tokens
+}
+
+// answers is how many are asked for, and output how long each may be.
+func (q *question) answers() int { return min(max(1, q.Config.Answers, q.OldConfig.Answers), 8) }
+
+func (q *question) output() int {
+	most := max(q.Config.Most, q.Config.OldMost, q.OldConfig.Most, q.OldConfig.OldMost)
+	if most <= 0 {
+		return maxOutput
+	}
+	return min(most, maxOutput)
+}
+
+// withFields is a request with a change of the object in one of its fields. What is no object, or no request, stays as it is.
+func withFields(request []byte, name string, change func(object)) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(request, &fields) != nil || fields == nil {
+		return request
+	}
+	inner := object{}
+	for n, value := range fields {
+		if same(n, name) {
+			if decode(value, &inner) != nil || inner == nil {
+				inner = object{}
+			}
+			delete(fields, n)
+		}
+	}
+	change(inner)
+	fields[name] = encode(inner)
+	changed, err := json.Marshal(fields)
+	if err != nil {
+		return request // what was read can be written
+	}
+	return changed
+}
+
+// put sets a field, in place of all that a backend could take for it.
+func put(o object, name string, value any) {
+	for n := range o {
+		if same(n, name) {
+			delete(o, n)
+		}
+	}
+	o[name] = value
+}
+
+// same tells whether a field is another spelling of a name: in snake_case, or with other capitals, which some decoders do not mind.
+func same(field, name string) bool {
+	return strings.EqualFold(strings.ReplaceAll(field, "_", ""), name)
+}
