@@ -57,7 +57,12 @@ func charge(account bridge.Account, method string, request []byte) (*bill, []byt
 			Message: fmt.Sprintf("The request takes about %d tokens, and %d are left of what may be spent.", b.question, got),
 		}
 	}
-	return b, withFields(request, "generationConfig", func(config object) { put(config, "maxOutputTokens", limit) }), nil
+	request, err = changed(request, func(fields object) { put(inner(fields, "generationConfig"), "maxOutputTokens", limit) })
+	if err != nil {
+		settle(0)
+		return nil, nil, err
+	}
+	return b, request, nil
 }
 
 func generates(method string) bool {
@@ -183,43 +188,4 @@ func (q *question) output() int {
 		return maxOutput
 	}
 	return min(most, maxOutput)
-}
-
-// withFields is a request with a change of the object in one of its fields. What is no object, or no request, stays as it is.
-func withFields(request []byte, name string, change func(object)) []byte {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(request, &fields) != nil || fields == nil {
-		return request
-	}
-	inner := object{}
-	for n, value := range fields {
-		if same(n, name) {
-			if decode(value, &inner) != nil || inner == nil {
-				inner = object{}
-			}
-			delete(fields, n)
-		}
-	}
-	change(inner)
-	fields[name] = encode(inner)
-	changed, err := json.Marshal(fields)
-	if err != nil {
-		return request // what was read can be written
-	}
-	return changed
-}
-
-// put sets a field, in place of all that a backend could take for it.
-func put(o object, name string, value any) {
-	for n := range o {
-		if same(n, name) {
-			delete(o, n)
-		}
-	}
-	o[name] = value
-}
-
-// same tells whether a field is another spelling of a name: in snake_case, or with other capitals, which some decoders do not mind.
-func same(field, name string) bool {
-	return strings.EqualFold(strings.ReplaceAll(field, "_", ""), name)
 }

@@ -59,7 +59,11 @@ func reply(w http.ResponseWriter, status int, body object) {
 func refuseError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
 	status := access.Status(e)
-	if status == 0 {
+	switch {
+	case status != 0:
+	case e.Code == bridge.CodeBadMessage:
+		status = http.StatusBadRequest
+	default:
 		status = http.StatusInternalServerError
 	}
 	var own *bridge.Error

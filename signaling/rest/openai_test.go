@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 )
 
@@ -180,11 +178,15 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // chat is a gateway whose models go to a server of chat completions.
-func chat(t *testing.T) (url string, s *chatServer) { t.Helper(); return chatBehind(t, nil) }
-
-func chatBehind(t *testing.T, gate *access.Gate) (url string, s *chatServer) {
+func chat(t *testing.T) (url string, s *chatServer) {
 	t.Helper()
-	s = &chatServer{t: t, got: make(chan chatRequest, 16)}
+	routes, s := chatRoutes(t)
+	return open(t, http.NotFoundHandler(), nil, routes...) + "/v1beta/models/gpt-x:", s
+}
+
+func chatRoutes(t *testing.T) ([]rest.Route, *chatServer) {
+	t.Helper()
+	s := &chatServer{t: t, got: make(chan chatRequest, 16)}
 	up := httptest.NewServer(s)
 	t.Cleanup(up.Close)
 	file := filepath.Join(t.TempDir(), "models.json")
@@ -197,7 +199,7 @@ func chatBehind(t *testing.T, gate *access.Gate) (url string, s *chatServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open(t, http.NotFoundHandler(), gate, routes...) + "/v1beta/models/gpt-x:", s
+	return routes, s
 }
 
 func TestChatCompletions(t *testing.T) {
@@ -256,16 +258,12 @@ func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 
 // A stream that breaks off before it has told what it costs is paid by its length.
 func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
-	file, key := budget(t, 150)
-	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(gate.Close)
-	url, _ := chatBehind(t, gate)
+	routes, _ := chatRoutes(t)
+	url, key := lockedDoor(t, budget(150), http.NotFoundHandler(), routes...)
+	url = strings.TrimSuffix(url, "m") + "gpt-x"
 	body := `{"contents":[{"parts":[{"text":"` + strings.Repeat("word ", 100) + `/die"}]}]}`
 	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if status, text := post(t, url+"streamGenerateContent?alt=sse&key="+key, body); status != want {
+		if status, text := post(t, url+":streamGenerateContent?alt=sse&key="+key, body); status != want {
 			t.Errorf("call %d: %d %.200s", n, status, text)
 		}
 	}

@@ -88,12 +88,12 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", ")), 0)
 		return
 	}
-	account, err := d.authorize(r, model)
+	open, err := d.authorize(r, model)
 	if err != nil {
 		refuseError(w, err)
 		return
 	}
-	defer account.End()
+	defer open.Account.End()
 	d.helpCLI(r)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
@@ -117,7 +117,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(r.Context(), func() { cancel(context.Cause(r.Context())) })() // a client that leaves ends the call
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watch.Stop()
-	c := &call{door: d, w: w, control: control, model: model, method: method, account: account, watch: watch}
+	c := &call{door: d, w: w, control: control, model: model, method: method, open: open, watch: watch}
 	if err := c.run(ctx, r, body); err != nil && r.Context().Err() == nil {
 		d.Logger.Warn("REST call failed", "model", model, "method", method, "err", err)
 	}
@@ -137,19 +137,20 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 
 var errSilent = errors.New("the backend has sent nothing for too long")
 
-// authorize lets the client in, and counts the call.
-func (d *Door) authorize(r *http.Request, model string) (bridge.Account, error) {
-	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+// authorize lets the client in, and counts the call. A grant with a model of its own is for that one alone.
+func (d *Door) authorize(r *http.Request, model string) (bridge.Open, error) {
+	open := bridge.Open{Origin: bridge.Origin{Door: doorName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
-		return nil, err
+		return open, err
 	}
-	if model != "" && !open.Grant.Allows(model) {
-		return nil, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
+	fixed := ""
+	if open.Grant != nil {
+		fixed = open.Grant.Agent.Model
 	}
-	if open.Account == nil {
-		open.Account = bridge.Unlimited
+	if model != "" && (!open.Grant.Allows(model) || fixed != "" && fixed != model) {
+		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
-	return open.Account, open.Account.Begin()
+	return open, open.Account.Begin()
 }
 
 // call is one call on its way.
@@ -159,7 +160,7 @@ type call struct {
 	control *http.ResponseController
 	model   string
 	method  string
-	account bridge.Account
+	open    bridge.Open
 	watch   *time.Timer
 	bill    *bill
 	last    object // of a stream: the newest event that was passed on
@@ -167,7 +168,14 @@ type call struct {
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	bill, body, err := charge(c.account, c.method, body)
+	if g := c.open.Grant; g != nil && generates(c.method) {
+		var err error
+		if body, err = withAgent(body, g.Agent); err != nil {
+			refuseError(c.w, err)
+			return nil
+		}
+	}
+	bill, body, err := charge(c.open.Account, c.method, body)
 	if err != nil {
 		refuseError(c.w, err)
 		return nil

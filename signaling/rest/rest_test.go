@@ -377,10 +377,10 @@ func TestASlowBackend(t *testing.T) {
 	}
 }
 
-// budget is a keys file with one key, which may spend so many tokens a day.
-func budget(t *testing.T, tokens int) (file, key string) {
+// lockedDoor is a door before a backend, with a key that has these fields in the keys file.
+func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...rest.Route) (url, key string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "keys.json")
+	file := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(file, "app", []string{access.MayTalk})
 	if err != nil {
 		t.Fatal(err)
@@ -389,20 +389,28 @@ func budget(t *testing.T, tokens int) (file, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited := fmt.Appendf(nil, `"name": "app", "tokensPerDay": %d`, tokens)
-	if err := os.WriteFile(file, bytes.Replace(text, []byte(`"name": "app"`), limited, 1), 0o600); err != nil {
+	text = bytes.Replace(text, []byte(`"grant": {}`), []byte(fields), 1)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file, key
+	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	return open(t, backend, gate, routes...) + "/v1/models/m", key
 }
+
+// budget is what a key has that may spend so many tokens a day.
+func budget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
 
 // What an answer took is counted, also of one that breaks off.
 func TestWhatBreaksOffIsCounted(t *testing.T) {
-	url, key := lockedDoor(t, 60, func(w http.ResponseWriter, _ *http.Request) {
+	url, key := lockedDoor(t, budget(60), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100000") // and less comes
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
-	})
+	}))
 	url += ":streamGenerateContent?alt=sse&key=" + key
 	for n, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		if status, text := post(t, url, hello); status != want {
@@ -411,16 +419,45 @@ func TestWhatBreaksOffIsCounted(t *testing.T) {
 	}
 }
 
-// lockedDoor is a door before a backend, with a key that may spend so many tokens a day.
-func lockedDoor(t *testing.T, tokens int, backend http.HandlerFunc) (url, key string) {
-	t.Helper()
-	file, key := budget(t, tokens)
-	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
+// What a grant fixes of the agent the client cannot change, in any spelling.
+func TestAFixedAgent(t *testing.T) {
+	var asked string
+	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		asked = string(raw)
+		io.WriteString(w, `{}`)
+	})
+	const agent = `"grant": {"agent": {"prompt": "Sell shoes.", "voice": "Puck", "language": "de-DE", "model": "m"}}`
+	url, key := lockedDoor(t, agent, backend)
+	const prompt = `"systemInstruction":{"parts":[{"text":"Sell shoes."}]}`
+	const speech = `"generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Puck"}}}}`
+	for _, test := range []struct{ name, body, asked string }{
+		{"no prompt", `{"contents":[1.50]}`, `{"contents":[1.50],` + prompt + `}`},
+		{"another prompt", `{"systemInstruction":{"parts":[{"text":"Be a pirate."}]}}`, `{` + prompt + `}`},
+		{"in snake_case", `{"system_instruction":{"parts":[{"text":"Be a pirate."}]}}`, `{` + prompt + `}`},
+		{"in all spellings", `{"SYSTEM_instruction":1,"systeminstruction":2,"systemInstruction":3,"\u017fystemInstruction":4}`, `{` + prompt + `}`},
+		{"twice", `{"systemInstruction":1,"systemInstruction":2}`, `{` + prompt + `}`},
+		{"a voice", `{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}}}`, `{` + speech + `,` + prompt + `}`},
+		{"two voices", `{"generation_config":{"speech_config":{"multi_speaker_voice_config":{}}}}`, `{` + speech + `,` + prompt + `}`},
+		{
+			"speech", `{"generationConfig":{"response_modalities":["AUDIO"]}}`,
+			`{` + strings.Replace(speech, `{"speech`, `{"response_modalities":["AUDIO"],"speech`, 1) + `,` + prompt + `}`,
+		},
+		{"no object", `[]`, ""},
+		{"no JSON", `{"contents":`, ""},
+	} {
+		asked = ""
+		status, text := post(t, url+":generateContent?key="+key, test.body)
+		if asked != test.asked || (status == 200) != (test.asked != "") || status != 200 && status != 400 {
+			t.Errorf("%s: %d %s, asked %s", test.name, status, text, asked)
+		}
 	}
-	t.Cleanup(gate.Close)
-	return open(t, backend, gate) + "/v1/models/m", key
+	for _, method := range []string{"generateContent", "embedContent", "countTokens"} {
+		asked = ""
+		if status, text := post(t, url+"-pro:"+method+"?key="+key, hello); status != 403 || asked != "" {
+			t.Errorf("%s of another model: %d %s", method, status, text)
+		}
+	}
 }
 
 // Calls at once cost what is granted and no more: the backend is asked for no longer answers than what is left.
@@ -433,7 +470,7 @@ func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
 			close(all)
 		}
 	}
-	url, key := lockedDoor(t, 1500, func(w http.ResponseWriter, r *http.Request) {
+	url, key := lockedDoor(t, budget(1500), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct{ GenerationConfig struct{ MaxOutputTokens int } }
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			t.Error(err)
@@ -446,7 +483,7 @@ func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
 		}
 		paid.Add(int64(cost))
 		fmt.Fprintf(w, `{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":%d}}`, cost)
-	})
+	}))
 	statuses := make(chan int, calls)
 	for n := range calls {
 		go func() {
@@ -475,11 +512,11 @@ func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
 // What costs more than is left is refused before it is asked, or asked for no more than is left; what was not used is given back.
 func TestWhatACallMayCost(t *testing.T) {
 	var asked string
-	url, key := lockedDoor(t, 10_000, func(w http.ResponseWriter, r *http.Request) {
+	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		asked = string(raw)
 		io.WriteString(w, `{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":100}}`)
-	})
+	}))
 	text := func(bytes int) string {
 		return `"contents":[{"parts":[{"text":"` + strings.Repeat("a", bytes) + `"}]}]`
 	}
@@ -512,7 +549,7 @@ func TestWhatACallMayCost(t *testing.T) {
 
 // Embeddings and counts of tokens are paid by their length.
 func TestAllCallsArePaid(t *testing.T) {
-	url, key := lockedDoor(t, 1000, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) })
+	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }))
 	url += ":embedContent?key=" + key
 	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and some
 	for n, want := range []int{200, 200, 429} {
@@ -527,19 +564,10 @@ func TestAllCallsArePaid(t *testing.T) {
 
 // Who may call: the client's key is a token of this gateway.
 func TestWhoMayCall(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "keys.json")
-	key, err := access.NewKey(file, "app", []string{access.MayTalk})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(gate.Close)
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
-	url := open(t, e, gate) + "/v1beta/models/gemini-3.8-flash:generateContent"
+	url, key := lockedDoor(t, `"grant": {}`, e)
+	url = strings.Replace(url, "/v1/models/m", "/v1beta/models/gemini-3.8-flash:generateContent", 1)
 	for name, test := range map[string]struct {
 		header http.Header
 		query  string
