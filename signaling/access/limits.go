@@ -169,21 +169,21 @@ func limiter(n int, per time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// block is what stands for an address in limits: itself, or the /64 of IPv6, which is the least that a household has (RFC 6177).
-// The loopback has none: behind it are proxies and tests.
+// block is what stands for an address in limits: its household. The loopback has none: behind it are proxies and tests.
 func block(a netip.Addr) (block string, limited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
 	}
-	bits := 32
+	return household(a).String(), true
+}
+
+// household is an address of IPv4, or the /64 of one of IPv6, which is the least that a household has (RFC 6177).
+func household(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
 	if a.Is6() {
 		bits = 64
 	}
-	p, err := a.WithZone("").Prefix(bits)
-	if err != nil {
-		return "", false
-	}
-	return p.String(), true
+	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
 // Wait counts a socket that has not sent its first message; done is called when it has, or is closed.

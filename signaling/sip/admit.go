@@ -1,8 +1,12 @@
 package sip
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,28 +16,33 @@ import (
 	"github.com/emiago/sipgo/sip"
 	"github.com/icholy/digest"
 	"golang.org/x/time/rate"
+
+	"voxgate/signaling/access"
 )
 
 const (
 	realm = "voxgate"
 	// nonceLife is how long a nonce may be answered, once.
 	nonceLife = 30 * time.Second
-	// maxNonces bounds those that wait. Above it the oldest are void.
-	maxNonces = 10000
+	// knownFor is how long an address that has proved a password is known, at least, after its last packet.
+	knownFor = 10 * time.Minute
 )
 
-// gate decides whose calls are let in. What it refuses has the name of a rule, for the log.
+// gate decides whose calls are let in. What it refuses has the name of a rule, for the log. It keeps nothing of an address that has
+// not proved who it is: a challenge carries its own proof (see newNonce).
 type gate struct {
-	trunks []*lane
-	total  int
-	now    func() time.Time
+	trunks    []*lane
+	total     int
+	passwords bool // a trunk takes calls from anywhere, by a password
+	elsewhere bool // a trunk's answers may come from an address that is not in its list
+	now       func() time.Time
+	secret    []byte // of nonces
+	guesses   *access.Guesses
 
 	mu     sync.Mutex
 	calls  int
-	nonces map[string]time.Time // that have not been answered, until when they may be
-	queue  []string             // of nonces, the oldest first
-
-	strangers map[netip.AddrPort]struct{}
+	used   access.Recent[string, struct{}]         // nonces that were answered
+	proved access.Recent[netip.AddrPort, struct{}] // where calls came from, by a password
 }
 
 // lane is a trunk and what uses it. Its counts are the gate's to lock.
@@ -45,10 +54,15 @@ type lane struct {
 }
 
 func newGate(c *Config, now func() time.Time) *gate {
-	g := &gate{total: c.Calls, now: now, nonces: map[string]time.Time{}, strangers: map[netip.AddrPort]struct{}{}}
+	g := &gate{total: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewGuesses()}
+	_, _ = rand.Read(g.secret) // it never fails
+	g.used.Period, g.proved.Period = nonceLife, knownFor
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
-		g.trunks = append(g.trunks, &lane{Trunk: t, begun: rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1), callers: map[string]int{}})
+		begun := rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1)
+		g.trunks = append(g.trunks, &lane{Trunk: t, begun: begun, callers: map[string]int{}})
+		g.passwords = g.passwords || len(t.From) == 0
+		g.elsewhere = g.elsewhere || t.Outbound != nil
 	}
 	return g
 }
@@ -61,25 +75,26 @@ func (g *gate) trunk(name string) *lane {
 	return g.trunks[i]
 }
 
-// maxStrangers bounds the addresses that packets are taken of without their being a trunk's: sipgo keeps each for good.
-const maxStrangers = 50000
-
-// known tells whether a packet of an address may be of somebody: of a trunk, of who may know a password, or of where we call. Others
-// are not read.
+// known reports whether packets of an address are read: it is a trunk's, or has proved a password lately.
 func (g *gate) known(from netip.AddrPort) bool {
 	if g.listed(from.Addr()) {
 		return true
 	}
-	if !slices.ContainsFunc(g.trunks, func(t *lane) bool { return len(t.From) == 0 || t.Outbound != nil }) {
-		return false
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.strangers[from]; !ok && len(g.strangers) >= maxStrangers {
-		return false
+	_, ok := g.proved.Get(g.now(), from)
+	return ok
+}
+
+// prove judges the first packet of an address that is not known. One that proves a password is known from then on.
+func (g *gate) prove(req *sip.Request, from netip.AddrPort) ruling {
+	r := g.judge(req, from.Addr())
+	if r.trunk != nil {
+		g.mu.Lock()
+		g.proved.Put(g.now(), from, struct{}{})
+		g.mu.Unlock()
 	}
-	g.strangers[from] = struct{}{}
-	return true
+	return r
 }
 
 // listed tells whether an address is a trunk's. Others are answered only if they know a password.
@@ -95,10 +110,33 @@ type ruling struct {
 	by    []string // the algorithms of a challenge
 }
 
-// admit finds the trunk that a request is of.
+// The rules that several places look at.
+const (
+	rulePassword = "no password yet"
+	ruleStranger = "no trunk has this address"
+)
+
+// admit finds the trunk that a request is of. Its password counts once.
 func (g *gate) admit(req *sip.Request, from netip.Addr) ruling {
+	r := g.judge(req, from)
+	if r.trunk == nil || r.trunk.Username == "" {
+		return r
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	nonce := credentials(req).Nonce
+	if _, used := g.used.Get(g.now(), nonce); used {
+		return ruling{code: 401, rule: "an answer that was given before", by: r.trunk.algorithms()}
+	}
+	g.used.Put(g.now(), nonce, struct{}{})
+	return r
+}
+
+// judge finds the trunk that a request is of.
+func (g *gate) judge(req *sip.Request, from netip.Addr) ruling {
 	var asked []string
 	sent := credentials(req)
+	fresh := sent != nil && g.fresh(sent.Nonce, from)
 	for _, t := range g.trunks {
 		if len(t.From) > 0 && !t.has(from) {
 			continue
@@ -109,17 +147,26 @@ func (g *gate) admit(req *sip.Request, from netip.Addr) ruling {
 		if asked == nil {
 			asked = t.algorithms()
 		}
-		if sent != nil && sent.Username == t.Username && g.proved(sent, t, req) {
+		if !fresh { // an answer to another's challenge is not looked at, so nobody guesses by it
+			continue
+		}
+		if g.guesses.Spent(g.now(), from) {
+			return ruling{code: 403, rule: "too many wrong passwords"}
+		}
+		if sent.Username == t.Username && proved(sent, t, req) {
 			return ruling{trunk: t}
 		}
 	}
 	switch {
 	case asked == nil:
-		return ruling{rule: "no trunk has this address"}
+		return ruling{rule: ruleStranger}
 	case sent == nil:
-		return ruling{code: 401, rule: "no password yet", by: asked}
+		return ruling{code: 401, rule: rulePassword, by: asked}
+	case !fresh:
+		return ruling{code: 401, rule: "an answer to no challenge of ours, or too late", by: asked}
 	}
-	return ruling{code: 401, rule: "wrong password, or an answer that was given before", by: asked}
+	g.guesses.Wrong(g.now(), from)
+	return ruling{code: 401, rule: "wrong password", by: asked}
 }
 
 func credentials(req *sip.Request) *digest.Credentials {
@@ -133,8 +180,8 @@ func credentials(req *sip.Request) *digest.Credentials {
 	return nil
 }
 
-// proved checks an answer to a challenge (RFC 7616, RFC 8760), which is good once.
-func (g *gate) proved(c *digest.Credentials, t *lane, req *sip.Request) bool {
+// proved checks an answer to a challenge (RFC 7616, RFC 8760).
+func proved(c *digest.Credentials, t *lane, req *sip.Request) bool {
 	if c.Realm != realm || c.QOP != "auth" || c.URI == "" || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
 	}
@@ -142,14 +189,35 @@ func (g *gate) proved(c *digest.Credentials, t *lane, req *sip.Request) bool {
 		&digest.Challenge{Realm: realm, Nonce: c.Nonce, Algorithm: c.Algorithm, QOP: []string{"auth"}},
 		digest.Options{Method: string(req.Method), URI: c.URI, Username: t.Username, Password: t.Password, Cnonce: c.Cnonce, Count: c.Nc},
 	)
-	if err != nil || subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) != 1 {
+	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
+}
+
+// newNonce is one that only from may answer: when it was made, some random bytes, and a code of both and the address. Whoever asks for
+// thousands of them takes no memory, and cannot void those of others.
+func (g *gate) newNonce(from netip.Addr) string {
+	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
+	made = append(made, rand.Text()[:8]...)
+	return hex.EncodeToString(append(made, g.code(made, from)...))
+}
+
+// madeLength is the length of a nonce without its code, in bytes.
+const madeLength = 16
+
+// fresh reports whether a nonce was made for an address, in time.
+func (g *gate) fresh(nonce string, from netip.Addr) bool {
+	data, err := hex.DecodeString(nonce)
+	if err != nil || len(data) < madeLength || !hmac.Equal(data[madeLength:], g.code(data[:madeLength], from)) {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	until, ok := g.nonces[c.Nonce]
-	delete(g.nonces, c.Nonce)
-	return ok && g.now().Before(until)
+	made := time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
+	return g.now().Sub(made) < nonceLife
+}
+
+func (g *gate) code(made []byte, from netip.Addr) []byte {
+	mac := hmac.New(sha256.New, g.secret)
+	mac.Write(made)
+	mac.Write(from.AsSlice())
+	return mac.Sum(nil)[:16]
 }
 
 // algorithms are those of challenges, the best first.
@@ -170,23 +238,29 @@ func algorithmOf(c *digest.Credentials) string {
 	return strings.ToUpper(c.Algorithm)
 }
 
-// challenges are the headers that ask for a password.
-func (g *gate) challenges(algorithms []string) (list []sip.Header) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	nonce := rand.Text()
-	now := g.now()
-	for len(g.queue) > 0 && (len(g.queue) >= maxNonces || now.After(g.nonces[g.queue[0]])) {
-		delete(g.nonces, g.queue[0])
-		g.queue = g.queue[1:]
-	}
-	g.nonces[nonce] = now.Add(nonceLife)
-	g.queue = append(g.queue, nonce)
+// challenges are the headers that ask an address for a password.
+func (g *gate) challenges(algorithms []string, from netip.Addr) (list []sip.Header) {
+	nonce := g.newNonce(from)
 	for _, algorithm := range algorithms {
 		c := digest.Challenge{Realm: realm, Nonce: nonce, Algorithm: algorithm, QOP: []string{"auth"}}
 		list = append(list, sip.NewHeader("WWW-Authenticate", c.String()))
 	}
 	return list
+}
+
+// refusal answers a request that is refused; nil: not a word.
+func (g *gate) refusal(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
+	switch r.code {
+	case 401:
+		res := sip.NewResponseFromRequest(req, 401, "Unauthorized", nil)
+		for _, h := range g.challenges(r.by, from) {
+			res.AppendHeader(h)
+		}
+		return res
+	case 403:
+		return sip.NewResponseFromRequest(req, 403, "Forbidden", nil)
+	}
+	return nil
 }
 
 // begin counts a call of a trunk's caller, or names the limit that refuses it.

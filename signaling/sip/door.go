@@ -49,13 +49,16 @@ type Door struct {
 	registering sync.WaitGroup
 	stop        context.CancelFunc // of the registrations; nil: they have not begun
 
-	strangers *rate.Limiter // of the log's lines about them: a scanner shall not fill the disk
+	registrations map[string]bool // by our tag; guarded by mu
+
+	strangers *rate.Limiter // of the log's lines about them
 }
 
 // listener is where signalling comes by.
 type listener struct {
 	transport string
 	at        netip.AddrPort
+	packets   net.PacketConn // of UDP
 	serve     func() error
 	close     func() error
 }
@@ -82,7 +85,7 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
-		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{},
+		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3),
 	}
 	if w := o.Config.Webhook; w != nil {
@@ -134,7 +137,8 @@ const doorName = "sip"
 
 func (d *Door) listen(l Listen) error {
 	add := func(at net.Addr, serve, stop func() error) {
-		d.listens = append(d.listens, listener{strings.ToUpper(l.Transport), netip.MustParseAddrPort(at.String()), serve, stop})
+		where := netip.MustParseAddrPort(at.String())
+		d.listens = append(d.listens, listener{transport: strings.ToUpper(l.Transport), at: where, serve: serve, close: stop})
 	}
 	if l.Transport == "udp" {
 		conn, err := net.ListenPacket("udp", l.Address)
@@ -142,6 +146,7 @@ func (d *Door) listen(l Listen) error {
 			return err
 		}
 		add(conn.LocalAddr(), func() error { return d.server.ServeUDP(conn) }, conn.Close)
+		d.listens[len(d.listens)-1].packets = conn
 		return nil
 	}
 	at, err := net.Listen("tcp", l.Address)
@@ -206,7 +211,29 @@ func (d *Door) Close() {
 		d.endpoint.Close()
 	}
 	d.running.Wait()
-	_ = d.agent.Close() // what a request has opened that was on its way to us
+	d.closeLate()
+}
+
+// closeLate closes the sockets that sipgo opens for the answers to requests that it had read before we were deaf: it has a goroutine for
+// each, tells nobody when that has ended, and opens a socket where the one that the request came by is gone.
+func (d *Door) closeLate() {
+	const (
+		look  = 10 * time.Millisecond
+		quiet = 5 // looks that find nothing; a request is through in microseconds
+		most  = 200
+	)
+	for looks, empty := 0, 0; empty < quiet; looks++ {
+		if looks == most {
+			d.log.Warn("the door closes with sockets left", "sockets", d.agent.TransportLayer().Pool("udp").Size())
+			return
+		}
+		time.Sleep(look)
+		empty++
+		if d.agent.TransportLayer().Pool("udp").Size() > 0 {
+			empty = 0
+		}
+		_ = d.agent.Close()
+	}
 }
 
 // gone waits until no call is left: their goodbyes need the sockets.
@@ -227,20 +254,83 @@ func (d *Door) gone() {
 
 // filter drops what nobody can have sent who may call, before anything is kept of it.
 func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
-	from, err := netip.ParseAddrPort(p.RemoteAddr.String())
+	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
+	if err != nil {
+		return nil, nil
+	}
+	from := netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	d.mu.Lock()
 	deaf := d.deaf
 	d.mu.Unlock()
 	switch {
-	case err != nil || deaf:
+	case deaf:
 		return nil, nil
-	case !d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())):
-		if d.strangers.Allow() {
-			d.log.Warn("packet dropped", "rule", "no trunk has this address", "from", from)
-		}
+	case d.gate.known(from):
+		return data, nil
+	case !d.gate.passwords && !d.gate.elsewhere:
+		d.refused("packet dropped", ruleStranger, from.String())
 		return nil, nil
+	case p.Transport != "UDP": // the library forgets an address with its connection
+		return data, nil
+	case d.invited(from, p.LocalAddr, data):
+		return data, nil
 	}
-	return data, nil
+	return nil, nil
+}
+
+// invited reports whether a packet of UDP is read that comes from an address that is not known: it is of a call or a registration that
+// there is, or proves a password. A call without one is asked for it here, because the library keeps each address that it reads from
+// until it ends (RFC 3261, section 8.2.7, has such a server without memory).
+func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
+	m, err := sip.ParseMessage(data)
+	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
+		return false
+	}
+	if res, ok := m.(*sip.Response); ok {
+		return d.asked(res)
+	}
+	req := m.(*sip.Request)
+	if req.To().Params.Has("tag") {
+		return d.callOf(req) != nil
+	}
+	if !d.gate.passwords || req.Method != sip.INVITE || !req.From().Params.Has("tag") {
+		d.refused("packet dropped", ruleStranger, from.String())
+		return false
+	}
+	req.SetSource(from.String())
+	r := d.gate.prove(req, from)
+	if r.trunk != nil {
+		return true
+	}
+	d.refused("call refused", r.rule, from.String())
+	if res := d.gate.refusal(r, req, from.Addr()); res != nil {
+		d.write(by, from, res)
+	}
+	return false
+}
+
+// asked reports whether a response is to a request of ours.
+func (d *Door) asked(res *sip.Response) bool {
+	tag := res.From().Params.GetOr("tag", "")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[tag] != nil || d.registrations[tag]
+}
+
+// write sends a response by the socket that its request came by.
+func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
+	for _, l := range d.listens {
+		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
+			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // whoever hears nothing asks again
+		}
+	}
+}
+
+// refused logs a refusal, unless there were many: strangers do not fill the disk.
+func (d *Door) refused(what, rule, from string) {
+	if rule != rulePassword && d.strangers.Allow() {
+		d.log.Warn(what, "rule", rule, "from", from)
+	}
 }
 
 // allowed are the methods that are served.

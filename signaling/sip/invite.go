@@ -33,11 +33,9 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	}
 	r := d.gate.admit(req, from)
 	if r.trunk == nil {
-		if r.rule != "no password yet" {
-			d.log.Warn("call refused", "rule", r.rule, "from", req.Source())
-		}
-		if r.code == 401 {
-			d.reply(req, tx, 401, "Unauthorized", d.gate.challenges(r.by)...)
+		d.refused("call refused", r.rule, req.Source())
+		if res := d.gate.refusal(r, req, from); res != nil {
+			_ = tx.Respond(res)
 		}
 		return
 	}

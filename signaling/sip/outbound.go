@@ -308,6 +308,7 @@ type registration struct {
 // register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
 func (d *Door) register(ctx context.Context, t *lane) {
 	r := &registration{door: d, lane: t}
+	defer r.forget()
 	defer r.end()
 	there := false
 	for ctx.Err() == nil {
@@ -359,6 +360,17 @@ func (r *registration) end() {
 	}
 }
 
+// forget drops the dialog.
+func (r *registration) forget() {
+	if r.dialog == nil {
+		return
+	}
+	r.door.mu.Lock()
+	delete(r.door.registrations, r.dialog.localTag)
+	r.door.mu.Unlock()
+	r.dialog = nil
+}
+
 // send registers for so many seconds; 0 ends a registration.
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	o := r.lane.Outbound
@@ -374,6 +386,9 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		own := o.identity(server.Host)
 		r.dialog = r.door.calling(own, own, peer, strings.ToUpper(server.UriParams.GetOr("transport", "udp")))
 		r.dialog.target = server
+		r.door.mu.Lock()
+		r.door.registrations[r.dialog.localTag] = true
+		r.door.mu.Unlock()
 	}
 	var auth sip.Header
 	for range 2 {
@@ -383,7 +398,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		}
 		res, err := r.dialog.send(ctx, req)
 		if err != nil {
-			r.dialog = nil // the name may have another address by now
+			r.forget() // the name may have another address by now
 			return 0, err
 		}
 		if res.IsSuccess() {

@@ -34,7 +34,8 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(head + headers + "Content-Length: 0\r\n\r\n"))
 	}
 	trunk := &lane{Trunk: &Trunk{Username: "bob", Password: "secret"}}
-	door := &Door{calls: map[string]*call{}, gate: &gate{trunks: []*lane{trunk}, now: time.Now, nonces: map[string]time.Time{}}}
+	door := &Door{calls: map[string]*call{}, gate: newGate(&Config{}, time.Now)}
+	door.gate.trunks = []*lane{trunk}
 	parser := sip.NewParser()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parser.ParseSIP(text)

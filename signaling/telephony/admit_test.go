@@ -3,10 +3,12 @@ package telephony_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ func (g *gateway) refusedBy(rule, at string, header http.Header) {
 		g.t.Errorf("%s was let in", at)
 		return
 	}
-	if resp == nil || resp.StatusCode != 403 && resp.StatusCode != 503 {
+	if resp == nil || !slices.Contains([]int{403, 429, 503}, resp.StatusCode) {
 		g.t.Errorf("%v %v", err, resp)
 	}
 	if after := strings.Count(g.logs.String(), "rule="+rule+" "); after != before+1 {
@@ -173,6 +175,18 @@ func TestTokens(t *testing.T) {
 	none := g.http + "/telephony/twilio/stream"
 	g.refusedBy("token", none, signed("ws"+none[4:]))
 	g.refusedBy("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
+}
+
+// Whoever tries passwords must wait, even with the right one. 300 of them were once tried in 3 s.
+func TestGuessedPasswords(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	at := g.http + "/telephony/asterisk/stream?token="
+	for i := range 10 {
+		g.refusedBy("password", fmt.Sprint(at, "guess", i), nil)
+	}
+	g.refusedBy("guesses", at+"guess10", nil)
+	g.refusedBy("guesses", at+"shown", nil)
 }
 
 // Who signs nothing shows a password, or what the gateway itself gives out.

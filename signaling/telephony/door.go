@@ -46,6 +46,7 @@ type Door struct {
 	client    *http.Client
 	begun     *rate.Limiter
 	logged    rate.Sometimes
+	guesses   *access.Guesses
 	listener  net.Listener // of AudioSocket; nil: there is none
 
 	mu      sync.Mutex
@@ -69,10 +70,10 @@ func New(file string, o Options) (*Door, error) {
 	}
 	d := &Door{
 		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{list: map[string]ticket{}},
-		client: &http.Client{Timeout: restTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}},
-		begun:  rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
-		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
-		calls:  map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
+		client:  &http.Client{Timeout: restTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}},
+		begun:   rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
+		logged:  rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
+		guesses: access.NewGuesses(), calls: map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
 	}
 	for i := range config.Providers {
 		p := &config.Providers[i]
@@ -209,6 +210,10 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t, rule, err := d.admit(p, r)
+	if errors.Is(err, errGuesses) {
+		d.refuse(w, r, http.StatusTooManyRequests, rule, err)
+		return
+	}
 	if err != nil {
 		d.refuse(w, r, http.StatusForbidden, rule, err)
 		return
@@ -234,7 +239,10 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	running.Wait()
 }
 
-var errPassword = errors.New("the password is not the provider's")
+var (
+	errPassword = errors.New("the password is not the provider's")
+	errGuesses  = errors.New("this address has tried too many wrong passwords; wait a minute")
+)
 
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
@@ -252,16 +260,31 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 		taken.open = t.open
 		return taken, "", nil
 	}
-	query, shown := r.URL.Query(), secretOf(r)
+	query := r.URL.Query()
 	t.provider, t.call, t.party = p, query.Get("call"), phone.Party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
-	if p.Password != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(p.Password)) == 1 {
-		return t, "", nil
+	rule, err = d.shown(p, r, &t.open)
+	return t, rule, err
+}
+
+// shown checks what a provider shows that signs nothing. An address that has tried many passwords must wait.
+func (d *Door) shown(p *Provider, r *http.Request, open *bridge.Open) (rule string, err error) {
+	secret, from := secretOf(r), access.From(r.Context()).Address()
+	switch {
+	case d.guesses.Spent(time.Now(), from):
+		return "guesses", errGuesses
+	case p.Password != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(p.Password)) == 1:
+		return "", nil
+	case secret == "":
+		return "password", errPassword
+	case p.Access:
+		rule, err = "access", d.authorize(open, r, secret)
+	default:
+		rule, err = "password", errPassword
 	}
-	if !p.Access || shown == "" {
-		return t, "password", errPassword
+	if err != nil {
+		d.guesses.Wrong(time.Now(), from)
 	}
-	err = d.authorize(&t.open, r, shown)
-	return t, "access", err
+	return rule, err
 }
 
 // secretOf is what a provider shows: Basic's password, a bearer token, the end of the address or its "token".

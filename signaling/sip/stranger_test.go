@@ -1,0 +1,163 @@
+package sip_test
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/icholy/digest"
+)
+
+// withPassword lets in whoever knows it, from anywhere.
+func withPassword(t *testing.T) string {
+	return ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"})
+}
+
+// newCaller is a telephone by hand at an address.
+func newCaller(t *testing.T, o *office, at string) *handset {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", at+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}
+}
+
+const body = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
+
+// invite sends an INVITE of a number and returns the first final answer's status and text.
+func (h *handset) invite(number int, headers string) (status, text string) {
+	h.t.Helper()
+	h.send(fmt.Sprintf("INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKinvite%d;rport\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %s\r\nCSeq: %d INVITE\r\nContact: <sip:eve@%s>\r\n"+
+		"%sContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s",
+		h.signals.LocalAddr(), number, h.signals.LocalAddr(), number, h.signals.LocalAddr(), headers, len(body), body))
+	text = h.answer("[2-6]")
+	return text[len("SIP/2.0 "):][:3], text
+}
+
+var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
+
+// challenge asks for a nonce.
+func (h *handset) challenge(number int) string {
+	h.t.Helper()
+	status, text := h.invite(number, "")
+	m := nonceOf.FindStringSubmatch(text)
+	if status != "401" || m == nil {
+		h.t.Fatalf("answered %s", text)
+	}
+	return m[1]
+}
+
+// prove answers a challenge with a password and returns the status of the answer.
+func (h *handset) prove(number int, nonce, password string) string {
+	h.t.Helper()
+	c, err := digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: nonce, Algorithm: "MD5", QOP: []string{"auth"}},
+		digest.Options{Method: "INVITE", URI: "sip:500@127.0.0.1", Username: "alice", Password: password, Count: 1})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	status, _ := h.invite(number, "Authorization: "+c.String()+"\r\n")
+	return status
+}
+
+// Nothing is kept of addresses that have proved nothing: after 50,000 of them every new one was once dropped until a restart, and after
+// 10,000 challenges older ones were void.
+func TestStrangersAreForgotten(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, withPassword(t))
+	caller := newCaller(t, o, "127.0.0.1")
+	nonce := caller.challenge(1)
+	kept := o.door.Kept()
+	for i := range 500 {
+		stranger := newCaller(t, o, fmt.Sprintf("127.0.9.%d", 1+i%250))
+		stranger.send("OPTIONS sip:x SIP/2.0\r\n\r\n")
+		stranger.send(hostile("127.0.9.1:9")["BYE of nobody"])
+		stranger.send("SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n")
+		stranger.challenge(1)
+		if i%100 == 0 {
+			if status := stranger.prove(2, nonce, "open sesame"); status != "401" {
+				t.Errorf("an answer to a challenge of another address: %s", status)
+			}
+		}
+		stranger.signals.Close()
+	}
+	if now := o.door.Kept(); now != kept {
+		t.Errorf("%d addresses are kept, %d were before", now, kept)
+	}
+	if status := caller.prove(2, nonce, "open sesame"); status != "200" {
+		t.Errorf("who knows the password is answered %s", status)
+	}
+	if now := o.door.Kept(); now != kept+1 {
+		t.Errorf("%d addresses are kept, %d were before and one has proved the password", now, kept)
+	}
+	if lines := strings.Count(o.logs.String(), "level=WARN"); lines > 10 {
+		t.Errorf("%d lines in the log for 2,000 packets", lines)
+	}
+}
+
+// Whoever tries passwords is not heard any more, even with the right one. Others are.
+func TestGuessedPasswords(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, withPassword(t))
+	eve := newCaller(t, o, "127.0.0.2")
+	refused := 0
+	for i := 0; i < 30; i += 2 {
+		if eve.prove(i+2, eve.challenge(i+1), fmt.Sprint("guess ", i)) == "403" {
+			refused++
+		}
+	}
+	if refused < 3 {
+		t.Errorf("15 passwords were tried, and %d not looked at", refused)
+	}
+	if status := eve.prove(102, eve.challenge(101), "open sesame"); status != "403" {
+		t.Errorf("the right password after 15 wrong ones: %s", status)
+	}
+	alice := newCaller(t, o, "127.0.0.3")
+	if status := alice.prove(2, alice.challenge(1), "open sesame"); status != "200" {
+		t.Errorf("another address: %s", status)
+	}
+}
+
+// A door that closes under fire leaves nothing behind: TestMain looks for goroutines.
+func TestCloseUnderFire(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		o := newOffice(t, config)
+		stop := make(chan struct{})
+		underFire := make(chan struct{}, 8)
+		var senders sync.WaitGroup
+		for i := range 8 {
+			conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			senders.Go(func() {
+				defer conn.Close()
+				for n := 0; ; n++ {
+					if n == 100 {
+						underFire <- struct{}{}
+					}
+					select {
+					case <-stop:
+						return
+					default:
+						text := fmt.Sprintf("OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%d.%d\r\nFrom: <sip:a@b>;tag=1\r\n"+
+							"To: <sip:c@d>\r\nCall-ID: %d.%d\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr(), i, n, i, n)
+						_, _ = conn.WriteTo([]byte(text), net.UDPAddrFromAddrPort(o.door.Addresses()[0]))
+					}
+				}
+			})
+		}
+		for range 8 {
+			<-underFire
+		}
+		o.door.Close()
+		close(stop)
+		senders.Wait()
+	}
+}
