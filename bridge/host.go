@@ -49,7 +49,7 @@ type Options struct {
 	RecordAll  bool
 	// Store is what this gateway and others know together: a conversation can go on at any of them, by its resume token. Node is how
 	// the others know this one: a name that no other has and none had before, and behind a space the URL by which they reach it, if there
-	// is one. Nil: one in this process, which nobody shares. Snapshots take 0.1 % of the CPU of a call with turns of 9 s.
+	// is one. Nil: there are no others, and no snapshots. They take 0.1 % of the CPU of a call with turns of 9 s.
 	Store  store.Store
 	Node   string
 	Logger *slog.Logger

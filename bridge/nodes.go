@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +41,7 @@ const (
 // nodes is what a host has to do with other gateways: it tells the store of its conversations, and notices when others have taken
 // one. Only its own goroutine waits for the store, and callers who come with a token that is not known here.
 type nodes struct {
-	store store.Store
+	store store.Store // nil: there are no others, and nobody is told anything
 	node  string
 	log   *slog.Logger
 	quota *keeper.Breaker
@@ -53,10 +52,11 @@ type nodes struct {
 
 	mu      sync.Mutex
 	of      map[*Session]*written
-	order   uint64 // of calls of Count
-	gone    bool   // no conversation shall come here any more
-	stopped bool   // none is here any more
-	others  int    // nodes that take conversations
+	ended   map[string]*ended // by id
+	order   uint64            // of calls of Count
+	gone    bool              // no conversation shall come here any more
+	stopped bool              // none is here any more
+	others  int               // nodes that take conversations
 }
 
 // written is what the store has of a conversation.
@@ -64,16 +64,27 @@ type written struct {
 	generation uint64
 	next       *snapshot // is to be written; nil: nothing is
 	last       *snapshot // was written; nil: nothing was
-	over       bool      // the conversation has ended here
+	begun      bool      // the store has something of it, or may have
+	over       bool      // the conversation has ended here, and goes on elsewhere
 	taken      bool      // by another node
+}
+
+// ended is a conversation that has ended here and goes on nowhere, though the store may still have it. It is kept until the
+// store has forgotten it, so that nobody goes on with it.
+type ended struct {
+	generation uint64
+	until      time.Time // then the store has forgotten it by itself
+	tried      bool      // to delete it; again with the renewal
 }
 
 func newNodes(o Options, quota *keeper.Breaker) *nodes {
 	n := &nodes{
-		store: cmp.Or(o.Store, store.NewMemory()), node: o.Node, log: o.Logger, quota: quota,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), of: map[*Session]*written{},
+		store: o.Store, node: o.Node, log: o.Logger, quota: quota,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), of: map[*Session]*written{}, ended: map[string]*ended{},
 	}
-	n.running.Go(n.run)
+	if n.store != nil {
+		n.running.Go(n.run)
+	}
 	return n
 }
 
@@ -108,7 +119,7 @@ func (n *nodes) run() {
 			n.stopped = true
 			n.mu.Unlock()
 			n.announce(ctx)
-			n.write(ctx, false)
+			n.write(ctx, true)
 			return
 		}
 	}
@@ -121,7 +132,7 @@ func name(id string) string { return "session/" + id }
 func (n *nodes) add(s *Session, generation uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.of[s] = &written{generation: generation}
+	n.of[s] = &written{generation: generation, begun: generation > 1} // more than 1: the store has what was taken
 }
 
 // put has a snapshot written, instead of the one before if that waits still. It does not block.
@@ -139,11 +150,34 @@ func (n *nodes) end(s *Session, last *snapshot) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := n.of[s]
-	if w.over, w.next = true, last; w.taken || last == nil && w.last == nil {
+	switch {
+	case w.taken || last == nil && !w.begun:
 		delete(n.of, s)
 		return
+	case last == nil:
+		delete(n.of, s)
+		n.ended[s.id] = &ended{generation: w.generation, until: time.Now().Add(s.host.options.Park + leaseTime + leaseEvery)}
+	default:
+		w.over, w.next = true, last
 	}
 	n.signal()
+}
+
+// hasEnded tells whether a conversation has ended here, though the store may still have it.
+func (n *nodes) hasEnded(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ended[id] != nil
+}
+
+// forgetEnded has the store forget a conversation that has ended here.
+func (n *nodes) forgetEnded(ctx context.Context, id string, e *ended) {
+	_, err := n.swap(ctx, id, e.generation, nil, 0)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e.tried = true; err == nil || time.Now().After(e.until) {
+		delete(n.ended, id)
+	}
 }
 
 func (n *nodes) signal() {
@@ -153,33 +187,39 @@ func (n *nodes) signal() {
 	}
 }
 
-// write writes the snapshots that wait, and with all renews the others. It returns when that is done.
+// write writes the snapshots that wait and deletes those of conversations that have ended. With all it renews the others, and
+// tries again to delete. It returns when that is done.
 func (n *nodes) write(ctx context.Context, all bool) {
 	n.mu.Lock()
-	var due []*Session
+	var due []func()
 	for s, w := range n.of {
 		if w.next != nil || w.over || all && w.last != nil {
-			due = append(due, s)
+			due = append(due, func() { n.writeOne(ctx, s) })
+		}
+	}
+	for id, e := range n.ended {
+		if all || !e.tried {
+			due = append(due, func() { n.forgetEnded(ctx, id, e) })
 		}
 	}
 	n.mu.Unlock()
-	work := make(chan *Session)
+	work := make(chan func())
 	var wg sync.WaitGroup
 	for range min(writers, len(due)) {
 		wg.Go(func() {
-			for s := range work {
-				n.writeOne(ctx, s)
+			for f := range work {
+				f()
 			}
 		})
 	}
-	for _, s := range due {
-		work <- s
+	for _, f := range due {
+		work <- f
 	}
 	close(work)
 	wg.Wait()
 }
 
-// writeOne writes what is new of a conversation, or renews what there is, or deletes it.
+// writeOne writes what is new of a conversation, or renews what there is.
 func (n *nodes) writeOne(ctx context.Context, s *Session) {
 	n.mu.Lock()
 	w := n.of[s]
@@ -188,14 +228,11 @@ func (n *nodes) writeOne(ctx context.Context, s *Session) {
 		return
 	}
 	next, over, generation := w.next, w.over, w.generation
-	w.next = nil
+	w.next, w.begun = nil, true
 	n.mu.Unlock()
 	ttl := s.host.options.Park + leaseTime
-	if over && next == nil {
-		ttl = 0
-	}
 	now, err := n.swap(ctx, s.id, generation, next, ttl)
-	if err == nil && now == 0 && ttl > 0 { // the store has forgotten it
+	if err == nil && now == 0 { // the store has forgotten it
 		next = w.last
 		now, err = n.swap(ctx, s.id, generation, next, ttl)
 	}
@@ -357,7 +394,7 @@ var errStoreAway = &Error{Code: CodeBusy, Message: "The conversation cannot be l
 func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 	n := h.nodes
 	id := conversationOf(o.ResumeToken)
-	if id == "" {
+	if id == "" || n.store == nil {
 		return nil, nil
 	}
 	for range takeTries {
@@ -365,7 +402,7 @@ func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found == nil || !found.opens(o) || !h.left(id, generation) {
+		if found == nil || !found.opens(o) || !h.left(id, generation) || n.hasEnded(id) {
 			return nil, nil
 		}
 		was := *found
@@ -491,6 +528,9 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 
 // Node is the gateway that has a conversation; empty: none that is known has.
 func (h *Host) Node(ctx context.Context, id string) string {
+	if h.nodes.store == nil {
+		return ""
+	}
 	value, _, err := h.nodes.store.Get(ctx, name(id))
 	var found snapshot
 	if err != nil || json.Unmarshal(value, &found) != nil {
@@ -508,6 +548,9 @@ func (h *Host) Name() string {
 // Nodes are the gateways that have conversations or may have some, and how many each has; without ours.
 func (h *Host) Nodes(ctx context.Context) (map[string]int, error) {
 	list := map[string]int{}
+	if h.nodes.store == nil {
+		return list, nil
+	}
 	for _, name := range []string{fleet, leaving} {
 		some, err := h.nodes.store.Members(ctx, name)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -429,4 +430,74 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 			t.Errorf("%v, %v", list, err)
 		}
 	})
+}
+
+// A conversation that the backend has ended while the store does not answer does not come back: not here, and at no other gateway once
+// the store answers again.
+func TestEndedWhileTheStoreIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		bad := &badStore{Store: shared}
+		a := newRig(t, func(o *bridge.Options) { o.Store, o.Node = bad, "a http://a.test" })
+		b := &rig{t: t, up: a.up}
+		b.serve(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
+		c, l := a.connect(resumable)
+		l.Handle("h")
+		time.Sleep(time.Second)
+		bad.set(0, true)
+		c.do(bridge.Goodbye{})
+		c.ends(bridge.ErrGoodbye)
+		time.Sleep(time.Second)
+		bad.set(0, false)
+		back := bridge.Open{Resumable: true, ResumeToken: c.token(), ResumeOnly: true}
+		a.join(back).fails(bridge.CodeResumptionFailed)
+		time.Sleep(6 * time.Second) // the renewal
+		b.join(back).fails(bridge.CodeResumptionFailed)
+		if _, generation, err := shared.Get(t.Context(), "session/"+c.session.ID()); generation != 0 || err != nil {
+			t.Errorf("the store has generation %d of it, %v", generation, err)
+		}
+	})
+}
+
+// swaps counts what the store is told of conversations that it did not know yet.
+type swaps struct {
+	store.Store
+	n atomic.Int32
+}
+
+func (s *swaps) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+	if value != nil {
+		s.n.Add(1)
+	}
+	return s.Store.Swap(ctx, name, was, generation, value, ttl)
+}
+
+// Of a conversation that no other gateway could go on with, the store is told once where it is.
+func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		open bridge.Open
+		most int32
+	}{
+		"telephone": {bridge.Open{Tools: []tools.Tool{}}, 1},
+		"VOX":       {bridge.Open{Resumable: true, Own: 1}, 1},
+		"browser":   {bridge.Open{Resumable: true}, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			counted := &swaps{Store: store.NewMemory()}
+			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				for range 5 {
+					c.typed("hello")
+					l.Handle("h")
+					l.Answer(7, time.Second)
+					time.Sleep(4 * time.Second)
+				}
+				if n := counted.n.Load(); n == 0 || n > test.most || test.most > 1 && n < 5 {
+					t.Errorf("%d snapshots were written", n)
+				}
+				if node := r.host.Node(t.Context(), c.session.ID()); node != "a http://a.test" {
+					t.Errorf("it is at %q", node)
+				}
+			}, func(o *bridge.Options) { o.Store, o.Node = counted, "a http://a.test" })
+		})
+	}
 }

@@ -154,6 +154,7 @@ func (s *Session) catchUp() {
 type move struct {
 	from    *snapshot // what it goes on from; nil: it began here, or has caught up
 	unsaved bool      // something has happened that the store should know of
+	placed  bool      // the store knows where it is, and nothing else is to be known
 	wanted  bool      // its caller shall go to another gateway
 	since   time.Time // it is wanted
 	asked   bool      // the caller was, a moment ago
@@ -166,12 +167,20 @@ const (
 	knownTime = 10 * time.Second
 )
 
-// save has the store told where the conversation stands, if that has changed.
+// save has the store told where the conversation stands, if that has changed and somebody could go on with it. Of one that cannot be
+// gone on with elsewhere the store is told once, where it is.
 func (s *Session) save() {
-	if s.move.unsaved {
-		s.move.unsaved = false
-		s.host.nodes.put(s, s.snapshot())
+	m := &s.move
+	if !m.unsaved {
+		return
 	}
+	m.unsaved = false
+	movable := s.movable()
+	if s.host.nodes.store == nil || m.placed && !movable {
+		return
+	}
+	m.placed = !movable
+	s.host.nodes.put(s, s.snapshot())
 }
 
 // leave has the caller go to another gateway, if it can and there is one.

@@ -57,3 +57,20 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 		s.playout.Close()
 	})
 }
+
+// A gateway that is alone makes no snapshots.
+func TestNoSnapshotsWithoutAStore(t *testing.T) {
+	h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
+	s := newSession(h, "id", setup.Config{}, Open{Resumable: true}, setup.Scope{}, nil, false)
+	made := testing.AllocsPerRun(100, func() {
+		s.move.unsaved = true
+		s.save()
+	})
+	if made > 0 {
+		t.Errorf("each took %v allocations", made)
+	}
+	s.playout.Close()
+	if err := h.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

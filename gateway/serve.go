@@ -100,7 +100,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Store: shared, Node: node, Logger: log,
+		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Logger: log,
+	}
+	if node != "" {
+		options.Store = shared
 	}
 	if told != nil {
 		options.Admit, seen = measured.admitting(told.admit), append(seen, told.observe)
