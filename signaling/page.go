@@ -128,11 +128,12 @@ func readSite(files fs.FS) (*site, error) {
 		return nil, fmt.Errorf("the files of the page cannot be read: %w", err)
 	}
 	s.version = hex.EncodeToString(all.Sum(nil)[:6])
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is one; a writer takes 1.2 MB
 	for name, f := range s.files {
 		if path.Ext(name) == ".html" {
 			f.plain = s.withVersion(path.Dir(name), f.plain)
 		}
-		f.compress()
+		f.compress(z)
 	}
 	return s, nil
 }
@@ -152,13 +153,13 @@ func (s *site) withVersion(folder string, html []byte) []byte {
 	})
 }
 
-// compress makes the form that travels, and the tag.
-func (f *file) compress() {
+// compress makes the form that travels, with z, and the tag.
+func (f *file) compress(z *gzip.Writer) {
 	sum := sha256.Sum256(f.plain)
 	f.tag = base64.RawURLEncoding.EncodeToString(sum[:9])
 	var gzipped bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&gzipped, gzip.BestCompression) // the level is one
-	z.Write(f.plain)                                            // into memory, which does not fail
+	z.Reset(&gzipped)
+	z.Write(f.plain) // into memory, which does not fail
 	z.Close()
 	if gzipped.Len() < len(f.plain) {
 		f.gzipped = gzipped.Bytes()
