@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"voxgate/signaling/rtc"
 )
 
@@ -63,6 +65,28 @@ func anywhere(ip net.IP) string {
 		return net.IPv4zero.String()
 	}
 	return net.IPv6unspecified.String()
+}
+
+// heardListener logs that connections cannot be accepted, as when too many files are open: the callers wait, and nobody else says so.
+type heardListener struct {
+	net.Listener
+	log    *slog.Logger
+	failed rate.Sometimes
+}
+
+// acceptWarning is how often it is logged: a listener that fails is asked again ten times a second.
+const acceptWarning = 10 * time.Second
+
+func heard(l net.Listener, log *slog.Logger) net.Listener {
+	return &heardListener{l, log, rate.Sometimes{Interval: acceptWarning}}
+}
+
+func (l *heardListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.failed.Do(func() { l.log.Error("a connection cannot be accepted", "at", l.Addr(), "err", err) })
+	}
+	return conn, err
 }
 
 // split shares a port between the page and WebRTC, for networks that let nothing out but 443. By ICE-TCP each message begins with its

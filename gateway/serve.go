@@ -60,7 +60,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for browsers: %w", err)
 	}
-	listener, webrtc, err := openPorts(s, listener, log)
+	listener, webrtc, err := openPorts(s, heard(listener, log), log)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 	doors := signaling.NewServer(admission, door.Doors()...)
 	server := newServer(doors, log)
 	var serving sync.WaitGroup
-	serving.Go(func() { server.Serve(listener) })
+	serving.Go(func() { server.Serve(heard(listener, log)) })
 	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
 	stopping.then("REST address", func() {
 		server.Close()

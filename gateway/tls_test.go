@@ -10,9 +10,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -22,6 +24,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,6 +134,18 @@ func TestServeOverTLS(t *testing.T) {
 				t.Fatalf("not in time:\n%s", p.logged())
 			}
 		}
+	}
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	resp, err := browser.Get(p.url + "/v1beta/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if policy := resp.Header.Get("Strict-Transport-Security"); policy != "max-age=31536000" {
+		t.Errorf("Strict-Transport-Security: %q", policy)
+	}
+	if keeping := resp.Header.Get("Cache-Control"); keeping != "no-store" {
+		t.Errorf("Cache-Control of an answer of the API: %q", keeping)
 	}
 	write(t, certFile, cert2)
 	until(func() bool {
@@ -360,3 +375,29 @@ func TestWebRTCElsewhere(t *testing.T) {
 		t.Errorf("WebRTC is at another place:\n%s", answer)
 	}
 }
+
+// A listener that cannot accept, as when too many files are open, is an error in the log, once and not ten times a second.
+func TestConnectionsThatCannotBeAccepted(t *testing.T) {
+	var logged bytes.Buffer
+	failing := &fullListener{errors: 3}
+	server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	if err := server.Serve(heard(failing, slog.New(slog.NewJSONHandler(&logged, nil)))); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the server ends by %v", err)
+	}
+	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) || !strings.Contains(text, "too many open files") {
+		t.Errorf("logged %s", text)
+	}
+}
+
+// fullListener fails so many times, and is closed then.
+type fullListener struct{ errors int }
+
+func (l *fullListener) Accept() (net.Conn, error) {
+	if l.errors--; l.errors < 0 {
+		return nil, net.ErrClosed
+	}
+	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+}
+
+func (l *fullListener) Close() error   { return nil }
+func (l *fullListener) Addr() net.Addr { return &net.TCPAddr{} }

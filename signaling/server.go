@@ -113,6 +113,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has one of its own
 	w.Header().Set("Vary", "Origin")
+	w.Header().Set("Cache-Control", "no-store") // answers are somebody's; the page has rules of its own
+	if r.TLS != nil {
+		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year, as hstspreload.org asks for
+	}
 	if origin := r.Header.Get("Origin"); origin != "" && s.allowedOrigin(r) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" { // a preflight (Fetch, 3.2.2)

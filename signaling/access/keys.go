@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +70,7 @@ const keyPrefix = "vgk_"
 type keyring struct {
 	path string
 	now  func() time.Time
-	fail func(err error)
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	stamp   stamp // of the file that was read
@@ -91,10 +92,7 @@ type stamp struct {
 const lookEvery = time.Second
 
 func openKeyring(o Options) (*keyring, error) {
-	k := &keyring{path: o.Keys, now: o.Now, cancel: func() {}}
-	k.fail = func(err error) {
-		o.Logger.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
-	}
+	k := &keyring{path: o.Keys, now: o.Now, log: o.Logger, cancel: func() {}}
 	if k.path == "" {
 		if o.Required {
 			return nil, errors.New("keys: name a file by --keys, or nobody could come in; `gateway key new NAME` makes one")
@@ -136,7 +134,7 @@ func (k *keyring) fresh() {
 		err = k.read()
 	}
 	if err != nil {
-		k.fail(err)
+		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
 	}
 }
 
@@ -156,7 +154,7 @@ func (k *keyring) read() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var issuers []*issuer
 	for n, i := range f.Issuers {
-		made, err := newIssuer(ctx, i)
+		made, err := newIssuer(ctx, i, k.log)
 		if err != nil {
 			cancel()
 			return fmt.Errorf("%s: issuers[%d]: %w", k.path, n, err)

@@ -2,11 +2,13 @@ package access_test
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,4 +72,32 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	}
 	close(hang)
 	<-noticed
+}
+
+// What the library says of an issuer that fails goes to the gateway's log, as a line of it.
+func TestAnIssuerThatFailsIsLogged(t *testing.T) {
+	issuer := httptest.NewServer(http.NotFoundHandler())
+	defer issuer.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	text := `{"secret":"` + strings.Repeat("A", 43) + `","issuers":[{"name":"shop","algorithm":"RS256","jwks":"` + issuer.URL + `","audience":"voxgate","grant":{}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines, log := io.Pipe()
+	defer lines.Close()
+	go func() {
+		gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.NewJSONHandler(log, nil))})
+		if err != nil {
+			t.Error(err)
+		} else {
+			gate.Close()
+		}
+		log.Close()
+	}()
+	var line struct{ Level, Msg, Issuer string }
+	if err := json.NewDecoder(lines).Decode(&line); err != nil || line.Level != "ERROR" || line.Issuer != "shop" {
+		t.Errorf("logged %+v, %v", line, err)
+	}
+	_, _ = io.Copy(io.Discard, lines)
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ type issuer struct {
 }
 
 // newIssuer fetches the keys of an issuer, and does so again until ctx is done.
-func newIssuer(ctx context.Context, i Issuer) (*issuer, error) {
+func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error) {
 	if i.Audience == "" {
 		return nil, errors.New("audience is missing: a token that was made for somebody else would do")
 	}
@@ -77,10 +78,15 @@ func newIssuer(ctx context.Context, i Issuer) (*issuer, error) {
 	if _, shared := method.(*jwt.SigningMethodHMAC); shared || i.Key != "" {
 		return nil, errors.New("jwks has public keys: it goes with no key and no HS algorithm")
 	}
+	failed := func(at string) func(context.Context, error) { // keyfunc's own is a line of text
+		return func(_ context.Context, err error) {
+			log.Error("an issuer's keys cannot be had", "issuer", i.Name, "jwks", at, "err", err)
+		}
+	}
 	later := true // an issuer that is away when we start is no reason not to start
 	set, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{i.JWKS}, keyfunc.Override{
 		HTTPTimeout: jwksTimeout, RefreshInterval: jwksInterval, NoErrorReturnFirstHTTPReq: &later,
-		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: jwksTimeout,
+		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: jwksTimeout, RefreshErrorHandlerFunc: failed,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("jwks: %w", err)
@@ -237,7 +243,6 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	g.options.Logger.Info("token minted", "key", name, "identity", wanted.Identity, "expires", minted.ExpiresAt)
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store") // RFC 6749 section 5.1
 	json.NewEncoder(w).Encode(minted)
 }
 

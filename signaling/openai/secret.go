@@ -139,7 +139,6 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store") // RFC 6749, section 5.1
 	w.Write(encode(object{"value": value, "expires_at": expires.Unix(), "session": made.Session}))
 	return nil
 }

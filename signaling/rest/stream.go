@@ -17,7 +17,6 @@ import (
 func (c *call) stream(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &pieces{call: c, sse: r.URL.Query().Get("alt") == "sse"}
 	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
-	c.w.Header().Set("Cache-Control", "no-store")
 	c.w.Header().Set("Content-Type", jsonType)
 	if out.sse {
 		c.w.Header().Set("Content-Type", "text/event-stream")

@@ -279,7 +279,6 @@ func (d *Door) socketURL() string { return strings.Replace(d.config.PublicURL, "
 
 func writeXML(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
 	io.WriteString(w, xml.Header+text)
 }
 
