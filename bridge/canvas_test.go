@@ -320,7 +320,7 @@ func TestCallsAreRateLimited(t *testing.T) {
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
-			l.Call(id, "weather", `{}`)
+			l.Call(id, "weather", fmt.Sprintf(`{"n":%d}`, i))
 			if c.session.Do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`)}) != nil {
 				refused++
 			}

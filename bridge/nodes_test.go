@@ -208,7 +208,7 @@ func TestTakenWithCalls(t *testing.T) {
 	fleet(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
 		l.Call("1", "weather", `{}`)
 		l.Handle("h1")
-		l.Call("2", "weather", `{}`)
+		l.Call("2", "weather", `{"city":"Rome"}`)
 		d := b.comes(c)
 		a.up.Next().DialledFor("", "h1")
 		if got := last[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {

@@ -35,6 +35,7 @@ type Declaration struct {
 	Behavior    Behavior
 	Scheduling  Scheduling
 	Timeout     time.Duration // 0: the usual one
+	Repeats     bool          // a call like one that runs, or whose answer was not spoken of yet, is another one
 }
 
 // MaxTimeout bounds what a declaration may ask for: a person has as long to answer.

@@ -446,13 +446,13 @@ func (l *Link) End(code int, reason string) {
 	_ = l.ws.Close()
 }
 
-// Calls asks for the functions, each "id name".
+// Calls asks for the functions, each "id name". No two calls are alike.
 func (l *Link) Calls(calls ...string) {
 	l.t.Helper()
 	var list []string
 	for _, c := range calls {
 		id, name, _ := strings.Cut(c, " ")
-		list = append(list, fmt.Sprintf(`{"id":%q,"name":%q,"args":{}}`, id, name))
+		list = append(list, fmt.Sprintf(`{"id":%q,"name":%q,"args":{"for":%[1]q}}`, id, name))
 	}
 	l.Send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
@@ -29,17 +30,72 @@ type answer struct {
 	reply
 	came, sent int       // when the call came and the answer was sent: see [Model].Happened
 	at         time.Time // of sending
+	known      bool      // the session behind the newest handle knows of it
 	spoken     bool      // the model has gone on to speak: the person knows of it
+	asked      bool      // the person has asked something since
 	orphaned   time.Time // when a session took over that never saw the call; zero: none has
 }
 
 // respond answers a call that came at a time.
 func (c *Calls) respond(call tools.Call, came int, r reply) {
 	if len(c.answers) == maxAnswers {
-		c.answers = slices.Delete(c.answers, 0, 1)
+		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.known }), 0)
+		c.answers = slices.Delete(c.answers, first, first+1)
 	}
 	c.answers = append(c.answers, answer{call: call, reply: r, came: came, sent: c.Model.Happened(), at: time.Now()})
 	c.send(call, r)
+}
+
+// respondAll answers a call, and those that wait for the same answer.
+func (c *Calls) respondAll(o *call, r reply) {
+	for _, w := range o.wanted() {
+		c.respond(w.Call, w.when, r)
+		r.parts = nil // they are seen once
+	}
+}
+
+// waits tells whether a call of this id waits for an answer.
+func (c *Calls) waits(id string) bool {
+	if c.open[id] != nil {
+		return true
+	}
+	for _, o := range c.open {
+		if slices.ContainsFunc(o.again, func(a again) bool { return a.ID == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerAsBefore has a call answered from another one with the same name and arguments, which is open, or was answered without that
+// anything was said since: models call twice for one thing. done: it has its answer already; ok: it needs not be run.
+func (c *Calls) answerAsBefore(when int, call tools.Call, f setup.Function) (done, ok bool) {
+	if f.Repeats || f.Where == setup.OnCanvas {
+		return false, false
+	}
+	for _, o := range c.open {
+		if o.Name != call.Name || !sameArgs(o.Args, call.Args) {
+			continue
+		}
+		c.Logger.Warn("tool call repeated with another id", "tool", call.Name)
+		if o.detached {
+			c.respond(call, when, reply{response: underWayResponse})
+			return true, true
+		}
+		o.again = append(o.again, again{call, when})
+		return false, true
+	}
+	for _, a := range c.answers {
+		said := a.spoken || a.asked || !a.orphaned.IsZero() || time.Since(a.at) >= sameCall
+		if a.whole && !said && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
+			c.Logger.Warn("tool call repeated with another id", "tool", call.Name)
+			r := a.reply
+			r.parts = nil
+			c.respond(call, when, r)
+			return true, true
+		}
+	}
+	return false, false
 }
 
 // send sends an answer up. Pictures go before it, or behind it where the model takes nothing else while it waits.
@@ -98,7 +154,7 @@ func decoded(text json.RawMessage) (value any) {
 func (c *Calls) SendAgain() {
 	c.Uplink.TakeBack() // those that were not sent are among them
 	for _, a := range c.answers {
-		if c.Model.Knows(a.came) && a.orphaned.IsZero() {
+		if c.Model.Knows(a.came) && a.orphaned.IsZero() && !a.known {
 			c.send(a.call, reply{response: a.response, scheduling: a.scheduling})
 		}
 	}
@@ -112,14 +168,29 @@ func (c *Calls) Spoken() {
 	}
 }
 
-// HandleChanged forgets what the session behind the newest handle knows.
+// Asked notes that the person asks for something: what was answered before need not be the answer to that.
+func (c *Calls) Asked() {
+	for i := range c.answers {
+		c.answers[i].asked = true
+	}
+}
+
+// HandleChanged forgets what the session behind the newest handle knows, but for what it may ask for again.
 func (c *Calls) HandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
 		if !a.orphaned.IsZero() {
 			return time.Since(a.orphaned) >= sameCall
 		}
-		return c.Model.Knows(a.sent) && (a.spoken || time.Since(a.at) >= travelTime)
+		return c.arrived(a) && (a.spoken || a.asked || !a.whole || time.Since(a.at) >= sameCall)
 	})
+	for i, a := range c.answers {
+		c.answers[i].known = c.arrived(a)
+	}
+}
+
+// arrived tells whether the session behind the newest handle knows of an answer.
+func (c *Calls) arrived(a answer) bool {
+	return c.Model.Knows(a.sent) && (a.spoken || time.Since(a.at) >= travelTime)
 }
 
 // Orphan cancels the calls that the session behind the newest handle has never seen: the one that knew of them is gone. What
@@ -129,6 +200,11 @@ func (c *Calls) Orphan() {
 	for id, o := range c.open {
 		if !c.Model.Knows(o.when) {
 			ids = append(ids, id)
+		}
+		for _, a := range o.again {
+			if !c.Model.Knows(a.when) {
+				ids = append(ids, a.ID)
+			}
 		}
 	}
 	slices.Sort(ids)

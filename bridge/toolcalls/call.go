@@ -22,7 +22,7 @@ func (c *Calls) Start(ctx context.Context, wanted []wire.FunctionCall) {
 	answered := false
 	for _, w := range wanted {
 		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
-		if c.open[call.ID] != nil { // the one that runs will answer for both
+		if c.waits(call.ID) { // the one that runs will answer for both
 			c.Logger.Warn("tool call repeated", "tool", call.Name)
 			continue
 		}
@@ -39,6 +39,10 @@ func (c *Calls) Start(ctx context.Context, wanted []wire.FunctionCall) {
 			if c.told.Allow() {
 				c.Client.Failed(&no.client)
 			}
+			continue
+		}
+		if done, ok := c.answerAsBefore(when, call, function); ok {
+			answered = answered || done
 			continue
 		}
 		call.Title = function.Title
@@ -213,7 +217,8 @@ func (c *Calls) finish(o *call, r reply, err error) {
 		return
 	}
 	r = c.schedule(o, r)
-	c.respond(o.Call, o.when, r)
+	r.whole = err == nil
+	c.respondAll(o, r)
 	c.showPictures(o)
 	c.Gate()
 	if r.scheduling != tools.Silent && !c.Calling() {
@@ -230,7 +235,8 @@ func (c *Calls) detach(o *call) {
 		return
 	}
 	o.detached = true
-	c.respond(o.Call, o.when, reply{response: underWayResponse})
+	c.respondAll(o, reply{response: underWayResponse})
+	o.again = nil
 	c.showPictures(o)
 	c.Gate()
 	if !c.Calling() {
@@ -270,7 +276,7 @@ func (c *Calls) onPartial(o *call, r reply) {
 	}
 	r = c.schedule(o, r)
 	c.Uplink.Respond(wire.FunctionResponse{
-		ID: o.ID, Name: o.Name, Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
+		ID: o.wanted()[0].ID, Name: o.Name, Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
 	})
 }
 
@@ -299,13 +305,13 @@ func (c *Calls) Cancel(ids []string) {
 	var withdrawn []string
 	stopped := false
 	for _, id := range ids {
-		o := c.open[id]
+		o := c.unwanted(id)
 		if o == nil {
 			continue
 		}
 		stopped = true
 		o.stop()
-		delete(c.open, id)
+		delete(c.open, o.ID)
 		c.forgetDetached(o)
 		withdrawn = append(withdrawn, c.dropQuestions(o)...)
 		c.status(o, Cancelled, nil, "")
@@ -317,11 +323,33 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
+// unwanted notes that nobody wants the answer to a call of this id. It returns the call to be stopped, for which none waits any more; nil:
+// there is none.
+func (c *Calls) unwanted(id string) *call {
+	if o := c.open[id]; o != nil {
+		o.dropped = len(o.again) > 0
+		if o.dropped {
+			return nil
+		}
+		return o
+	}
+	for _, o := range c.open {
+		before := len(o.again)
+		o.again = slices.DeleteFunc(o.again, func(a again) bool { return a.ID == id })
+		if o.dropped && before > 0 && len(o.again) == 0 {
+			return o
+		}
+	}
+	return nil
+}
+
 // CancelAll stops all calls, and forgets what was answered: another conversation begins.
 func (c *Calls) CancelAll() {
 	var ids []string
 	for _, o := range c.oldestFirst() {
-		ids = append(ids, o.ID)
+		for _, w := range o.wanted() {
+			ids = append(ids, w.ID)
+		}
 	}
 	c.Cancel(ids)
 	c.answers = nil
@@ -354,7 +382,8 @@ func (c *Calls) Finish(linked bool) {
 		c.observe(o, Cancelled)
 	}
 	left = slices.DeleteFunc(left, func(o *call) bool { return o.detached }) // these have an answer
-	if !linked || len(left) == 0 && len(c.answers) == 0 {
+	unsure := slices.ContainsFunc(c.answers, func(a answer) bool { return !a.known })
+	if !linked || len(left) == 0 && !unsure {
 		return
 	}
 	for _, o := range left {
@@ -362,7 +391,9 @@ func (c *Calls) Finish(linked bool) {
 		if o.function.Where == setup.OnCanvas {
 			last.Response = dismissed
 		}
-		c.send(o.Call, reply{response: last.Response})
+		for _, w := range o.wanted() {
+			c.send(w.Call, reply{response: last.Response})
+		}
 	}
 	late := time.NewTimer(lastAnswers)
 	defer late.Stop()

@@ -172,8 +172,25 @@ type call struct {
 	when     int // it came: an older handle does not know of it
 	partial  int // answers before the last one
 
+	again   []again // calls for the same that came while it was open, and get its answer
+	dropped bool    // the model has taken it back, but not those in again
+
 	pictures []json.RawMessage // of these, until the model does not wait any more
 	detached bool              // the model, which would wait, was told that the result follows as text
+}
+
+// again is a call for what another one is for.
+type again struct {
+	tools.Call
+	when int
+}
+
+// wanted are the calls that wait for the answer of this one, itself first.
+func (o *call) wanted() []again {
+	if o.dropped {
+		return o.again
+	}
+	return append([]again{{o.Call, o.when}}, o.again...)
 }
 
 // blocks tells whether the model waits for it.
@@ -194,6 +211,7 @@ type reply struct {
 	scheduling tools.Scheduling
 	parts      json.RawMessage // pictures, an array of Part; nil: none
 	behind     bool            // the pictures go behind the answer
+	whole      bool            // it says what came of the call, and that did not fail
 }
 
 // New returns the calls of a conversation that begins. Finish releases them.

@@ -67,11 +67,12 @@ func parse(text []byte) (*file, error) {
 type rules struct {
 	timeout              string
 	behavior, scheduling string
+	repeats              bool
 }
 
 // with adds the rules' fields.
 func (r *rules) with(f fields) fields {
-	maps.Copy(f, fields{"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling})
+	maps.Copy(f, fields{"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats})
 	return f
 }
 
@@ -106,6 +107,7 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
 		return o, err
 	}
+	o.Repeats = r.repeats
 	for _, field := range []struct{ name, value string }{{"name", o.Name}, {"description", o.Description}, {"url", o.URL}, {"secret", o.Secret}} {
 		if field.value == "" {
 			return o, fmt.Errorf("%s.%s: is missing", place, field.name)
@@ -144,6 +146,7 @@ func parseServer(text []byte, place string) (o mcp.Options, err error) {
 	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
 		return o, err
 	}
+	o.Repeats = r.repeats
 	switch {
 	case o.Name == "":
 		return o, fmt.Errorf("%s.name: is missing", place)

@@ -56,6 +56,7 @@ type Options struct {
 	Timeout    time.Duration    // of each of its tools; 0: the usual one
 	Behavior   tools.Behavior   // of each of its tools
 	Scheduling tools.Scheduling // of each of its tools
+	Repeats    bool             // likewise; see [tools.Declaration]
 
 	Logger *slog.Logger // nil: slog.Default()
 }
@@ -287,7 +288,7 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: toolName(s.o.Prefix + t.Name), Title: title, Description: t.Description, Parameters: schema,
-			Behavior: s.o.Behavior, Scheduling: s.o.Scheduling, Timeout: s.o.Timeout,
+			Behavior: s.o.Behavior, Scheduling: s.o.Scheduling, Timeout: s.o.Timeout, Repeats: s.o.Repeats,
 		},
 		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			return s.call(ctx, t.Name, args)

@@ -103,6 +103,7 @@ func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
 		"name": t.Name, "title": t.Title, "description": t.Description, "behavior": string(t.Behavior), "scheduling": string(t.Scheduling),
+		"repeats": t.Repeats,
 	}
 	if len(t.Parameters) > 0 {
 		f["parametersJsonSchema"] = t.Parameters
@@ -209,7 +210,7 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	return f, nil
 }
 
-// rules reads what of a declaration is not for the schema: behavior, scheduling, title and timeout.
+// rules reads what of a declaration is not for the schema: behavior, scheduling, title, timeout and repeats.
 func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
@@ -243,9 +244,11 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	if function.Timeout = own.duration("timeout"); function.Timeout > tools.MaxTimeout {
 		own.wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
 	}
+	repeats := own.boolean("repeats")
 	if own.err != nil {
 		return own.err
 	}
+	function.Repeats = repeats != nil && *repeats
 	function.Title, _ = own.take("title").(string)
 	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
 	p.fitRules(f, at, function)

@@ -1,0 +1,87 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+)
+
+// Models call twice for one thing. The second call is answered from the first, unless something has happened in between after which
+// it may be meant.
+func TestTheSameCallAgain(t *testing.T) {
+	const order = `{"x":1,"y":9007199254740993}`
+	type steps func(c *caller, l *bridgetest.Link)
+	done := func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"is":1}`) }
+	second := func(c *caller, _ *bridgetest.Link) { c.respond("b", "", `{"is":2}`) }
+	both := func(c *caller, l *bridgetest.Link) { done(c, l); second(c, l) }
+	then := func(first steps, next steps) steps {
+		return func(c *caller, l *bridgetest.Link) { first(c, l); next(c, l) }
+	}
+	handle := func(_ *caller, l *bridgetest.Link) { time.Sleep(2 * time.Second); l.Handle("h") }
+	speaks := func(_ *caller, l *bridgetest.Link) { l.Answer(7, time.Second); time.Sleep(time.Second) }
+	asks := func(c *caller, _ *bridgetest.Link) { c.typed("again") }
+	late := func(*caller, *bridgetest.Link) { time.Sleep(31 * time.Second) }
+	takesBack := func(ids string) steps {
+		return func(_ *caller, l *bridgetest.Link) { l.Send(`{"toolCallCancellation":{"ids":[%s]}}`, ids) }
+	}
+	comesAgain := func(_ *caller, l *bridgetest.Link) { l.Call("b", "f", order) }
+	lost := func(_ *caller, l *bridgetest.Link) { l.Cut() }
+	partly := func(c *caller, _ *bridgetest.Link) {
+		c.do(bridge.ToolResponse{ID: "a", Response: []byte(`{"half":1}`), WillContinue: true})
+	}
+	const swapped, other = `{"y":9007199254740993,"x":1}`, `{"x":1,"y":9007199254740992}`
+	const one, two = "ToolCall(a)", "ToolCall(a) ToolCall(b)"
+	const cancelled, failed = "ToolCall(a) ToolCallCancellation(a)", "ToolCall(a) ToolCallCancellation(a) Failure ToolCall(b)"
+	const once, twice = `a f {"is":1}, b f {"is":1}`, `a f {"is":1}, b f {"is":2}`
+	const timeout = `a f {"error":"the tool did not answer in time (30s)"}, b f {"is":2}`
+	for name, test := range map[string]struct {
+		before  steps  // the second call comes
+		args    string // of the second call
+		after   steps
+		told    string // the client
+		answers string
+	}{
+		"while the first is open":         {nil, order, done, one, once},
+		"its fields in another order":     {nil, swapped, done, one, once},
+		"with other arguments":            {nil, other, both, two, twice},
+		"of a function that repeats":      {nil, order, both, two, twice},
+		"answered":                        {done, order, nil, one, once},
+		"answered, as the handle knows":   {then(done, handle), order, nil, one, once},
+		"answered, and spoken of":         {then(done, speaks), order, second, "ToolCall(a) Speaking TurnComplete ToolCall(b)", twice},
+		"answered, and asked again":       {then(done, asks), order, second, two, twice},
+		"answered with an error":          {late, order, second, failed, timeout},
+		"answered long ago":               {then(done, late), order, second, two, twice},
+		"the first is taken back":         {nil, order, then(takesBack(`"a"`), done), one, `b f {"is":1}`},
+		"the second is taken back":        {nil, order, then(takesBack(`"b"`), done), one, `a f {"is":1}`},
+		"both are taken back":             {nil, order, takesBack(`"a","b"`), cancelled, ""},
+		"the second comes twice":          {nil, order, then(comesAgain, done), one, once},
+		"the session is lost with both":   {nil, order, lost, cancelled, ""},
+		"how far it is is told the first": {nil, order, then(partly, done), one, `a f {"half":1}, ` + once},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repeats := name == "of a function that repeats"
+			config := fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","repeats":%t}]}]}`, repeats)
+			talk(t, bridge.Open{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				c.forget()
+				l.Call("a", "f", order)
+				if test.before != nil {
+					test.before(c, l)
+				}
+				l.Call("b", "f", test.args)
+				if test.after != nil {
+					test.after(c, l)
+				}
+				if got := c.kinds(); got != test.told {
+					t.Errorf("the client was told %s, want %s", got, test.told)
+				}
+				if got := strings.Join(l.Responses(), ", "); got != test.answers {
+					t.Errorf("answered %s, want %s", got, test.answers)
+				}
+			})
+		})
+	}
+}
