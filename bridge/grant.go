@@ -108,11 +108,14 @@ func (g *Grant) limit(wanted time.Duration) time.Duration {
 // lowBudget is the part of what may be spent that is left when the client is told that it ends.
 const lowBudget = 10 // of a hundred
 
-// uncounted is how many tokens were used since it was asked last.
+// uncounted is how many tokens were used since it was asked last. Who counts is told.
 func (s *Session) uncounted() int {
-	before := s.spent.counted
-	s.spent.counted = s.spent.meter.Total().Total
-	return s.spent.counted - before
+	before, now := s.spent.counted, s.spent.meter.Total()
+	s.spent.counted = now
+	if tell := s.host.options.Observe; tell != nil && now.Total > before.Total {
+		tell(s.id, Spent{s.open.Origin.Key, now.Split(before)})
+	}
+	return now.Total - before.Total
 }
 
 // spend counts the tokens that are not counted yet with who pays, and ends a conversation that nobody pays for any more.

@@ -223,9 +223,9 @@ type finishedTurn struct {
 // spent is the tokens that were used.
 type spent struct {
 	meter   wire.TokenMeter
-	turn    bool // there were some in this turn
-	counted int  // by uncounted
-	low     bool // the client was told that little is left
+	turn    bool        // there were some in this turn
+	counted wire.Tokens // by uncounted
+	low     bool        // the client was told that little is left
 }
 
 // asked is when the questions without an answer ended. A model answers in order, or several at once.

@@ -119,7 +119,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.received.ids = n.Received
 	s.spent.meter.Add(n.Tokened)
 	s.spent.meter.EndTurn()
-	s.spent.counted = n.Tokened.Total
+	s.spent.counted = n.Tokened
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
 	s.transcript.restore(n.Said)
 	s.audience.keep = true

@@ -64,7 +64,7 @@ func newMetrics() *metrics {
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
 	m.calls = histogram("tool_call_seconds", "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
-	m.tokens = counter("tokens_total", "Tokens of Gemini of conversations that are over, by direction (in, out), modality and server key.", "direction", "modality", "key")
+	m.tokens = counter("tokens_total", "Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.", "direction", "modality", "key")
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
 	m.dials = counter("model_dials_total", "Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).", "kind", "outcome")
 	m.lost = counter("model_links_ended_total", "Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
@@ -193,6 +193,10 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		m.dials.WithLabelValues(string(o.Kind), cause(o.Cause, "ok")).Inc()
 	case bridge.LinkEnd:
 		m.lost.WithLabelValues(cause(o.Cause, "planned")).Inc()
+	case bridge.Spent:
+		for of, n := range o.Tokens {
+			m.tokens.WithLabelValues(of[0], modalityOf(of[1]), o.Key).Add(float64(n))
+		}
 	case bridge.Ended:
 		m.conversationEnded(o)
 	}
@@ -221,11 +225,6 @@ func (m *metrics) conversationEnded(e bridge.Ended) {
 	m.ended.WithLabelValues(e.Door, e.Code()).Inc()
 	m.duration.Observe(e.At.Sub(e.Started).Seconds())
 	c := e.Counts
-	for direction, by := range map[string]map[string]int{"in": c.Tokens.PromptBy, "out": c.Tokens.ResponseBy} {
-		for modality, n := range by {
-			m.tokens.WithLabelValues(direction, modalityOf(modality), e.Key).Add(float64(n))
-		}
-	}
 	m.stalls.WithLabelValues("nudge").Add(float64(c.Links.Nudges))
 	m.stalls.WithLabelValues("resume").Add(float64(c.Links.Resumes))
 	m.stalls.WithLabelValues("fresh").Add(float64(c.Links.Restarts))
@@ -242,7 +241,7 @@ func (m *metrics) conversationEnded(e bridge.Ended) {
 // make up series.
 func modalityOf(name string) string {
 	switch name {
-	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT":
+	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":
 		return strings.ToLower(name)
 	}
 	return "other"

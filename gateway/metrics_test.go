@@ -53,6 +53,29 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Tokens are counted while the conversation runs, and whatever Gemini says of their modality: nothing of the 100,000 that it read
+// and the 7,000 that it thought, nor the direction of 20,000 more.
+func TestTokensWithoutModality(t *testing.T) {
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
+		`"{\"usageMetadata\":{\"promptTokenCount\":100000,\"thoughtsTokenCount\":7000,\"totalTokenCount\":127000}}"}]}`}, env())
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url))
+	private := p.waitFor(`msg=private at=(\S+)`)
+	c := p.converse(`{}`)
+	defer c.conn.Close()
+	c.until("SETUP_COMPLETE", "")
+	c.say("hello")
+	c.until("TURN_COMPLETE", "")
+	text := metricsWith(t, private, "voxgate_tokens_total")
+	for _, want := range []string{
+		`{direction="in",key="",modality="unknown"} 1`, `{direction="out",key="",modality="unknown"} 7`, `{direction="unknown",key="",modality="unknown"} 20000`,
+		`{direction="out",key="",modality="audio"} `,
+	} {
+		if !strings.Contains(text, "voxgate_tokens_total"+want) {
+			t.Errorf("no %s:\n%s", want, ours(text))
+		}
+	}
+}
+
 // metricsWith waits until the metrics have a series, and returns them.
 func metricsWith(t *testing.T, private, series string) string {
 	t.Helper()

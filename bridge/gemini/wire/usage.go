@@ -103,6 +103,38 @@ func (u Tokens) plus(v Tokens) Tokens {
 	}
 }
 
+// The directions of tokens, and the modality of those of which the server did not say it.
+const (
+	In, Out, Unknown = "in", "out", "unknown"
+)
+
+// Split divides what was used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so on. What was
+// not said of a token is "unknown". No number is negative.
+func (u Tokens) Split(since Tokens) map[[2]string]int {
+	split := map[[2]string]int{}
+	left := u.Total - since.Total
+	for _, d := range []struct {
+		direction    string
+		by, before   map[string]int
+		all, counted int
+	}{
+		{In, u.PromptBy, since.PromptBy, u.Prompt + u.ToolUse, since.Prompt + since.ToolUse},
+		{Out, u.ResponseBy, since.ResponseBy, u.Response + u.Thoughts, since.Response + since.Thoughts},
+	} {
+		all := d.all - d.counted
+		left -= all
+		for modality, n := range d.by {
+			n = max(n-d.before[modality], 0)
+			split[[2]string{d.direction, modality}] = n
+			all -= n
+		}
+		split[[2]string{d.direction, Unknown}] = max(all, 0)
+	}
+	split[[2]string{Unknown, Unknown}] = max(left, 0)
+	maps.DeleteFunc(split, func(_ [2]string, n int) bool { return n == 0 })
+	return split
+}
+
 // add returns a+b, never below 0 and never beyond what an int holds.
 func add(a, b int) int {
 	a, b = max(a, 0), max(b, 0)

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"reflect"
 	"testing"
@@ -91,4 +92,24 @@ func TestMeter(t *testing.T) {
 	m.Turn().ResponseBy["AUDIO"] = 99
 	m.Total().ResponseBy["AUDIO"] = 99
 	want("untouched", m.Turn(), count(1, 1))
+}
+
+func TestSplit(t *testing.T) {
+	before := wire.Tokens{Prompt: 10, Total: 12, Response: 2, PromptBy: map[string]int{"AUDIO": 8}}
+	for name, test := range map[string]struct {
+		now  wire.Tokens
+		want string
+	}{
+		"nothing":             {before, "map[]"},
+		"a total alone":       {wire.Tokens{Prompt: 10, Response: 2, Total: 32, PromptBy: before.PromptBy}, "map[[unknown unknown]:20]"},
+		"a prompt alone":      {wire.Tokens{Prompt: 15, Response: 2, Total: 17, PromptBy: before.PromptBy}, "map[[in unknown]:5]"},
+		"thoughts and tools":  {wire.Tokens{Prompt: 10, Response: 2, ToolUse: 3, Thoughts: 4, Total: 19, PromptBy: before.PromptBy}, "map[[in unknown]:3 [out unknown]:4]"},
+		"some have modality":  {wire.Tokens{Prompt: 20, Response: 2, Total: 22, PromptBy: map[string]int{"AUDIO": 12, "TEXT": 1}}, "map[[in AUDIO]:4 [in TEXT]:1 [in unknown]:5]"},
+		"more by modality":    {wire.Tokens{Prompt: 11, Response: 2, Total: 13, PromptBy: map[string]int{"AUDIO": 18}}, "map[[in AUDIO]:10]"},
+		"a count that shrank": {wire.Tokens{Prompt: 10, Response: 1, Total: 11, PromptBy: map[string]int{"AUDIO": 7}}, "map[]"},
+	} {
+		if got := fmt.Sprint(test.now.Split(before)); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
 }
