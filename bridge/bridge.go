@@ -53,10 +53,10 @@ type Open struct {
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
 	// LastEvent the number of the newest event that the caller has of it: those after it are told again, in order. With 0
 	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
-	// With ResumeOnly it opens none: [ErrNotResumed].
+	// With Instead it opens none: that is the error, as [ErrNotResumed].
 	Resumable   bool
 	ResumeToken string
-	ResumeOnly  bool
+	Instead     error
 	LastEvent   uint64
 
 	// TakeOver is a conversation that the caller takes over from the one it has, who is told [ErrReplaced]. One that has ended
@@ -88,6 +88,10 @@ type Origin struct {
 	Screen   bool            // callers of this door may have where to show a canvas
 	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
+
+// Mine tells whether somebody may go on with a conversation of o, or end it: the same key answers for them as for who has begun it, and says
+// that they are the same person.
+func (o Origin) Mine(theirs Origin) bool { return o.Key == theirs.Key && o.Identity == theirs.Identity }
 
 // Talks tells whether a model of this name is one of the Live API, as far as names tell; "" is the default, which is.
 func Talks(model string) bool { return setup.IsLive(model) }

@@ -141,8 +141,8 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 		return err
 	case s != nil:
 		return s.serve(ctx, c, o, false)
-	case o.ResumeOnly:
-		return ErrNotResumed
+	case o.Instead != nil:
+		return o.Instead
 	}
 	config, own, err := h.prepare(o, &steering{})
 	if err != nil { // before it is counted: who corrects it has lost nothing
@@ -347,7 +347,7 @@ func (h *Host) continued(o Open) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.tokens[sha256.Sum256([]byte(o.ResumeToken))]
-	if s == nil || s.open.Origin.Identity != o.Origin.Identity || s.open.Origin.Door != o.Origin.Door {
+	if s == nil || !s.open.Origin.Mine(o.Origin) || s.open.Origin.Door != o.Origin.Door {
 		return nil
 	}
 	return s

@@ -225,8 +225,8 @@ func TestOthersTokens(t *testing.T) {
 	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web", Identity: "alice"}}
 	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Link) {
 		open := opened
-		open.ResumeToken, open.ResumeOnly = c.token(), true
-		for _, o := range []bridge.Origin{{Door: "vox", Identity: "alice"}, {Door: "web", Identity: "bob"}} {
+		open.ResumeToken, open.Instead = c.token(), bridge.ErrNotResumed
+		for _, o := range []bridge.Origin{{Door: "vox", Identity: "alice"}, {Door: "web", Identity: "bob"}, {Door: "web", Identity: "alice", Key: "another"}} {
 			other := open
 			other.Origin = o
 			b.join(other).fails(bridge.CodeResumptionFailed)
@@ -449,7 +449,7 @@ func TestEndedWhileTheStoreIsAway(t *testing.T) {
 		c.ends(bridge.ErrGoodbye)
 		time.Sleep(time.Second)
 		bad.set(0, false)
-		back := bridge.Open{Resumable: true, ResumeToken: c.token(), ResumeOnly: true}
+		back := bridge.Open{Resumable: true, ResumeToken: c.token(), Instead: bridge.ErrNotResumed}
 		a.join(back).fails(bridge.CodeResumptionFailed)
 		time.Sleep(6 * time.Second) // the renewal
 		b.join(back).fails(bridge.CodeResumptionFailed)

@@ -100,8 +100,8 @@ func TestATokenIsOfItsDoor(t *testing.T) {
 func TestResumeOnly(t *testing.T) {
 	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
-		r.join(bridge.Open{ResumeOnly: true, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
-		same := r.join(bridge.Open{ResumeOnly: true, ResumeToken: c.token()})
+		r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
+		same := r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: c.token()})
 		synctest.Wait()
 		if all := told(same); len(all) == 0 || !all[0].Resumed {
 			t.Error("not resumed")

@@ -91,6 +91,9 @@ type request struct {
 // ID names the conversation in logs and to the client.
 func (s *Session) ID() string { return s.id }
 
+// Origin is who has begun the conversation.
+func (s *Session) Origin() Origin { return s.open.Origin }
+
 // Own is what the caller that began the conversation has brought as [Open.Own].
 func (s *Session) Own() any { return s.open.Own }
 

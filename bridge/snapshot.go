@@ -98,7 +98,7 @@ func conversationOf(token string) string {
 func (n *snapshot) opens(o Open) bool {
 	hash := sha256.Sum256([]byte(o.ResumeToken))
 	known := slices.ContainsFunc(n.Tokens[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
-	return known && n.Origin.Identity == o.Origin.Identity && n.Origin.Door == o.Origin.Door
+	return known && n.Origin.Mine(o.Origin) && n.Origin.Door == o.Origin.Door
 }
 
 // restored is a conversation that goes on here: parked, until its caller comes in.

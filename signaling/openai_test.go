@@ -28,6 +28,7 @@ import (
 	"voxgate/signaling/openai"
 	"voxgate/signaling/rtc"
 	"voxgate/store"
+	"voxgate/tools"
 )
 
 // withOpenAI opens the door for clients of OpenAI's Realtime API.
@@ -317,7 +318,18 @@ func form(session string) func(string) (string, io.Reader) {
 // TestRealtimeSecrets has a backend mint secrets for pages, bound to a session, and use each form of a key.
 func TestRealtimeSecrets(t *testing.T) {
 	t.Parallel()
-	l := newLocked(t, nil, withOpenAI)
+	shared := store.NewMemory()
+	l := newLocked(t, nil, withOpenAIAt(shared), func(_ *doors, o *bridge.Options) {
+		o.Tools = func() []tools.Tool {
+			return []tools.Tool{{
+				Declaration: tools.Declaration{Name: "find_shoe", Description: "d"},
+				Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+					return json.RawMessage(`{"shoe":"a red one"}`), nil
+				},
+			}}
+		}
+	})
+	l.edit(grants(map[string]any{"tools": []string{"find_*"}}))
 	minted := func(body string) (status int, answer struct {
 		Value     string
 		ExpiresAt int64 `json:"expires_at"`
@@ -359,10 +371,8 @@ func TestRealtimeSecrets(t *testing.T) {
 	if s := created(c); s.Instructions != "Be kinder." {
 		t.Errorf("the call is %+v", s)
 	}
-	for token, want := range map[string]int{secret.Value: http.StatusOK, "": http.StatusUnauthorized} {
-		if resp := postAs(t, l.http+"/v1/realtime/calls/"+id+"/hangup", token, "", nil); token == "" && resp.StatusCode != want {
-			t.Errorf("hang up with %q: %s", token, resp.Status)
-		}
+	c.typed("/tool find_shoe {}") // which the key grants, and so its pages have
+	for said := ""; !strings.Contains(said, "a red one"); said = c.answered().said() {
 	}
 	for body, param := range map[string]string{`{"expires_after":{"seconds":1}}`: "expires_after.seconds", `{"session":{"instructions":7}}`: "session.instructions", `{"session":{"model":"other"}}`: "session.model"} {
 		if status, answer := minted(body); status < 400 || answer.Error.Param != param {
@@ -374,6 +384,17 @@ func TestRealtimeSecrets(t *testing.T) {
 		t.Errorf("a secret mints a secret: %s", resp.Status)
 	}
 	l.wait(2 * time.Minute)
+	if _, err := shared.Swap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it has by then
+		t.Fatal(err)
+	}
+	for _, hang := range []struct {
+		token string
+		want  int
+	}{{"", http.StatusUnauthorized}, {"ek_another", http.StatusUnauthorized}, {secret.Value, http.StatusOK}} {
+		if resp := postAs(t, l.http+"/v1/realtime/calls/"+id+"/hangup", hang.token, "", nil); resp.StatusCode != hang.want {
+			t.Errorf("hang up with %q: %s", hang.token, resp.Status)
+		}
+	}
 	if _, code := refusedRealtime(t, l.gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
 		t.Errorf("an old secret: close %d", code)
 	}

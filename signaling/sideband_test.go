@@ -35,7 +35,7 @@ func (l *locked) ask(method, path, key string) (status int, body string) {
 
 func (l *locked) watcherKey() string {
 	l.t.Helper()
-	key, err := access.NewKey(l.file, "support", []string{access.MayWatch})
+	key, err := access.NewKey(l.file, "support", []string{access.MayWatchAll})
 	if err != nil {
 		l.t.Fatal(err)
 	}

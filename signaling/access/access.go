@@ -11,6 +11,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -180,7 +181,7 @@ func (g *Gate) trusts(a netip.Addr) bool {
 
 // Authorize has the visitor open a conversation: it fills in who they are, what they may have and who pays, or refuses. token came in
 // the first message; empty: that of the request counts. Whoever is let in is counted when the conversation begins, and a refusal
-// may come then, too.
+// may come then, too. A token that has expired is good for a resume, and for nothing else.
 func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	g := v.gate
 	if g == nil {
@@ -189,7 +190,12 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	if token == "" {
 		token = v.token
 	}
-	p, err := g.pass(v, token)
+	p, err := g.pass(v, token, false)
+	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
+		if late, lateErr := g.pass(v, token, true); lateErr == nil {
+			p, open.Instead, err = late, told(err), nil
+		}
+	}
 	if err == nil && !p.grant.allowsDoor(open.Origin.Door) {
 		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Door + "."}
 	}
@@ -202,6 +208,34 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 		open.Grant = p.grant.bridge()
 	}
 	open.Account = &account{visitor: v, pass: p}
+	return nil
+}
+
+// errNotTheirs refuses who may not act on a conversation. Doors say that there is none.
+var errNotTheirs = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation is somebody else's."}
+
+// NotTheirs tells whether an error of [Visitor.Acts] is that the conversation is somebody else's.
+func NotTheirs(err error) bool { return err == error(errNotTheirs) }
+
+// Acts refuses who may not go on with a conversation that runs, join it or end it: who has begun it may, by a token of the same key for the same
+// person, also when that has expired; the server key in whose name it was begun, if it may mint tokens; and a key that may watch it. Token came
+// in a way of the door's own; empty: that of the request counts.
+func (v *Visitor) Acts(on bridge.Origin, token string) error {
+	g := v.gate
+	if g == nil || !g.keys.exist() {
+		return nil
+	}
+	token = cmp.Or(token, v.token)
+	if k, err := g.keys.key(token); err == nil && (k.sees(on) || k.may(MayMint) && k.Name == on.Key) {
+		return nil
+	}
+	p, err := g.pass(v, token, true)
+	switch {
+	case err != nil:
+		return v.refuse(err)
+	case !on.Mine(bridge.Origin{Key: p.issuer, Identity: p.identity}), !p.grant.allowsDoor(on.Door):
+		return errNotTheirs
+	}
 	return nil
 }
 
@@ -230,12 +264,40 @@ func (v *Visitor) Key(may string) (name string, err error) {
 	}
 	k, err := v.gate.keys.key(v.token)
 	if err == nil && !k.may(may) {
-		err = &refusal{rule: "key", code: bridge.CodeForbidden, message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(may) + "."}
+		err = lacks(may)
 	}
 	if err != nil {
 		return "", v.refuse(err)
 	}
 	return k.Name, nil
+}
+
+// Watcher is a server key that may watch conversations: its own, or all.
+type Watcher struct{ key *Key }
+
+// Watcher refuses who does not show a server key that may watch conversations.
+func (v *Visitor) Watcher() (Watcher, error) {
+	if v.gate == nil {
+		return Watcher{}, nil
+	}
+	k, err := v.gate.keys.key(v.token)
+	if err == nil && !k.may(MayWatch) && !k.may(MayWatchAll) {
+		err = lacks(MayWatch)
+	}
+	if err != nil {
+		return Watcher{}, v.refuse(err)
+	}
+	return Watcher{&k}, nil
+}
+
+// Sees tells whether a conversation is one that the key may watch, steer and end.
+func (w Watcher) Sees(on bridge.Origin) bool { return w.key == nil || w.key.sees(on) }
+
+func lacks(may string) error {
+	return &refusal{
+		rule: "key", code: bridge.CodeForbidden,
+		message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(may) + ".",
+	}
 }
 
 // pass is what somebody was let in with.
@@ -251,13 +313,13 @@ type pass struct {
 	sessions int       // conversations of the issuer at once; 0: as the limits say
 }
 
-// pass looks at what somebody shows.
-func (g *Gate) pass(v *Visitor, token string) (pass, error) {
+// pass looks at what somebody shows. With late a token is good that has expired.
+func (g *Gate) pass(v *Visitor, token string, late bool) (pass, error) {
 	switch {
 	case !g.keys.exist():
 		return pass{identity: v.identity}, nil
 	case token != "":
-		p, err := g.keys.verify(token)
+		p, err := g.keys.verify(token, late)
 		if p.identity == "" {
 			p.identity = v.identity
 		}
@@ -296,7 +358,15 @@ func (v *Visitor) refuse(err error) error {
 	v.gate.logged.Do(func() { // strangers do not fill the disk; the metrics count all
 		v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
 	})
-	return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry}
+	return told(err)
+}
+
+// told is a refusal as callers are told of it.
+func told(err error) error {
+	if r, ok := err.(*refusal); ok {
+		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry}
+	}
+	return err
 }
 
 // Status is the HTTP status for an error of this package; 0 if it is none.

@@ -24,13 +24,14 @@ import (
 
 // What a server key may do.
 const (
-	MayMint  = "tokens"   // mint session tokens
-	MayWatch = "sessions" // list, watch, steer and end conversations
-	MayTalk  = "talk"     // open conversations itself, without a token
-	MayCall  = "calls"    // ring telephones
+	MayMint     = "tokens"       // mint session tokens
+	MayWatch    = "sessions"     // list, watch, steer and end conversations that were begun in its name
+	MayWatchAll = "sessions:all" // likewise those of every key, and of telephones
+	MayTalk     = "talk"         // open conversations itself, without a token
+	MayCall     = "calls"        // ring telephones
 )
 
-var privileges = []string{MayMint, MayWatch, MayTalk, MayCall}
+var privileges = []string{MayMint, MayWatch, MayWatchAll, MayTalk, MayCall}
 
 // file is the keys file.
 type file struct {
@@ -62,6 +63,11 @@ func (i Issuance) pass(issuer, identity string) pass {
 }
 
 func (k Key) may(what string) bool { return slices.Contains(k.May, what) }
+
+// sees tells whether it may watch, steer and end a conversation.
+func (k Key) sees(on bridge.Origin) bool {
+	return k.may(MayWatchAll) || k.may(MayWatch) && k.Name == on.Key
+}
 
 // keyPrefix begins each server key, so that a scanner for leaked secrets, and a person, knows one.
 const keyPrefix = "vgk_"

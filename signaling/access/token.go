@@ -118,8 +118,8 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verify looks at a token, or at a server key that may talk.
-func (k *keyring) verify(token string) (pass, error) {
+// verify looks at a token, or at a server key that may talk. With late a token is good that has expired.
+func (k *keyring) verify(token string, late bool) (pass, error) {
 	k.fresh()
 	k.mu.Lock()
 	secret, issuers := k.secret, k.issuers
@@ -140,8 +140,12 @@ func (k *keyring) verify(token string) (pass, error) {
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
 		return pass{}, badToken(err)
 	}
+	now := k.now
+	if e := said.ExpiresAt; late && e != nil && e.Before(now()) {
+		now = func() time.Time { return e.Time }
+	}
 	if said.Issuer == ours {
-		return k.verifyOurs(token, secret)
+		return k.verifyOurs(token, secret, now)
 	}
 	var err error = errors.New("nobody whom this gateway knows has made it")
 	for _, i := range issuers {
@@ -149,7 +153,7 @@ func (k *keyring) verify(token string) (pass, error) {
 			continue
 		}
 		var c claims
-		if c, err = k.parse(token, i.keys, i.Algorithm, i.Audience); err != nil {
+		if c, err = parse(token, i.keys, i.Algorithm, i.Audience, now); err != nil {
 			continue
 		}
 		return i.Issuance.grant(c, i.Name, i.Once || c.Once)
@@ -158,8 +162,8 @@ func (k *keyring) verify(token string) (pass, error) {
 }
 
 // verifyOurs looks at a token that we have minted. The key that it was minted for must still be there.
-func (k *keyring) verifyOurs(token string, secret []byte) (pass, error) {
-	c, err := k.parse(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, ours)
+func (k *keyring) verifyOurs(token string, secret []byte, now func() time.Time) (pass, error) {
+	c, err := parse(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, ours, now)
 	if err != nil {
 		return pass{}, badToken(err)
 	}
@@ -176,9 +180,9 @@ func (k *keyring) verifyOurs(token string, secret []byte) (pass, error) {
 // leeway is how much clocks may differ.
 const leeway = 5 * time.Second
 
-func (k *keyring) parse(token string, keys jwt.Keyfunc, algorithm, audience string) (c claims, err error) {
+func parse(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c claims, err error) {
 	_, err = jwt.ParseWithClaims(token, &c, keys, jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience(audience),
-		jwt.WithExpirationRequired(), jwt.WithTimeFunc(k.now), jwt.WithLeeway(leeway))
+		jwt.WithExpirationRequired(), jwt.WithTimeFunc(now), jwt.WithLeeway(leeway))
 	return c, err
 }
 
@@ -246,24 +250,47 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(minted)
 }
 
-// Mint makes a session token for who shows a server key that may, as key or with the request. Where there are no keys nobody needs a
-// token, and it makes none.
-func (v *Visitor) Mint(key string, w Wanted) (Minted, error) {
+// Minter makes session tokens in the name of a server key.
+type Minter struct {
+	gate *Gate
+	name string
+}
+
+// Minter refuses who does not show a server key that may mint tokens, as key or with the request. Where there are no keys everybody may.
+func (v *Visitor) Minter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
-		return Minted{}, nil
+		return Minter{}, nil
 	}
 	shown := *v
 	shown.token = cmp.Or(key, v.token)
 	name, err := shown.Key(MayMint)
-	if err != nil {
-		return Minted{}, err
+	return Minter{v.gate, name}, err
+}
+
+// Mint makes a token with what the key may grant, but for one door. Where there are no keys nobody needs a token, and it makes none.
+func (m Minter) Mint(w Wanted, door string) (Minted, error) {
+	if m.gate == nil {
+		return Minted{}, nil
 	}
-	minted, err := v.gate.keys.mint(name, w)
+	w.Grant = &Grant{Doors: []string{door}, Tools: m.gate.keys.tools(m.name)}
+	minted, err := m.gate.keys.mint(m.name, w)
 	if err != nil {
 		return Minted{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
 	}
-	v.gate.options.Logger.Info("token minted", "key", name, "identity", w.Identity, "expires", minted.ExpiresAt)
+	m.gate.options.Logger.Info("token minted", "key", m.name, "identity", w.Identity, "expires", minted.ExpiresAt)
 	return minted, nil
+}
+
+// tools are those that a key may grant.
+func (k *keyring) tools(name string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range k.file.Keys {
+		if key.Name == name {
+			return key.Grant.Tools
+		}
+	}
+	return nil
 }
 
 // mint makes a token in the name of a key.

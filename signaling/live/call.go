@@ -155,8 +155,11 @@ func (c *call) run(ctx context.Context, token string) error {
 	}
 	config := encode(c.reader.config)
 	open := bridge.Open{
-		Config: config, Resumable: opening.handles, ResumeToken: opening.handle, ResumeOnly: opening.handle != "",
+		Config: config, Resumable: opening.handles, ResumeToken: opening.handle,
 		Quiet: true, Origin: bridge.Origin{Door: doorName}, Own: &kept{config: config},
+	}
+	if opening.handle != "" {
+		open.Instead = bridge.ErrNotResumed
 	}
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
 		return err

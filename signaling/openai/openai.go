@@ -8,7 +8,9 @@
 package openai
 
 import (
+	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,56 +96,60 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// wanted is what a request says of a conversation.
-type wanted struct {
-	model   string
-	token   string
-	session json.RawMessage // nil: nothing
+// guest is who was let in to open a conversation.
+type guest struct {
+	open  *bridge.Open
+	bound *session // to the secret that they have shown; nil: none was
 }
 
-// open finds out who wants a conversation, and gives it the session that was bound to their secret, and then theirs.
-func (d *Door) open(r *http.Request, dialogue *dialogue, asked wanted) (*bridge.Open, error) {
-	id, known := dialogue.session.ID, false
-	if strings.HasPrefix(asked.token, secretPrefix) {
-		s, ok, err := d.secret(r.Context(), asked.token)
+// admit lets in who may open a conversation, before anything else of the request is read.
+func (d *Door) admit(r *http.Request) (guest, error) {
+	g := guest{open: &bridge.Open{Origin: bridge.Origin{Door: doorName}}}
+	token := tokenOf(r)
+	if strings.HasPrefix(token, secretPrefix) {
+		s, ok, err := d.secret(r.Context(), token)
 		if err != nil {
-			return nil, err
+			return g, err
 		}
 		if !ok {
-			return nil, &apiError{Code: "invalid_api_key", Message: "This client secret is not known, or has expired."}
+			return g, &apiError{Code: "invalid_api_key", Message: "This client secret is not known, or has expired."}
 		}
-		asked.token, known = s.Token, true
-		s.Session.ID = id
-		if s.Session.Model == "" {
-			s.Session.Model = asked.model
-		}
-		dialogue.session = s.Session
+		token, g.bound = s.Token, &s.Session
 	}
-	if asked.session != nil {
-		next, err := dialogue.session.updated(asked.session)
+	return g, access.From(r.Context()).Authorize(g.open, token)
+}
+
+// opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil: it has none.
+func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*bridge.Open, error) {
+	if g.bound != nil {
+		g.bound.ID = dialogue.session.ID
+		g.bound.Model = cmp.Or(g.bound.Model, model)
+		dialogue.session = *g.bound
+	}
+	if asked != nil {
+		next, err := dialogue.session.updated(asked)
 		if err != nil {
 			return nil, err
 		}
-		dialogue.session, known = next, true
+		dialogue.session = next
 	}
 	if _, ok := geminiModel(dialogue.session.Model); !ok {
 		return nil, &apiError{Code: "invalid_model", Param: "model", Message: fmt.Sprintf("There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(dialogue.session.Model))}
 	}
 	dialogue.config = dialogue.session.config()
-	open := &bridge.Open{Config: dialogue.config, Later: !known, Origin: bridge.Origin{Door: doorName}}
-	if err := access.From(r.Context()).Authorize(open, asked.token); err != nil {
-		return nil, err
-	}
-	return open, nil
+	g.open.Config, g.open.Later = dialogue.config, g.bound == nil && asked == nil
+	return g.open, nil
 }
 
-// find is the call of an id, for somebody who may have it: by a token that the same key answers for.
+// find is the call of an id, for somebody who may have it. The secret that it was begun with is good for it after its time, too.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
 	found, _ := d.calls.Load(id)
 	c, _ := found.(*peerCall) // nil: there is none
-	open := &bridge.Open{Origin: bridge.Origin{Door: doorName}}
 	token := tokenOf(r)
 	if strings.HasPrefix(token, secretPrefix) {
+		if c != nil && c.shown == sha256.Sum256([]byte(token)) {
+			return c.call, nil
+		}
 		s, ok, err := d.secret(r.Context(), token)
 		if err != nil {
 			return nil, err
@@ -152,11 +158,16 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 			token = s.Token
 		}
 	}
-	if err := access.From(r.Context()).Authorize(open, token); err != nil {
-		return nil, err
+	on := bridge.Origin{Door: doorName}
+	if c != nil {
+		on = c.origin
 	}
-	if c == nil || c.key != open.Origin.Key {
+	err := access.From(r.Context()).Acts(on, token)
+	if c == nil && err == nil || access.NotTheirs(err) {
 		return nil, errNoCall(id)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return c.call, nil
 }
@@ -175,6 +186,10 @@ func errNoCall(id string) error {
 
 // begin answers an offer with a call.
 func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
+	guest, err := d.admit(r)
+	if err != nil {
+		return err
+	}
 	sdp, session, err := readOffer(w, r)
 	if err != nil {
 		return err
@@ -186,9 +201,9 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if !offer.Talks() {
 		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer has no audio section that can be served."}
 	}
-	asked := wanted{r.URL.Query().Get("model"), tokenOf(r), session}
-	dialogue := newDialogue(asked.model, true, newID)
-	open, err := d.open(r, dialogue, asked)
+	model := r.URL.Query().Get("model")
+	dialogue := newDialogue(model, true, newID)
+	open, err := guest.opens(dialogue, model, session)
 	if err != nil {
 		return err
 	}
@@ -198,7 +213,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := signaling.NodeID(d.Host, newID("rtc"))
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{call: newCall(log, dialogue), door: d, key: open.Origin.Key, offer: offer, answer: make(chan string, 1)}
+	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r))), offer: offer, answer: make(chan string, 1)}
 	ended := make(chan error, 1)
 	d.calls.Store(id, c)
 	go func() {

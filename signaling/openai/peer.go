@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ const (
 type peerCall struct {
 	*call
 	door   *Door
-	key    string // of the operator's, that answers for who has begun it
+	origin bridge.Origin
+	shown  [sha256.Size]byte // the hash of what they have shown
 	offer  rtc.Offer
 	answer chan string // takes the one there is
 }

@@ -107,6 +107,10 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 		} `json:"expires_after"`
 		Session json.RawMessage `json:"session"`
 	}
+	minter, err := access.From(r.Context()).Minter(tokenOf(r))
+	if err != nil {
+		return err
+	}
 	if r.ContentLength != 0 {
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
 			return unread(err)
@@ -118,7 +122,6 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	}
 	made := secret{Session: newSession(newID("sess"), "")}
 	if asked.Session != nil {
-		var err error
 		if made.Session, err = made.Session.updated(asked.Session); err != nil {
 			return err
 		}
@@ -126,9 +129,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := geminiModel(made.Session.Model); !ok {
 		return &apiError{Code: "invalid_model", Param: "session.model", Message: "There is no such model here."}
 	}
-	token, err := access.From(r.Context()).Mint(tokenOf(r), access.Wanted{
-		Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool), Grant: &access.Grant{Doors: []string{doorName}},
-	})
+	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {
 		return err
 	}

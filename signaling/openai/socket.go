@@ -153,13 +153,14 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 		}
 		return newCall(log, newDialogue("", false, newID)), nil, err
 	}
-	asked := wanted{model: query.Get("model"), token: tokenOf(r)}
-	if query.Get("intent") == "transcription" {
+	model := query.Get("model")
+	dialogue := newDialogue(model, false, newID)
+	guest, err := d.admit(r)
+	if err == nil && query.Get("intent") == "transcription" {
 		err = &apiError{Code: "invalid_value", Param: "intent", Message: "Sessions that only transcribe are not served."}
 	}
-	dialogue := newDialogue(asked.model, false, newID)
 	if err == nil {
-		open, err = d.open(r, dialogue, asked)
+		open, err = guest.opens(dialogue, model, nil)
 	}
 	if err == nil {
 		open.Quiet = true // the client gets the model's voice alone

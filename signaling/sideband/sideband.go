@@ -37,20 +37,35 @@ type Door struct {
 func (d *Door) Doors() []signaling.Door {
 	return []signaling.Door{
 		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
-		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.end)},
-		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.watch)},
+		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.found(d.end))},
+		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.found(d.watch))},
 	}
 }
 
 // keyed lets in who shows a server key that may watch.
-func keyed(serve http.HandlerFunc) http.Handler {
+func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := access.From(r.Context()).Key(access.MayWatch); err != nil {
+		key, err := access.From(r.Context()).Watcher()
+		if err != nil {
 			access.Refuse(w, err)
 			return
 		}
-		serve(w, r)
+		serve(w, r, key)
 	})
+}
+
+// found finds the conversation of a request, here or at another gateway, if it is one that the key may see.
+func (d *Door) found(serve func(http.ResponseWriter, *http.Request, *bridge.Session)) func(http.ResponseWriter, *http.Request, access.Watcher) {
+	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
+		s := d.Host.Session(r.PathValue("id"))
+		switch {
+		case s == nil && d.pass(w, r):
+		case s == nil || !key.Sees(s.Origin()):
+			notThere(w)
+		default:
+			serve(w, r, s)
+		}
+	}
 }
 
 // session is a conversation in the list.
@@ -65,10 +80,12 @@ type session struct {
 	Tokens    int          `json:"tokens"`
 }
 
-func (d *Door) list(w http.ResponseWriter, r *http.Request) {
+func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
-		sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens})
+		if key.Sees(bridge.Origin{Key: i.Key}) {
+			sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens})
+		}
 	}
 	theirs, silent := d.elsewhere(r)
 	sessions = append(sessions, theirs...)
@@ -81,16 +98,12 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-func (d *Door) end(w http.ResponseWriter, r *http.Request) {
-	s := d.Host.Session(r.PathValue("id"))
-	if s == nil && d.pass(w, r) {
-		return
-	}
+func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	var how bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
 	}
-	if s == nil || s.Do(how) != nil {
+	if s.Do(how) != nil {
 		notThere(w)
 		return
 	}
@@ -111,15 +124,7 @@ type watcher struct {
 	session *bridge.Session
 }
 
-func (d *Door) watch(w http.ResponseWriter, r *http.Request) {
-	s := d.Host.Session(r.PathValue("id"))
-	if s == nil && d.pass(w, r) {
-		return
-	}
-	if s == nil {
-		notThere(w)
-		return
-	}
+func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	line, err := signaling.Accept(w, r, nil)
 	if err != nil {
 		return // Accept has answered

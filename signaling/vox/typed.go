@@ -57,6 +57,9 @@ type typed struct {
 
 // typed runs a conversation with a model that writes.
 func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error {
+	if open.Instead != nil {
+		return open.Instead
+	}
 	if !v.door.Host.Ready() {
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "This gateway is about to stop.", Retry: 5 * time.Second}
 	}

@@ -22,7 +22,7 @@ type call struct {
 	door     *Door
 	log      *slog.Logger
 	greeting string
-	origin   bridge.Origin
+	agent    string // in its address
 	offer    rtc.Offer
 	answer   chan string          // takes the one there is
 	requests chan func(*rtc.Peer) // of HTTP, done by Serve

@@ -177,7 +177,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	return string(raw), err
 }
 
-// who is who asks: a session may be changed by who began it.
+// who lets in who may begin a session.
 func who(r *http.Request) (open bridge.Open, err error) {
 	open.Origin = bridge.Origin{Door: doorName}
 	err = access.From(r.Context()).Authorize(&open, "")
@@ -212,7 +212,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	open.Agent = bridge.Agent{Prompt: agent.Prompt, Voice: agent.Voice, Language: agent.Language, Model: agent.Model}
 	open.Config = agent.Config
 	c := &call{
-		door: d, log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), greeting: agent.Greeting, origin: open.Origin,
+		door: d, log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), greeting: agent.Greeting, agent: r.PathValue("agent"),
 		text: text, offer: offer, answer: make(chan string, 1), requests: make(chan func(*rtc.Peer)), over: make(chan struct{}),
 	}
 	id := signaling.NodeID(d.Host, rand.Text())
@@ -259,15 +259,12 @@ func links(s signaling.ICEServer) (list []string) {
 	return list
 }
 
-// find is the call of a request.
+// find is the call of a request. Its address is a secret of 128 bits, which only the client that began it knows and which is all that is asked for:
+// an encoder has no other token than the one that it began with, which may have expired.
 func (d *Door) find(r *http.Request) (*call, error) {
-	open, err := who(r)
-	if err != nil {
-		return nil, err
-	}
 	found, _ := d.calls.Load(r.PathValue("id"))
 	c, _ := found.(*call) // nil: there is none
-	if c == nil || c.origin.Key != open.Origin.Key || c.origin.Identity != open.Origin.Identity {
+	if c == nil || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
 	}
 	return c, nil
