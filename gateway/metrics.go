@@ -139,7 +139,7 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
 // serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
-func (m *metrics) serve(addr string, host *bridge.Host, h health, log *slog.Logger) (stop func(), err error) {
+func (m *metrics) serve(addr string, hosts []string, host *bridge.Host, h health, log *slog.Logger) (stop func(), err error) {
 	if m == nil {
 		return func() {}, nil
 	}
@@ -152,7 +152,7 @@ func (m *metrics) serve(addr string, host *bridge.Host, h health, log *slog.Logg
 		}
 		return 0
 	}))
-	url, stop, err := servePrivate(addr, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), h)
+	url, stop, err := servePrivate(addr, hosts, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), h)
 	if err == nil {
 		log.Info("private", "at", url)
 	}

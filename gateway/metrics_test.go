@@ -136,7 +136,7 @@ func TestThePrivateListener(t *testing.T) {
 func TestReady(t *testing.T) {
 	ready := true
 	h := health{ready: func() bool { return ready }, degraded: func() bool { return false }}
-	url, stop, err := servePrivate("127.0.0.1:0", http.NotFoundHandler(), h)
+	url, stop, err := servePrivate("127.0.0.1:0", []string{"gateway-1"}, http.NotFoundHandler(), h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +152,55 @@ func TestReady(t *testing.T) {
 		}
 		if status, _ := get(t, url+"/healthz"); status != http.StatusOK {
 			t.Errorf("healthy: %d", status)
+		}
+	}
+}
+
+// A page in the operator's browser orders nothing, and no stranger's name leads to the private listener.
+func TestThePrivateListenerAndBrowsers(t *testing.T) {
+	left := 0
+	h := health{
+		ready: func() bool { return true }, degraded: func() bool { return false },
+		leave: func() { left++ }, running: func() int { return 0 },
+	}
+	url, stop, err := servePrivate("127.0.0.1:0", []string{"gateway-1"}, http.NotFoundHandler(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	for _, test := range []struct {
+		method, path, host, origin string
+		status                     int
+	}{
+		{"GET", "/healthz", "evil.com", "", http.StatusMisdirectedRequest},
+		{"GET", "/debug/pprof/", "evil.com:9090", "", http.StatusMisdirectedRequest},
+		{"POST", "/v1/drain", "evil.com", "", http.StatusMisdirectedRequest},
+		{"POST", "/v1/drain", "", "https://evil.com", http.StatusForbidden},
+		{"POST", "/v1/drain", "", "null", http.StatusForbidden},
+		{"POST", "/v1/drain", "localhost", "http://localhost", http.StatusForbidden},
+		{"POST", "/debug/pprof/symbol", "", "https://evil.com", http.StatusForbidden},
+		{"GET", "/healthz", "gateway-1:9090", "", http.StatusOK},
+		{"GET", "/healthz", "localhost", "", http.StatusOK},
+		{"GET", "/healthz", "10.0.0.7:9090", "", http.StatusOK},
+		{"POST", "/v1/drain", "gateway-1:9090", "", http.StatusOK},
+	} {
+		before := left
+		r, err := http.NewRequest(test.method, url+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Host = test.host; test.origin != "" {
+			r.Header.Set("Origin", test.origin)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		drained := test.path == "/v1/drain" && test.status == http.StatusOK
+		if resp.StatusCode != test.status || (left > before) != drained {
+			t.Errorf("%+v: %s, drained %v", test, resp.Status, left > before)
 		}
 	}
 }

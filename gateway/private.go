@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"time"
+
+	"voxgate/signaling"
 )
 
 // privateTimeout bounds an answer of the private listener: a profile of a minute is one.
@@ -22,8 +24,9 @@ type health struct {
 }
 
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
-// it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command line, which may hold a secret. Whoever reaches addr may ask.
-func servePrivate(addr string, metrics http.Handler, h health) (url string, stop func(), err error) {
+// it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command
+// line, which may hold a secret. Whoever reaches addr may ask, by an address or by one of hosts, but no page in a browser may order anything.
+func servePrivate(addr string, hosts []string, metrics http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "", nil, fmt.Errorf("private-addr: %w", err)
@@ -50,7 +53,16 @@ func servePrivate(addr string, metrics http.Handler, h health) (url string, stop
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader}
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case signaling.RefuseHost(w, r, hosts):
+		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
+			http.Error(w, "Pages may not order anything here.", http.StatusForbidden)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+	server := &http.Server{Handler: guarded, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

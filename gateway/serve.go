@@ -111,7 +111,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
-	stopPrivate, err := measured.serve(s.privateAddr, host, healthOf(ctx, host, shared), log)
+	stopPrivate, err := measured.serve(s.privateAddr, admission.Hosts, host, healthOf(ctx, host, shared), log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
 	}

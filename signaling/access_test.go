@@ -658,6 +658,10 @@ func TestBehindALogin(t *testing.T) {
 	l.edit(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
 	enters(t, dialAs(t, l.url, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
 	isRefused(t, dial(t, l.url), `{}`, "unauthorized", policy)
+	twice := isRefused(t, dialAs(t, l.url, http.Header{"X-Forwarded-User": {"evil", "ada"}}), hello(l.mint(`{}`), ""), "unauthorized", policy)
+	if !strings.Contains(twice, "more than once") { // a proxy adds its own to the client's
+		t.Error(twice)
+	}
 	open := newLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and trusts nobody
 	isRefused(t, dialAs(t, open.url, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
 }

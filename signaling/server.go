@@ -105,9 +105,8 @@ func (b *hurried) Read(p []byte) (int, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hurry(w, r)
-	if !s.knownHost(r.Host) {
+	if RefuseHost(w, r, s.options.Hosts) {
 		s.refused("host")
-		http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
 		return
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -249,16 +248,19 @@ func (s *Server) Close(ctx context.Context) error {
 	return fmt.Errorf("visits that do not end: %s", strings.Join(left, ", "))
 }
 
-// knownHost guards against DNS rebinding: a stranger's name that resolves to us is not ours. An address cannot be
-// rebound, so any is good.
-func (s *Server) knownHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
+// RefuseHost answers a request by a name that is neither localhost nor one of these hosts, and reports whether it has. It guards against DNS
+// rebinding: a stranger's name that resolves to us is not ours. An address cannot be rebound, so any is good.
+func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
 	host = plain(strings.Trim(host, "[]"))
-	return host == "localhost" || net.ParseIP(host) != nil ||
-		slices.ContainsFunc(s.options.Hosts, func(h string) bool { return plain(h) == host })
+	if host == "localhost" || net.ParseIP(host) != nil || slices.ContainsFunc(hosts, func(h string) bool { return plain(h) == host }) {
+		return false
+	}
+	http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
+	return true
 }
 
 // allowedOrigin tells whether the page that asks is our own or on the list. Who sends no Origin is not a browser, so there is

@@ -95,6 +95,7 @@ type Visitor struct {
 	gate     *Gate
 	address  netip.Addr // the client's, as far as it is known
 	identity string     // as a trusted proxy says; empty: none does
+	doubtful bool       // it has said so twice: one of the two may be the client's own
 	token    string     // that came with the request; empty: none
 }
 
@@ -109,7 +110,9 @@ func (g *Gate) Visit(r *http.Request) context.Context {
 	var trusted bool
 	v.address, trusted = g.client(r)
 	if name := g.options.IdentityHeader; name != "" && trusted {
-		v.identity = r.Header.Get(name)
+		said := r.Header.Values(name)
+		v.identity = strings.Join(said, ", ")
+		v.doubtful = len(said) > 1
 	}
 	return context.WithValue(r.Context(), visitorKey{}, v)
 }
@@ -161,13 +164,24 @@ func (g *Gate) client(r *http.Request) (address netip.Addr, trusted bool) {
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && g.trusts(address); i-- {
-		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		hop, err := parseHop(strings.TrimSpace(hops[i]))
 		if err != nil {
 			break
 		}
 		address = hop.Unmap()
 	}
 	return address, true
+}
+
+// parseHop reads an address as proxies write it: some with a port, and IPv6 in brackets.
+func parseHop(text string) (netip.Addr, error) {
+	if hop, err := netip.ParseAddrPort(text); err == nil {
+		return hop.Addr(), nil
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		text = strings.TrimSuffix(inner, "]")
+	}
+	return netip.ParseAddr(text)
 }
 
 func (g *Gate) trusts(a netip.Addr) bool {
@@ -316,6 +330,11 @@ type pass struct {
 // pass looks at what somebody shows. With late a token is good that has expired.
 func (g *Gate) pass(v *Visitor, token string, late bool) (pass, error) {
 	switch {
+	case v.doubtful:
+		return pass{}, &refusal{
+			rule: "identity header", code: bridge.CodeUnauthorized,
+			message: "The header " + g.options.IdentityHeader + " came more than once: the proxy must replace it, not add to it.",
+		}
 	case !g.keys.exist():
 		return pass{identity: v.identity}, nil
 	case token != "":

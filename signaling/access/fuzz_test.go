@@ -101,6 +101,23 @@ func FuzzMint(f *testing.F) {
 	})
 }
 
+// Proxies write whom they speak for in several ways.
+func TestForwarded(t *testing.T) {
+	gate, _ := newGate(t)
+	for forwarded, want := range map[string]string{
+		"203.0.113.10": "203.0.113.10", "203.0.113.10:1234": "203.0.113.10", "[2001:db9::1]:443": "2001:db9::1", "[2001:db9::1]": "2001:db9::1",
+		"2001:db9::1": "2001:db9::1", "6.6.6.6, 203.0.113.10:1 ,192.0.2.9:443": "203.0.113.10", "unknown": "192.0.2.1", "": "192.0.2.1",
+		"::ffff:203.0.113.10": "203.0.113.10", "203.0.113.10:": "192.0.2.1", "[": "192.0.2.1",
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = "192.0.2.1:1234"
+		r.Header.Set("X-Forwarded-For", forwarded)
+		if got := access.From(gate.Visit(r)).Address(); got.String() != want {
+			t.Errorf("%q: %v", forwarded, got)
+		}
+	}
+}
+
 // FuzzForwarded says anything about who is spoken for. Who is no trusted proxy speaks for nobody.
 func FuzzForwarded(f *testing.F) {
 	gate, _ := newGate(f)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"voxgate/bridge"
@@ -87,15 +89,67 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// covered tells whether one of these patterns matches a name, or all that the pattern name matches: a star in it is matched by a
-// star alone.
+// covered tells whether one of these patterns matches a name, or everything that the pattern name matches.
 func covered(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if ok, _ := path.Match(p, name); ok || p == name {
-			return true
+	return slices.ContainsFunc(patterns, func(p string) bool { return p == name || covers(parts(p), parts(name)) })
+}
+
+// part is one character of a name, or what stands for characters in a pattern: ?, * or a class.
+type part struct {
+	text   string
+	stands bool
+}
+
+// parts takes a pattern of [path.Match] apart.
+func parts(pattern string) (list []part) {
+	for pattern != "" {
+		end, stands := len(string([]rune(pattern)[:1])), false
+		text := pattern[:end]
+		switch pattern[0] {
+		case '*', '?':
+			stands = true
+		case '\\':
+			if rest := []rune(pattern[1:]); len(rest) > 0 {
+				text = string(rest[:1])
+				end += len(text)
+			}
+		case '[':
+			if n := strings.IndexByte(pattern, ']'); n > 0 {
+				text, end, stands = pattern[:n+1], n+1, true
+			}
 		}
+		list, pattern = append(list, part{text, stands}), pattern[end:]
 	}
-	return false
+	return list
+}
+
+// covers tells whether a pattern matches all that another one, or a name, does. A star is covered by a star alone, and a class by the same class: who
+// grants one can write it in the same way.
+func covers(most, own []part) bool {
+	// before[i] tells whether the first i parts of most cover those of own that were looked at.
+	before := make([]bool, len(most)+1)
+	before[0] = true
+	for i, m := range most {
+		before[i+1] = before[i] && m == part{"*", true}
+	}
+	for _, o := range own {
+		now := make([]bool, len(most)+1)
+		for i, m := range most {
+			switch {
+			case m == part{"*", true}:
+				now[i+1] = now[i] || before[i+1] && o.text != "/"
+			case m == part{"?", true}:
+				now[i+1] = before[i] && (!o.stands && o.text != "/" || o == m)
+			case m.stands && !o.stands:
+				ok, _ := path.Match(m.text, o.text)
+				now[i+1] = before[i] && ok
+			default:
+				now[i+1] = before[i] && m == o
+			}
+		}
+		before = now
+	}
+	return before[len(most)]
 }
 
 func (g *Grant) allowsDoor(door string) bool { return len(g.Doors) == 0 || covered(g.Doors, door) }
