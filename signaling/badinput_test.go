@@ -135,7 +135,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"candidates", d.candidates, 1},
 		{"packets", func(t *testing.T) { d.udp(t, false) }, 1},
 	} {
-		before := settle(t, d)
+		before := settle(t, d.gateway)
 		d.cases = 0
 		began := time.Now()
 		d.run(t, group.name, group.try)
@@ -150,14 +150,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 				t.Errorf("%s: %s", group.name, line)
 			}
 		}
-		var after resources
-		if !within(patience, func() bool { after = held(t, d.gateway); return after.goroutines <= before.goroutines }) {
-			stacks := make([]byte, 1<<20)
-			t.Errorf("%s: %d goroutines became %d\n%s", group.name, before.goroutines, after.goroutines, stacks[:runtime.Stack(stacks, true)])
-		}
-		if after.heap > before.heap+4<<20 {
-			t.Errorf("%s: %d KB of heap became %d", group.name, before.heap>>10, after.heap>>10)
-		}
+		after := checkGivenBack(t, d.gateway, group.name, before)
 		t.Logf("%s: %d cases in %v, %d lines of log, heap %+d KB", group.name, d.cases, time.Since(began).Round(time.Millisecond), len(lines),
 			(int64(after.heap)-int64(before.heap))>>10)
 	}
@@ -178,15 +171,29 @@ func (d *badDoor) run(t *testing.T, name string, f func(*testing.T)) {
 }
 
 // settle waits until nobody is left.
-func settle(t *testing.T, d *badDoor) (r resources) {
+func settle(t *testing.T, g *gateway) (r resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	eventually(t, "end of all conversations", func() bool { return len(d.host.Sessions()) == 0 })
+	eventually(t, "end of all conversations", func() bool { return len(g.host.Sessions()) == 0 })
 	within(100*time.Millisecond, func() bool {
-		r = held(t, d.gateway)
+		r = held(t, g)
 		return false
 	})
 	return r
+}
+
+// checkGivenBack waits until the process has no more goroutines than before, and about as much memory.
+func checkGivenBack(t *testing.T, g *gateway, name string, before resources) (after resources) {
+	t.Helper()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	most := resources{goroutines: before.goroutines, heap: before.heap + 4<<20}
+	if within(patience, func() bool { after = held(t, g); return after.goroutines <= most.goroutines && after.heap <= most.heap }) {
+		return after
+	}
+	stacks := make([]byte, 1<<20)
+	t.Errorf("%s: %d goroutines became %d, and %d KB of heap %d\n%s", name, before.goroutines, after.goroutines, before.heap>>10, after.heap>>10,
+		stacks[:runtime.Stack(stacks, true)])
+	return after
 }
 
 // good is a call as it should be.

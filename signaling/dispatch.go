@@ -11,6 +11,7 @@ import (
 // onMessage does what a client's message asks for. Whatever is wrong with it is answered once, and the conversation
 // goes on.
 func (c *webClient) onMessage(w way, raw []byte) {
+	began := time.Now()
 	m, err := protocol.Parse(raw)
 	if err == nil && m.Type == protocol.TypePiece {
 		var whole []byte
@@ -21,10 +22,14 @@ func (c *webClient) onMessage(w way, raw []byte) {
 	} else if err == nil {
 		err = c.dispatch(w, m)
 	}
+	media := m.Type == protocol.TypePiece || m.Type == protocol.TypeRealtimeInput
 	if err != nil {
 		c.refuse(w, err)
-	} else if m.Type != protocol.TypePiece && m.Type != protocol.TypeRealtimeInput {
-		c.pace(w).charge()
+	} else if !media {
+		c.pace(w).Charge()
+	}
+	if !media || err != nil {
+		c.pace(w).Spent(time.Since(began))
 	}
 }
 
@@ -111,7 +116,7 @@ func (c *webClient) onRealtimeInput(w way, m protocol.ClientMessage) error {
 		return err
 	}
 	if in.PCM == nil {
-		c.pace(w).charge()
+		c.pace(w).Charge()
 	}
 	if in.Deprecated {
 		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/http"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge/gemini/emulator"
 )
 
 // floodTime is how long each flood lasts.
@@ -72,45 +75,146 @@ const (
 	mostAnswers = 400
 )
 
-// TestAFloodHurtsNobodyElse floods the gateway by one connection in the ways that were found to hurt, while the call beside it asks
-// and is answered and new calls begin.
-func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
-	g := newGateway(t)
+// flooder is a client that floods a door.
+type flooder struct {
+	send func(n int) bool // the n-th time; false: it is not possible any more
+	end  func()
+	web  *client // of the client protocol, which is told; nil: of another door
+}
+
+// flood is one that was found to hurt, by one connection.
+type flood struct {
+	name  string
+	every time.Duration // 0: as fast as it goes
+	long  bool          // each message is as long as one may be, or longer
+	dial  func(*testing.T, *gateway) flooder
+}
+
+// floods are those of all doors. A door is added by an option of the gateway below, and rows whose dial has a client of it.
+func floods() []flood {
 	junk := strings.Repeat("A", 15<<20)
-	audio := `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
-	const thirty = time.Second / 30
-	for _, test := range []struct {
-		name     string
-		every    time.Duration // 0: as fast as they go
-		channel  bool
-		messages []string
-	}{
-		{"media of 11 MB", thirty, false, []string{
-			fmt.Sprintf(audio, junk[:11<<20-100]),
-			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"` + junk[:11<<20-100] + `"}}}`,
-		}},
-		{"junk of 15 MB", thirty, false, []string{junk, fmt.Sprintf(audio, junk), `{"type":"UPDATE_CONFIG","payload":"` + junk + `"}`}},
-		{"nonsense", 0, false, []string{`{"type":"NONSENSE"}`, `{}`, `[`, `{"type":"SEND_MESSAGE"}`}},
-		{"tool answers, candidates, offers, marks and ids", 0, false, []string{
+	manyAnswers := `{"functionResponses":[` + many(30000, `{"id":"1","response":{}}`) + `]}`
+	return []flood{
+		{"media of 11 MB", time.Second / 30, true, floodWeb(
+			fmt.Sprintf(floodAudio, junk[:11<<20-100]),
+			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"`+junk[:11<<20-100]+`"}}}`)},
+		{"junk of 15 MB", time.Second / 30, true, floodWeb(junk, fmt.Sprintf(floodAudio, junk), `{"type":"UPDATE_CONFIG","payload":"`+junk+`"}`)},
+		{"nonsense", 0, false, floodWeb(`{"type":"NONSENSE"}`, `{}`, `[`, `{"type":"SEND_MESSAGE"}`)},
+		{"tool answers, candidates, offers, marks and ids", 0, false, floodWeb(
 			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}}`,
 			`{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":"candidate:1 1 udp 1 192.0.2.1 9 typ host"}}`,
 			`{"type":"WEBRTC_OFFER","payload":{"sdp":"v=0"}}`,
 			`{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":true}}`,
-			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(audio, "AAA="),
-		}},
-		{"text", 0, false, []string{
+			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(floodAudio, "AAA="))},
+		{"tool answers with 30,000 ids", 0, false, floodWeb(`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":` + manyAnswers + `}}`)},
+		{"configurations with 20,000 functions", 0, false, floodWeb(`{"type":"UPDATE_CONFIG","payload":{"tools":[{"functionDeclarations":[` + many(20000, `{"name":"f"}`) + `]}]}}`)},
+		{"text", 0, false, floodWeb(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
-			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me all about it."}]}}`,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me all about it."}]}}`)},
+		{"pings", 0, false, floodWeb()},
+		{"messages by a data channel", 0, false, floodChannel(`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`)},
+		{"data channels", time.Millisecond, false, func(t *testing.T, g *gateway) flooder {
+			_, p := call(t, g, `{}`, phoneOptions{channel: true, noAudio: true})
+			return flooder{send: func(int) bool {
+				_, err := p.pc.CreateDataChannel("events", nil)
+				return err == nil
+			}, end: p.hangUp}
 		}},
-		{"pings", 0, false, nil},
-		{"a data channel", 0, true, []string{`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`}},
-	} {
+		{"OpenAI: sound of 9 MB", time.Second / 30, true, floodOpenAI(`{"type":"input_audio_buffer.append","audio":"` + junk[:9<<20] + `"}`)},
+		{"OpenAI: items, sessions and nonsense", 0, false, floodOpenAI(
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}}`,
+			`{"type":"session.update","session":{"type":"realtime","tools":[`+many(2000, `{"type":"function","name":"f","parameters":{"type":"object"}}`)+`]}}`,
+			`{"type":"nonsense"}`)},
+		{"OpenAI: events by a data channel", 0, false, func(t *testing.T, g *gateway) flooder {
+			c, p, _ := dialCall(t, g, "", form(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.expect("session.created")
+			event := `{"type":"nonsense","event_id":"` + junk[:60<<10] + `"}`
+			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+			return flooder{send: func(int) bool { <-tick.C; c.send(event); return true }, end: func() { tick.Stop(); p.hangUp() }}
+		}},
+		{"Live: sound of 10 MB", time.Second / 30, true, floodLive(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + junk[:10<<20] + `"}}}`)},
+		{"Live: text and turns", 0, false, floodLive(`{"realtimeInput":{"text":"Tell me."}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`)},
+		{"Live: tool answers with 30,000 ids", 0, false, floodLive(`{"toolResponse":` + manyAnswers + `}`)},
+		{"VOX: text and nonsense", 0, false, floodVOX(`{"type":"text","text":"Tell me."}`, `{"type":"text","text":[`+many(20000, `[]`)+`]}`, `{`)},
+		{"WHIP: restarts of ICE", 0, false, func(t *testing.T, g *gateway) flooder {
+			c := dialWHIP(t, g, "desk")
+			c.connected()
+			fragment := c.fragment()
+			return flooder{send: func(n int) bool {
+				f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				whipRequest(t, http.MethodPatch, c.session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				return true
+			}, end: func() {
+				whipRequest(t, http.MethodDelete, c.session, "")
+				c.hangUp()
+			}}
+		}},
+	}
+}
+
+const floodAudio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
+
+// many is what stands between the brackets of a long array.
+func many(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+
+// floodWeb sends messages of the client protocol over a socket.
+func floodWeb(messages ...string) func(*testing.T, *gateway) flooder {
+	return func(t *testing.T, g *gateway) flooder {
+		c := connect(t, g, `{}`)
+		f := flooder{send: bySocket(c, messages), end: func() { cut(c) }}
+		if messages != nil { // who only pings is told nothing
+			f.web = c
+		}
+		return f
+	}
+}
+
+// floodChannel sends them over a data channel.
+func floodChannel(messages ...string) func(*testing.T, *gateway) flooder {
+	return func(t *testing.T, g *gateway) flooder {
+		c := connect(t, g, `{}`)
+		p := newPhone(t, c, phoneOptions{channel: true, noAudio: true})
+		p.offer(false)
+		p.connected()
+		return flooder{byChannel(p, messages), func() { p.hangUp(); cut(c) }, c}
+	}
+}
+
+func floodOpenAI(events ...string) func(*testing.T, *gateway) flooder {
+	return func(t *testing.T, g *gateway) flooder {
+		c := dialRealtime(t, g, "?model=gpt-realtime", nil)
+		c.expect("session.created")
+		return flooder{bySocket(c.client, events), func() { cut(c.client) }, nil}
+	}
+}
+
+func floodLive(messages ...string) func(*testing.T, *gateway) flooder {
+	return func(t *testing.T, g *gateway) flooder {
+		c := dialLive(t, g, "", nil)
+		c.raw(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`))
+		c.expect("setupComplete")
+		return flooder{bySocket(c, messages), func() { cut(c) }, nil}
+	}
+}
+
+func floodVOX(frames ...string) func(*testing.T, *gateway) flooder {
+	return func(t *testing.T, g *gateway) flooder {
+		c := dialVOX(t, g, nil)
+		c.send(`{"type":"start"}`)
+		c.client.expect("ready")
+		return flooder{bySocket(c.client, frames), func() { cut(c.client) }, nil}
+	}
+}
+
+// TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
+// it took is there again when it has ended.
+func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
+	g := newGateway(t, withVOX(t, nil, nil), withOpenAI, withLive(t, emulator.Scenario{}, nil), withWHIP)
+	for _, test := range floods() {
+		before := settle(t, g)
 		t.Run(test.name, func(t *testing.T) {
-			beside, flooder := connect(t, g, `{}`), connect(t, g, `{}`)
-			send := bySocket(flooder, test.messages)
-			if test.channel {
-				send = byChannel(t, flooder, test.messages)
-			}
+			beside, f := connect(t, g, `{}`), test.dial(t, g)
+			defer cut(beside)
 			ctx, stop := context.WithTimeout(t.Context(), floodTime)
 			defer stop()
 			sent := 0
@@ -120,7 +224,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 				flooding.Go(func() {
 					tick := time.NewTicker(max(test.every, 1))
 					defer tick.Stop()
-					for ; ctx.Err() == nil && send(sent); sent++ {
+					for ; ctx.Err() == nil && f.send(sent); sent++ {
 						if test.every > 0 {
 							<-tick.C
 						}
@@ -129,38 +233,48 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 				for ctx.Err() == nil {
 					asked = append(asked, answered(beside))
 					began := time.Now()
-					connect(t, g, `{}`).conn.Close()
+					cut(connect(t, g, `{}`))
 					opened = append(opened, time.Since(began))
 				}
 			})
-			answers := flooder.count("GEMINI_ERROR") + flooder.count("CONTEXT")
-			warned := func() bool { return flooder.warned("Too much comes") > 0 } // of what has not been read yet, at the latest
-			if test.every == 0 && test.messages != nil && !within(patience, warned) {
-				t.Error("nobody was warned")
-			}
-			if n := flooder.warned("Too much comes"); n > 1 {
-				t.Errorf("warned %d times", n)
-			}
-			flooder.conn.Close()
 			flooding.Wait()
+			checkTold(t, f.web, sent)
+			f.end()
 			t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v at most", sent, used.heap>>20,
 				used.cores, slices.Max(asked), slices.Max(opened))
 			if used.heap > mostHeap {
 				t.Errorf("it took %d MB", used.heap>>20)
 			}
-			if test.every > 0 && sent > 4 {
-				t.Errorf("%d of 11 MB and more were read", sent)
+			if test.long && sent > 4 {
+				t.Errorf("%d of 9 MB and more were read", sent)
 			}
 			if late := max(slices.Max(asked), slices.Max(opened)); late > patience/5 {
 				t.Errorf("somebody waited for %v", late)
-			}
-			if answers > mostAnswers {
-				t.Errorf("%d answers", answers)
 			}
 			if late := answered(beside); late > patience/5 {
 				t.Errorf("afterwards somebody waited for %v", late)
 			}
 		})
+		checkGivenBack(t, g, test.name, before)
+	}
+}
+
+// checkTold looks at what a client of the client protocol was told: once that it sends too much, and no more errors than it has sent
+// messages that count.
+func checkTold(t *testing.T, c *client, sent int) {
+	t.Helper()
+	if c == nil {
+		return
+	}
+	if n := c.count("GEMINI_ERROR") + c.count("CONTEXT"); n > mostAnswers {
+		t.Errorf("%d answers", n)
+	}
+	warned := func() bool { return c.warned("Too much comes") > 0 } // of what has not been read yet, at the latest
+	if sent > mostAnswers && !within(patience, warned) {
+		t.Error("nobody was warned")
+	}
+	if n := c.warned("Too much comes"); n > 1 {
+		t.Errorf("warned %d times", n)
 	}
 }
 
@@ -193,10 +307,7 @@ func frame(kind int, payload string) []byte {
 	return append(append(b, 0, 0, 0, 0), payload...)
 }
 
-func byChannel(t *testing.T, c *client, messages []string) func(n int) bool {
-	p := newPhone(t, c, phoneOptions{channel: true, noAudio: true})
-	p.offer(false)
-	p.connected()
+func byChannel(p *phone, messages []string) func(n int) bool {
 	return func(n int) bool {
 		for p.dc.BufferedAmount() > 256<<10 {
 			if p.dc.ReadyState() != webrtc.DataChannelStateOpen {

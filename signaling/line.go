@@ -58,7 +58,7 @@ type Line struct {
 	arrived   func()              // it counts no longer among those that have not opened
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip func(time.Duration) // by a pong, in the reader
-	pace      *pace
+	pace      *Pace
 
 	mu      sync.Mutex
 	leaving bool // the last deadline holds
@@ -91,7 +91,7 @@ func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request
 		access.Refuse(w, err)
 		return nil, err
 	}
-	pace := newPace()
+	pace := NewPace()
 	conn, err := upgrader.Upgrade(pacedWriter{w, pace}, r, nil)
 	if err != nil {
 		arrived()
@@ -106,7 +106,7 @@ func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request
 	pong := conn.PingHandler()
 	conn.SetPingHandler(func(data string) error { // an answer for each
 		pace.message()
-		pace.charge()
+		pace.Charge()
 		return pong(data)
 	})
 	conn.SetPongHandler(func(string) error {
@@ -126,6 +126,10 @@ func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request
 // Remote is the client's address, also behind a proxy that is trusted.
 func (l *Line) Remote() string { return l.remote }
 
+// Spent says how long it took to act on something that the client has sent, but for sound and pictures. Who takes more than a tenth of a
+// processor in the long run is read no faster.
+func (l *Line) Spent(took time.Duration) { l.pace.Spent(took) }
+
 // Opened says, in the reader's goroutine, that the first message has come which a client must send: before it a line lives for
 // 10 s, after it as long as the client answers pings.
 func (l *Line) Opened() {
@@ -137,7 +141,8 @@ func (l *Line) Opened() {
 var ErrTooLong = errors.New("the message is too long")
 
 // Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed over by the
-// call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second is read no faster.
+// call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
+// what takes too long to act on (see [Line.Spent]), is read no faster.
 func (l *Line) Next() (message io.Reader, text bool, err error) {
 	if l.opened {
 		l.listen(silence, false)

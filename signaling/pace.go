@@ -25,30 +25,59 @@ const (
 	byteRate = 4 << 20 // a second
 	// byteBurst is the longest message at once.
 	byteBurst = 12 << 20
+
+	// workShare is how much of a processor's time may go into acting on what one connection sends, and workBurst how much at once: the
+	// longest message takes 0.2 s. Sound and pictures do not count, whose time goes by their bytes. What counts people do a few times a
+	// minute, so that it does not matter that a clock measures it, by which everything takes longer on a busy machine.
+	workShare = 0.1
+	workBurst = 500 * time.Millisecond
 )
 
-// pace holds a client back that sends more than it may: it is not read on until it may, so that TCP or SCTP slow it down and nothing
-// of it waits here. Its methods may be called by any goroutine.
-type pace struct {
+// Pace holds a client back that sends more than it may on one connection: it is not read on until it may, so that TCP or SCTP slow it
+// down and nothing of it waits here. A [Line] has one. Its methods may be called by any goroutine.
+type Pace struct {
 	messages, bytes *rate.Limiter
-	news            atomic.Int32 // 0: it has not waited yet; 1: it has; 2: which is told
+	work            *rate.Limiter // in microseconds
+	news            atomic.Int32  // 0: it has not waited yet; 1: it has; 2: which is told
 	done            chan struct{}
 	end             func() // closes done
 }
 
-func newPace() *pace {
-	p := &pace{messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst), done: make(chan struct{})}
+// NewPace returns the pace of a connection that is no [Line]. End releases it.
+func NewPace() *Pace {
+	p := &Pace{
+		messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst),
+		work: rate.NewLimiter(workShare*rate.Limit(time.Second/time.Microsecond), int(workBurst/time.Microsecond)), done: make(chan struct{}),
+	}
 	p.end = sync.OnceFunc(func() { close(p.done) })
 	return p
 }
 
+// End lets go of who waits.
+func (p *Pace) End() { p.end() }
+
+// Came blocks until a message of so many bytes that has come may be acted on.
+func (p *Pace) Came(bytes int) {
+	p.read(bytes)
+	p.message()
+}
+
+// Spent says how long it took to act on something that is neither sound nor a picture. The next message waits if that is more than the
+// client's share.
+func (p *Pace) Spent(took time.Duration) {
+	p.work.ReserveN(time.Now(), int(min(took, workBurst)/time.Microsecond))
+}
+
 // message waits until a message that has come may be read, or the pace has ended.
-func (p *pace) message() { p.wait(p.messages, 1) }
+func (p *Pace) message() {
+	p.wait(p.messages, 1)
+	p.wait(p.work, 0)
+}
 
 // read waits, likewise, after so many bytes.
-func (p *pace) read(n int) { p.wait(p.bytes, n) }
+func (p *Pace) read(n int) { p.wait(p.bytes, n) }
 
-func (p *pace) wait(l *rate.Limiter, n int) {
+func (p *Pace) wait(l *rate.Limiter, n int) {
 	d := l.ReserveN(time.Now(), min(n, l.Burst())).Delay()
 	if d <= 0 {
 		return
@@ -62,16 +91,16 @@ func (p *pace) wait(l *rate.Limiter, n int) {
 	}
 }
 
-// charge has the next message wait for one that has turned out to be heavy.
-func (p *pace) charge() { p.messages.ReserveN(time.Now(), heavy-1) }
+// Charge has the next message wait for one that has turned out to be heavy: neither audio nor a part of a message.
+func (p *Pace) Charge() { p.messages.ReserveN(time.Now(), heavy-1) }
 
 // held tells once that the client was held back.
-func (p *pace) held() bool { return p.news.CompareAndSwap(1, 2) }
+func (p *Pace) held() bool { return p.news.CompareAndSwap(1, 2) }
 
 // pacedWriter gives who takes its connection one that is read at a pace.
 type pacedWriter struct {
 	http.ResponseWriter
-	pace *pace
+	pace *Pace
 }
 
 // Hijack implements http.Hijacker.
@@ -86,7 +115,7 @@ func (w pacedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // pacedConn is read at a pace. One goroutine reads.
 type pacedConn struct {
 	net.Conn
-	pace *pace
+	pace *Pace
 }
 
 func (c pacedConn) Read(p []byte) (int, error) {

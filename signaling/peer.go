@@ -56,8 +56,7 @@ func (c *webClient) newPeer() (*peer, error) {
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
 		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
-			c.channelPace.read(len(message))
-			c.channelPace.message()
+			c.channelPace.Came(len(message))
 			c.take(channel, message, isText)
 		},
 	})

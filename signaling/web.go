@@ -35,7 +35,7 @@ func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // Accept has answered
 	}
 	c.log = d.Logger.With("remote", l.Remote())
-	c.socket, c.socketPace, c.channelPace = &socketLine{l}, l.pace, newPace()
+	c.socket, c.socketPace, c.channelPace = &socketLine{l}, l.pace, NewPace()
 	c.run(r.Context())
 }
 

@@ -29,7 +29,7 @@ type webClient struct {
 	done    chan struct{}   // closed when the loop takes nothing any more
 	cameras rtc.Cameras     // of its peers
 
-	socketPace, channelPace *pace
+	socketPace, channelPace *Pace
 
 	asked atomic.Bool // to go to another gateway: who closes the socket then has gone
 
@@ -115,7 +115,7 @@ func (c *webClient) take(w way, raw []byte, text bool) {
 }
 
 // pace is that of the connection by which a message came.
-func (c *webClient) pace(w way) *pace {
+func (c *webClient) pace(w way) *Pace {
 	if w == channel {
 		return c.channelPace
 	}
@@ -125,13 +125,13 @@ func (c *webClient) pace(w way) *pace {
 // onHeld tells the client's developer that it sends too much.
 func (c *webClient) onHeld() {
 	c.log.Info("client held back")
-	c.warnOnce("pace", fmt.Sprintf("Too much comes, and the gateway reads it more slowly now: %d messages a second are read, %d of those that are not audio, and %d bytes.",
-		messageRate, messageRate/heavy, byteRate))
+	c.warnOnce("pace", fmt.Sprintf("Too much comes, and the gateway reads it more slowly now: %d messages a second are read, %d of those that are not audio, "+
+		"what takes %.0f %% of a processor's time, and %d bytes.", messageRate, messageRate/heavy, 100*workShare, byteRate))
 }
 
 // refuse tells the client what is wrong with a message.
 func (c *webClient) refuse(w way, err error) {
-	c.pace(w).charge()
+	c.pace(w).Charge()
 	c.reply(w, err)
 }
 
@@ -205,7 +205,7 @@ func (c *webClient) open(ctx context.Context) (bridge.Open, error) {
 		} else if err == nil {
 			err = c.keep(m)
 		}
-		c.socketPace.charge()
+		c.socketPace.Charge()
 		c.reply(socket, err)
 	}
 }

@@ -234,9 +234,13 @@ func (c *call) take(s *bridge.Session, f frame) error {
 	if f.err != nil {
 		return f.err
 	}
+	began := time.Now()
 	q, err := c.reader.parse(f.data)
 	if err != nil {
 		return err
+	}
+	if q.input == nil || q.input.PCM == nil && q.input.Picture == nil {
+		defer func() { c.line.Spent(time.Since(began)) }()
 	}
 	if q.dropped != "" && !c.dropped {
 		c.dropped = true

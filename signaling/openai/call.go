@@ -41,10 +41,30 @@ type call struct {
 
 // listener is a connection that is told of the conversation: the one that carries it, or a second one.
 type listener struct {
-	out *signaling.Outbox[[]byte]
+	out  *signaling.Outbox[[]byte]
+	pace pace // of what comes by it
 }
 
-func newListener() *listener { return &listener{signaling.NewOutbox[[]byte]()} }
+// pace has a client wait for as long as its events take too long: see [signaling.Pace].
+type pace interface{ Spent(took time.Duration) }
+
+func newListener(p pace) *listener { return &listener{signaling.NewOutbox[[]byte](), p} }
+
+// read reads an event that has come.
+func (l *listener) read(data []byte) event {
+	began := time.Now()
+	e := event{from: l}
+	e.clientEvent, e.err = readEvent(data)
+	l.spent(e, began)
+	return e
+}
+
+// spent counts the time since something began to be done for an event, but for sound.
+func (l *listener) spent(e event, began time.Time) {
+	if e.Type != "input_audio_buffer.append" || e.err != nil {
+		l.pace.Spent(time.Since(began))
+	}
+}
 
 // event is one of a client.
 type event struct {
@@ -131,7 +151,9 @@ func (c *call) carry(ctx context.Context, s *bridge.Session, lost <-chan struct{
 		}
 		select {
 		case e := <-events:
-			if c.take(s, e, hear); e.Type == "input_audio_buffer.append" {
+			began := time.Now()
+			c.take(s, e, hear)
+			if e.from.spent(e, began); e.Type == "input_audio_buffer.append" {
 				break
 			}
 			if c.holds() {

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling"
@@ -19,8 +17,6 @@ const (
 	channelLabel = "oai-events"
 	// connectTime is how long a peer may take until it is connected.
 	connectTime = 15 * time.Second
-	// eventRate and eventBurst are how many events a second are read of a channel: none of them is sound.
-	eventRate, eventBurst = 50, 200
 )
 
 // peerCall is a conversation whose sound travels by WebRTC.
@@ -39,13 +35,13 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.log.Info("client connected", "call", s.ID())
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	own, lost, gone := newListener(), make(chan struct{}), make(chan struct{})
+	pace := signaling.NewPace()
+	own, lost, gone := newListener(pace), make(chan struct{}), make(chan struct{})
 	isLost := sync.OnceFunc(func() { close(lost) })
 	late := time.AfterFunc(connectTime, isLost)
 	defer late.Stop()
 	var cameras rtc.Cameras
 	var writing sync.WaitGroup
-	pace := rate.NewLimiter(eventRate, eventBurst)
 	peer, err := c.door.RTC.NewPeer(rtc.PeerOptions{
 		Session: &heard{signaling.PeerSession{Session: s}, c.call}, Cameras: &cameras, Decoder: c.door.OpusDecoder, Logger: c.log, Channel: channelLabel,
 		Connected: func() { late.Stop(); s.Hold(false) },
@@ -55,13 +51,10 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) (err error) {
 		},
 		Closed: func(*rtc.Channel) {},
 		Message: func(message []byte, isText bool) {
-			if pace.Wait(ctx) != nil {
-				return
-			}
-			e := event{from: own}
-			e.clientEvent, e.err = readEvent(message)
+			pace.Came(len(message))
+			pace.Charge() // none of them is sound
 			select {
-			case c.events <- e:
+			case c.events <- own.read(message):
 			case <-gone:
 			}
 		},
@@ -72,6 +65,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	defer cameras.Stop()
 	defer peer.Close()
 	defer close(gone)
+	defer pace.End()
 	sdp, err := peer.Answer(c.offer)
 	if err != nil {
 		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer " + err.Error() + "."}

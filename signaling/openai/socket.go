@@ -78,7 +78,7 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer line.Close()
 	line.Opened() // a client need not say anything
-	own, lost, gone, written := newListener(), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	own, lost, gone, written := newListener(line), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	log := d.Logger.With("door", doorName, "remote", line.Remote())
 	ctx, cancel := context.WithCancelCause(r.Context())
 	to, open, err := d.opening(r, log)
@@ -134,7 +134,7 @@ func read(line *signaling.Line, own *listener, events chan<- event, lost chan<- 
 		case !text:
 			e.err = &apiError{Code: "invalid_event", Message: "Expected a text WebSocket message; binary frames are not supported."}
 		default:
-			e.clientEvent, e.err = readEvent(data)
+			e = own.read(data)
 		}
 		select {
 		case events <- e:

@@ -25,6 +25,9 @@ const (
 	maxLarge = maxImage/3*4 + MaxControl/4
 	// maxCandidate bounds one candidate line, which has about 120 bytes.
 	maxCandidate = 1 << 10
+	// maxAnswers bounds the answers in one message: twice as many calls as can be open at once, so that a client may also answer some
+	// that have been cancelled meanwhile.
+	maxAnswers = 64
 	// maxID bounds the id of a message, in bytes: room for a UUID and a word before it. The bridge keeps some hundreds.
 	maxID = 128
 )
@@ -325,11 +328,13 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 		responses, at = parts, "payload.toolResponse.parts"
 	}
 	list, err := readElements(responses, at)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(list) == 0 {
+	case len(list) == 0:
 		return nil, BadField("payload.toolResponse.functionResponses", "is missing or empty")
+	case len(list) > maxAnswers: // before any is read
+		return nil, tooManyAnswers(at, len(list))
 	}
 	var answers []bridge.ToolResponse
 	media := 0
@@ -341,7 +346,14 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 		answers = append(answers, read...)
 		media += n
 	}
+	if len(answers) > maxAnswers {
+		return nil, tooManyAnswers(at, len(answers))
+	}
 	return answers, m.checkLength(media)
+}
+
+func tooManyAnswers(at string, n int) error {
+	return BadField(at, fmt.Sprintf("has %d answers; a message may have %d", n, maxAnswers))
 }
 
 // maxWrapped bounds what may be around an answer: a functionResponse, a Content, and a functionResponse in that.
@@ -364,6 +376,9 @@ func readAnswer(raw json.RawMessage, at string, outer bridge.ToolResponse, wrapp
 		return readAnswer(nested, at+".functionResponse", a, wrapped-1)
 	}
 	if inner := answersInContent(a.Response); inner != nil && wrapped > 0 {
+		if len(inner) > maxAnswers {
+			return nil, 0, tooManyAnswers(at+".response.parts", len(inner))
+		}
 		a.Response = nil
 		for i, raw := range inner {
 			read, n, err := readAnswer(raw, fmt.Sprintf("%s.response.parts[%d]", at, i), a, wrapped-1)

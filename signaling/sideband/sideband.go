@@ -206,6 +206,7 @@ func (c *watcher) read() {
 		}
 		var m protocol.ClientMessage
 		raw, err := protocol.Read(r)
+		began := time.Now()
 		if err == nil {
 			m, err = protocol.Parse(raw)
 		}
@@ -215,6 +216,7 @@ func (c *watcher) read() {
 		if err != nil {
 			c.put(protocol.Error(err))
 		}
+		c.line.Spent(time.Since(began))
 	}
 }
 

@@ -163,7 +163,9 @@ func (p *pagePhone) read(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		began := time.Now()
 		p.take(ctx, raw)
+		p.line.Spent(time.Since(began))
 	}
 }
 

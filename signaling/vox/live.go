@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync/atomic"
+	"time"
 
 	"voxgate/bridge"
 	"voxgate/media"
@@ -68,7 +69,10 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 				return context.Cause(ctx)
 			}
 			if f.err == nil {
-				f.err = c.do(s, mic, f)
+				began := time.Now()
+				if f.err = c.do(s, mic, f); f.sound == nil {
+					c.line.Spent(time.Since(began))
+				}
 			}
 			c.complain(f.err)
 		case id := <-c.dismissed:

@@ -106,7 +106,9 @@ func (v *visit) next() (f frame, err error) {
 	case text && len(data) > limit:
 		f.err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", limit)}
 	case text:
+		began := time.Now()
 		f.message, f.err = parse(data)
+		v.line.Spent(time.Since(began))
 	case len(data) > limit || len(data)%2 != 0:
 		f.err = &bridge.Error{
 			Code:    bridge.CodeInvalidAudioFormat,

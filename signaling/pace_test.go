@@ -1,0 +1,51 @@
+package signaling_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/signaling"
+)
+
+// What takes long to act on has its client wait, so that it takes a tenth of a processor in the long run.
+func TestPaceOfWork(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		n           int
+		each        time.Duration // the work on a message
+		least, most time.Duration // until all have come
+	}{
+		{"some long ones", 2, 200 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond},
+		{"long ones", 100, 200 * time.Millisecond, 190 * time.Second, 200 * time.Second},
+		{"one that hangs counts as a long one", 2, time.Minute, 2 * time.Minute, 2*time.Minute + 5*time.Second},
+		{"quick ones", 200, time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, began := signaling.NewPace(), time.Now()
+			for range test.n {
+				p.Came(10)
+				time.Sleep(test.each)
+				p.Spent(test.each)
+			}
+			if took := time.Since(began); took < test.least || took > test.most {
+				t.Errorf("%s: %d took %v", test.name, test.n, took)
+			}
+			p.End()
+		})
+	}
+}
+
+// The end of a connection lets go of who waits.
+func TestPaceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, began := signaling.NewPace(), time.Now()
+		for range 20 {
+			p.Spent(time.Second)
+		}
+		time.AfterFunc(time.Second, p.End)
+		if p.Came(10); time.Since(began) != time.Second {
+			t.Errorf("it waited until %v", time.Since(began))
+		}
+	})
+}
