@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
+	"voxgate/signaling/rtc"
 )
 
 // behind is how many messages come right behind what keeps a loop busy: more than any queue of a door holds.
@@ -215,6 +217,51 @@ func TestOneDataChannel(t *testing.T) {
 			answered()
 			p.hangUp()
 			<-all
+		})
+	}
+}
+
+// Offers and restarts of ICE are limited alike at each door that takes them in a call: 10 at once, then one a second.
+func TestRestartsAreLimited(t *testing.T) {
+	t.Parallel()
+	const many = 40
+	for _, test := range []struct {
+		name    string
+		refused func(t *testing.T, g *gateway) int // of so many
+	}{
+		{"web", func(t *testing.T, g *gateway) int {
+			c, p := call(t, g, `{}`, phoneOptions{})
+			for range many {
+				p.offerOnly(true)
+			}
+			c.send("PING", "")
+			c.expect("PONG")
+			return c.count("GEMINI_ERROR")
+		}},
+		{"WHIP", func(t *testing.T, g *gateway) (refused int) {
+			c := dialWHIP(t, g, "desk")
+			c.connected()
+			for n := range many {
+				f := strings.Replace(c.fragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				resp, text := whipRequest(t, http.MethodPatch, c.session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				switch {
+				case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "1" && strings.Contains(text, "restarts"):
+					refused++
+				case resp.StatusCode != http.StatusOK:
+					t.Fatalf("%s: %s", resp.Status, text)
+				}
+			}
+			whipRequest(t, http.MethodDelete, c.session, "")
+			return refused
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			refused, more := test.refused(t, newGateway(t, withWHIP)), int(time.Since(began)/time.Second)+1
+			if least := many - rtc.OfferBurst - more; refused < least || refused > many-rtc.OfferBurst+1 {
+				t.Errorf("%d of %d were refused, want %d", refused, many, least)
+			}
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling/protocol"
@@ -71,18 +69,12 @@ func (p *peer) close() {
 	p.Close()
 }
 
-// offerRate and offerBurst bound what a client can make us compute: an offer costs 3 ms, a candidate or audio 10 us.
-const (
-	offerRate  = rate.Limit(1)
-	offerBurst = 10
-)
-
 // onOffer answers an offer: for the peer there is if it comes from the same one, else for a new one that replaces it.
 func (c *webClient) onOffer(w way, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{
 			Code: bridge.CodeBadOffer, Field: "type",
-			Message: fmt.Sprintf("Too many offers: %d at once and %v a second are served.", offerBurst, offerRate),
+			Message: fmt.Sprintf("Too many offers: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
 		}
 	}
 	o, err := rtc.ParseOffer(sdp)

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"sync"
 
-	"golang.org/x/time/rate"
-
 	"voxgate/bridge"
 	"voxgate/media/opus"
 	"voxgate/signaling/rtc"
@@ -27,7 +25,7 @@ type WebDoor struct {
 func (d *WebDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
 		door: d, handed: make(chan func()), posts: NewOutbox[func()](), done: make(chan struct{}), warned: map[string]bool{},
-		offers: rate.NewLimiter(offerRate, offerBurst),
+		offers: rtc.NewOfferLimiter(),
 	}
 	c.out = newWays(func(l line) { c.post(func() { c.onLost(l) }) })
 	l, err := Accept(w, r, c.onRoundTrip)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
+	"golang.org/x/time/rate"
 
 	"voxgate/media"
 	"voxgate/media/g711"
@@ -16,6 +17,16 @@ import (
 
 // maxSDP bounds an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
 const maxSDP = 32 << 10
+
+// OfferRate and OfferBurst bound the offers of one client, a second and at once, restarts of ICE among them: each costs 3 ms, a candidate
+// or a packet of sound 10 µs.
+const (
+	OfferRate  = rate.Limit(1)
+	OfferBurst = 10
+)
+
+// NewOfferLimiter returns what bounds the offers of a client.
+func NewOfferLimiter() *rate.Limiter { return rate.NewLimiter(OfferRate, OfferBurst) }
 
 // defaultChannelMessage is the limit of a peer that names none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10

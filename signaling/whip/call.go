@@ -3,11 +3,14 @@ package whip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
 	"voxgate/signaling"
@@ -30,6 +33,8 @@ type call struct {
 	session  atomic.Pointer[bridge.Session]
 
 	// Owned by Serve.
+	restarts *rate.Limiter
+
 	text  string // the offer
 	ufrag string // the client's
 	tag   string // names this session of ICE
@@ -109,6 +114,12 @@ func (c *call) add(p *rtc.Peer, candidates []string) error {
 
 // restart begins ICE anew: the offer is the first one, with another side of ICE.
 func (c *call) restart(p *rtc.Peer, f fragment, sdp *string) error {
+	if !c.restarts.Allow() {
+		return &bridge.Error{
+			Code: bridge.CodeBusy, Retry: time.Second,
+			Message: fmt.Sprintf("Too many restarts of ICE: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
+		}
+	}
 	text := restarted(c.text, f)
 	offer, err := rtc.ParseOffer(text)
 	if err != nil {

@@ -213,7 +213,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	open.Config = agent.Config
 	c := &call{
 		door: d, log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), greeting: agent.Greeting, agent: r.PathValue("agent"),
-		text: text, offer: offer, answer: make(chan string, 1), requests: make(chan func(*rtc.Peer)), over: make(chan struct{}),
+		text: text, offer: offer, answer: make(chan string, 1), requests: make(chan func(*rtc.Peer)), restarts: rtc.NewOfferLimiter(), over: make(chan struct{}),
 	}
 	id := signaling.NodeID(d.Host, rand.Text())
 	d.calls.Store(id, c)
