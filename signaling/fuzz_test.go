@@ -73,7 +73,9 @@ func FuzzSideband(f *testing.F) {
 		caller := connect(t, g, `{}`)
 		watcher := dial(t, strings.TrimSuffix(g.url, "/")+"/v1/sessions/"+g.host.Sessions()[0].ID+"/events")
 		watcher.raw(websocket.TextMessage, raw)
-		watcher.send("PING", "")
+		watcher.mu.Lock()
+		_ = watcher.conn.WriteMessage(websocket.TextMessage, envelope("PING", "")) // unless the message has ended the conversation
+		watcher.mu.Unlock()
 		watcher.wait(0, "answer", func(m message) bool { return m.Type == "PONG" || m.Type == "GEMINI_DISCONNECTED" })
 		checkFaults(t, watcher)
 		cut(watcher)

@@ -62,7 +62,7 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 		var commands []bridge.Command
 		switch s := step.(type) {
 		case string:
-			fmt.Fprintf(b, "> %s\n", s)
+			fmt.Fprintf(b, "> %s\n", strings.ReplaceAll(s, "\n", " "))
 			var err error
 			if event, err = readEvent([]byte(s)); err == nil {
 				commands, err = d.take(event)
