@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for something that shall happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // program is `gateway` running inside the test.
 type program struct {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // patience is how long a test waits for something that shall happen: far more than it takes, even under -race on a
 // machine with other work.
-const patience = 25 * time.Second
+const patience = time.Minute
 
 // gateway is a whole gateway with an emulator behind it, as `gateway serve` makes it.
 type gateway struct {

@@ -198,13 +198,14 @@ func TestLiveSDK(t *testing.T) {
 	if mediatest.ToneLevel(turn.pcm, bridge.VoiceRate, 440) < 0.5 || !strings.Contains(turn.heard, "of speech") || !strings.HasPrefix(turn.said, "You said") || turn.usage == nil {
 		t.Errorf("heard %q, said %q in %d samples, usage %v", turn.heard, turn.said, len(turn.pcm), turn.usage)
 	}
-	began := time.Now()
+	began, machine := time.Now(), mediatest.MeasureLateness(t)
 	s.typed(true, "One two three four five six seven eight nine ten")
 	turn = s.receive(func(m *genai.LiveServerMessage) bool {
 		return m.ServerContent != nil && m.ServerContent.GenerationComplete
 	})
-	if voice := media.Duration(len(turn.pcm), bridge.VoiceRate); voice < time.Second || time.Since(began) > voice {
-		t.Errorf("%v of voice took %v to come: Google's clients have it sooner than they can play it", voice, time.Since(began))
+	voice, took := media.Duration(len(turn.pcm), bridge.VoiceRate), time.Since(began)
+	if voice < time.Second || took > voice && machine.Judges(t, voice) {
+		t.Errorf("%v of voice took %v to come: Google's clients have it sooner than they can play it", voice, took)
 	}
 	s.receive(turnComplete)
 	if s.typed(true, `/tool weather {"my_city":"Rome"}`); s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call.Args["my_city"] != "Rome" {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for something that shall happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // receiver is an OpenTelemetry collector.
 type receiver struct {

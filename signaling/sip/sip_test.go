@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what shall happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // logBook keeps what is logged, for a test that fails.
 type logBook struct {

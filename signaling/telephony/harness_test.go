@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for something that shall happen.
-const patience = 25 * time.Second
+const patience = time.Minute
 
 // gateway is a whole gateway with an emulator behind it, and a fake of the providers' REST APIs beside it.
 type gateway struct {
