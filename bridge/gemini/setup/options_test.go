@@ -32,7 +32,19 @@ func TestOptions(t *testing.T) {
 			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
 			field: "historyConfig", warns: []string{"c.voxgate.history[2].at was dropped"},
 		},
-		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`},
+		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"}`},
+		{
+			name: "compression as the client has it", in: `{"contextWindowCompression":{"triggerTokens":60000,"slidingWindow":{"targetTokens":"30000"}}}`,
+			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{"targetTokens":"30000"},"triggerTokens":"60000"}`,
+		},
+		{
+			name: "compression as Google has it", in: `{"contextWindowCompression":{}}`,
+			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`,
+		},
+		{
+			name: "compression with much that is never dropped", in: `{"systemInstruction":"` + strings.Repeat("Be kind. ", 3000) + `"}`,
+			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`,
+		},
 		{name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression"},
 		{
 			name: "compression off and on", in: `{"voxgate":{"contextCompression":false},"contextWindowCompression":{"triggerTokens":9}}`,
@@ -128,6 +140,7 @@ func TestOptionErrors(t *testing.T) {
 		{`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"deep"}}}`, "c.generationConfig.thinkingConfig.thinkingLevel"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-2}}}`, "c.generationConfig.thinkingConfig.thinkingBudget"},
 		{`{"contextWindowCompression":{"triggerTokens":0}}`, "c.contextWindowCompression.triggerTokens"},
+		{`{"contextWindowCompression":{"triggerTokens":9,"slidingWindow":{"targetTokens":9}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 		{`{"contextWindowCompression":{"slidingWindow":{"targetTokens":-1}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})

@@ -63,8 +63,7 @@ func (p *parser) config(fields map[string]any) error {
 	if err := p.modalities(setup, generation, fields); err != nil {
 		return err
 	}
-	p.compress(setup)
-	return nil
+	return p.compress(setup)
 }
 
 // liberal rewrites what clients commonly send in another form than the API has it.

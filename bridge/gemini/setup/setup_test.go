@@ -16,7 +16,7 @@ import (
 )
 
 // standard is what every setup has unless the client says otherwise.
-const standard = `"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
+const standard = `"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
@@ -37,15 +37,15 @@ func TestParse(t *testing.T) {
 		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`, textToo: true},
 		{
 			name: "no transcripts", in: `{"inputAudioTranscription":false,"outputAudioTranscription":null}`,
-			want: `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
 		},
 		{
 			name: "numbers stay as they came", in: `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
-			want: `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 3)[2] + `}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 4)[3] + `}`,
 		},
 		{
 			name: "snake_case and unknown names", in: `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
-			want:     `{"contextWindowCompression":{"slidingWindow":{}},"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 3)[2] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
+			want:     `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 4)[3] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
 			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness was dropped"},
 		},
 		{

@@ -1,6 +1,9 @@
 package setup
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // apply takes out, adds and translates what the row of the model says.
 func (p *parser) apply(setup, generation map[string]any) {
@@ -121,21 +124,53 @@ func (p *parser) coverage(setup map[string]any) {
 	}
 }
 
+// A conversation of any length keeps so much in mind, unless the client says otherwise. Each turn is billed for the whole context
+// (https://ai.google.dev/gemini-api/docs/pricing), which grows without numbers to 80 % of 131,072 tokens before half of it is dropped
+// (https://ai.google.dev/api/live, ContextWindowCompressionConfig). These are the numbers that Google's AI Studio writes into the
+// code it makes: of audio, at 25 tokens a second, the newest 8 to 17 minutes.
+const (
+	triggerTokens = "25600"
+	targetTokens  = "12800"
+)
+
+// maxInstruction is how long instruction and tools may be, in bytes as JSON, for these numbers: some 6,400 tokens, half of what is
+// kept. They are never dropped, so with more the server would have to compress all the time.
+const maxInstruction = 25 << 10
+
 // compress lets the server forget the oldest turns, unless the client does not want that: without it a session ends after
 // 15 minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
-func (p *parser) compress(setup map[string]any) {
+func (p *parser) compress(setup map[string]any) error {
 	const name = "contextWindowCompression"
 	compression, given := setup[name].(map[string]any)
 	switch {
 	case !given && (!p.compression || p.row.calls == callsNothing): // what listens only has no turns
-		return
+		return nil
 	case !given:
 		compression = make(map[string]any)
 		setup[name] = compression
+		if len(encode(setup["systemInstruction"]))+len(encode(setup["tools"])) <= maxInstruction {
+			compression["triggerTokens"] = triggerTokens
+			compression["slidingWindow"] = map[string]any{"targetTokens": targetTokens}
+		}
 	case !p.compression:
 		p.warnf("%s.voxgate.contextCompression was dropped: %s.%s says otherwise.", p.path, p.path, name)
 	}
 	if compression["slidingWindow"] == nil { // the only mechanism there is
 		compression["slidingWindow"] = map[string]any{}
 	}
+	const target = name + ".slidingWindow.targetTokens"
+	most, kept := number(get(setup, name+".triggerTokens")), number(get(setup, target))
+	if most > 0 && kept >= most {
+		return &FieldError{Field: p.path + "." + target, Problem: fmt.Sprintf("must be less than triggerTokens, %g", most)}
+	}
+	return nil
+}
+
+// number is a number of a fitted setup, which may be a text; 0: there is none.
+func number(value any) float64 {
+	f, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+	if err != nil {
+		return 0
+	}
+	return f
 }
