@@ -262,9 +262,11 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 	})
 }
 
-// A tool may say how far it is; a model that waits is not told.
+// A tool may say how far it is; a model that waits is not told, and one that would not speak of the result then.
 func TestProgress(t *testing.T) {
-	for model, told := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false} {
+	for model, told := range map[string]bool{
+		"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false, "gemini-3.8-live-extended-thinking": false,
+	} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 				tools.Progress(ctx, json.RawMessage(`{"percent":50}`))

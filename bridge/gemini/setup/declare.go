@@ -274,7 +274,7 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	}
 	function.Blocking = function.Behavior == tools.Blocking
 	function.Schedules = only == "" && !function.Blocking
-	function.Continues = !function.Blocking && p.backend != vertexAI
+	function.Continues = !function.Blocking && !p.row.oneAnswer && p.backend != vertexAI
 	if function.Scheduling != "" && !function.Schedules {
 		if function.Where == InClient {
 			p.warnf("%s.scheduling was dropped: %s takes none with the answer of this function.", at, p.Model)

@@ -72,6 +72,9 @@ type row struct {
 	// they take a turn for empty, so they are told to include all input.
 	wide bool
 
+	// oneAnswer models take an answer with willContinue and then abandon the call: its last answer is never spoken.
+	oneAnswer bool
+
 	// translates is set for the one kind of model that has a translationConfig.
 	translates bool
 
@@ -125,11 +128,12 @@ var models = []row{
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well. After an answer
+	// with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
 	{
 		Profile: Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true},
 		prefix:  "gemini-3.8-live-extended-thinking", on: geminiAPI,
-		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true,
+		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
 	},
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{

@@ -25,7 +25,7 @@ func TestRules(t *testing.T) {
 		{"gemini-2.5-flash-native-audio-latest", "", false, true, false, false, `{"name":"f"}`},
 		{"gemini-2.5-flash-native-audio-latest", "non_blocking", false, false, true, true, `{"behavior":"NON_BLOCKING","name":"f"}`},
 		{"gemini-3.1-flash-live-preview", "NON_BLOCKING", false, true, false, false, `{"name":"f"}`},
-		{"gemini-3.8-live-extended-thinking", "BLOCKING", false, false, false, true, `{"name":"f"}`},
+		{"gemini-3.8-live-extended-thinking", "BLOCKING", false, false, false, false, `{"name":"f"}`},
 		{"gemini-live-2.5-flash-native-audio", "NON_BLOCKING", true, true, false, false, `{"name":"f"}`},
 		{"gemini-9", "", false, false, true, true, `{"name":"f"}`},
 	} {
