@@ -63,6 +63,10 @@ type Open struct {
 	// meanwhile has a fresh one opened. nil: none.
 	TakeOver *Session
 
+	// Farewell is what the model is told when the conversation has reached its time limit and nothing is being said, so that it says
+	// goodbye; nobody else sees it. Empty: the conversation ends without.
+	Farewell string
+
 	// Quiet has the caller hear nothing but the model: no tones and sentences of the gateway's while it is waited for.
 	Quiet bool
 

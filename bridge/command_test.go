@@ -1,6 +1,8 @@
 package bridge_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
+	"voxgate/tools"
 )
 
 func TestInterrupt(t *testing.T) {
@@ -241,6 +244,103 @@ func TestEndAfterSpeaking(t *testing.T) {
 				}
 				if want := int(test.after / (20 * time.Millisecond)); test.after < 4*time.Second && c.heard() < want-1 {
 					t.Errorf("%d frames were heard, want %d", c.heard(), want)
+				}
+			})
+		})
+	}
+}
+
+// Where a tool ends the conversation, the answer to that is waited for, in which a model that has not said goodbye does so.
+func TestAToolEndsTheConversation(t *testing.T) {
+	turnOver := func(l *bridgetest.Link) { l.Content(`"turnComplete":true`) }
+	for name, test := range map[string]struct {
+		before func(l *bridgetest.Link) // the call
+		then   func(l *bridgetest.Link)
+		after  time.Duration // it has ended
+		heard  time.Duration
+	}{
+		"the goodbye comes with the answer": {nil, func(l *bridgetest.Link) {
+			turnOver(l) // of the turn that has called: it says nothing of the goodbye
+			time.Sleep(time.Second)
+			l.Answer(7, 2*time.Second)
+		}, 3 * time.Second, 2 * time.Second},
+		"the goodbye comes in the same turn": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, 2 * time.Second, 2 * time.Second},
+		"the goodbye came before, and nothing after it": {
+			func(l *bridgetest.Link) { l.Say(7, time.Second) }, turnOver, 2 * time.Second, time.Second,
+		},
+		"a word came before, and the goodbye after it": {func(l *bridgetest.Link) { l.Answer(7, time.Second) }, func(l *bridgetest.Link) {
+			time.Sleep(1500 * time.Millisecond)
+			l.Answer(8, 2*time.Second)
+		}, 3500 * time.Millisecond, 3 * time.Second},
+		"there is none":    {nil, turnOver, 6 * time.Second, 0},
+		"it never ends":    {nil, func(l *bridgetest.Link) { l.Say(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
+		"the line is lost": {nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Cut() }, 6 * time.Second, 400 * time.Millisecond}, // a tone of ours
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				var c *caller
+				c, l := r.connect(bridge.Open{Tools: []tools.Tool{{
+					Declaration: tools.Declaration{Name: "end_call"},
+					Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+						return nil, c.session.Do(bridge.EndAfterSpeaking{})
+					},
+				}}})
+				l.Handle("h")
+				c.typed("bye")
+				if test.before != nil {
+					test.before(l)
+				}
+				begin := r.since()
+				l.Calls("a end_call")
+				test.then(l)
+				c.ends(bridge.ErrGoodbye)
+				r.up.Forget()
+				if took := r.since() - begin; !about(took, test.after) {
+					t.Errorf("ended after %v, want %v", took, test.after)
+				}
+				if got := time.Duration(c.heard()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
+					t.Errorf("%v were heard, want %v", got, test.heard)
+				}
+			})
+		})
+	}
+}
+
+// At the time limit of a conversation with a farewell the model finishes its sentence, and is told to say goodbye.
+func TestFarewell(t *testing.T) {
+	const farewell = "Say goodbye."
+	for name, test := range map[string]struct {
+		before func(l *bridgetest.Link) // 8 s after the begin, of 10 s
+		then   func(l *bridgetest.Link)
+		after  time.Duration // the limit it has ended
+		heard  time.Duration
+	}{
+		"in silence":     {nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Answer(7, 2*time.Second) }, 3 * time.Second, 2 * time.Second},
+		"in an answer":   {func(l *bridgetest.Link) { l.Answer(7, 4*time.Second) }, func(l *bridgetest.Link) { l.Answer(8, 2*time.Second) }, 4 * time.Second, 6 * time.Second},
+		"it is not said": {nil, func(*bridgetest.Link) {}, 15 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := bridge.Open{Farewell: farewell, Grant: &bridge.Grant{MaxDuration: 10 * time.Second}}
+			talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				l.Handle("h")
+				time.Sleep(8 * time.Second)
+				if test.before != nil {
+					test.before(l)
+				}
+				for l.Said() != "typed "+farewell {
+					time.Sleep(20 * time.Millisecond)
+					if r.since() > 15*time.Second {
+						t.Fatalf("the model was told %q", l.Said())
+					}
+				}
+				test.then(l)
+				c.ends(bridge.ErrTimeLimit)
+				if took := r.since() - 10*time.Second; !about(took, test.after) {
+					t.Errorf("ended after %v, want %v", took, test.after)
+				}
+				if got := time.Duration(c.heard()) * 20 * time.Millisecond; (got - test.heard).Abs() > 60*time.Millisecond {
+					t.Errorf("%v were heard, want %v", got, test.heard)
 				}
 			})
 		})

@@ -12,6 +12,7 @@ func (s *Session) RoundTrip(d time.Duration) { s.roundTrip.Store(int64(d)) }
 // ask notes when the person ended a question. A model that was quicker than our own detector has begun to answer it.
 func (s *Session) ask(at time.Time) {
 	s.calls.Asked()
+	s.answer.said = false
 	switch t, q := s.answer.timing, &s.asked; {
 	case t != nil && !t.audio.Before(at):
 	case q.oldest.IsZero() || q.open:

@@ -90,7 +90,7 @@ func (s *Session) loop(parent context.Context) {
 		case <-s.played: // onPlayed looks below, as after everything else
 			s.move.unsaved = true
 		case <-s.clock.C:
-			s.onAlarm()
+			s.onAlarm(ctx)
 		}
 		if s.ended == nil {
 			s.onPlayed()
@@ -116,7 +116,7 @@ func (s *Session) loop(parent context.Context) {
 	s.finish()
 }
 
-func (s *Session) onAlarm() {
+func (s *Session) onAlarm(ctx context.Context) {
 	for s.ended == nil {
 		which, ok := s.clock.Due()
 		if !ok {
@@ -131,6 +131,12 @@ func (s *Session) onAlarm() {
 			s.endAfterSpeaking(ErrTimeLimit)
 		case alarmFarewell:
 			s.end(s.leaving)
+		case alarmLastWord:
+			s.lastWord = false
+			if what, _ := s.keeper.Expects(); what == keeper.ForTool {
+				s.keeper.ExpectNothing(ctx)
+			}
+			s.onPlayed()
 		case alarmMove:
 			s.move.asked = false
 		}

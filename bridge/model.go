@@ -179,7 +179,10 @@ func (m toolModel) Find(name string) (setup.Function, bool) {
 	return m.s.keeper.Config().Functions.Find(name)
 }
 
-func (m toolModel) Expect() { m.s.keeper.Expect(keeper.ForTool) }
+func (m toolModel) Expect() {
+	m.s.keeper.Expect(keeper.ForTool)
+	m.s.awaitLastWord()
+}
 
 func (m toolModel) Text(text string) bool { return m.s.sendText(text) }
 

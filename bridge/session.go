@@ -21,8 +21,15 @@ import (
 	"voxgate/media/record"
 )
 
-// farewellTime is how long the model may go on with an answer when the conversation is to end.
-const farewellTime = 15 * time.Second
+const (
+	// farewellTime is how long the model may go on with an answer when the conversation is to end, and again with its goodbye.
+	farewellTime = 15 * time.Second
+
+	// lastWordTime is how long the model may take to begin its goodbye after the tool that ends the conversation has answered, and
+	// lastWordSaid if it has said something before it called: then that may have been the goodbye.
+	lastWordTime = 6 * time.Second
+	lastWordSaid = 2 * time.Second
+)
 
 // Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
 type Session struct {
@@ -57,6 +64,8 @@ type Session struct {
 	steering steering
 	move     move
 	leaving  error // the conversation ends with this when the answer has been heard
+	lastWord bool  // not before the model has begun its answer to the tool by which it ends
+	farewell bool  // nor before the model was told to say goodbye, and has
 	ended    error // the conversation ends with this now
 }
 
@@ -78,6 +87,7 @@ const (
 	alarmPark                        // nobody will come back
 	alarmLimit                       // the conversation has lasted as long as it may
 	alarmFarewell                    // the last answer was long enough
+	alarmLastWord                    // there is no goodbye
 	alarmMove                        // the caller may be asked again to go to another gateway
 	numAlarms
 )
@@ -164,7 +174,8 @@ func (s *Session) endAfterSpeaking(reason error) {
 	if s.leaving != nil {
 		return
 	}
-	s.leaving = reason
+	s.leaving, s.lastWord = reason, s.calls.Calling()
+	s.farewell = reason == ErrTimeLimit && s.open.Farewell != ""
 	s.clock.Set(alarmFarewell, farewellTime)
 	s.onPlayed()
 }
@@ -172,8 +183,28 @@ func (s *Session) endAfterSpeaking(reason error) {
 // onPlayed ends a session that only waits for the end of an answer.
 func (s *Session) onPlayed() {
 	over := s.answer.state == turnIdle || s.answer.state == turnCut
-	if _, expected := s.keeper.Expects(); s.leaving != nil && over && !expected && s.playout.Queued() == 0 {
-		s.end(s.leaving)
+	_, expected := s.keeper.Expects()
+	if s.leaving == nil || s.lastWord || !over || expected || s.playout.Queued() > 0 {
+		return
+	}
+	if s.farewell {
+		s.farewell = false
+		s.clock.Set(alarmFarewell, farewellTime)
+		if s.respond(s.open.Farewell) == nil {
+			return
+		}
+	}
+	s.end(s.leaving)
+}
+
+// awaitLastWord begins to wait for the answer to the tool that ends the conversation, which has answered.
+func (s *Session) awaitLastWord() {
+	switch {
+	case !s.lastWord:
+	case s.answer.said:
+		s.clock.Set(alarmLastWord, lastWordSaid)
+	default:
+		s.clock.Set(alarmLastWord, lastWordTime)
 	}
 }
 
@@ -212,6 +243,7 @@ type answers struct {
 	known    int // the last turn that the session behind the newest handle knows
 	finished []finishedTurn
 	working  bool // the model thinks on, whatever its turn says
+	said     bool // something was answered since the person asked
 
 	cutBy    atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
 	thinking atomic.Bool           // the caller knows that an answer is due

@@ -154,7 +154,7 @@ func (s *Session) onAnswer(c *wire.ServerContent, transcript json.RawMessage) {
 	}
 	t.state = turnSpeaking
 	if !t.answered {
-		t.answered = true
+		t.answered, s.answer.said, s.lastWord = true, true, false
 		s.keeper.Answers()
 		s.calls.Spoken()
 		s.apologise(false)

@@ -31,6 +31,9 @@ type Agent struct {
 // greeting is what an agent begins with that has none of its own.
 const greeting = "Greet the caller in one short sentence and ask what you can do."
 
+// farewell is what an agent is told when a call has lasted as long as it may.
+const farewell = "The time for this call is over. Say goodbye in one short sentence, in the language that you have spoken so far."
+
 // Begin is what the model is told to begin with; "": nothing.
 func (a *Agent) Begin() string {
 	if a.Greeting != nil {
@@ -41,7 +44,10 @@ func (a *Agent) Begin() string {
 
 // Open is the conversation of an agent with somebody.
 func (a *Agent) Open(with Party) bridge.Open {
-	return bridge.Open{Agent: bridge.Agent{Prompt: with.prompt(a.Prompt), Voice: a.Voice, Language: a.Language, Model: a.Model}, Config: a.Config}
+	return bridge.Open{
+		Agent:  bridge.Agent{Prompt: with.prompt(a.Prompt), Voice: a.Voice, Language: a.Language, Model: a.Model},
+		Config: a.Config, Farewell: farewell,
+	}
 }
 
 // AgentFor is who answers calls to a number; nil: nobody.

@@ -180,16 +180,34 @@ func TestHold(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// The model hangs up when what it says was heard.
+// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye that it is told to say
+// after maxSeconds.
 func TestTheModelHangsUp(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, config)
-	p := newBaresip(t, "audio_codecs=PCMA/8000/1")
-	p.do("dial", o.uri(1))
-	p.expect("CALL_ESTABLISHED")
-	o.types("/tool end_call {}")
-	p.expect("CALL_CLOSED")
-	o.logged("call ended")
+	for name, test := range map[string]struct{ config, types, says, reason string }{
+		"by its tool": {config, "/tool end_call {}", "end_call", "goodbye"},
+		"maxSeconds":  {ofTrunk(t, map[string]any{"maxSeconds": 3}), "", "The time for this call is over", "time limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, test.config)
+			p := newBaresip(t, "audio_codecs=PCMA/8000/1")
+			p.do("dial", o.uri(1))
+			p.expect("CALL_ESTABLISHED")
+			events := o.watch()
+			o.answered(1) // so that the caller does not interrupt the goodbye
+			if test.types != "" {
+				o.types(test.types)
+			}
+			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // is told when its voice is heard
+			see(t, events, func(bridge.TurnComplete) bool { return true })
+			p.expect("CALL_CLOSED")
+			o.logged("call ended")
+			if !strings.Contains(o.logs.String(), test.reason) {
+				t.Errorf("the log is %s", o.logs)
+			}
+		})
+	}
 }
 
 // A call is handed over only to whom the trunk names, and goes on where nobody was reached.

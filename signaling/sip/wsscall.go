@@ -99,7 +99,7 @@ func (p *pagePhone) incoming(req *sip.Request) (*pageCall, bridge.Open, *refusal
 	c.dialog.exchange = p.exchange
 	c.log = p.log.With("sip", phone.Clip(c.dialog.callID))
 	own := agent.Open(who)
-	open.Agent, open.Config, open.Tools = own.Agent, own.Config, []tools.Tool{c.endCall()}
+	open.Agent, open.Config, open.Farewell, open.Tools = own.Agent, own.Config, own.Farewell, []tools.Tool{c.endCall()}
 	return c, open, nil
 }
 

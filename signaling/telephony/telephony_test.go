@@ -290,6 +290,9 @@ func TestTools(t *testing.T) {
 			}
 			if test.says == "" {
 				p.closed()
+				if test.to == "+200" && len(loud(p.pcm)) < p.rate/10 {
+					t.Errorf("%d samples of the goodbye that follows the tool were heard", len(loud(p.pcm)))
+				}
 				select {
 				case r := <-g.rest.more:
 					t.Errorf("the REST API was also asked %+v", r)
@@ -323,13 +326,16 @@ func TestATransferThatFails(t *testing.T) {
 	}
 }
 
-// A call has an end, whatever is said.
+// A call has an end, whatever is said, before which the agent says goodbye.
 func TestTheLongestCall(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 1 })
 	p := g.dialPhone(styles()["twilio"], "+100")
 	g.expectREST(restProviders["twilio"])
 	p.closed()
+	if len(loud(p.pcm)) < p.rate/10 {
+		t.Errorf("%d samples of the goodbye were heard", len(loud(p.pcm)))
+	}
 	g.logged(`msg="call over"`, 1)
 	if !strings.Contains(g.logs.String(), "time limit") {
 		t.Errorf("the log is %s", g.logs)
