@@ -274,7 +274,7 @@ func TestAToolEndsTheConversation(t *testing.T) {
 		}, 3500 * time.Millisecond, 3 * time.Second},
 		"there is none":    {nil, turnOver, 6 * time.Second, 0},
 		"it never ends":    {nil, func(l *bridgetest.Link) { l.Say(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
-		"the line is lost": {nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Cut() }, 6 * time.Second, 400 * time.Millisecond}, // a tone of ours
+		"the line is lost": {nil, func(l *bridgetest.Link) { time.Sleep(1500 * time.Millisecond); l.Cut() }, 6 * time.Second, 400 * time.Millisecond}, // a tone of ours
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
