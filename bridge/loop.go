@@ -89,6 +89,8 @@ func (s *Session) loop(parent context.Context) {
 			s.move.unsaved = true
 		case <-s.played: // onPlayed looks below, as after everything else
 			s.move.unsaved = true
+		case <-s.recording.failed:
+			s.onRecordingFailed()
 		case <-s.clock.C:
 			s.onAlarm(ctx)
 		}

@@ -48,6 +48,9 @@ type (
 		Tokens map[[2]string]int
 	}
 
+	// RecordingFailed is a recording that the disk has refused, at its begin or later.
+	RecordingFailed struct{}
+
 	// Ended is a conversation that is over.
 	Ended struct {
 		Info

@@ -296,7 +296,11 @@ type waiting struct {
 // recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone writes.
 type recording struct {
 	file atomic.Pointer[record.Recording]
-	told bool // the client knows that the conversation is recorded; owned by the loop
+
+	// Owned by the loop.
+	told   bool            // the client knows that the conversation is recorded
+	failed <-chan struct{} // closed when the file's disk has refused something; nil: there is none
+	broken bool            // the disk has, and nothing is recorded any more
 }
 
 // visit is one caller's time with the session.

@@ -19,17 +19,18 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	ended    *prometheus.CounterVec
-	duration prometheus.Histogram
-	turns    *prometheus.CounterVec
-	answer   *prometheus.HistogramVec
-	bargeIn  prometheus.Histogram
-	calls    *prometheus.HistogramVec
-	tokens   *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	dials    *prometheus.CounterVec
-	lost     *prometheus.CounterVec
-	stalls   *prometheus.CounterVec
+	ended      *prometheus.CounterVec
+	duration   prometheus.Histogram
+	turns      *prometheus.CounterVec
+	answer     *prometheus.HistogramVec
+	bargeIn    prometheus.Histogram
+	calls      *prometheus.HistogramVec
+	tokens     *prometheus.CounterVec
+	unrecorded prometheus.Counter
+	refusals   *prometheus.CounterVec
+	dials      *prometheus.CounterVec
+	lost       *prometheus.CounterVec
+	stalls     *prometheus.CounterVec
 
 	frames, framesLate, framesDropped *prometheus.CounterVec
 
@@ -64,6 +65,7 @@ func newMetrics() *metrics {
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
 	m.calls = histogram("tool_call_seconds", "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
+	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").WithLabelValues()
 	m.tokens = counter("tokens_total", "Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.", "direction", "modality", "key")
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
 	m.dials = counter("model_dials_total", "Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).", "kind", "outcome")
@@ -193,6 +195,8 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		m.dials.WithLabelValues(string(o.Kind), cause(o.Cause, "ok")).Inc()
 	case bridge.LinkEnd:
 		m.lost.WithLabelValues(cause(o.Cause, "planned")).Inc()
+	case bridge.RecordingFailed:
+		m.unrecorded.Inc()
 	case bridge.Spent:
 		for of, n := range o.Tokens {
 			m.tokens.WithLabelValues(of[0], modalityOf(of[1]), o.Key).Add(float64(n))

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,6 +97,12 @@ func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 // TestProcess is no test: startProcess runs it as a gateway of its own.
 func TestProcess(*testing.T) {
 	if os.Getenv("VOXGATE_TEST_PROCESS") != "" {
+		if most, err := strconv.ParseUint(os.Getenv("VOXGATE_TEST_FILE_SIZE"), 10, 64); err == nil { // a disk that is full soon
+			signal.Ignore(syscall.SIGXFSZ)
+			if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+				panic(err)
+			}
+		}
 		os.Args = []string{"gateway", "serve"}
 		main()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -160,5 +168,37 @@ func TestKilled(t *testing.T) {
 	defer stopped.Stop()
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v\n%s", err, p.logged())
+	}
+}
+
+// A disk that fills up in the middle of a call ends the recording at once, not the call: the client is told, the log says why, and a
+// metric rises.
+func TestADiskThatFillsUp(t *testing.T) {
+	t.Parallel()
+	recordings := t.TempDir()
+	cmd, p := startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1", "VOXGATE_PRIVATE_ADDR=127.0.0.1:0", "VOXGATE_TEST_FILE_SIZE=8192")
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	private := p.waitFor(`msg=private at=(\S+)`)
+	c := p.converse(`{}`)
+	defer c.conn.Close()
+	if !c.until("SETUP_COMPLETE", `"recording":true`) {
+		t.Fatal(c.all.String())
+	}
+	metricsWith(t, private, "voxgate_recordings_failed_total 0")
+	c.say("one two three four five six seven eight nine ten")
+	if !c.until("LOG_MESSAGE", `"recording":false`) {
+		t.Fatalf("the client is not told: %.2000s", c.all.String())
+	}
+	metricsWith(t, private, "voxgate_recordings_failed_total 1")
+	p.waitFor(`level=ERROR msg=recording .*file too large`)
+	if !c.until("TURN_COMPLETE", "") {
+		t.Fatal("the call does not go on")
+	}
+	c.send(`{"type":"UPDATE_CONFIG","payload":{"generationConfig":{"temperature":0.5}}}`)
+	if !c.until("SETUP_COMPLETE", `"recording":false`) { // by another connection, which does not begin a second file
+		t.Errorf("%.2000s", c.all.String())
+	}
+	if files, err := os.ReadDir(recordings); len(files) != 1 || err != nil {
+		t.Errorf("%d files, %v", len(files), err)
 	}
 }

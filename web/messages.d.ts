@@ -304,5 +304,5 @@ export interface TurnComplete {
 export interface LogMessage {
   type: 'info' | 'warn' | 'error';
   message: string;
-  details?: { usage?: Usage; [more: string]: any };
+  details?: { usage?: Usage; recording?: boolean; [more: string]: any };
 }

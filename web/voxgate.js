@@ -616,6 +616,10 @@ export class Session {
         return this.#emit('latency', payload);
       case 'LOG_MESSAGE':
         if (payload.details?.usage) this.#emit('usage', payload.details.usage);
+        if (this.#setup && payload.details?.recording !== undefined) {
+          this.#setup = { ...this.#setup, recording: payload.details.recording };
+          this.#changed();
+        }
         return this.#emit('log', payload);
       case 'SESSION_STATE':
         this.#emit('link', (this.#link = payload));

@@ -55,7 +55,8 @@ type Recording struct {
 	closing chan struct{}
 	once    sync.Once
 	done    chan struct{}
-	lost    atomic.Int64 // pieces that found the queue full
+	failed  chan struct{} // closed with the first error
+	lost    atomic.Int64  // pieces that found the queue full
 
 	// Owned by run; err is read after done.
 	began    time.Time
@@ -92,7 +93,7 @@ const (
 // New begins a recording to w at the given time. Close closes w.
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
-		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), began: began, out: w,
+		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}), began: began, out: w,
 		pages: pages{w: w, serial: rand.Uint32()},
 	}
 	var err error
@@ -160,6 +161,9 @@ func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
 		r.lost.Add(1)
 	}
 }
+
+// Failed is closed when the disk has refused something. Nothing is recorded any more; Close says why.
+func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
 // Stop ends the recording now. It does not wait; Close does.
 func (r *Recording) Stop() {
@@ -238,6 +242,7 @@ func (r *Recording) frame() {
 func (r *Recording) fail(err error) {
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("recording: %w", err)
+		close(r.failed)
 	}
 }
 

@@ -357,6 +357,11 @@ func TestFullDisk(t *testing.T) {
 			r.Person(tone(440, 20*ms, 16000), 16000, time.Now())
 			time.Sleep(20 * ms)
 		}
+		select {
+		case <-r.Failed():
+		default:
+			t.Error("nobody is told")
+		}
 		if err := r.Close(); !errors.Is(err, errFull) {
 			t.Errorf("Close returned %v", err)
 		}

@@ -185,8 +185,9 @@ type (
 		Message string `json:"message,omitempty"`
 	}
 	logFrame struct {
-		Level   string `json:"level"`
-		Message string `json:"message"`
+		Level     string `json:"level"`
+		Message   string `json:"message"`
+		Recording any    `json:"recording,omitempty"` // whether the conversation is, from now on; nil: as before
 	}
 	question struct {
 		ID        string `json:"id"`

@@ -53,11 +53,11 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 		return t.stands(b)
 	case bridge.Failure:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			return []serverMessage{logFrame{"warn", b.Err.Message}} // the model was told, and the person sees the call, if there was one
+			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}} // the model was told, and the person sees the call, if there was one
 		}
 		return []serverMessage{errorOf(b.Err)}
 	case bridge.Log:
-		return []serverMessage{logFrame{b.Level, b.Message}}
+		return []serverMessage{logFrame{b.Level, b.Message, b.Details["recording"]}}
 	}
 	return nil
 }

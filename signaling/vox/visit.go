@@ -142,7 +142,7 @@ func (v *visit) complain(err error) {
 }
 
 func (v *visit) warn(format string, args ...any) {
-	v.put(logFrame{"warn", fmt.Sprintf(format, args...)})
+	v.put(logFrame{Level: "warn", Message: fmt.Sprintf(format, args...)})
 }
 
 var (

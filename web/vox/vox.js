@@ -389,6 +389,7 @@ export class VoxLive extends EventTarget {
         if (this.#link === 'live') this.#asked = false; // a typed answer is over
         return this.#set({});
       case 'log':
+        if (message['recording'] !== undefined) this.#set({ isRecorded: message['recording'] });
         return console.debug('gateway:', message['message']);
       case 'error':
         this.#why = errorOf(message);
