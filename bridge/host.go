@@ -70,6 +70,13 @@ type Host struct {
 	closed   bool
 	sessions map[*Session]*hosted
 	tokens   map[tokenHash]*Session
+	guests   map[*guest]struct{}
+}
+
+// guest is what goes on beside the sessions: see [Host.Join].
+type guest struct {
+	name string
+	stop context.CancelCauseFunc
 }
 
 // hosted is what a host knows of a session.
@@ -88,7 +95,7 @@ type tokenHash [sha256.Size]byte
 func NewHost(o Options) *Host {
 	h := &Host{
 		options: o, ticker: playout.NewTicker(),
-		sessions: map[*Session]*hosted{}, tokens: map[tokenHash]*Session{},
+		sessions: map[*Session]*hosted{}, tokens: map[tokenHash]*Session{}, guests: map[*guest]struct{}{},
 	}
 	h.nodes = newNodes(o, &h.breaker)
 	h.checkTools()
@@ -193,14 +200,43 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return nil, ErrShutdown
-	case h.draining:
-		return nil, &Error{Code: CodeBusy, Message: "This gateway is about to stop.", Retry: drainRetry}
+	if err := h.stopping(); err != nil {
+		return nil, err
 	}
 	h.start(s, 1)
 	return s, nil
+}
+
+// stopping is why nothing begins here any more; nil: it may. Needs mu.
+func (h *Host) stopping() error {
+	switch {
+	case h.closed:
+		return ErrShutdown
+	case h.draining:
+		return &Error{Code: CodeBusy, Message: "This gateway is about to stop.", Retry: drainRetry}
+	}
+	return nil
+}
+
+// Join counts something that is no session of this host, as a REST call is: Drain and Shutdown wait for it, and Shutdown ends ctx with
+// [ErrShutdown]. leave must be called when it is over. It fails where no conversation may begin either. It does not block.
+func (h *Host) Join(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.stopping(); err != nil {
+		return nil, nil, err
+	}
+	ctx, stop := context.WithCancelCause(parent)
+	g := &guest{name, stop}
+	h.guests[g] = struct{}{}
+	h.wg.Add(1)
+	return ctx, func() {
+		stop(nil)
+		h.mu.Lock()
+		delete(h.guests, g)
+		h.mu.Unlock()
+		h.wg.Done()
+	}, nil
 }
 
 // start starts the loop of a session, which is of a generation in the store. Needs mu.
@@ -286,6 +322,9 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	for _, session := range h.sessions {
 		session.stop(ErrShutdown)
 	}
+	for g := range h.guests {
+		g.stop(ErrShutdown)
+	}
 	h.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -304,12 +343,15 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	return h.written(ctx)
 }
 
-// unfinished are the ids of the conversations that there are. It asks none of them, as they may hang.
+// unfinished are the ids of the conversations that there are, and the names of the guests. It asks none of them, as they may hang.
 func (h *Host) unfinished() (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.sessions {
 		ids = append(ids, s.id)
+	}
+	for g := range h.guests {
+		ids = append(ids, g.name)
 	}
 	slices.Sort(ids)
 	return ids

@@ -93,10 +93,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	admission := signaling.Options{Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate, Refused: s.access.Refused, Logger: log}
-	generate, err := openREST(s, gemini, admission, stopping, log)
-	if err != nil {
-		return err
-	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
@@ -111,6 +107,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
+	generate, err := openREST(s, host, gemini, admission, stopping, log)
+	if err != nil {
+		return errors.Join(err, host.Shutdown(ctx))
+	}
 	stopPrivate, err := measured.serve(s.privateAddr, admission.Hosts, host, healthOf(ctx, host, shared), log)
 	if err != nil {
 		return errors.Join(err, host.Shutdown(ctx))
@@ -245,14 +245,14 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 }
 
 // openREST is the REST API, also at an address of its own, if there is one.
-func openREST(s settings, gemini *api.Client, admission signaling.Options, stopping *ending, log *slog.Logger) (door *rest.Door, err error) {
+func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *ending, log *slog.Logger) (door *rest.Door, err error) {
 	var routes []rest.Route
 	if s.models != "" {
 		if routes, err = rest.ReadRoutes(s.models); err != nil {
 			return nil, fmt.Errorf("models: %w", err)
 		}
 	}
-	door = rest.New(gemini, routes, log)
+	door = rest.New(host, gemini, routes, log)
 	stopping.then("connections to models", door.Close)
 	return door, serveREST(s.restAddr, admission, door, stopping, log)
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -58,6 +60,90 @@ func TestSecondSignal(t *testing.T) {
 	}
 	if c.until("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(c.all.String(), "shutting down") {
 		t.Errorf("the caller got %.2000s", c.all.String())
+	}
+	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+		t.Errorf("closed with %v", err)
+	}
+	p.end()
+}
+
+// REST calls and typed talk are let finish as conversations are, none begin meanwhile, and those that are left at the end are told why.
+func TestDrainOfRESTAndTypedTalk(t *testing.T) {
+	const piece = `data: {"candidates":[{"content":{"parts":[{"text":"one"}]}}]}` + "\n\n"
+	finish := make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request, _ := io.ReadAll(r.Body)
+		io.WriteString(w, piece)
+		w.(http.Flusher).Flush()
+		switch {
+		case bytes.Contains(request, []byte("hang")):
+			<-r.Context().Done()
+		case bytes.Contains(request, []byte("slow")):
+			<-finish
+			io.WriteString(w, strings.Replace(piece, "one", "two", 1))
+		}
+	}))
+	defer backend.Close()
+	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m", "GOOGLE_GEMINI_BASE_URL", backend.URL))
+	ask := func(text string) *http.Response {
+		t.Helper()
+		resp, err := http.Post(p.url+"/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse", "application/json",
+			strings.NewReader(`{"contents":[{"parts":[{"text":"`+text+`"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	answer := func(resp *http.Response) string {
+		t.Helper()
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+	slow, hangs := ask("slow"), ask("hang")
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/api/vox/live", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	c := &conversation{t: t, conn: conn}
+	c.send(`{"type":"start","model":"gemini-3.8-flash"}`)
+	if !c.until("ready", "") {
+		t.Fatal(c.all.String())
+	}
+
+	p.stop()
+	p.waitFor("no conversation begins any more")
+	refused := ask("quick")
+	for deadline := time.Now().Add(patience); refused.StatusCode == http.StatusOK && time.Now().Before(deadline); {
+		answer(refused) // the log was a moment too early
+		refused = ask("quick")
+	}
+	if text := answer(refused); refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") != "5" ||
+		!strings.Contains(text, `"status":"UNAVAILABLE"`) {
+		t.Errorf("a new call: %s %v %s", refused.Status, refused.Header, text)
+	}
+	c.send(`{"type":"text","text":"quick"}`)
+	if !c.until("transcript", "one") {
+		t.Errorf("typed talk: %s", c.all.String())
+	}
+	close(finish)
+	if text := answer(slow); !strings.Contains(text, "two") || !strings.Contains(text, `"finishReason":"STOP"`) || strings.Contains(text, "error") {
+		t.Errorf("the call that was under way: %s", text)
+	}
+
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil { // the second one
+		t.Fatal(err)
+	}
+	if text := answer(hangs); !strings.Contains(text, "one") || !strings.Contains(text, `"code":503`) || !strings.Contains(text, "shutting down") {
+		t.Errorf("the call that was left: %s", text)
+	}
+	if !c.until("session_end", "shutting down") {
+		t.Errorf("typed talk that was left: %s", c.all.String())
 	}
 	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
 		t.Errorf("closed with %v", err)

@@ -67,7 +67,7 @@ func withVOX(t *testing.T, seen *seenByModel, change func(*vox.Door), routes ...
 	}
 	log := slog.New(slog.DiscardHandler)
 	client := &api.Client{BaseURL: up.URL}
-	models := rest.New(client, routes, log)
+	models := rest.New(nil, client, routes, log) // which serves no calls itself
 	t.Cleanup(func() {
 		models.Close()
 		workspace.Close()

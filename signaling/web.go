@@ -47,7 +47,7 @@ func (c *webClient) run(ctx context.Context) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := c.out.run(ctx); err != nil {
+		if err := c.out.run(context.WithoutCancel(ctx)); err != nil { // the goodbye is written, too
 			cancel(err)
 		}
 	}()

@@ -87,7 +87,7 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	running.Go(func() { read(line, own, to.events, lost, gone) })
 	running.Go(func() {
 		defer close(written)
-		if err := own.out.Run(ctx, func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
+		if err := own.out.Run(context.WithoutCancel(ctx), func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
 			cancel(err)
 		}
 	})

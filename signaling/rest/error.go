@@ -45,6 +45,16 @@ func refuse(w http.ResponseWriter, status int, message string, retry time.Durati
 	reply(w, status, errorObject(status, message, retry))
 }
 
+// stoppingRetry is when a client may come back to a gateway that stops: to another one, or the next.
+const stoppingRetry = 5 * time.Second
+
+const stopping = "The gateway is shutting down."
+
+// refuseStopping refuses because the gateway stops.
+func refuseStopping(w http.ResponseWriter) {
+	refuse(w, http.StatusServiceUnavailable, stopping, stoppingRetry)
+}
+
 const jsonType = "application/json; charset=UTF-8"
 
 // reply answers with an error. The server's own deadline may have passed while the backend was waited for.

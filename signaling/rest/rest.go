@@ -42,6 +42,7 @@ const doorName = "rest"
 
 // Door serves the REST API.
 type Door struct {
+	Host   *bridge.Host // waits for calls when the gateway stops, and takes none any more
 	Logger *slog.Logger
 	client http.Client
 	google *google
@@ -50,11 +51,11 @@ type Door struct {
 }
 
 // New returns a door to Google's backend, or to those that the routes name.
-func New(gemini *api.Client, routes []Route, log *slog.Logger) *Door {
+func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Door {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true // events are flushed as they come
 	// A redirect would carry the key to another host.
-	d := &Door{Logger: log, client: http.Client{
+	d := &Door{Host: host, Logger: log, client: http.Client{
 		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	d.google = &google{gemini, &d.client}
@@ -94,6 +95,12 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer open.Account.End()
+	ctx, leave, err := d.Host.Join(r.Context(), "a REST call for "+model)
+	if err != nil {
+		refuseStopping(w)
+		return
+	}
+	defer leave()
 	d.helpCLI(r)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
@@ -106,15 +113,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = control.SetReadDeadline(time.Time{})
-	ctx, leave := signaling.Outlive(r.Context()) // ends with the server
-	if leave == nil {
-		refuse(w, http.StatusServiceUnavailable, "The gateway is shutting down.", 0)
-		return
-	}
-	defer leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(r.Context(), func() { cancel(context.Cause(r.Context())) })() // a client that leaves ends the call
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watch.Stop()
 	c := &call{door: d, w: w, control: control, model: model, method: method, open: open, watch: watch}
@@ -226,6 +226,9 @@ func (c *call) failed(ctx context.Context, err error) error {
 		}
 		reply(c.w, r.status, r.body)
 		return nil // it was told by who knows
+	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
+		refuseStopping(c.w)
+		return nil
 	case errors.Is(context.Cause(ctx), errSilent):
 		refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errSilent

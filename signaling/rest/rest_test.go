@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
@@ -39,13 +41,15 @@ func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	up := httptest.NewServer(backend)
-	door := rest.New(&api.Client{BaseURL: up.URL, APIKey: "google's secret"}, routes, log)
+	client := &api.Client{BaseURL: up.URL, APIKey: "google's secret"}
+	host := bridge.NewHost(bridge.Options{Client: client, Logger: log})
+	door := rest.New(host, client, routes, log)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
 	front := httptest.NewUnstartedServer(server)
 	front.Config.WriteTimeout = serverTimeout
 	front.Start()
 	t.Cleanup(func() {
-		if err := server.Close(context.Background()); err != nil {
+		if err := errors.Join(host.Shutdown(context.Background()), server.Close(context.Background())); err != nil {
 			t.Error(err)
 		}
 		front.Close()

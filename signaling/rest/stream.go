@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"voxgate/bridge"
 )
 
 // stream passes the events of the backend on, each as it comes, as server-sent events (alt=sse) or as an array that grows. Exactly one
@@ -37,6 +39,9 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 			broken := errorObject(http.StatusBadGateway, "The backend's answer broke off.", 0)
 			if r := (*refused)(nil); errors.As(err, &r) {
 				broken = r.body
+			}
+			if errors.Is(context.Cause(ctx), bridge.ErrShutdown) {
+				broken = errorObject(http.StatusServiceUnavailable, stopping, stoppingRetry)
 			}
 			return errors.Join(err, context.Cause(ctx), out.flush(held, reason, false), out.write(broken), out.end())
 		}

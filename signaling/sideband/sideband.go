@@ -138,7 +138,7 @@ func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) 
 	running.Go(func() { line.Ping(ctx) })
 	running.Go(func() {
 		defer close(written)
-		if err := c.out.Run(ctx, func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
+		if err := c.out.Run(context.WithoutCancel(ctx), func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
 			cancel(err)
 		}
 	})

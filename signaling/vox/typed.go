@@ -60,9 +60,11 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	if open.Instead != nil {
 		return open.Instead
 	}
-	if !v.door.Host.Ready() {
-		return &bridge.Error{Code: bridge.CodeBusy, Message: "This gateway is about to stop.", Retry: 5 * time.Second}
+	ctx, leave, err := v.door.Host.Join(ctx, "typed talk with "+open.Agent.Model)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	if !open.Grant.Allows(open.Agent.Model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", open.Agent.Model)}
 	}
@@ -85,7 +87,7 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	}
 	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
 	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
-	err := t.serve(ctx)
+	err = t.serve(ctx)
 	cancel(err)
 	t.interrupt()
 	t.running.Wait()

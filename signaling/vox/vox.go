@@ -66,7 +66,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	running.Go(func() { v.read(gone) })
 	running.Go(func() {
 		defer close(written)
-		if err := v.out.Run(ctx, v.write); err != nil {
+		if err := v.out.Run(context.WithoutCancel(ctx), v.write); err != nil { // the goodbye is written, too
 			cancel(err)
 		}
 	})
