@@ -31,6 +31,7 @@ type call struct {
 
 	session atomic.Pointer[bridge.Session] // nil before Serve
 
+	order     sync.Mutex // held while something is decided and carried out; taken before mu
 	mu        sync.Mutex
 	dialogue  *dialogue
 	listeners []*listener
@@ -162,15 +163,12 @@ func (c *call) carry(ctx context.Context, s *bridge.Session, lost <-chan struct{
 				late.Stop()
 			}
 		case <-c.wake:
-			c.mu.Lock()
-			todo := c.todo
-			c.todo = nil
-			c.mu.Unlock()
-			c.run(s, event{}, todo)
+			c.act(s, event{}, func(*dialogue) (todo []bridge.Command) {
+				todo, c.todo = c.todo, nil
+				return todo
+			})
 		case <-late.C:
-			var commands []bridge.Command
-			c.with(nil, func(d *dialogue) { commands = d.takeLate() })
-			c.run(s, event{}, commands)
+			c.act(s, event{}, (*dialogue).takeLate)
 		case <-lost:
 			return nil
 		case <-ctx.Done():
@@ -193,18 +191,18 @@ func (c *call) holds() bool {
 }
 
 // take does what a client's event asks for.
-func (c *call) take(s *bridge.Session, e event, hear func([]byte) error) {
-	var commands []bridge.Command
+func (c *call) take(s engine, e event, hear func([]byte) error) {
 	err := e.err
 	switch {
 	case err != nil:
 	case e.Type != "input_audio_buffer.append":
-		c.with(e.from, func(d *dialogue) {
-			if commands, err = d.take(e.clientEvent); err != nil {
+		c.act(s, e, func(d *dialogue) []bridge.Command {
+			commands, err := d.take(e.clientEvent)
+			if err != nil {
 				d.fail(e.EventID, err)
 			}
+			return commands
 		})
-		c.run(s, e, commands)
 		return
 	case hear == nil:
 		err = &apiError{Code: "invalid_value", Param: "type", Message: "The sound of a call comes by its track."}
@@ -216,8 +214,24 @@ func (c *call) take(s *bridge.Session, e event, hear func([]byte) error) {
 	}
 }
 
-// run has the engine carry out commands.
-func (c *call) run(s *bridge.Session, e event, commands []bridge.Command) {
+// engine is the conversation, as far as a call gives it commands.
+type engine interface {
+	ID() string
+	Do(bridge.Command) error
+}
+
+// act has the dialogue decide what an event asks for, and the engine carry it out before anything else is decided: sound may come by
+// another goroutine than events, and a mark of speech must not overtake the one before.
+func (c *call) act(s engine, e event, decide func(*dialogue) []bridge.Command) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	c.run(s, e, decide)
+}
+
+// run is act. Needs order.
+func (c *call) run(s engine, e event, decide func(*dialogue) []bridge.Command) {
+	var commands []bridge.Command
+	c.with(e.from, func(d *dialogue) { commands = decide(d) })
 	for _, command := range commands {
 		err := s.Do(command)
 		if _, mark := command.(bridge.Activity); err != nil && !mark {
@@ -228,10 +242,10 @@ func (c *call) run(s *bridge.Session, e event, commands []bridge.Command) {
 }
 
 // hear has the dialogue hear sound before it goes to mic.
-func (c *call) hear(s *bridge.Session, mic media.Sink, pcm []int16) error {
-	var commands []bridge.Command
-	c.with(nil, func(d *dialogue) { commands = d.sound(pcm, mic.Rate()) })
-	c.run(s, event{}, commands)
+func (c *call) hear(s engine, mic media.Sink, pcm []int16) error {
+	c.order.Lock()
+	defer c.order.Unlock()
+	c.run(s, event{}, func(d *dialogue) []bridge.Command { return d.sound(pcm, mic.Rate()) })
 	return mic.WritePCM(pcm)
 }
 

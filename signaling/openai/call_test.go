@@ -1,0 +1,76 @@
+package openai
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// slowEngine takes its time for the first mark of speech, as a busy one does.
+type slowEngine struct {
+	begun chan struct{} // closed when that has come
+	next  chan struct{} // has a token when another one has
+
+	mu    sync.Mutex
+	marks []bridge.Command // in the order in which they were carried out
+}
+
+func (e *slowEngine) ID() string { return "test" }
+
+func (e *slowEngine) Do(c bridge.Command) error {
+	switch c {
+	case bridge.ActivityStart:
+		close(e.begun)
+		select {
+		case <-e.next: // it was overtaken
+		case <-time.After(50 * time.Millisecond):
+		}
+	case bridge.ActivityEnd:
+		e.next <- struct{}{}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.marks = append(e.marks, c)
+	return nil
+}
+
+// silent is a microphone that nobody hears.
+type silent struct{}
+
+func (silent) Rate() int              { return 24000 }
+func (silent) WritePCM([]int16) error { return nil }
+
+// By push to talk over WebRTC sound and events come by two goroutines: the end of speech does not overtake its beginning.
+func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
+	d := newDialogue("gpt-realtime", true, counted())
+	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":null}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.session, d.ready, d.begun = session, true, true
+	c := newCall(slog.New(slog.DiscardHandler), d)
+	engine := &slowEngine{begun: make(chan struct{}), next: make(chan struct{}, 1)}
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		if err := c.hear(engine, silent{}, make([]int16, 24000)); err != nil {
+			t.Error(err)
+		}
+	})
+	<-engine.begun
+	for _, kind := range []string{"input_audio_buffer.commit", "response.create"} {
+		e := event{from: newListener(nil)}
+		if e.clientEvent, e.err = readEvent([]byte(`{"type":"` + kind + `"}`)); e.err != nil {
+			t.Fatal(e.err)
+		}
+		c.take(engine, e, nil)
+	}
+	hearing.Wait()
+	if want := []bridge.Command{bridge.ActivityStart, bridge.ActivityEnd}; !slices.Equal(engine.marks, want) {
+		t.Errorf("the marks are %v, want %v", engine.marks, want)
+	}
+}
