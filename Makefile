@@ -8,7 +8,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
@@ -70,13 +70,18 @@ bench-faults: build-deps ## what a person notices of each fault, in simulated ti
 	$(GO) test ./bridge -run '^TestFaults$$' -count=1 -v
 
 FUZZTIME ?= 1m
-fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME)
-	@$(GO) list ./... | while read -r package; do \
+fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME); one that fails does not keep the others from running
+	@failed=; for package in $$($(GO) list ./...); do \
 	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || exit 1; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || failed="$$failed $$target"; \
 	  done; \
-	done
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+PACKAGE ?= ./signaling
+TIMES ?= 100
+repeat: build-deps test-deps ## the tests of one package a hundred times, each time in another order (PACKAGE=./store TIMES=20)
+	$(GO) test -race -shuffle=on -timeout=10h -count=$(TIMES) $(PACKAGE)
 
 screenshot: build test-deps web-deps ## pictures of the page, in screenshots/
 	$(NPM) run --silent screenshot

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 const serverTimeout = 100 * time.Millisecond
 
 // open is a gateway with this backend, that asks nobody who they are.
-func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
+func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	up := httptest.NewServer(backend)
@@ -59,21 +59,21 @@ func open(t *testing.T, backend http.Handler, gate *access.Gate, routes ...rest.
 	return front.URL
 }
 
-func emulated(t *testing.T) string {
+func emulated(t testing.TB) string {
 	t.Helper()
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
 	return open(t, e, nil)
 }
 
-func post(t *testing.T, url, body string) (int, string) {
+func post(t testing.TB, url, body string) (int, string) {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(body))
 	return answerOf(t, resp, err)
 }
 
 // answerOf is what was answered, in one line if it is JSON.
-func answerOf(t *testing.T, resp *http.Response, err error) (int, string) {
+func answerOf(t testing.TB, resp *http.Response, err error) (int, string) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,9 @@ package telephony_test
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -325,4 +327,34 @@ func TestConfigurationErrors(t *testing.T) {
 	if door, err := telephony.New("", telephony.Options{}); door != nil || err != nil || len(door.Doors()) > 0 {
 		t.Errorf("no file: %v %v", door, err)
 	}
+}
+
+// FuzzForm sends anything as the form of a provider's request, signed: what is answered is XML, or an error.
+func FuzzForm(f *testing.F) {
+	f.Add("CallSid=CA1&From=%2B49&To=%2B100&CallerName=Ada")
+	f.Add("CallUUID=x&To=sip%3Ax%40y&From=")
+	f.Add("CallSid=%3C%26%22&To=%00&To=%2B100;x=%")
+	g := newGateway(f, nil)
+	f.Fuzz(func(t *testing.T, text string) {
+		g.t = t
+		defer func() { g.t = f }()
+		form, err := url.ParseQuery(text)
+		if err != nil {
+			return
+		}
+		for _, provider := range []string{"twilio", "plivo"} {
+			status, body := g.post(provider, "/telephony/"+provider+"/answer", form, nil)
+			if status != 200 && status != 400 && status != 403 {
+				t.Errorf("%s is answered %d %s", provider, status, body)
+			}
+			if status == 200 {
+				for dec := xml.NewDecoder(strings.NewReader(body)); err == nil; {
+					_, err = dec.Token()
+				}
+				if err != io.EOF {
+					t.Errorf("%s is answered %q: %v", provider, body, err)
+				}
+			}
+		}
+	})
 }

@@ -36,7 +36,7 @@ func (g *gateway) announce(key, body string) (status int, uuid string) {
 
 // asterisk is a fake Asterisk's side of an AudioSocket.
 type asterisk struct {
-	t    *testing.T
+	t    testing.TB
 	conn net.Conn
 	rate int
 	kind byte

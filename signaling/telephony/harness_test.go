@@ -54,7 +54,7 @@ const patience = time.Minute
 
 // gateway is a whole gateway with an emulator behind it, and a fake of the providers' REST APIs beside it.
 type gateway struct {
-	t       *testing.T
+	t       testing.TB
 	door    *telephony.Door
 	host    *bridge.Host
 	http    string
@@ -144,7 +144,7 @@ const agents = `[
 	{"to":["+400"],"greeting":"/tool send_dtmf {\"digits\":\"12#\"}"}]`
 
 // newGateway makes a gateway with all providers. change may change its configuration.
-func newGateway(t *testing.T, change func(config map[string]any)) *gateway {
+func newGateway(t testing.TB, change func(config map[string]any)) *gateway {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -356,7 +356,7 @@ func (g *gateway) post(provider, path string, form url.Values, change func(*http
 }
 
 // streamURL finds the URL in a provider's XML: in an attribute, or in an element of that name.
-func streamURL(t *testing.T, text string) string {
+func streamURL(t testing.TB, text string) string {
 	t.Helper()
 	dec := xml.NewDecoder(strings.NewReader(text))
 	for {
@@ -411,7 +411,7 @@ func (s style) decode(b []byte) []int16 {
 // phone is a fake provider's side of a call.
 type phone struct {
 	style
-	t    *testing.T
+	t    testing.TB
 	conn *websocket.Conn
 	sent int
 	done chan struct{}
@@ -450,7 +450,7 @@ func (g *gateway) dialPhone(s style, to string) *phone {
 	return p
 }
 
-func dial(t *testing.T, s style, at string, header http.Header) *phone {
+func dial(t testing.TB, s style, at string, header http.Header) *phone {
 	t.Helper()
 	conn, resp, err := websocket.DefaultDialer.Dial("ws"+at[strings.Index(at, ":"):], header)
 	if err != nil {

@@ -30,14 +30,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the one of the Standard Webhooks' own tests
 
 // endpoint is a server with a tool before it, both gone when the test ends.
-func endpoint(t *testing.T, handler http.HandlerFunc, change func(*webhook.Options)) tools.Tool {
+func endpoint(t testing.TB, handler http.HandlerFunc, change func(*webhook.Options)) tools.Tool {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	return toolFor(t, server.URL, nil, change)
 }
 
-func toolFor(t *testing.T, url string, roots *x509.CertPool, change func(*webhook.Options)) tools.Tool {
+func toolFor(t testing.TB, url string, roots *x509.CertPool, change func(*webhook.Options)) tools.Tool {
 	t.Helper()
 	pool := webhook.NewPool(roots)
 	t.Cleanup(pool.Close)

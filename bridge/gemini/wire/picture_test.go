@@ -49,3 +49,20 @@ func TestCheckPicture(t *testing.T) {
 		}
 	}
 }
+
+// FuzzPicture looks at the header of anything. What is let through has a size within bounds.
+func FuzzPicture(f *testing.F) {
+	f.Add([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00"))
+	f.Add([]byte("\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00\xff\xc0\x00\x0b\x08\x00\x01\x00\x01\x01\x01\x11\x00"))
+	f.Add([]byte("\xff\xd8\xff\xc4\x00\x02\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, kind := range []string{"image/jpeg", "image/png"} {
+			if wire.CheckPicture(kind, data) != nil {
+				continue
+			}
+			if c, format, err := image.DecodeConfig(bytes.NewReader(data)); err != nil || "image/"+format != kind || min(c.Width, c.Height) < 1 || max(c.Width, c.Height) > 8192 {
+				t.Errorf("%s is let through: %v, %s of %dx%d", kind, err, format, c.Width, c.Height)
+			}
+		}
+	})
+}
