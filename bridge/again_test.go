@@ -10,8 +10,8 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-// Models call twice for one thing. The second call is answered from the first, unless something has happened in between after which
-// it may be meant.
+// Models call twice for one thing. The second call is answered from the first, unless something has happened in between
+// after which it may be meant.
 func TestTheSameCallAgain(t *testing.T) {
 	const order = `{"x":1,"y":9007199254740993}`
 	type steps func(c *caller, l *bridgetest.Link)

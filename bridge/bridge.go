@@ -63,8 +63,8 @@ type Open struct {
 	// meanwhile has a fresh one opened. nil: none.
 	TakeOver *Session
 
-	// Farewell is what the model is told when the conversation has reached its time limit and nothing is being said, so that it says
-	// goodbye; nobody else sees it. Empty: the conversation ends without.
+	// Farewell is what the model is told when the conversation has reached its time limit and nothing is being said, so
+	// that it says goodbye; nobody else sees it. Empty: the conversation ends without.
 	Farewell string
 
 	// Quiet has the caller hear nothing but the model: no tones and sentences of the gateway's while it is waited for.
@@ -116,9 +116,9 @@ func (a Agent) Over(under Agent) Agent {
 	}
 }
 
-// layered is what the model is set up with, at the beginning and after each change. Each layer counts more than the one before,
-// each field by itself: what the caller configures, the door's agent, the grant, the session webhook, and what the operator's
-// backend has changed.
+// layered is what the model is set up with, at the beginning and after each change. Each layer counts more than the one
+// before, each field by itself: what the caller configures, the door's agent, the grant, the session webhook, and what
+// the operator's backend has changed.
 func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
 	return backend.config(o.Override.config(o.Grant.config(o.Agent.config(configured))))
 }

@@ -50,8 +50,8 @@ type (
 	// nor pictures go up, and nobody is told to wait.
 	Pause struct{ On bool }
 
-	// EndAfterSpeaking ends the conversation when the answer that is under way or due has been heard, after 15 s at most. While a tool
-	// runs, which may be the one that asks for this, the answer to that is due.
+	// EndAfterSpeaking ends the conversation when the answer that is under way or due has been heard, after 15 s at
+	// most. While a tool runs, which may be the one that asks for this, the answer to that is due.
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].

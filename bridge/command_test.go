@@ -250,7 +250,8 @@ func TestEndAfterSpeaking(t *testing.T) {
 	}
 }
 
-// Where a tool ends the conversation, the answer to that is waited for, in which a model that has not said goodbye does so.
+// Where a tool ends the conversation, the answer to that is waited for, in which a model that has not said goodbye does
+// so.
 func TestAToolEndsTheConversation(t *testing.T) {
 	turnOver := func(l *bridgetest.Link) { l.Content(`"turnComplete":true`) }
 	for name, test := range map[string]struct {

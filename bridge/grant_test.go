@@ -89,9 +89,9 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 	})
 }
 
-// What the model is set up with lies in layers, of which each counts more than the one before, field by field: what the caller
-// configures, the door's agent, the grant, the session webhook, the operator's backend. So it is at the beginning, after each change by the
-// caller, however little that says, and at another gateway.
+// What the model is set up with lies in layers, of which each counts more than the one before, field by field: what the
+// caller configures, the door's agent, the grant, the session webhook, the operator's backend. So it is at the
+// beginning, after each change by the caller, however little that says, and at another gateway.
 func TestLayersOfTheAgent(t *testing.T) {
 	configured := func(prompt, voice, language string) json.RawMessage {
 		return fmt.Appendf(nil, `{"systemInstruction":%q,"generationConfig":{"speechConfig":{"languageCode":%q,

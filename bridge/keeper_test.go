@@ -396,8 +396,9 @@ func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
 	})
 }
 
-// Every session by every connection hears each question and answers none. At the second question in a row a fresh one is
-// begun, however soon that comes, whether or not a person breathes in a question, and whenever the model has understood it.
+// Every session by every connection hears each question and answers none. At the second question in a row a fresh one
+// is begun, however soon that comes, whether or not a person breathes in a question, and whenever the model has
+// understood it.
 func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		every  time.Duration // from one question to the next

@@ -69,8 +69,8 @@ type written struct {
 	taken      bool      // by another node
 }
 
-// ended is a conversation that has ended here and goes on nowhere, though the store may still have it. It is kept until the
-// store has forgotten it, so that nobody goes on with it.
+// ended is a conversation that has ended here and goes on nowhere, though the store may still have it. It is kept until
+// the store has forgotten it, so that nobody goes on with it.
 type ended struct {
 	generation uint64
 	until      time.Time // then the store has forgotten it by itself
@@ -187,8 +187,8 @@ func (n *nodes) signal() {
 	}
 }
 
-// write writes the snapshots that wait and deletes those of conversations that have ended. With all it renews the others, and
-// tries again to delete. It returns when that is done.
+// write writes the snapshots that wait and deletes those of conversations that have ended. With all it renews the
+// others, and tries again to delete. It returns when that is done.
 func (n *nodes) write(ctx context.Context, all bool) {
 	n.mu.Lock()
 	var due []func()

@@ -432,8 +432,8 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 	})
 }
 
-// A conversation that the backend has ended while the store does not answer does not come back: not here, and at no other gateway once
-// the store answers again.
+// A conversation that the backend has ended while the store does not answer does not come back: not here, and at no
+// other gateway once the store answers again.
 func TestEndedWhileTheStoreIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shared := store.NewMemory()

@@ -41,8 +41,9 @@ type (
 	Dialled = keeper.Dialled
 	LinkEnd = keeper.LinkEnd
 
-	// Spent is the tokens of Gemini that were used since the one before, by direction ("in", "out", or "unknown") and modality ("AUDIO",
-	// "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if there are some.
+	// Spent is the tokens of Gemini that were used since the one before, by direction ("in", "out", or "unknown") and
+	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if there
+	// are some.
 	Spent struct {
 		Key    string // see [Origin]
 		Tokens map[[2]string]int

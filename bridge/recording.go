@@ -28,7 +28,8 @@ func (s *Session) record() {
 	}
 }
 
-// breakRecording notes that the disk takes no recording. It is not tried again: what begins anew in the middle would be taken for whole.
+// breakRecording notes that the disk takes no recording. It is not tried again: what begins anew in the middle would be
+// taken for whole.
 func (s *Session) breakRecording() {
 	s.recording.broken = true
 	if tell := s.host.options.Observe; tell != nil {
@@ -71,7 +72,8 @@ func (s *Session) tellRecording() {
 	case recorded && !told:
 		say("info", "This conversation is recorded.")
 	case told && s.recording.broken:
-		say("error", "This conversation is no longer recorded: the gateway's disk has failed or is full. What was recorded so far is kept.")
+		say("error", "This conversation is no longer recorded: the gateway's disk has failed or is full. "+
+			"What was recorded so far is kept.")
 	case told && !recorded:
 		say("info", "This conversation is no longer recorded.")
 	case s.keeper.Config().Options.Record && !recorded:

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// farewellTime is how long the model may go on with an answer when the conversation is to end, and again with its goodbye.
+	// farewellTime is how long the model may go on with an answer when the conversation is to end, and again with its
+	// goodbye.
 	farewellTime = 15 * time.Second
 
-	// lastWordTime is how long the model may take to begin its goodbye after the tool that ends the conversation has answered, and
-	// lastWordSaid if it has said something before it called: then that may have been the goodbye.
+	// lastWordTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
+	// answered, and lastWordSaid if it has said something before it called: then that may have been the goodbye.
 	lastWordTime = 6 * time.Second
 	lastWordSaid = 2 * time.Second
 )

@@ -167,8 +167,8 @@ const (
 	knownTime = 10 * time.Second
 )
 
-// save has the store told where the conversation stands, if that has changed and somebody could go on with it. Of one that cannot be
-// gone on with elsewhere the store is told once, where it is.
+// save has the store told where the conversation stands, if that has changed and somebody could go on with it. Of one
+// that cannot be gone on with elsewhere the store is told once, where it is.
 func (s *Session) save() {
 	m := &s.move
 	if !m.unsaved {

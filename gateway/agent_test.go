@@ -75,8 +75,8 @@ func written(t *testing.T, text string) string {
 	return file
 }
 
-// At each door, what the session webhook says of the agent counts from the first set-up on, whatever the client configures then and
-// later, and what it does not say is left as the client or the operator's file has it.
+// At each door, what the session webhook says of the agent counts from the first set-up on, whatever the client
+// configures then and later, and what it does not say is left as the client or the operator's file has it.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	t.Parallel()
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

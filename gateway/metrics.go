@@ -65,7 +65,8 @@ func newMetrics() *metrics {
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
 	m.calls = histogram("tool_call_seconds", "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
-	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").WithLabelValues()
+	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").
+		WithLabelValues()
 	m.tokens = counter("tokens_total", "Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.", "direction", "modality", "key")
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
 	m.dials = counter("model_dials_total", "Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).", "kind", "outcome")

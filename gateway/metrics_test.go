@@ -53,8 +53,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Tokens are counted while the conversation runs, and whatever Gemini says of their modality: nothing of the 100,000 that it read
-// and the 7,000 that it thought, nor the direction of 20,000 more.
+// Tokens are counted while the conversation runs, and whatever Gemini says of their modality: nothing of the 100,000
+// that it read and the 7,000 that it thought, nor the direction of 20,000 more.
 func TestTokensWithoutModality(t *testing.T) {
 	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
 		`"{\"usageMetadata\":{\"promptTokenCount\":100000,\"thoughtsTokenCount\":7000,\"totalTokenCount\":127000}}"}]}`}, env())

@@ -15,8 +15,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// hearsAndIsSilent is a Gemini whose every session writes down what is asked, as soon as it has heard 300 ms of it, and answers
-// nothing.
+// hearsAndIsSilent is a Gemini whose every session writes down what is asked, as soon as it has heard 300 ms of it, and
+// answers nothing.
 func hearsAndIsSilent(t *testing.T) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -78,9 +78,9 @@ func (c *conversation) question() {
 	}
 }
 
-// A model that hears each question and never answers is taken for dead at the second one in a row, though the default model may
-// choose not to answer: the third connection is a fresh session. So it is when the person waits for the end of all that is tried,
-// and when the next question comes before.
+// A model that hears each question and never answers is taken for dead at the second one in a row, though the default
+// model may choose not to answer: the third connection is a fresh session. So it is when the person waits for the end
+// of all that is tried, and when the next question comes before.
 func TestModelThatHearsAndIsSilent(t *testing.T) {
 	t.Parallel()
 	model := hearsAndIsSilent(t)

@@ -257,8 +257,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A disk that fills up in the middle of a call ends the recording at once, not the call: the client is told, the log says why, and a
-// metric rises.
+// A disk that fills up in the middle of a call ends the recording at once, not the call: the client is told, the log
+// says why, and a metric rises.
 func TestADiskThatFillsUp(t *testing.T) {
 	t.Parallel()
 	recordings := t.TempDir()

@@ -74,8 +74,8 @@ func (w *watch) next(sure, aside, handle bool) Remedy {
 	return GiveUp
 }
 
-// superseded counts a question that had no answer, though more than a nudge was tried, when the person asks the next one. It
-// reports whether there was one: what is said after less is taken for the rest of the same question.
+// superseded counts a question that had no answer, though more than a nudge was tried, when the person asks the next
+// one. It reports whether there was one: what is said after less is taken for the rest of the same question.
 func (w *watch) superseded() bool {
 	if w.stage < 2 || w.what != ForText && (w.what != ForSpeech || !w.early) {
 		return false
@@ -104,8 +104,8 @@ func (k *Keeper) Expect(what Awaited) {
 	k.await(k.patience())
 }
 
-// SpeaksOn ends the wait for the answer to what was said so far, and reports whether there was one: either the sentence was only
-// interrupted by a breath, or the person has waited long enough and asks again.
+// SpeaksOn ends the wait for the answer to what was said so far, and reports whether there was one: either the sentence
+// was only interrupted by a breath, or the person has waited long enough and asks again.
 func (k *Keeper) SpeaksOn(ctx context.Context) bool {
 	if k.watch.what != ForSpeech {
 		k.watch.early = false

@@ -67,8 +67,9 @@ func (c *Calls) waits(id string) bool {
 	return false
 }
 
-// answerAsBefore has a call answered from another one with the same name and arguments, which is open, or was answered without that
-// anything was said since: models call twice for one thing. done: it has its answer already; ok: it needs not be run.
+// answerAsBefore has a call answered from another one with the same name and arguments that is open, or was answered
+// and not spoken of yet: models call twice for one thing. It reports whether the call has its answer already (done), and
+// whether it need not run (ok).
 func (c *Calls) answerAsBefore(when int, call tools.Call, f setup.Function) (done, ok bool) {
 	if f.Repeats || f.Where == setup.OnCanvas {
 		return false, false

@@ -323,8 +323,8 @@ func (c *Calls) Cancel(ids []string) {
 	}
 }
 
-// unwanted notes that nobody wants the answer to a call of this id. It returns the call to be stopped, for which none waits any more; nil:
-// there is none.
+// unwanted notes that nobody wants the answer to the call with this id. It returns the call to be stopped, if no other
+// waits for its answer; nil: none is to be stopped.
 func (c *Calls) unwanted(id string) *call {
 	if o := c.open[id]; o != nil {
 		o.dropped = len(o.again) > 0

@@ -93,8 +93,8 @@ const (
 // New begins a recording to w at the given time. Close closes w.
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
-		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}), began: began, out: w,
-		pages: pages{w: w, serial: rand.Uint32()},
+		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
+		began: began, out: w, pages: pages{w: w, serial: rand.Uint32()},
 	}
 	var err error
 	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err == nil {

@@ -32,7 +32,8 @@ type Agent struct {
 const greeting = "Greet the caller in one short sentence and ask what you can do."
 
 // farewell is what an agent is told when a call has lasted as long as it may.
-const farewell = "The time for this call is over. Say goodbye in one short sentence, in the language that you have spoken so far."
+const farewell = "The time for this call is over. " +
+	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
 // Begin is what the model is told to begin with; "": nothing.
 func (a *Agent) Begin() string {

@@ -180,8 +180,8 @@ func TestHold(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye that it is told to say
-// after maxSeconds.
+// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye that it is
+// told to say after maxSeconds.
 func TestTheModelHangsUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ config, types, says, reason string }{

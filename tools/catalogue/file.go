@@ -72,7 +72,9 @@ type rules struct {
 
 // with adds the rules' fields.
 func (r *rules) with(f fields) fields {
-	maps.Copy(f, fields{"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats})
+	maps.Copy(f, fields{
+		"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats,
+	})
 	return f
 }
 

@@ -128,8 +128,9 @@ var models = []row{
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well. After an answer
-	// with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
+	// After an answer with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413,
+	// September 2026).
 	{
 		Profile: Profile{Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Appends: true, Proactive: true, Slow: true},
 		prefix:  "gemini-3.8-live-extended-thinking", on: geminiAPI,

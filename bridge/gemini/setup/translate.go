@@ -124,18 +124,19 @@ func (p *parser) coverage(setup map[string]any) {
 	}
 }
 
-// A conversation of any length keeps so much in mind, unless the client says otherwise. Each turn is billed for the whole context
-// (https://ai.google.dev/gemini-api/docs/pricing), which grows without numbers to 80 % of 131,072 tokens before half of it is dropped
-// (https://ai.google.dev/api/live, ContextWindowCompressionConfig). These are the numbers that Google's AI Studio writes into the
-// code it makes: of audio, at 25 tokens a second, the newest 8 to 17 minutes. How closely Google keeps to them is another matter: with
-// 25,000 a developer saw 71,000 after 25 turns (discuss.ai.google.dev/t/147228, gemini-3.1-flash-live-preview).
+// A conversation of any length keeps so much in mind, unless the client says otherwise. Each turn is billed for the
+// whole context (https://ai.google.dev/gemini-api/docs/pricing), which grows without numbers to 80 % of 131,072 tokens
+// before half of it is dropped (https://ai.google.dev/api/live, ContextWindowCompressionConfig). These are the numbers
+// that Google's AI Studio writes into the code it makes: of audio, at 25 tokens a second, the newest 8 to 17 minutes.
+// How closely Google keeps to them is another matter: with 25,000 a developer saw 71,000 after 25 turns
+// (discuss.ai.google.dev/t/147228, gemini-3.1-flash-live-preview).
 const (
 	triggerTokens = "25600"
 	targetTokens  = "12800"
 )
 
-// maxInstruction is how long instruction and tools may be, in bytes as JSON, for these numbers: some 6,400 tokens, half of what is
-// kept. They are never dropped, so with more the server would have to compress all the time.
+// maxInstruction is how long instruction and tools may be, in bytes as JSON, for these numbers: some 6,400 tokens, half
+// of what is kept. They are never dropped, so with more the server would have to compress all the time.
 const maxInstruction = 25 << 10
 
 // compress lets the server forget the oldest turns, unless the client does not want that: without it a session ends after

@@ -108,8 +108,8 @@ const (
 	In, Out, Unknown = "in", "out", "unknown"
 )
 
-// Split divides what was used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so on. What was
-// not said of a token is "unknown". No number is negative.
+// Split divides what was used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so
+// on. What was not said of a token is "unknown". No number is negative.
 func (u Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
 	left := u.Total - since.Total
