@@ -158,6 +158,8 @@ func (s *Server) enter(d Door) http.Handler {
 			s.refused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
+			r.Body = access.From(r.Context()).Body(r)
+			defer r.Body.Close()
 			handler.ServeHTTP(w, r)
 		default:
 			ctx, leave := entered.visit(r.Context())

@@ -60,6 +60,7 @@ type Gate struct {
 	mu     sync.Mutex
 	shares map[share]*usage
 	swept  time.Time
+	freed  chan struct{} // closed when bodies of requests are gone, and then another one
 }
 
 // New returns a gate. It fails if the keys file cannot be read or says something wrong.
@@ -74,7 +75,7 @@ func New(o Options) (*Gate, error) {
 	}
 	g := &Gate{
 		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
-		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
+		freed: make(chan struct{}), logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
 	}
 	g.shared.running.Go(g.tell)
 	return g, nil
@@ -95,6 +96,7 @@ type Visitor struct {
 	gate     *Gate
 	address  netip.Addr // the client's, as far as it is known
 	identity string     // as a trusted proxy says; empty: none does
+	key      string     // that answers for them, when it is known
 	doubtful bool       // it has said so twice: one of the two may be the client's own
 	token    string     // that came with the request; empty: none
 }
@@ -216,7 +218,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	if err != nil {
 		return v.refuse(err)
 	}
-	open.Origin.Identity, open.Origin.Key = p.identity, p.issuer
+	open.Origin.Identity, open.Origin.Key, v.key = p.identity, p.issuer, p.issuer
 	if p.limited {
 		open.Origin.Grant = p.grant.json()
 		open.Grant = p.grant.bridge()
@@ -360,6 +362,7 @@ type refusal struct {
 	code    bridge.Code
 	message string
 	retry   time.Duration // when to come back; 0: not known
+	status  int           // of HTTP, where the code has another; 0: the code's
 	err     error         // for the log
 }
 
@@ -383,13 +386,16 @@ func (v *Visitor) refuse(err error) error {
 // told is a refusal as callers are told of it.
 func told(err error) error {
 	if r, ok := err.(*refusal); ok {
-		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry}
+		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry, Status: r.status}
 	}
 	return err
 }
 
 // Status is the HTTP status for an error of this package; 0 if it is none.
 func Status(err *bridge.Error) int {
+	if err.Code == bridge.CodeBusy && err.Status == http.StatusServiceUnavailable {
+		return err.Status
+	}
 	switch err.Code {
 	case bridge.CodeUnauthorized:
 		return http.StatusUnauthorized

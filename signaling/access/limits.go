@@ -24,6 +24,9 @@ type Limits struct {
 	Parked             int // conversations that wait for their lost client, in all
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
+
+	// Bytes of requests that are under way, beyond 64 KiB of each.
+	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
 // defaultLimits: what an address may is far above what a household needs, and what one machine carries is by its CPU: some
@@ -31,6 +34,7 @@ type Limits struct {
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30, CallsPerMinute: 600,
 	Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
+	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB serves calls, too
 }
 
 // names are the limits as an operator writes them.
@@ -39,6 +43,7 @@ func (l *Limits) names() map[string]*int {
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
 		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute, "calls-per-minute": &l.CallsPerMinute,
 		"parked": &l.Parked, "parked-per-address": &l.ParkedPerAddress, "waiting-per-address": &l.WaitingPerAddress,
+		"body-megabytes": &l.BodyMegabytes, "body-megabytes-per-address": &l.BodyMegabytesPerAddress, "body-megabytes-per-key": &l.BodyMegabytesPerKey,
 	}
 }
 
@@ -92,6 +97,7 @@ type tally struct {
 type usage struct {
 	counts          [resources]tally
 	parked, waiting int
+	bodies          int64         // bytes of requests under way
 	begun, called   *rate.Limiter // conversations and short calls; nil: no limit
 	budgeted        bool          // what it spends is limited
 	day             string
@@ -113,7 +119,7 @@ func (u *usage) idle(now time.Time) bool {
 			return false
 		}
 	}
-	return !u.running() && u.parked == 0 && u.waiting == 0 && u.counts[spent].own == 0
+	return !u.running() && u.parked == 0 && u.waiting == 0 && u.bodies == 0 && u.counts[spent].own == 0
 }
 
 // sweepEvery is how often what nobody uses is dropped.

@@ -330,7 +330,7 @@ func Refuse(w http.ResponseWriter, err error) {
 	switch status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", fmt.Sprint(seconds(e.Retry)))
 	}
 	w.WriteHeader(status)

@@ -280,9 +280,12 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 // unread is the error for a body that cannot be read.
 func unread(err error) error {
 	var long *http.MaxBytesError
+	var own *bridge.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &own):
+		return own
 	case errors.As(err, &long):
 		return &apiError{Code: "request_too_large", Message: fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)}
 	}
@@ -323,6 +326,8 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	status := statuses[e.Code]
 	switch {
+	case access.Status(bridge.AsError(err)) == http.StatusServiceUnavailable:
+		status = http.StatusServiceUnavailable
 	case status > 0:
 	case e.Type == "server_error":
 		status = http.StatusBadGateway
@@ -332,7 +337,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch status {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
 	}
 	told := object{"message": e.Message, "type": "invalid_request_error", "param": nil, "code": e.Code}

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,9 +16,9 @@ import (
 type backend interface {
 	// generate asks for an answer. next returns its pieces, one if it does not stream, and then io.EOF; it ends with ctx. An error of
 	// either is a [*refused] if the backend has said why.
-	generate(ctx context.Context, model string, request []byte, streams bool) (next func() (object, error), err error)
+	generate(ctx context.Context, model string, request upload, streams bool) (next func() (object, error), err error)
 	// ask runs any other call. Its answer is passed on as it is.
-	ask(ctx context.Context, httpMethod, model, method string, request []byte) (answer []byte, err error)
+	ask(ctx context.Context, httpMethod, model, method string, request upload) (answer []byte, err error)
 }
 
 // refused is an error of a backend that the client is told, in Google's shape.
@@ -40,7 +39,7 @@ type google struct {
 	client *http.Client
 }
 
-func (g *google) generate(ctx context.Context, model string, request []byte, streams bool) (func() (object, error), error) {
+func (g *google) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
 	if !streams {
 		text, err := g.ask(ctx, http.MethodPost, model, "generateContent", request)
 		return once(text), err
@@ -72,7 +71,7 @@ func once(text []byte) func() (object, error) {
 	}
 }
 
-func (g *google) ask(ctx context.Context, httpMethod, model, method string, request []byte) ([]byte, error) {
+func (g *google) ask(ctx context.Context, httpMethod, model, method string, request upload) ([]byte, error) {
 	from, err := g.send(ctx, httpMethod, model, method, "", request)
 	if err != nil {
 		return nil, err
@@ -82,15 +81,16 @@ func (g *google) ask(ctx context.Context, httpMethod, model, method string, requ
 }
 
 // send sends a call, and returns the body of an answer that is none of an error.
-func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request []byte) (io.ReadCloser, error) {
+func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request upload) (io.ReadCloser, error) {
 	if strings.Contains(model, "/") { // a path of Google's, and not a model of ours
 		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
 	}
-	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, bytes.NewReader(request))
+	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}
 	if httpMethod == http.MethodPost {
+		request.on(r)
 		r.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := g.client.Do(r)

@@ -22,16 +22,15 @@ const (
 // bill is what a call costs whoever pays for it, in tokens.
 type bill struct {
 	settle   func(cost int) // nil: nobody counts it
-	request  []byte
-	question int // by its length; 0: not looked at
-	told     int // by the backend, for all so far
-	said     int // of the answer so far, in bytes of text
+	question int            // by its length
+	told     int            // by the backend, for all so far
+	said     int            // of the answer so far, in bytes of text
 }
 
 // charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An error
 // is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
 func charge(account bridge.Account, method string, request []byte) (*bill, []byte, error) {
-	b := &bill{request: request}
+	b := &bill{question: len(request) / bytesPerToken}
 	if _, most := account.Spend(0); most == 0 {
 		return b, request, nil
 	}
@@ -91,10 +90,6 @@ func (b *bill) note(answer object) {
 func (b *bill) pay(ctx context.Context, answered bool) int {
 	cost := b.told
 	if cost == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
-		if b.question == 0 {
-			q := read(b.request)
-			b.question = q.tokens(len(b.request))
-		}
 		cost = b.question + b.said/bytesPerToken
 	}
 	if b.settle != nil {

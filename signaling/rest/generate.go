@@ -36,7 +36,7 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watch.Stop()
-	next, err := d.backend(model).generate(ctx, model, request, true)
+	next, err := d.backend(model).generate(ctx, model, upload{text: request}, true)
 	if err != nil {
 		return told(ctx, err)
 	}

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -286,15 +285,15 @@ func functionCall(id, name, arguments string) object {
 	return object{"functionCall": object{"id": id, "name": name, "args": args}}
 }
 
-func (c *completions) generate(ctx context.Context, model string, request []byte, streams bool) (func() (object, error), error) {
-	q, err := c.translate(model, request)
+func (c *completions) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
+	q, err := c.translate(model, request.text)
 	if err != nil {
 		return nil, err
 	}
 	if streams {
 		q.Stream, q.StreamOptions = true, &chatStream{IncludeUsage: true}
 	}
-	from, err := c.send(ctx, "/chat/completions", q)
+	from, err := c.send(ctx, "/chat/completions", q, request.sent)
 	if err != nil {
 		return nil, err
 	}
@@ -325,15 +324,16 @@ func (c *completions) generate(ctx context.Context, model string, request []byte
 }
 
 // send posts a request, and returns the body of an answer that is none of an error.
-func (c *completions) send(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+func (c *completions) send(ctx context.Context, path string, body any, sent func()) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, nil)
 	if err != nil {
 		return nil, err
 	}
+	upload{text, sent}.on(r)
 	r.Header.Set("Content-Type", "application/json")
 	if c.key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.key)
@@ -430,7 +430,7 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 const maxCalls = 128
 
 // ask serves embeddings; there is nothing that counts tokens, and models are what the file says.
-func (c *completions) ask(ctx context.Context, _, model, method string, request []byte) ([]byte, error) {
+func (c *completions) ask(ctx context.Context, _, model, method string, request upload) ([]byte, error) {
 	var q struct {
 		Content              turn `json:"content"`
 		OutputDimensionality int  `json:"outputDimensionality"`
@@ -442,7 +442,7 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 	if method != "embedContent" && method != "batchEmbedContents" {
 		return nil, &refused{http.StatusNotImplemented, errorObject(http.StatusNotImplemented, "The server behind this model cannot do that.", 0), ""}
 	}
-	if err := json.Unmarshal(request, &q); err != nil {
+	if err := json.Unmarshal(request.text, &q); err != nil {
 		return nil, invalid("The request cannot be read: %v.", err)
 	}
 	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
@@ -452,7 +452,7 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 			texts, dimensions = append(texts, r.Content.text("\n")), r.OutputDimensionality
 		}
 	}
-	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions})
+	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.sent)
 	if err != nil {
 		return nil, err
 	}

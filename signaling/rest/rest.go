@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -104,12 +103,9 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.helpCLI(r)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is too large: %d bytes are the most.", maxBody), 0)
-		return
-	} else if err != nil {
-		refuse(w, http.StatusRequestTimeout, "The request did not come in time.", 0)
+	body, err := readBody(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
+	if err != nil {
+		refuseBody(w, r, err)
 		return
 	}
 	_ = control.SetReadDeadline(time.Time{})
@@ -176,6 +172,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		}
 	}
 	bill, body, err := charge(c.open.Account, c.method, body)
+	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
 		refuseError(c.w, err)
 		return nil
@@ -186,7 +183,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	to := c.door.backend(c.model)
 	if generates(c.method) {
 		streams := c.method == "streamGenerateContent"
-		next, err := to.generate(ctx, c.model, body, streams)
+		next, err := to.generate(ctx, c.model, request, streams)
 		if err != nil {
 			return c.failed(ctx, err)
 		}
@@ -201,7 +198,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		complete(answer, true)
 		return c.answer(encode(answer))
 	}
-	text, err := to.ask(ctx, r.Method, c.model, c.method, body)
+	text, err := to.ask(ctx, r.Method, c.model, c.method, request)
 	if err != nil {
 		return c.failed(ctx, err)
 	}

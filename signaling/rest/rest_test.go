@@ -566,6 +566,70 @@ func TestAllCallsArePaid(t *testing.T) {
 	}
 }
 
+// Bytes of requests under way are bounded: who comes later waits, and then is told to come again. What is small is always read.
+func TestBodiesUnderWay(t *testing.T) {
+	refused := make(chan string, 4)
+	gate, err := access.New(access.Options{
+		Limits: access.Limits{BodyMegabytes: 2}, Refused: func(rule string) { refused <- rule }, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || n != r.ContentLength {
+			t.Errorf("%d of %d bytes came to the backend: %v", n, r.ContentLength, err)
+		}
+		io.WriteString(w, `{}`)
+	}), gate) + "/v1/models/m:generateContent"
+	big := `{"contents":[{"parts":[{"text":"` + strings.Repeat("a", 1<<20-1000) + `"}]}]}`
+	statuses := make(chan int)
+	end := make(chan struct{})
+	for range 4 { // each holds back its end
+		go func() {
+			begin := io.MultiReader(strings.NewReader(big[:len(big)-10]), waitFor(end), strings.NewReader(big[len(big)-10:]))
+			r, err := http.NewRequest("POST", url, begin)
+			if err != nil {
+				t.Error(err)
+			}
+			r.ContentLength = int64(len(big))
+			resp, err := http.DefaultClient.Do(r)
+			status, text := answerOf(t, resp, err)
+			if status == 503 && (resp.Header.Get("Retry-After") != "5" || !strings.Contains(text, "UNAVAILABLE") || !strings.Contains(text, "RetryInfo")) {
+				t.Errorf("%v %s", resp.Header, text)
+			}
+			statuses <- status
+		}()
+	}
+	for range 2 {
+		if rule := <-refused; rule != "bodies" {
+			t.Error(rule)
+		}
+	}
+	if status, text := post(t, url, hello); status != 200 {
+		t.Errorf("a small one: %d %s", status, text)
+	}
+	close(end)
+	counts := map[int]int{}
+	for range 4 {
+		counts[<-statuses]++
+	}
+	if counts[200] != 2 || counts[503] != 2 {
+		t.Errorf("answered %v", counts)
+	}
+	if status, text := post(t, url, big); status != 200 {
+		t.Errorf("when they are gone: %d %s", status, text)
+	}
+}
+
+// waitFor is a reader without anything in it, which ends when c is closed.
+type waitFor chan struct{}
+
+func (c waitFor) Read([]byte) (int, error) {
+	<-c
+	return 0, io.EOF
+}
+
 // Who may call: the client's key is a token of this gateway.
 func TestWhoMayCall(t *testing.T) {
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
