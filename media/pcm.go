@@ -52,6 +52,10 @@ type Output interface {
 // holds back besides the way to it. Like WriteFrame it must not block.
 type Late interface{ Late() time.Duration }
 
+// Filler is an [Output] that takes sound [AtOnce] and can be full: what is waiting for a client that reads slowly is enough. Until there
+// is room the sound waits in the playout, where it can still be cut off. Like WriteFrame Full must not block.
+type Filler interface{ Full() bool }
+
 // AtOnce is the Lead of an output that takes sound as it comes, in frames of any length: its client keeps to the time itself.
 const AtOnce = time.Duration(math.MaxInt64)
 

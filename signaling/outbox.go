@@ -12,6 +12,9 @@ import (
 // old.
 const maxWaiting = 4 << 20
 
+// muchWaiting is how much may wait before voice that is far ahead is held back, in bytes: a quarter of a minute of it in base64.
+const muchWaiting = maxWaiting / 4
+
 // ErrSlow says that a client does not read what it is sent.
 var ErrSlow = rtc.ErrSlow
 
@@ -48,6 +51,13 @@ func (o *Outbox[T]) Put(value T, size int) {
 		o.waiting += size
 	}
 	o.signal()
+}
+
+// Full tells whether a MiB waits already: voice that can wait elsewhere should. It is a [media.Filler]'s answer.
+func (o *Outbox[T]) Full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waiting > muchWaiting
 }
 
 // Close accepts nothing more; Run returns when the queue is empty.

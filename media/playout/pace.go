@@ -71,9 +71,15 @@ func (p *Pacer) step(now time.Duration) bool {
 // stepAhead hands over what an output with lead may have by now.
 func (p *Pacer) stepAhead(now time.Duration) {
 	if p.lead == media.AtOnce {
-		frame := p.pcm
-		p.pcm = make([]int16, p.queue.len())
-		p.speak(now)
+		frame, most := p.pcm, p.queue.len()
+		filler, fills := p.out.(media.Filler)
+		if fills {
+			most = media.Samples(maxAtOnce, p.rate)
+		}
+		for p.queue.len() > 0 && !(fills && filler.Full()) {
+			p.pcm = make([]int16, min(p.queue.len(), most))
+			p.speak(now)
+		}
 		p.pcm = frame
 		return
 	}

@@ -18,6 +18,8 @@ const (
 	// maxQueue bounds what waits to be played. The model sends an answer faster than it is spoken, and answers of more
 	// than two minutes at a stretch are a fault.
 	maxQueue = 2 * time.Minute
+	// maxAtOnce bounds a frame of a [media.Filler]: much may have waited for room.
+	maxAtOnce = time.Second
 	// maxHeld bounds what waits while nobody listens yet. Who connects later than that wants the end, not the beginning.
 	maxHeld = 10 * time.Second
 )

@@ -353,6 +353,11 @@ func (c *call) changed() bool {
 // generationComplete for its end (livekit-plugins-google 1.8.9, realtime_api.py), so nothing of it may come later.
 func (c *call) Lead() time.Duration { return media.AtOnce }
 
+var _ media.Filler = (*call)(nil)
+
+// Full implements media.Filler.
+func (c *call) Full() bool { return c.out.Full() }
+
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {
 	message := encodeVoice(f.PCM)

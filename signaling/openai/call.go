@@ -253,6 +253,15 @@ func (c *call) hear(s engine, mic media.Sink, pcm []int16) error {
 // that: they keep to the time themselves, and say by conversation.item.truncate how much was heard.
 func (c *call) Lead() time.Duration { return media.AtOnce }
 
+var _ media.Filler = (*call)(nil)
+
+// Full implements [media.Filler]: who reads too slowly beside somebody who does not is lost in the end.
+func (c *call) Full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.listeners) > 0 && !slices.ContainsFunc(c.listeners, func(l *listener) bool { return !l.out.Full() })
+}
+
 // WriteFrame implements [media.Output].
 func (c *call) WriteFrame(f media.Frame) error {
 	c.with(nil, func(d *dialogue) {
