@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling/access"
+	"voxgate/store"
 	"voxgate/store/redistest"
 )
 
@@ -375,6 +378,18 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		return start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "VOXGATE_REDIS", redis.URL(), "VOXGATE_REDIS_SECRET", "a secret of these gateways"))
 	}
 	a, b := begin(), begin()
+	evil := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("who has written a gateway into Redis was asked: %v", r.Header)
+	}))
+	defer evil.Close()
+	written, err := store.OpenRedis(redis.URL(), "a secret of these gateways", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer written.Close()
+	if _, _, err := written.Count(t.Context(), "nodes/all", "zzz "+evil.URL, 1, 1, -1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	c := a.converse(fmt.Sprintf(`{},"token":%q`, key))
 	defer c.conn.Close()
 	c.must("SETUP_COMPLETE", "")

@@ -71,12 +71,16 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	stopping.then("traces", stopTraces)
-	shared, node, closeStore, err := openStore(s, listener.Addr().(*net.TCPAddr), log)
+	fleet, err := access.NewFleet(s.redisSecret)
+	if err != nil {
+		return err
+	}
+	shared, node, closeStore, err := openStore(s, fleet, listener.Addr().(*net.TCPAddr), log)
 	if err != nil {
 		return err
 	}
 	stopping.then("store", closeStore)
-	s.access.Logger, s.access.Store, s.access.Node = log, shared, node
+	s.access.Logger, s.access.Store, s.access.Node, s.access.Fleet = log, shared, node, fleet
 	gate, err := access.New(s.access)
 	if err != nil {
 		return err
@@ -191,7 +195,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 }
 
 // openStore is what this gateway shares with others, and its name among them; one that is alone has none.
-func openStore(s settings, addr *net.TCPAddr, log *slog.Logger) (shared store.Store, node string, stop func(), err error) {
+func openStore(s settings, fleet access.Fleet, addr *net.TCPAddr, log *slog.Logger) (shared store.Store, node string, stop func(), err error) {
 	if s.redis == "" {
 		return store.NewMemory(), "", func() {}, nil
 	}
@@ -201,8 +205,9 @@ func openStore(s settings, addr *net.TCPAddr, log *slog.Logger) (shared store.St
 	if s.nodeURL == "" && !addr.IP.IsUnspecified() && s.tls.cert == "" && len(s.tls.domains) == 0 {
 		s.nodeURL = "http://" + addr.String()
 	}
-	node = rand.Text()[:10] + " " + s.nodeURL
-	log.Info("conversations are shared with other gateways", "node", node)
+	name := rand.Text()[:10]
+	log.Info("conversations are shared with other gateways", "node", name, "at", s.nodeURL)
+	node = fleet.Node(name, s.nodeURL)
 	return shared, node, func() { shared.Close() }, nil
 }
 

@@ -3,15 +3,15 @@ package signaling
 import (
 	"net/http"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling/access"
 )
 
 // Passed marks a request that comes from another gateway: it is answered here, or not at all.
-const Passed = "Voxgate-Passed"
+const Passed = access.Passed
 
 // BetweenTimeout is how long another gateway may take to begin its answer.
 const BetweenTimeout = 2 * time.Second
@@ -19,20 +19,12 @@ const BetweenTimeout = 2 * time.Second
 // Between is the way to other gateways. There are few such requests, so no connection is kept.
 var Between http.RoundTripper = &http.Transport{Proxy: nil, DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout}
 
-// NodeURL is where the gateway that is called node is reached; nil: it does not say, or is not known.
-func NodeURL(node string) *url.URL {
-	_, address, _ := strings.Cut(node, " ")
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return nil
-	}
-	return u
-}
-
 // Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was passed on already.
-// It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does not.
-func Pass(w http.ResponseWriter, r *http.Request, node string, failed func(error)) bool {
-	to := NodeURL(node)
+// It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does not. What the client has shown stays here: the other
+// gateway is told who it is, token being what the door has made of it; empty: what came with the request counts.
+func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
+	visitor := access.From(r.Context())
+	to := visitor.NodeURL(node)
 	if to == nil || r.Header.Get(Passed) != "" {
 		return false
 	}
@@ -41,7 +33,7 @@ func Pass(w http.ResponseWriter, r *http.Request, node string, failed func(error
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host // they have the same names
-			p.Out.Header.Set(Passed, "1")
+			visitor.Pass(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			for name := range w.Header() { // what stands before every door: twice, browsers refuse it
@@ -64,7 +56,7 @@ func NodeID(host *bridge.Host, id string) string {
 }
 
 // PassByID is [Pass] to the gateway that an id of [NodeID] names. It reports false, too, if that is this one, or is gone.
-func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id string, failed func(error)) bool {
+func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.Name() {
 		return false
@@ -74,8 +66,8 @@ func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id stri
 		return false
 	}
 	for node := range nodes {
-		if strings.HasPrefix(node, name+" ") {
-			return Pass(w, r, node, failed)
+		if strings.HasPrefix(node, name+" ") && access.From(r.Context()).NodeURL(node) != nil {
+			return Pass(w, r, node, token, failed)
 		}
 	}
 	return false

@@ -44,6 +44,7 @@ type Options struct {
 	// before. Nil: one in this process, which nobody shares.
 	Store  store.Store
 	Node   string
+	Fleet  Fleet
 	Logger *slog.Logger
 	Now    func() time.Time // nil: time.Now
 }
@@ -94,11 +95,12 @@ func (g *Gate) Close() {
 // Visitor is who sent a request.
 type Visitor struct {
 	gate     *Gate
-	address  netip.Addr // the client's, as far as it is known
-	identity string     // as a trusted proxy says; empty: none does
-	key      string     // that answers for them, when it is known
-	doubtful bool       // it has said so twice: one of the two may be the client's own
-	token    string     // that came with the request; empty: none
+	address  netip.Addr    // the client's, as far as it is known
+	identity string        // as a trusted proxy says; empty: none does
+	passed   *passedClaims // by another gateway; nil: not
+	key      string        // that answers for them, when it is known
+	doubtful bool          // it has said so twice: one of the two may be the client's own
+	token    string        // that came with the request; empty: none
 }
 
 type visitorKey struct{}
@@ -108,7 +110,7 @@ func (g *Gate) Visit(r *http.Request) context.Context {
 	if g == nil { // nobody is asked anything
 		return r.Context()
 	}
-	v := &Visitor{gate: g, token: tokenOf(r)}
+	v := &Visitor{gate: g, token: tokenOf(r), passed: g.passedOn(r)}
 	var trusted bool
 	v.address, trusted = g.client(r)
 	if name := g.options.IdentityHeader; name != "" && trusted {
@@ -242,14 +244,14 @@ func (v *Visitor) Acts(on bridge.Origin, token string) error {
 		return nil
 	}
 	token = cmp.Or(token, v.token)
-	if k, err := g.keys.key(token); err == nil && (k.sees(on) || k.may(MayMint) && k.Name == on.Key) {
+	if k, err := v.serverKey(token); err == nil && (k.sees(on) || k.may(MayMint) && k.Name == on.Key) {
 		return nil
 	}
-	p, err := g.pass(v, token, true)
+	who, grant, err := v.acting(token)
 	switch {
 	case err != nil:
 		return v.refuse(err)
-	case !on.Mine(bridge.Origin{Key: p.issuer, Identity: p.identity}), !p.grant.allowsDoor(on.Door):
+	case !on.Mine(who), !grant.allowsDoor(on.Door):
 		return errNotTheirs
 	}
 	return nil
@@ -296,7 +298,7 @@ func (v *Visitor) Watcher() (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
 	}
-	k, err := v.gate.keys.key(v.token)
+	k, err := v.serverKey(v.token)
 	if err == nil && !k.may(MayWatch) && !k.may(MayWatchAll) {
 		err = lacks(MayWatch)
 	}

@@ -174,7 +174,13 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 
 // pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
-	return signaling.PassByID(w, r, d.Host, id, func(err error) {
+	token := tokenOf(r)
+	if strings.HasPrefix(token, secretPrefix) {
+		if s, ok, err := d.secret(r.Context(), token); err == nil && ok {
+			token = s.Token
+		}
+	}
+	return signaling.PassByID(w, r, d.Host, id, token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall(id))
 	})

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 )
 
 // maxList bounds the list of another gateway, in bytes: some 20,000 conversations.
@@ -16,7 +17,7 @@ const maxList = 4 << 20
 
 // pass has the gateway that has a conversation answer a request, and reports false if none is known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
-	return signaling.Pass(w, r, d.Host.Node(r.Context(), r.PathValue("id")), func(err error) {
+	return signaling.Pass(w, r, d.Host.Node(r.Context(), r.PathValue("id")), "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		notThere(w)
 	})
@@ -35,7 +36,7 @@ func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 	var wg sync.WaitGroup
 	for node := range nodes {
 		wg.Go(func() {
-			theirs, err := listOf(r, signaling.NodeURL(node))
+			theirs, err := listOf(r, access.From(r.Context()).NodeURL(node))
 			mu.Lock()
 			defer mu.Unlock()
 			if list = append(list, theirs...); err != nil {
@@ -61,7 +62,7 @@ func listOf(r *http.Request, at *url.URL) ([]session, error) {
 		return nil, err
 	}
 	ask.Header, ask.Host = r.Header.Clone(), r.Host
-	ask.Header.Set(signaling.Passed, "1")
+	access.From(r.Context()).Pass(ask, "")
 	answer, err := signaling.Between.RoundTrip(ask)
 	if err != nil {
 		return nil, err

@@ -273,7 +273,7 @@ func (d *Door) find(r *http.Request) (*call, error) {
 // passed has the gateway of a call answer, if that is another one.
 func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		if signaling.PassByID(w, r, d.Host, r.PathValue("id"), func(away error) {
+		if signaling.PassByID(w, r, d.Host, r.PathValue("id"), "", func(away error) {
 			d.Logger.Warn("another gateway does not answer", "err", away)
 			err = errNoSession
 		}) {

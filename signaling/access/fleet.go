@@ -1,0 +1,148 @@
+package access
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"voxgate/bridge"
+)
+
+// Passed is the header of a request that another gateway has passed on: it says who asks there, and no credential of theirs comes with it.
+const Passed = "Voxgate-Passed"
+
+// passedLife is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the leeway.
+const passedLife = 10 * time.Second
+
+// Fleet is what gateways that share a Redis know each other by. The zero value is of a gateway that is alone.
+type Fleet struct{ key []byte }
+
+// NewFleet derives it from the secret that they share; empty: this gateway is alone.
+func NewFleet(secret string) (Fleet, error) {
+	if secret == "" {
+		return Fleet{}, nil
+	}
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "voxgate between gateways", 32)
+	return Fleet{key}, err
+}
+
+// Node is how a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they believe no
+// URL: whoever writes to the store could have requests sent to theirs.
+func (f Fleet) Node(name, at string) string {
+	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
+}
+
+func (f Fleet) sign(text string) []byte {
+	mac := hmac.New(sha256.New, f.key)
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
+}
+
+// url is where a node is reached; nil: it does not say, or was not signed by one of the fleet.
+func (f Fleet) url(node string) *url.URL {
+	i := strings.LastIndexByte(node, ' ')
+	if f.key == nil || i < 0 {
+		return nil
+	}
+	mac, err := base64.RawURLEncoding.DecodeString(node[i+1:])
+	if err != nil || !hmac.Equal(mac, f.sign(node[:i])) {
+		return nil
+	}
+	_, at, _ := strings.Cut(node[:i], " ")
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	return u
+}
+
+// NodeURL is where another gateway is reached; nil: it does not say, or is none of ours.
+func (v *Visitor) NodeURL(node string) *url.URL {
+	if v.gate == nil {
+		return nil
+	}
+	return v.gate.options.Fleet.url(node)
+}
+
+// passedClaims are what one gateway tells another of who asks.
+type passedClaims struct {
+	jwt.RegisteredClaims
+	Request string   `json:"request"` // the only one that it is for: method and path
+	Server  bool     `json:"server,omitempty"`
+	Key     string   `json:"key,omitempty"`
+	May     []string `json:"may,omitempty"` // of a server key
+	Person  string   `json:"person,omitempty"`
+	Doors   []string `json:"doors,omitempty"`
+}
+
+func requestOf(r *http.Request) string { return r.Method + " " + r.URL.Path }
+
+// Pass puts who asks into a request to another gateway, in place of what they have shown. Token is what the door has made of that; empty: what came
+// with the request counts.
+func (v *Visitor) Pass(r *http.Request, token string) {
+	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
+		r.Header.Del(name)
+	}
+	offered := r.Header.Values("Sec-Websocket-Protocol")
+	r.Header.Del("Sec-Websocket-Protocol")
+	for _, p := range strings.Split(strings.Join(offered, ","), ",") {
+		if p = strings.TrimSpace(p); p != "" && len(p) < len(tokenPrefix) { // a longer one has a token in it
+			r.Header.Add("Sec-Websocket-Protocol", p)
+		}
+	}
+	g := v.gate
+	now := g.options.Now()
+	c := passedClaims{Request: requestOf(r), RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(now.Add(passedLife))}}
+	if token == "" {
+		token = v.token
+	}
+	if k, err := g.keys.key(token); err == nil {
+		c.Server, c.Key, c.May = true, k.Name, k.May
+	} else if p, err := g.pass(v, token, true); err == nil {
+		c.Key, c.Person, c.Doors = p.issuer, p.identity, p.grant.Doors
+	}
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(g.options.Fleet.key)
+	if err != nil {
+		signed = "none"
+	}
+	r.Header.Set(Passed, signed)
+}
+
+// passedOn is what another gateway says of who asks; nil: none has passed the request on.
+func (g *Gate) passedOn(r *http.Request) *passedClaims {
+	said := r.Header.Get(Passed)
+	if said == "" || g.options.Fleet.key == nil {
+		return nil
+	}
+	c := &passedClaims{}
+	_, err := jwt.ParseWithClaims(said, c, func(*jwt.Token) (any, error) { return g.options.Fleet.key, nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(g.options.Now), jwt.WithLeeway(leeway))
+	if err != nil || c.Request != requestOf(r) {
+		return nil
+	}
+	return c
+}
+
+// serverKey is the server key of who asks.
+func (v *Visitor) serverKey(token string) (Key, error) {
+	if c := v.passed; c != nil && c.Server {
+		return Key{Name: c.Key, May: c.May}, nil
+	}
+	return v.gate.keys.key(token)
+}
+
+// acting is who asks about a conversation that runs.
+func (v *Visitor) acting(token string) (who bridge.Origin, doors Grant, err error) {
+	if c := v.passed; c != nil && !c.Server && c.Key != "" {
+		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Doors: c.Doors}, nil
+	}
+	p, err := v.gate.pass(v, token, true)
+	return bridge.Origin{Key: p.issuer, Identity: p.identity}, p.grant, err
+}
