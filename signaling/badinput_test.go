@@ -23,6 +23,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling/access"
 )
 
@@ -113,6 +114,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	l := newLocked(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
+		withVOX(t, nil, nil), withOpenAI, withLive(t, emulator.Scenario{}, nil),
 		func(_ *doors, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
 	d := &badDoor{locked: l, token: l.mint(`{"once":false}`)}
 	d.good(t)
@@ -131,6 +133,9 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"tokens", d.tokens, 3},
 		{"messages", d.messages, 1},
 		{"messages by data channel", d.channelMessages, 1},
+		{"messages at OpenAI's door", d.realtime, 4},
+		{"messages at Live's door", d.live, 6},
+		{"messages at VOX's door", d.vox, 4},
 		{"offers", d.offers, 4},
 		{"candidates", d.candidates, 1},
 		{"packets", func(t *testing.T) { d.udp(t, false) }, 1},
@@ -434,6 +439,73 @@ func (d *badDoor) messages(t *testing.T) {
 		checkFaults(t, c)
 		leave(c)
 	}
+}
+
+// some are spoiled versions of messages, of which there are too many to try each.
+func some(step int, good ...string) (list []string) {
+	for _, g := range good {
+		for i, bad := range spoiled(g) {
+			if i%step == 0 {
+				list = append(list, bad)
+			}
+		}
+	}
+	return list
+}
+
+func (d *badDoor) bearer() http.Header { return http.Header{"Authorization": {"Bearer " + d.token}} }
+
+// realtime are events of OpenAI's, in a session that goes on.
+func (d *badDoor) realtime(t *testing.T) {
+	c := dialRealtime(t, d.gateway, "?model=gpt-realtime", d.bearer())
+	c.expect("session.created")
+	for _, bad := range some(2,
+		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}}`,
+		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c","output":"{}"}}`,
+		`{"type":"conversation.item.truncate","item_id":"i","content_index":0,"audio_end_ms":7}`, `{"type":"input_audio_buffer.append","audio":"AAAA"}`,
+	) {
+		d.cases++
+		c.raw(websocket.TextMessage, []byte(bad))
+	}
+	c.raw(websocket.BinaryMessage, []byte{0})
+	c.send(`{"type":"input_audio_buffer.clear"}`)
+	c.expect("input_audio_buffer.cleared")
+	cut(c.client)
+}
+
+// live are messages of Google's clients: what is wrong ends the connection, as Google's does.
+func (d *badDoor) live(t *testing.T) {
+	const setup = `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`
+	for _, bad := range some(5,
+		`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":false}}`,
+		`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAAA"}}}`,
+		`{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1}}]}}`, setup,
+	) {
+		d.cases++
+		c := dialLive(t, d.gateway, "", d.bearer())
+		c.raw(websocket.TextMessage, []byte(setup))
+		c.expect("setupComplete")
+		c.raw(websocket.TextMessage, []byte(bad))
+		c.raw(websocket.TextMessage, []byte(`{"nonsense":1}`)) // which ends what has survived
+		c.closeCode()
+	}
+}
+
+// vox are frames of the VOX assistant's clients, in a conversation that goes on.
+func (d *badDoor) vox(t *testing.T) {
+	c := dialVOX(t, d.gateway, d.bearer())
+	c.send(`{"type":"start"}`)
+	c.client.expect("ready")
+	for _, bad := range some(2, `{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
+		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`) {
+		d.cases++
+		c.raw(websocket.TextMessage, []byte(bad))
+	}
+	c.raw(websocket.BinaryMessage, []byte{0})
+	c.send(`{"type":"end"}`)
+	c.client.expect("session_end")
+	cut(c.client)
 }
 
 // channelMessages come by a data channel.
