@@ -486,8 +486,9 @@ func (d *badDoor) live(t *testing.T) {
 		c := dialLive(t, d.gateway, "", d.bearer())
 		c.raw(websocket.TextMessage, []byte(setup))
 		c.expect("setupComplete")
-		c.raw(websocket.TextMessage, []byte(bad))
-		c.raw(websocket.TextMessage, []byte(`{"nonsense":1}`)) // which ends what has survived
+		for _, text := range []string{bad, `{"nonsense":1}`} { // which ends what has survived, if there is anything left to write to
+			_ = c.conn.WriteMessage(websocket.TextMessage, []byte(text))
+		}
 		c.closeCode()
 	}
 }
