@@ -71,21 +71,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	stopping.then("traces", stopTraces)
-	fleet, err := access.NewFleet(s.redisSecret)
+	gate, shared, node, err := openGate(s, listener.Addr().(*net.TCPAddr), stopping, log)
 	if err != nil {
 		return err
 	}
-	shared, node, closeStore, err := openStore(s, fleet, listener.Addr().(*net.TCPAddr), log)
-	if err != nil {
-		return err
-	}
-	stopping.then("store", closeStore)
-	s.access.Logger, s.access.Store, s.access.Node, s.access.Fleet = log, shared, node, fleet
-	gate, err := access.New(s.access)
-	if err != nil {
-		return err
-	}
-	stopping.then("access", gate.Close)
 	own, stopTools, err := operatorsTools(ctx, s.tools, log)
 	if err != nil {
 		return err
@@ -247,6 +236,25 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+// openGate is who may come in, with what gateways know together and the name of this one among them.
+func openGate(s settings, at *net.TCPAddr, stopping *ending, log *slog.Logger) (gate *access.Gate, shared store.Store, node string, err error) {
+	fleet, err := access.NewFleet(s.redisSecret)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	shared, node, closeStore, err := openStore(s, fleet, at, log)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	stopping.then("store", closeStore)
+	s.access.Logger, s.access.Store, s.access.Node, s.access.Fleet = log, shared, node, fleet
+	if gate, err = access.New(s.access); err != nil {
+		return nil, nil, "", err
+	}
+	stopping.then("access", gate.Close)
+	return gate, shared, node, nil
 }
 
 // openREST is the REST API, also at an address of its own, if there is one.
