@@ -45,10 +45,11 @@ const patience = time.Minute
 
 // gateway is a whole gateway with an emulator behind it, as `gateway serve` makes it.
 type gateway struct {
-	url  string // of the WebSocket
-	http string
-	host *bridge.Host
-	logs *logBook
+	url    string // of the WebSocket
+	http   string
+	host   *bridge.Host
+	server *signaling.Server
+	logs   *logBook
 }
 
 type option func(*doors, *bridge.Options)
@@ -111,7 +112,7 @@ func newGateway(t testing.TB, options ...option) *gateway {
 			t.Log(logs.String())
 		}
 	})
-	return &gateway{url: "ws" + strings.TrimPrefix(server.URL, "http"), http: server.URL, host: host, logs: logs}
+	return &gateway{url: "ws" + strings.TrimPrefix(server.URL, "http"), http: server.URL, host: host, server: door, logs: logs}
 }
 
 // logBook collects what is logged.

@@ -121,7 +121,7 @@ func (c *call) write(_ context.Context, o outgoing) error {
 }
 
 // send sends what is queued, from when the conversation is there. A client that is not let in, until over, is sent nothing.
-func (c *call) send(ctx context.Context, over <-chan struct{}) error {
+func (c *call) send(over <-chan struct{}) error {
 	select {
 	case <-c.ready:
 	case <-over:
@@ -136,7 +136,7 @@ func (c *call) send(ctx context.Context, over <-chan struct{}) error {
 			return err
 		}
 	}
-	return c.out.Run(ctx, c.write)
+	return c.out.Run(context.Background(), c.write) // the goodbye is written, too
 }
 
 // begin tells the client that the conversation is there, the first time. What was queued before follows.

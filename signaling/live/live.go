@@ -58,7 +58,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	running.Go(func() { c.read(gone) })
 	running.Go(func() {
 		defer close(written)
-		if err := c.send(ctx, over); err != nil {
+		if err := c.send(over); err != nil {
 			cancel(err)
 		}
 	})

@@ -92,9 +92,9 @@ func (c *call) run(ctx context.Context, opened func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var running sync.WaitGroup
-	running.Go(func() {
+	running.Go(func() { // the goodbye is written, too
 		defer close(c.written)
-		if err := c.out.Run(ctx, func(_ context.Context, p packet) error { return c.line.Write(p.data, p.text) }); err != nil {
+		if err := c.out.Run(context.WithoutCancel(ctx), func(_ context.Context, p packet) error { return c.line.Write(p.data, p.text) }); err != nil {
 			cancel(err)
 		}
 	})

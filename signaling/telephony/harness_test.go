@@ -57,6 +57,7 @@ type gateway struct {
 	t       testing.TB
 	door    *telephony.Door
 	host    *bridge.Host
+	server  *signaling.Server
 	http    string
 	key     string // a server key that may talk
 	rest    *restAPI
@@ -197,6 +198,7 @@ func newGateway(t testing.TB, change func(config map[string]any)) *gateway {
 		t.Fatal(err)
 	}
 	door := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, g.door.Doors()...)
+	g.server = door
 	server.Config.Handler = g.serve(door)
 	server.Start()
 	t.Cleanup(func() {

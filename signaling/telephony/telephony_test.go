@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/g711"
@@ -339,6 +341,30 @@ func TestTheLongestCall(t *testing.T) {
 	g.logged(`msg="call over"`, 1)
 	if !strings.Contains(g.logs.String(), "time limit") {
 		t.Errorf("the log is %s", g.logs)
+	}
+}
+
+// A gateway that ends the visits of its doors lets each call hear what is left of the answer, and hangs up.
+func TestTheGoodbyeIsWritten(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"asterisk in words", "jambonz"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			p := g.dialPhone(styles()[name], "+100")
+			g.session()
+			p.say(sentence(440, time.Second, p.rate))
+			p.hears(440, 100*time.Millisecond)
+			if err := g.server.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if texts := p.closed(); len(texts) == 0 || texts[len(texts)-1] != p.hangUp {
+				t.Errorf("it was sent %q", texts)
+			}
+			if !websocket.IsCloseError(p.over, websocket.CloseGoingAway) {
+				t.Errorf("the socket ended with %v", p.over)
+			}
+		})
 	}
 }
 
