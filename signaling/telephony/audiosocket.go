@@ -214,6 +214,9 @@ func (l *audioLine) Write(message []byte, _ bool) error {
 	return err
 }
 
+// Spent does nothing: Asterisk's messages have 64 KiB and cost little.
+func (l *audioLine) Spent(time.Duration) {}
+
 // Goodbye ends what we send. Why cannot be said.
 func (l *audioLine) Goodbye(int, string) {
 	l.wait(audioLinger, true)

@@ -21,6 +21,7 @@ import (
 type transport interface {
 	Read(limit int) (message []byte, text bool, err error) // message is good until the next call
 	Write(message []byte, text bool) error
+	Spent(took time.Duration)        // on something that is no sound
 	Goodbye(code int, reason string) // Read ends a second later at the latest
 	Close()
 }
@@ -201,6 +202,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		if err != nil && !errors.Is(err, signaling.ErrTooLong) {
 			return nil
 		}
+		began := time.Now()
 		var m message
 		if err == nil {
 			m, err = c.codec.read(data, text)
@@ -209,6 +211,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			if reported++; reported <= maxReported {
 				c.log.Warn("a message that cannot be read", "why", err)
 			}
+			c.line.Spent(time.Since(began))
 			continue
 		}
 		if m.kind == stopped {
@@ -226,6 +229,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			continue
 		}
 		c.hear(m)
+		c.line.Spent(time.Since(began))
 	}
 }
 

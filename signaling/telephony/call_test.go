@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 )
 
 // closing is a transport whose other side goes on to send after our goodbye, and then ends.
@@ -23,6 +24,7 @@ func (c *closing) Read(int) ([]byte, bool, error) {
 }
 
 func (c *closing) Write([]byte, bool) error { return nil }
+func (c *closing) Spent(time.Duration)      {}
 func (c *closing) Goodbye(int, string)      { c.parted = true }
 func (c *closing) Close()                   {}
 
