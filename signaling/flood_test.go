@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -17,7 +20,9 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/access"
 )
 
 // floodTime is how long each flood lasts.
@@ -91,7 +96,7 @@ type flood struct {
 }
 
 // floods are those of all doors. A door is added by an option of the gateway below, and rows whose dial has a client of it.
-func floods() []flood {
+func floods(slow *httptest.Server) []flood {
 	junk := strings.Repeat("A", 15<<20)
 	manyAnswers := `{"functionResponses":[` + many(30000, `{"id":"1","response":{}}`) + `]}`
 	return []flood{
@@ -149,6 +154,22 @@ func floods() []flood {
 				c.hangUp()
 			}}
 		}},
+		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *gateway) flooder { return floodREST(t, g, slow) }},
+		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *gateway) flooder {
+			l, long := newLocked(t, nil, withOpenAI), junk[:200<<10]
+			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
+			return flooder{send: func(n int) bool { // where it were parsed first, it would be a bad request
+				resp, text := whipRequest(t, http.MethodPost, l.http+paths[n%len(paths)], long, "Content-Type", "application/json")
+				if resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s: %s", resp.Status, text)
+				}
+				return resp.StatusCode == http.StatusUnauthorized
+			}, end: func() {}}
+		}},
+		{"telephony: sound of 120 KB, digits and nonsense", 0, false, floodTelephone(
+			`{"event":"media","media":{"payload":"`+junk[:120<<10]+`"}}`, `{"event":"dtmf","dtmf":{"digit":"1"}}`,
+			`{"event":"nonsense","more":[`+many(40000, `[]`)+`]}`, `{`)},
+		{"SIP: strangers and wrong passwords", 0, false, floodSIP},
 	}
 }
 
@@ -209,8 +230,15 @@ func floodVOX(frames ...string) func(*testing.T, *gateway) flooder {
 // TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
 // it took is there again when it has ended.
 func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
-	g := newGateway(t, withVOX(t, nil, nil), withOpenAI, withLive(t, emulator.Scenario{}, nil), withWHIP)
-	for _, test := range floods() {
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
+	slow := slowBackend(t)
+	gate := must(access.New(access.Options{
+		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(gate.Close)
+	g := newGateway(t, func(d *doors, _ *bridge.Options) { d.access = gate },
+		withVOX(t, nil, nil), withOpenAI, withLive(t, emulator.Scenario{}, nil), withWHIP, withREST(t, slow), withTelephony(t))
+	for _, test := range floods(slow) {
 		before := settle(t, g)
 		t.Run(test.name, func(t *testing.T) {
 			beside, f := connect(t, g, `{}`), test.dial(t, g)
@@ -218,10 +246,11 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 			ctx, stop := context.WithTimeout(t.Context(), floodTime)
 			defer stop()
 			sent := 0
-			var flooding sync.WaitGroup
+			over := make(chan struct{})
 			var asked, opened []time.Duration
 			used := measure(func() {
-				flooding.Go(func() {
+				go func() {
+					defer close(over)
 					tick := time.NewTicker(max(test.every, 1))
 					defer tick.Stop()
 					for ; ctx.Err() == nil && f.send(sent); sent++ {
@@ -229,15 +258,14 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 							<-tick.C
 						}
 					}
-				})
-				for ctx.Err() == nil {
+				}()
+				for goesOn(ctx.Done()) || goesOn(over) {
 					asked = append(asked, answered(beside))
 					began := time.Now()
 					cut(connect(t, g, `{}`))
 					opened = append(opened, time.Since(began))
 				}
 			})
-			flooding.Wait()
 			checkTold(t, f.web, sent)
 			f.end()
 			t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v at most", sent, used.heap>>20,
@@ -256,6 +284,16 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 			}
 		})
 		checkGivenBack(t, g, test.name, before)
+	}
+}
+
+// goesOn tells whether something has not ended.
+func goesOn(end <-chan struct{}) bool {
+	select {
+	case <-end:
+		return false
+	default:
+		return true
 	}
 }
 
