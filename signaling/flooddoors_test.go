@@ -69,13 +69,15 @@ func floodREST(t *testing.T, g *gateway, up *httptest.Server) flooder {
 	var running sync.WaitGroup
 	ask := func() {
 		at := g.http + "/v1beta/models/gemini-3.8-flash:generateContent"
-		resp, err := http.DefaultClient.Do(must(http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(body))))
+		r := must(http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(body)))
+		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			return // it has left
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"status":"UNAVAILABLE"`) {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+			!strings.Contains(string(text), `"status":"UNAVAILABLE"`) {
 			t.Errorf("%s %v: %s", resp.Status, resp.Header, text)
 		}
 		answers <- resp.Status
@@ -109,7 +111,8 @@ func floodREST(t *testing.T, g *gateway, up *httptest.Server) flooder {
 func withTelephony(t *testing.T) option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "telephony.json")
-	const config = `{"publicURL":"http://127.0.0.1","agents":[{"to":["*"],"greeting":""}],"providers":[{"profile":"exotel","password":"shown"}]}`
+	const config = `{"publicURL":"http://127.0.0.1","agents":[{"to":["*"],"greeting":""}],
+		"providers":[{"profile":"exotel","password":"shown"}]}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +132,8 @@ func floodTelephone(messages ...string) func(*testing.T, *gateway) flooder {
 		running := len(g.host.Sessions())
 		header := http.Header{}
 		header.Set("Authorization", "Basic dm94Z2F0ZTpzaG93bg==") // voxgate:shown
-		c := dialDoor(t, g.url+"/telephony/exotel/stream?call=C1&to=100", header, func(int, []byte) message { return message{} })
+		at := g.url + "/telephony/exotel/stream?call=C1&to=100"
+		c := dialDoor(t, at, header, func(int, []byte) message { return message{} })
 		c.raw(websocket.TextMessage, []byte(`{"event":"start","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"C1",`+
 			`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000"}}}`))
 		eventually(t, "call", func() bool { return len(g.host.Sessions()) > running })
