@@ -294,32 +294,45 @@ var underWay = json.RawMessage(`{"status":"not done yet","result":"follows as te
 // call runs tools side by side, and returns their results. One that is not done when the person goes on is left running; its result goes
 // up with what the person says next.
 func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []json.RawMessage {
-	done := make([]chan json.RawMessage, len(calls))
+	type running struct {
+		result json.RawMessage
+		left   bool          // the person went on before there was one
+		told   chan struct{} // closed when the client knows of the result
+	}
+	all := make([]running, len(calls)) // guarded by t.mu, but for told
 	for i, c := range calls {
-		done[i] = make(chan json.RawMessage)
+		all[i].told = make(chan struct{})
 		t.running.Go(func() {
-			result := t.run(ctx, c)
-			select {
-			case done[i] <- result:
-			case <-answering.Done():
-				t.mu.Lock()
-				defer t.mu.Unlock()
+			result, began := t.run(ctx, c)
+			t.mu.Lock()
+			all[i].result = result
+			if all[i].left { // before the client is told: what is said next may ask for it
 				t.late = append(t.late, textPart(string(desk.JSON(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
 			}
+			t.mu.Unlock()
+			if began {
+				t.put(toolResult{c.ID, c.Name, result})
+			}
+			close(all[i].told)
 		})
 	}
 	return results(calls, func(i int) json.RawMessage {
 		select {
-		case result := <-done[i]:
-			return result
+		case <-all[i].told:
 		case <-answering.Done():
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if all[i].result == nil {
+			all[i].left = true
 			return underWay
 		}
+		return all[i].result
 	})
 }
 
-// run runs one tool. A call that cannot be run is the model's affair, and the developer's.
-func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
+// run runs one tool. A call that cannot be run is the model's affair, and the developer's: the client does not know that it began.
+func (t *typed) run(ctx context.Context, c *functionCall) (result json.RawMessage, began bool) {
 	tool, ok := t.tools[c.Name]
 	err := fmt.Errorf("there is no tool %.100q", c.Name)
 	if ok {
@@ -327,7 +340,7 @@ func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
 	}
 	if err != nil {
 		t.warn("The model called %.100q wrongly and was told so: %v.", c.Name, err)
-		return tools.Respond(nil, err).Response
+		return tools.Respond(nil, err).Response, false
 	}
 	args := argsOf(c.Args)
 	t.put(toolCall{c.ID, c.Name, tool.Title, args})
@@ -336,8 +349,7 @@ func (t *typed) run(ctx context.Context, c *functionCall) json.RawMessage {
 		env.AskPerson = t.askPerson
 	}
 	outcome, _ := tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: args}, cmp.Or(tool.Timeout, tools.Timeout))
-	t.put(toolResult{c.ID, c.Name, outcome.Response})
-	return outcome.Response
+	return outcome.Response, true
 }
 
 // askPerson shows a question and waits for the answer. It implements the field of tools.Env.
