@@ -106,6 +106,7 @@ const play = (name, run, options = {}) =>
   inPage(name, { init: playGateway, query: '?transport=websocket', ...options }, async (page, gateway) => {
     await page.click('#talk');
     await says(page, 'Listening');
+    await page.waitForSelector('.canvas-sheet', { state: 'attached' }); // canvas.js is loaded meanwhile
     await run(page, gateway);
   });
 const tell = (page, type, payload) => page.evaluate((m) => links[0].tell(...m), [type, payload]);
