@@ -266,6 +266,7 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	for !c.gone() {
 		select {
 		case f := <-c.handed:
+			c.doPosted() // first what came before it: that the channel is open by which it came
 			f()
 		case <-c.posts.wake:
 			c.doPosted()
