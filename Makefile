@@ -3,18 +3,21 @@
 # hraban/opus without its file reader, which would need libopusfile as well.
 export GOFLAGS := -tags=nolibopusfile -buildvcs=false
 
+# The commit, for "gateway version", where git answers: it does not in a folder of somebody else's.
+VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto || echo false)
+
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-telephones bench-kill bench-fleet bench-churn bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-kill bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	bin/gateway serve
 
 build: build-deps
-	$(GO) build -trimpath -o bin/gateway ./gateway
+	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway
 
 test: lint go-test web-test ## everything a change must pass
 
@@ -25,9 +28,9 @@ lint: build-deps web-deps
 	$(GO) tool staticcheck ./...
 	$(NPM) run --silent types
 
-# The package that takes longest goes first, beside the others; by its name it would be among the last, and alone.
+# The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
 go-test: build-deps test-deps web/.venv/kubernetes-validate
-	$(GO) test -race -shuffle=on -timeout=8m ./signaling ./...
+	$(GO) test -race -shuffle=on -timeout=8m -vet=off -p=3 ./signaling/doortest ./signaling/web ./...
 
 web-test: build test-deps web-deps
 	$(NPM) run --silent test
@@ -43,26 +46,17 @@ VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
-bench: build-deps ## the figures of the README, beside an echo server that decodes and encodes
-	$(GO) run ./gateway/bench
+bench: build-deps ## latency, CPU and memory, beside an echo server that decodes and encodes
+	$(GO) run ./bench
 
-bench-capacity: build-deps ## 100 and 200 calls at once
-	$(GO) run ./gateway/bench -capacity
+bench-capacity: build-deps test-deps ## 100 and 200 calls at once, and 300 telephones
+	$(GO) run ./bench -capacity
 
 bench-impair: build-deps ## what bad networks leave of the speech
-	$(GO) run ./gateway/bench -impair
-
-bench-telephones: build-deps test-deps ## 300 telephones at once
-	$(GO) run ./gateway/bench -telephones
+	$(GO) run ./bench -impair
 
 bench-kill: build-deps test-deps ## 100 gateways killed in the middle of an answer
-	$(GO) run ./gateway/bench -kill
-
-bench-fleet: build-deps test-deps ## what a Redis carries that many gateways share
-	$(GO) run ./gateway/bench -fleet
-
-bench-churn: build-deps ## 20,000 conversations opened and closed in every way
-	$(GO) run ./gateway/bench -churn
+	$(GO) run ./bench -kill
 
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
@@ -84,8 +78,9 @@ TIMES ?= 100
 repeat: build-deps test-deps ## the tests of one package a hundred times, each time in another order (PACKAGE=./store TIMES=20)
 	$(GO) test -race -shuffle=on -timeout=10h -count=$(TIMES) $(PACKAGE)
 
-screenshot: build test-deps web-deps ## pictures of the page, in screenshots/
+screenshot: build test-deps web-deps ## pictures of the page, in screenshots/, and docs/page.png
 	$(NPM) run --silent screenshot
+	cd web && node test/conversation.mjs
 
 fmt:
 	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')

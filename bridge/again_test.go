@@ -42,7 +42,7 @@ func TestTheSameCallAgain(t *testing.T) {
 		before  steps  // the second call comes
 		args    string // of the second call
 		after   steps
-		told    string // the client
+		seen    string // the client
 		answers string
 	}{
 		"while the first is open":         {nil, order, done, one, once},
@@ -60,7 +60,7 @@ func TestTheSameCallAgain(t *testing.T) {
 		"both are taken back":             {nil, order, takesBack(`"a","b"`), cancelled, ""},
 		"the second comes twice":          {nil, order, then(comesAgain, done), one, once},
 		"the session is lost with both":   {nil, order, lost, cancelled, ""},
-		"how far it is is told the first": {nil, order, then(partly, done), one, `a f {"half":1}, ` + once},
+		"how far it is goes to the first": {nil, order, then(partly, done), one, `a f {"half":1}, ` + once},
 	} {
 		t.Run(name, func(t *testing.T) {
 			repeats := name == "of a function that repeats"
@@ -75,8 +75,8 @@ func TestTheSameCallAgain(t *testing.T) {
 				if test.after != nil {
 					test.after(c, l)
 				}
-				if got := c.kinds(); got != test.told {
-					t.Errorf("the client was told %s, want %s", got, test.told)
+				if got := c.kinds(); got != test.seen {
+					t.Errorf("the client got %s, want %s", got, test.seen)
 				}
 				if got := strings.Join(l.Responses(), ", "); got != test.answers {
 					t.Errorf("answered %s, want %s", got, test.answers)

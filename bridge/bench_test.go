@@ -25,16 +25,25 @@ import (
 // the ticker.
 //
 // What it counts is of the whole process. The server allocates nothing, and of the receiving end gorilla's NextReader
-// allocates once a message (a messageReader of 8 bytes); what is beyond that is ours. Text, calls, usage and the like,
-// which are rare, cost what their JSON does and are not measured here.
+// allocates once a message (a messageReader of 8 bytes); what is beyond that is ours. Words, which come a few times a second,
+// cost what their JSON does; calls, usage and the like are rare and not measured here.
 func BenchmarkDownlink(b *testing.B) {
-	for _, length := range []time.Duration{40 * time.Millisecond, 240 * time.Millisecond} {
-		b.Run(length.String(), func(b *testing.B) {
-			frames := int(length / media.FrameDuration)
-			audio := make([]byte, 2*wire.OutputRate*int(length/time.Millisecond)/1000)
+	for _, c := range []struct {
+		name   string
+		length time.Duration
+		more   string
+	}{
+		{"40ms", 40 * time.Millisecond, ""},
+		{"240ms", 240 * time.Millisecond, ""},
+		// Each message is a turn: the transcript of one that never ends would grow.
+		{"a turn with words", 240 * time.Millisecond, `,"outputTranscription":{"text":"some words "},"turnComplete":true`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			frames := int(c.length / media.FrameDuration)
+			audio := make([]byte, 2*wire.OutputRate*int(c.length/time.Millisecond)/1000)
 			message, err := websocket.NewPreparedMessage(websocket.BinaryMessage, fmt.Appendf(nil,
-				`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":%q}}]}}}`,
-				base64.StdEncoding.EncodeToString(audio)))
+				`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":%q}}]}%s}}`,
+				base64.StdEncoding.EncodeToString(audio), c.more))
 			if err != nil {
 				b.Fatal(err)
 			}

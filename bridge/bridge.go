@@ -1,5 +1,5 @@
-// Package bridge is one conversation between a person and the model: what the person says goes up, what the model says comes
-// down in real time, and the tools run in between.
+// Package bridge carries conversations between a person and the model: what the person says goes up, what the model
+// says comes down in real time, and tools run in between.
 //
 // A front door needs four things of it. [Host.Serve] opens or resumes a conversation for a [Caller], whose Serve is given the
 // [Session]. Audio goes up by [Session.Mic] and comes down to the output given to [Session.Attach]. What the person or the
@@ -26,32 +26,31 @@ const VoiceRate = wire.OutputRate
 // Caller is whoever carries a conversation: a browser, a phone, a test.
 type Caller interface {
 	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
-	// for what it started. It says where the voice goes by s.Attach; until s.Hold(false) the voice waits. When ctx is done
-	// context.Cause says why: [ErrReplaced], or the end of the conversation.
+	// for what it started. It calls s.Attach with the output for the voice, which waits until s.Hold(false). When ctx is
+	// done, context.Cause says why: [ErrReplaced], or the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 
-	// Notify tells the caller. It must not block and must not call the session; a caller too slow to be told drops itself.
-	// Calls come one at a time, in the order of the events' numbers, from several goroutines: from when Host.Serve has
-	// begun, which may be before Serve has, until Host.Serve returns.
+	// Notify gives the caller an event. It must not block and must not call the session; a caller that is too slow must
+	// disconnect itself. Calls come one at a time, in the order of the events' numbers, but from several goroutines. They
+	// begin with Host.Serve, perhaps before Serve is called, and end when Host.Serve returns.
 	Notify(Event)
 }
 
 // Open says which conversation a caller wants.
 type Open struct {
-	// Agent says in plain fields how the model shall be, and Config, a LiveConfig in JSON, everything there is to say. Both
-	// may be empty. A field of Agent that is set wins, also over each configuration that the caller sends later.
+	// Agent configures the model in plain fields, and Config in full, as a LiveConfig in JSON. Both may be empty. A field
+	// set in Agent wins, also over each configuration that the caller sends later.
 	Agent  Agent
 	Config json.RawMessage
 
-	// Tools run in the gateway and are of this conversation alone, beside the operator's.
+	// Tools run in the gateway for this conversation only, beside the operator's.
 	Tools []tools.Tool
 
-	// Later has the model dialled at the first [UpdateConfig], or after 800 ms: for clients that configure after they have
-	// connected.
+	// Later dials the model at the first [UpdateConfig], or after 800 ms: for clients that configure after they connect.
 	Later bool
 
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
-	// LastEvent the number of the newest event that the caller has of it: those after it are told again, in order. With 0
+	// LastEvent the number of the newest event that the caller has of it: those after it come again, in order. With 0
 	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
 	// With Instead it opens none: that is the error, as [ErrNotResumed].
 	Resumable   bool
@@ -59,56 +58,58 @@ type Open struct {
 	Instead     error
 	LastEvent   uint64
 
-	// TakeOver is a conversation that the caller takes over from the one it has, who is told [ErrReplaced]. One that has ended
+	// TakeOver is a conversation that the caller takes over from the one that has it, which gets [ErrReplaced]. One that has ended
 	// meanwhile has a fresh one opened. nil: none.
 	TakeOver *Session
 
-	// Farewell is what the model is told when the conversation has reached its time limit and nothing is being said, so
-	// that it says goodbye; nobody else sees it. Empty: the conversation ends without.
+	// Farewell is the instruction by which the model says goodbye, sent when the conversation has reached its time limit
+	// and nobody speaks; nobody else sees it. Empty: the conversation ends without a goodbye.
 	Farewell string
 
-	// Quiet has the caller hear nothing but the model: no tones and sentences of the gateway's while it is waited for.
+	// Quiet lets the caller hear nothing but the model: the gateway plays no tones or sentences during a wait.
 	Quiet bool
 
 	Origin Origin
 
-	// Own is what the door keeps for the conversation, over all its callers: [Session.Own].
+	// Own is the door's own state for the conversation, kept over all its callers: [Session.Own].
 	Own any
 
-	// Override is how the model shall be, over Agent and Grant; [Options].Admit sets it.
+	// Override configures the model over Agent and Grant; [Options].Admit sets it.
 	Override Agent
 
-	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: nobody counts.
+	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: it is not counted.
 	Grant   *Grant
 	Account Account
 }
 
-// Origin is where a conversation comes from. Tools that run in the gateway are told.
+// Origin is where a conversation comes from. Tools that run in the gateway learn of it.
 type Origin struct {
 	Door     string          // the front door: "web", "sip", …
 	Identity string          // of the caller; empty: not known
 	Key      string          // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
-	Grant    json.RawMessage // what the caller may do, as tools are told; nil: nothing was said
+	Grant    json.RawMessage // what the caller may do, as tools get it; nil: nothing was said
 	Screen   bool            // callers of this door may have where to show a canvas
 	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
 
-// Mine tells whether somebody may go on with a conversation of o, or end it: the same key answers for them as for who has begun it, and says
-// that they are the same person.
+// Mine reports whether a caller of origin theirs may go on with a conversation of o, or end it: both have the same key,
+// which names the same person for both.
 func (o Origin) Mine(theirs Origin) bool { return o.Key == theirs.Key && o.Identity == theirs.Identity }
 
-// Talks tells whether a model of this name is one of the Live API, as far as names tell; "" is the default, which is.
+// Talks reports whether a model of this name belongs to the Live API, judging by the name; "" is the default, which
+// does.
 func Talks(model string) bool { return setup.IsLive(model) }
 
-// Agent is how the model shall be. An empty field leaves it as it would be.
+// Agent configures the model. An empty field changes nothing. In files, keys, grants and webhooks it has the form of
+// its JSON.
 type Agent struct {
-	Prompt   string // the system instruction
-	Voice    string // one of Google's prebuilt voices: "Puck"
-	Language string // BCP 47: "de-DE"
-	Model    string // "gemini-3.8-live"
+	Prompt   string `json:"prompt,omitempty"`   // the system instruction
+	Voice    string `json:"voice,omitempty"`    // one of Google's prebuilt voices: "Puck"
+	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
+	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
 }
 
-// Over is an agent with the empty fields as they are under it.
+// Over returns a with its empty fields taken from under.
 func (a Agent) Over(under Agent) Agent {
 	return Agent{
 		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
@@ -116,14 +117,24 @@ func (a Agent) Over(under Agent) Agent {
 	}
 }
 
-// layered is what the model is set up with, at the beginning and after each change. Each layer counts more than the one
-// before, each field by itself: what the caller configures, the door's agent, the grant, the session webhook, and what
-// the operator's backend has changed.
-func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
-	return backend.config(o.Override.config(o.Grant.config(o.Agent.config(configured))))
+// Wanted is what the caller cannot change: the door's agent, which is the operator's file's, below the grant's, which is the key's,
+// below the session webhook's. Each field counts by itself.
+func (o *Open) Wanted() Agent {
+	wanted := o.Agent
+	if o.Grant != nil {
+		wanted = o.Grant.Agent.Over(wanted)
+	}
+	return o.Override.Over(wanted)
 }
 
-// config is a config with what the agent says. A config that is no object is returned as it is, to be refused where it is read.
+// layered is the model's configuration, at the beginning and after each change: the caller's, overridden by Wanted,
+// overridden by the changes of the operator's backend.
+func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
+	return backend.config(backend.agent.Over(o.Wanted()).config(configured))
+}
+
+// config returns raw with the agent's fields set. A config that is no object is returned unchanged, and refused where
+// it is parsed.
 func (a Agent) config(raw json.RawMessage) json.RawMessage {
 	if a == (Agent{}) {
 		return raw

@@ -43,7 +43,7 @@ var weather = bridge.Open{Config: json.RawMessage(declare("weather", "time"))}
 func TestParallelCalls(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b weather", "c time")
-		c.tells("SetupComplete ToolCall(a b c)")
+		c.sees("SetupComplete ToolCall(a b c)")
 		c.respond("b", "weather", `{"sun":2}`)
 		c.respond("", "time", `{"hour":3}`) // old clients give no id
 		c.respond("a", "", `{"sun":1}`)
@@ -52,7 +52,7 @@ func TestParallelCalls(t *testing.T) {
 		c.late("nobody", "weather")
 		time.Sleep(time.Minute)
 		l.Answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
-		c.tells("SetupComplete ToolCall(a b c)")
+		c.sees("SetupComplete ToolCall(a b c)")
 	})
 }
 
@@ -83,7 +83,7 @@ func TestUndeclaredCall(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b rm")
 		l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
-		c.tells("SetupComplete Failure ToolCall(a)")
+		c.sees("SetupComplete Failure ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")
 	})
@@ -97,7 +97,7 @@ func TestDuplicateID(t *testing.T) {
 		l.Answered()
 		c.respond("a", "", `{"x":1}`)
 		l.Answered(`a weather {"x":1}`)
-		c.tells("SetupComplete ToolCall(a)")
+		c.sees("SetupComplete ToolCall(a)")
 	})
 }
 
@@ -105,13 +105,13 @@ func TestModelCancels(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b weather")
 		l.Send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
-		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		c.late("a", "")
 		c.respond("b", "", `{"x":1}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
 		time.Sleep(time.Minute)
 		l.Answered(`b weather {"x":1}`)
-		c.tells("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
+		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		l.Calls("a weather") // the id may be used again
 		c.respond("a", "", `{"x":2}`)
 		l.Answered(`a weather {"x":2}`, `b weather {"x":1}`)
@@ -188,7 +188,7 @@ func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
 		l.Handle("h")
 		token := c.token()
 		c.leaves()
-		r.back(token).tells("SetupComplete ToolCall(z) ToolCall(y)")
+		r.back(token).sees("SetupComplete ToolCall(z) ToolCall(y)")
 	})
 }
 
@@ -202,7 +202,7 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 		l.Call("a", "pay", `{}`)
 		l.Responses()
 		if n := len(last[bridge.ToolStatus](c).Message); n > 4000 {
-			t.Errorf("the client is told %d bytes", n)
+			t.Errorf("the client gets %d bytes", n)
 		}
 	})
 }
@@ -215,11 +215,19 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 		for i := range 50000 {
 			list = append(list, fmt.Sprintf(`"value %d"`, i))
 		}
-		c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"STRING","enum":[%s]}}}}]}]}`, strings.Join(list, ","))})
+		c, l := r.connect(
+			bridge.Open{
+				Config: fmt.Appendf(
+					nil,
+					`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"STRING","enum":[%s]}}}}]}]}`,
+					strings.Join(list, ","),
+				),
+			},
+		)
 		l.Call("a", "f", `{"n":"x"}`)
 		l.Responses()
 		if n := len(last[bridge.Failure](c).Err.Message); n > 4000 {
-			t.Errorf("the client is told %d bytes", n)
+			t.Errorf("the client gets %d bytes", n)
 		}
 	})
 }
@@ -247,11 +255,16 @@ func TestAbandonedToolsCount(t *testing.T) {
 		running := make(chan struct{}, 10000)
 		r := newRig(t, func(o *bridge.Options) {
 			o.Tools = func() []tools.Tool {
-				return []tools.Tool{{Declaration: tools.Declaration{Name: "pay", Timeout: time.Second}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-					running <- struct{}{}
-					<-release
-					return nil, nil
-				}}}
+				return []tools.Tool{
+					{
+						Declaration: tools.Declaration{Name: "pay", Timeout: time.Second},
+						Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+							running <- struct{}{}
+							<-release
+							return nil, nil
+						},
+					},
+				}
 			}
 		})
 		_, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})

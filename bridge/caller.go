@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"errors"
-	"time"
 
 	"voxgate/bridge/uplink"
 )
@@ -14,13 +13,9 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	defer cancel(nil)
 	v := &visit{
 		caller: c, open: o, first: first, cancel: cancel,
-		told: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
+		ready: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
 	}
-	s.audience.mu.Lock()
-	old := s.audience.visit
-	s.audience.visit = v
-	s.audience.mu.Unlock()
-	if old != nil {
+	if old := s.admit(v); old != nil {
 		old.cancel(ErrReplaced)
 		<-old.left
 	}
@@ -33,10 +28,10 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 		}
 		return s.ended
 	}
-	<-v.told
+	<-v.ready
 	err := c.Serve(ctx, s)
-	s.playout.Hold(true) // before Attach: what waits to be played is kept for the next caller
-	s.playout.Attach(nil)
+	s.voice.Hold(true) // before Attach: what waits to be played is kept for the next caller
+	s.voice.Attach(nil)
 	close(v.left)
 	select {
 	case s.visits <- v:
@@ -55,16 +50,24 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error
 	return err
 }
 
-// onArrival tells a caller where things stand and what it has missed.
+// onArrival sends a caller the state of the conversation and what it has missed.
 func (s *Session) onArrival(ctx context.Context, v *visit) {
-	defer close(v.told)
-	v.seen = true
-	s.move.unsaved = true
-	s.roundTrip.Store(0) // was that of another connection
+	defer close(v.ready)
+	v.arrived = true
+	s.handover.changed()
+	s.answer.roundTrip.Store(0) // was that of another connection
 	s.clock.Clear(alarmPark)
-	s.welcome(v)
-	s.answer.thinking.Store(false) // that it is due was told another connection
-	was := s.state
+	if v.first {
+		s.begin(v)
+		for _, w := range s.keeper.Config().Warnings {
+			s.warn(w)
+		}
+		s.recording.announce(s.keeper.Config().Options.Record)
+	} else {
+		s.welcomeBack(v)
+	}
+	s.answer.thinking.Store(false) // another connection learned that it is due
+	was := s.status.state
 	if s.parked {
 		s.open.Account.Unpark()
 	}
@@ -75,59 +78,29 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 		s.setPaused(ctx, false) // was the other caller's wish
 		s.keeper.Return(ctx)
 	}
-	if s.updateState(); !v.first && s.state == was {
-		s.notifyState()
+	if s.status.set(s.stateNow()); !v.first && s.status.state == was {
+		s.status.notify()
 	}
 }
 
-// welcome makes a caller the one who is told. SetupComplete of the first one follows when there is a session.
-func (s *Session) welcome(v *visit) {
-	a := &s.audience
-	if v.first {
-		a.mu.Lock()
-		a.listener, a.keep = v.caller, s.resumable()
-		a.mu.Unlock()
-		for _, w := range s.keeper.Config().Warnings {
-			s.warn(w)
-		}
-		s.tellRecording()
-		return
-	}
+// welcomeBack starts sending events to a caller that is back. The first SetupComplete follows when there is a session.
+func (s *Session) welcomeBack(v *visit) {
 	s.log.Info("caller is back")
 	done := s.setupComplete()
 	done.Resumed, done.Received = true, s.received.list()
 	if s.resumable() {
-		done.ResumeToken = s.host.newToken(s, v.open.ResumeToken)
+		done.ResumeToken = s.host.tokens.next(s.id, v.open.ResumeToken)
 	}
-	speaking := 0
+	playing := 0
 	if v.open.LastEvent == 0 { // else that is among what it has missed
-		speaking = s.playing()
+		playing = s.answer.playing()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ring.forget(!s.parked, s.calls.IsOpen)
-	missed := a.ring.missed(v.open.LastEvent, s.calls.IsOpen)
-	a.listener = v.caller
-	a.listener.Notify(Event{Time: time.Now(), Body: done})
-	for _, e := range missed {
-		a.listener.Notify(e)
-	}
-	if speaking > 0 {
-		a.listener.Notify(a.ring.add(Speaking{speaking}, false))
-	}
+	s.audience.resume(v, done, !s.parked, s.calls.IsOpen, playing)
 }
 
 // onDeparture parks the conversation, or ends it.
 func (s *Session) onDeparture(ctx context.Context, v *visit) {
-	a := &s.audience
-	a.mu.Lock()
-	current := a.visit == v
-	if current {
-		a.visit, a.listener = nil, nil
-		a.ring.forget(true, s.calls.IsOpen)
-	}
-	a.mu.Unlock()
-	if !current {
+	if !s.audience.leave(v, s.calls.IsOpen) {
 		close(v.parked)
 		return // replaced: the newcomer is at the door
 	}
@@ -135,17 +108,17 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 		s.end(ErrLeft)
 		return
 	}
-	if s.letGo() {
+	if s.release() {
 		return
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
-	s.interrupt(ByClient, false) // who comes back does not want to hear what was said to nobody
+	s.answer.interrupt(ByClient, false) // a caller that comes back does not want an answer that nobody heard
 	s.setPaused(ctx, false)
 	if s.keeper.Config().Options.Manual && s.person.speaking {
-		_ = s.up.Mark(uplink.End) // it has ended, for all we know; if there is no room, others are before it
+		_ = s.up.Mark(uplink.End) // as far as we know it has ended; if there is no room, other marks are queued
 	}
 	s.parked = true
-	s.updateState()
+	s.status.set(s.stateNow())
 	close(v.parked)
 	s.keeper.Park(ctx)
 	s.clock.Set(alarmPark, s.host.options.Park)

@@ -26,9 +26,12 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 // person and the second does not.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
-			schema(question), schema(note))
-		c.tells("SetupComplete ToolCall(a b)")
+		l.Send(
+			`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
+			schema(question),
+			schema(note),
+		)
+		c.sees("SetupComplete ToolCall(a b)")
 	})
 }
 
@@ -36,7 +39,11 @@ func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
 		talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Call("a", "show_canvas_tool", schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)))
+			l.Call(
+				"a",
+				"show_canvas_tool",
+				schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)),
+			)
 			answer := fmt.Sprintf(`{%q:"It says 0x80070005","action":"submit"}`, id)
 			c.respond("a", "", answer)
 			if got := l.Said(); got != "tool, text "+answer {
@@ -50,7 +57,9 @@ func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 func TestSilentAnswersAreNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
-		c, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`)})
+		c, l := r.connect(
+			bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`)},
+		)
 		l.Handle("h")
 		l.Call("a", "f", `{}`)
 		l.Content(`"turnComplete":true`) // what the model has to say it has said
@@ -66,7 +75,7 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 		logs, _ := find[bridge.Log](c)
 		for _, l := range logs {
 			if l.Details["stall"] != nil {
-				t.Errorf("the client is told: %s (%v)", l.Message, l.Details["stall"])
+				t.Errorf("the client gets: %s (%v)", l.Message, l.Details["stall"])
 			}
 		}
 		c.do(bridge.Goodbye{})
@@ -80,7 +89,7 @@ func TestNobodyIsAskedForACancelledCall(t *testing.T) {
 		l.Call("a", "pay", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
-		c.tells("SetupComplete ToolStatus ToolStatus")
+		c.sees("SetupComplete ToolStatus ToolStatus")
 	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		<-ctx.Done()
 		_, err := tools.Confirm(ctx, "Pay 5 €?")
@@ -103,7 +112,7 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 		c, l := r.connect(canvasOn("gemini-3.8-live"))
 		l.Call("a", "pay", `{}`)
 		time.Sleep(2 * time.Second)
-		c.tells("SetupComplete ToolStatus ToolStatus")
+		c.sees("SetupComplete ToolStatus ToolStatus")
 		time.Sleep(10 * time.Minute)
 		<-done
 	})
@@ -116,7 +125,12 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 			yes, err := tools.Confirm(ctx, "Pay 5 €?")
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
-		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Screen: true}, Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`)})
+		c, l := r.connect(
+			bridge.Open{
+				Origin: bridge.Origin{Screen: true},
+				Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`),
+			},
+		)
 		l.Call("a", "pay", `{}`)
 		asked := last[bridge.ToolCall](c).Calls[0].ID
 		l.Call("ask-1-a", "f", `{}`)
@@ -126,7 +140,7 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 	})
 }
 
-// A tool that began while nobody was there is told of once.
+// A tool that began while nobody was there is reported once.
 func TestRunningIsToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -138,11 +152,11 @@ func TestRunningIsToldOnce(t *testing.T) {
 		c.leaves()
 		l.Call("a", "pay", `{}`)
 		d := r.back(token)
-		d.tells("SetupComplete ToolStatus")
+		d.sees("SetupComplete ToolStatus")
 	})
 }
 
-// Calls of what does not exist count for the rate limit, and the client is not told of each.
+// Calls of what does not exist count for the rate limit, and the client does not learn of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 200 {
@@ -150,7 +164,7 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 		}
 		failures, _ := find[bridge.Failure](c)
 		if len(failures) > 100 {
-			t.Errorf("the client was told %d times in no time that the model calls nonsense", len(failures))
+			t.Errorf("the client got %d errors in no time about calls of nonsense", len(failures))
 		}
 		limited := 0
 		for _, got := range l.Responses() {
@@ -164,7 +178,7 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 	})
 }
 
-// A caller that comes back while a tool asks is told of the question once. It is a race, so it is run a hundred times.
+// A caller that comes back while a tool asks learns of the question once. It is a race, so it is run a hundred times.
 func TestQuestionsAreRepeatedOnce(t *testing.T) {
 	twice := 0
 	for range 100 {

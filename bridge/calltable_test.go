@@ -93,7 +93,7 @@ type cell struct {
 	l        *bridgetest.Link
 	ours     bool // the tool runs in the gateway
 	job      *job
-	gone     []*caller          // who was there before c
+	gone     []*caller          // the callers before c
 	links    []*bridgetest.Link // before l
 	response string             // what Gemini shall have got, once; "": nothing
 	client   []string           // what the client shall have got besides the call itself
@@ -213,7 +213,7 @@ func fates() map[string]func(x *cell) {
 
 func (x *cell) meets(name string) { fates()[name](x) }
 
-// stops checks that a tool here was told to stop.
+// stops checks that a tool here was asked to stop.
 func (x *cell) stops() {
 	x.Helper()
 	synctest.Wait()
@@ -269,11 +269,20 @@ func newCell(t *testing.T, w way, ours bool) *cell {
 		w.on(o)
 		if ours {
 			o.Tools = func() []tools.Tool {
-				return []tools.Tool{{Declaration: tools.Declaration{Name: "f", Title: "Doing…", Behavior: tools.Behavior(w.behavior), Scheduling: tools.Interrupt}, Run: x.job.run}}
+				return []tools.Tool{
+					{
+						Declaration: tools.Declaration{Name: "f", Title: "Doing…", Behavior: tools.Behavior(w.behavior), Scheduling: tools.Interrupt},
+						Run:         x.job.run,
+					},
+				}
 			}
 		}
 	})
-	config := fmt.Sprintf(`{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","title":"Doing…","defaultBehavior":%q,"defaultScheduling":"INTERRUPT"}]}]}`, w.model, w.behavior)
+	config := fmt.Sprintf(
+		`{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","title":"Doing…","defaultBehavior":%q,"defaultScheduling":"INTERRUPT"}]}]}`,
+		w.model,
+		w.behavior,
+	)
 	if ours {
 		config = fmt.Sprintf(`{"model":%q}`, w.model)
 	}
@@ -281,7 +290,7 @@ func newCell(t *testing.T, w way, ours bool) *cell {
 	x.l.Handle("old")
 	x.l.Calls("a f")
 	synctest.Wait()
-	// Who talks meanwhile is heard, unless the model waits.
+	// A person who talks meanwhile is heard, unless the model waits.
 	x.c.speak(count(0, 3200))
 	if heard := len(x.l.PCM()) > 0; heard == w.blocking {
 		t.Errorf("audio during the call was sent: %v", heard)
@@ -323,7 +332,7 @@ func (x *cell) check(moment string) {
 	}
 }
 
-// checkClient compares what the client was told of the call.
+// checkClient compares what the client learned of the call.
 func (x *cell) checkClient(moment string) {
 	var got []string
 	calls := 0
@@ -348,13 +357,13 @@ func (x *cell) checkClient(moment string) {
 	}
 	want := 1
 	if strings.HasPrefix(moment, "client back") {
-		want = 2 // asked again, with the same id, or told again that it runs
+		want = 2 // asked again, with the same id, or informed again that it runs
 	}
 	if calls != want {
-		x.Errorf("the client was told of the call %d times, want %d", calls, want)
+		x.Errorf("the client learned of the call %d times, want %d", calls, want)
 	}
 	if !slices.Equal(got, x.client) {
-		x.Errorf("the client was told %q, want %q", got, x.client)
+		x.Errorf("the client got %q, want %q", got, x.client)
 	}
 }
 
@@ -399,8 +408,12 @@ func (x *cell) returns(after time.Duration) {
 
 func canvasFates() map[string]canvasFate {
 	return map[string]canvasFate{
-		"answered":  {(*cell).fill, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
-		"put away":  {func(x *cell) { x.c.respond("a", "", `{"dismissed":true}`) }, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a", "a"}},
+		"answered": {(*cell).fill, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
+		"put away": {
+			func(x *cell) { x.c.respond("a", "", `{"dismissed":true}`) },
+			[2]string{`a {"dismissed":true}`, acked},
+			[2]string{"a", "a"},
+		},
 		"forgotten": {func(x *cell) { time.Sleep(6 * time.Minute) }, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a -a", "a"}},
 		"cancelled": {func(x *cell) {
 			x.l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
@@ -506,7 +519,7 @@ func (x *cell) checkCanvas(fate canvasFate) {
 		x.Errorf("Gemini got\n  %s\nwant\n  %s", got, fate.gemini[kind])
 	}
 	if got := strings.Join(callers, " / "); got != fate.client[kind] {
-		x.Errorf("the client was told\n  %s\nwant\n  %s", got, fate.client[kind])
+		x.Errorf("the client got\n  %s\nwant\n  %s", got, fate.client[kind])
 	}
 }
 

@@ -31,20 +31,27 @@ func canvasOn(model string) bridge.Open {
 
 func TestCanvasIsAcknowledged(t *testing.T) {
 	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) || !strings.Contains(l.Raw, `"show_canvas_tool"`) {
+		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) ||
+			!strings.Contains(l.Raw, `"show_canvas_tool"`) {
 			t.Fatalf("not declared: %s", l.Raw)
 		}
-		l.Call("a", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`))
+		l.Call(
+			"a",
+			"create_canvas_tool",
+			schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`),
+		)
 		l.Answered(`a create_canvas_tool {"shown":true}`)
 		args := string(last[bridge.ToolCall](c).Calls[0].Args)
-		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) || strings.Contains(args, "onclick") || strings.Contains(args, "script") {
+		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) ||
+			strings.Contains(args, "onclick") ||
+			strings.Contains(args, "script") {
 			t.Errorf("the client got %s", args)
 		}
 		c.respond("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
 		c.late("a", "")
 		time.Sleep(5 * time.Second)
 		l.Answered(`a create_canvas_tool {"shown":true}`)
-		c.tells("SetupComplete ToolCall(a)")
+		c.sees("SetupComplete ToolCall(a)")
 	})
 }
 
@@ -54,7 +61,8 @@ func TestCanvasThatIsWrong(t *testing.T) {
 		l.Call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
 		l.Call("c", "create_canvas_tool", `{}`)
 		got := l.Responses()
-		if len(got) != 3 || !strings.Contains(got[0], "no canvas to append to") || !strings.Contains(got[1], "elements[0].action") || !strings.Contains(got[2], "missing property 'schema'") {
+		if len(got) != 3 || !strings.Contains(got[0], "no canvas to append to") || !strings.Contains(got[1], "elements[0].action") ||
+			!strings.Contains(got[2], "missing property 'schema'") {
 			t.Errorf("%q", got)
 		}
 		if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
@@ -63,7 +71,7 @@ func TestCanvasThatIsWrong(t *testing.T) {
 	})
 }
 
-// A model that would wait is told at once, and what the person puts in follows as text.
+// A model that would wait gets an answer at once, and what the person puts in follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
 	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
@@ -108,7 +116,9 @@ func TestCanvasAnsweredByName(t *testing.T) {
 func TestInputOfACanvasIsBounded(t *testing.T) {
 	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
-		err := c.session.Do(bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))})
+		err := c.session.Do(
+			bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))},
+		)
 		if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage || !strings.Contains(err.Error(), "65536") {
 			t.Errorf("%v", err)
 		}
@@ -120,12 +130,16 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 }
 
 func TestNoCanvasOnATelephone(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		if strings.Contains(l.Raw, "canvas_tool") {
-			t.Error("declared")
-		}
-		c.warned("nothing can be shown here")
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			if strings.Contains(l.Raw, "canvas_tool") {
+				t.Error("declared")
+			}
+			c.warned("nothing can be shown here")
+		},
+	)
 }
 
 // asking is a gateway whose tool does what f does.
@@ -152,31 +166,38 @@ func TestToolsMayAsk(t *testing.T) {
 			time.Sleep(4 * time.Minute) // which are not the tool's
 			c.respond(id, "", `{"action":"submit"}`)
 		}, `{"paid":true}`, ``},
-		"never":     {func(_ *caller, _ *bridgetest.Link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`, ` ToolCallCancellation(ask)`},
-		"cancelled": {func(_ *caller, l *bridgetest.Link, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``, ` ToolStatus ToolCallCancellation(ask)`},
+		"never": {
+			func(_ *caller, _ *bridgetest.Link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`,
+			` ToolCallCancellation(ask)`,
+		},
+		"cancelled": {
+			func(_ *caller, l *bridgetest.Link, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``,
+			` ToolStatus ToolCallCancellation(ask)`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Call("a", "pay", `{}`)
 				asked := last[bridge.ToolCall](c).Calls[0]
-				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" || !strings.Contains(string(asked.Args), "Pay 5") {
+				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" ||
+					!strings.Contains(string(asked.Args), "Pay 5") {
 					t.Errorf("asked %+v", asked)
 				}
 				fate.do(c, l, asked.ID)
 				if fate.want == "" {
 					l.Answered()
-					c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
+					c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
 					return
 				}
 				l.Answered("a pay " + fate.want)
-				c.tells("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
+				c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
 				c.late(asked.ID, "")
 			}, confirm)
 		})
 	}
 }
 
-// A model that would wait is not made to wait for a person: it is told that the result follows, and hears what is said.
+// A model that would wait is not made to wait for a person: it learns that the result follows, and hears what is said.
 func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "pay", `{"to":"Ada"}`)
@@ -192,7 +213,7 @@ func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 		if got := l.Said(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
 			t.Errorf("Gemini got %s", got)
 		}
-		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
+		c.sees("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
 	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		yes, err := tools.Confirm(ctx, "Pay 5 €?")
 		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
@@ -207,8 +228,14 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		do   func(c *caller, l *bridgetest.Link)
 		want string
 	}{
-		"done":      {func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"x":1}`) }, `tool, text {"args":{},"result":{"x":1},"tool":"f"}`},
-		"too late":  {func(*caller, *bridgetest.Link) { time.Sleep(time.Minute) }, `tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`},
+		"done": {
+			func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"x":1}`) },
+			`tool, text {"args":{},"result":{"x":1},"tool":"f"}`,
+		},
+		"too late": {
+			func(*caller, *bridgetest.Link) { time.Sleep(time.Minute) },
+			`tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`,
+		},
 		"cancelled": {func(_ *caller, l *bridgetest.Link) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
 		"hung up":   {func(c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
 	} {
@@ -256,15 +283,16 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Identity: "+49301234", Grant: json.RawMessage(`{"tools":["pay"]}`)}})
 		l.Call("a", "pay", `{}`)
 		l.Answered(`a pay {"output":"done"}`)
-		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" || string(env.Grant) != `{"tools":["pay"]}` {
+		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" ||
+			string(env.Grant) != `{"tools":["pay"]}` {
 			t.Errorf("%+v", env)
 		}
 	})
 }
 
-// A tool may say how far it is; a model that waits is not told, and one that would not speak of the result then.
+// A tool may report its progress, but not to a model that waits, nor to one that would then not speak of the result.
 func TestProgress(t *testing.T) {
-	for model, told := range map[string]bool{
+	for model, seen := range map[string]bool{
 		"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": false, "gemini-3.8-live-extended-thinking": false,
 	} {
 		bubble(t, func(t *testing.T) {
@@ -290,10 +318,15 @@ func TestProgress(t *testing.T) {
 				return fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":%q,"response":%s%s}]}}`, id, name, response, rest)
 			}
 			want := []string{answer("a", "pay", `{"percent":100}`, ``), answer("b", "f", `{"n":2}`, ``)}
-			if told {
+			if seen {
 				want = []string{
 					answer("a", "pay", `{"percent":50}`, `,"willContinue":true`), answer("a", "pay", `{"percent":100}`, ``),
-					answer("b", "f", `{"n":0}`, `,"scheduling":"SILENT","willContinue":true`), answer("b", "f", `{"n":1}`, `,"scheduling":"SILENT","willContinue":true`),
+					answer(
+						"b",
+						"f",
+						`{"n":0}`,
+						`,"scheduling":"SILENT","willContinue":true`,
+					), answer("b", "f", `{"n":1}`, `,"scheduling":"SILENT","willContinue":true`),
 					answer("b", "f", `{"n":2}`, `,"scheduling":"SILENT"`),
 				}
 			}
@@ -304,17 +337,25 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// The arguments are checked before the tool sees them, and the model is told what was wrong.
+// The arguments are checked before the tool sees them, and the model learns what was wrong.
 func TestArgumentsAreChecked(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "f", `{"n":"many"}`)
-		l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
-		c.tells("SetupComplete Failure")
-		l.Call("b", "f", `{"n":9007199254740993}`)
-		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
-			t.Errorf("the client got %s", got)
-		}
-	})
+	talk(
+		t,
+		bridge.Open{
+			Config: []byte(
+				`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`,
+			),
+		},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			l.Call("a", "f", `{"n":"many"}`)
+			l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
+			c.sees("SetupComplete Failure")
+			l.Call("b", "f", `{"n":9007199254740993}`)
+			if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
+				t.Errorf("the client got %s", got)
+			}
+		},
+	)
 }
 
 func TestCallsAreRateLimited(t *testing.T) {

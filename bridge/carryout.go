@@ -1,17 +1,14 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 )
 
@@ -19,14 +16,16 @@ import (
 const maxHeld = 12 << 20
 
 var (
-	errTooManyMessages = &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini; this one was dropped."}
-	errParts           = &Error{Code: CodeBadMessage, Message: "The parts of a message must be an array."}
+	errTooManyMessages = &Error{
+		Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini; this one was dropped.",
+	}
+	errParts = &Error{Code: CodeBadMessage, Message: "The parts of a message must be an array."}
 )
 
 // carryOut does what a command asks for.
 func (s *Session) carryOut(ctx context.Context, c Command) error {
 	if _, asks := c.(describe); !asks {
-		s.move.unsaved = true
+		s.handover.changed()
 	}
 	switch c := c.(type) {
 	case Message:
@@ -44,7 +43,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case Respond:
 		return s.respond(c.Instruction)
 	case Heard:
-		s.transcript.heardUpTo(c.Turn, c.Played)
+		s.transcript.HeardUpTo(c.Turn, c.Played)
 	case Pause:
 		s.setPaused(ctx, c.On)
 	case EndAfterSpeaking:
@@ -54,15 +53,15 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case Steer:
 		return s.steer(ctx, c)
 	case leave:
-		s.leave(c.in)
-	case taken:
+		s.goElsewhere(c.in)
+	case superseded:
 		s.end(ErrReplaced)
 	case describe:
 		*c.into = s.describe()
 	case watch:
-		s.addWatcher(c.watcher)
+		s.watch(c.watcher, s.setupComplete(), History{s.transcript.Entries()})
 	case GetContext:
-		s.notify(History{s.transcript.list()})
+		s.notify(History{s.transcript.Entries()})
 	case ClearContext:
 		s.clear(ctx)
 	case Goodbye:
@@ -75,63 +74,59 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 
 // sendText sends real-time text.
 func (s *Session) sendText(text string) bool {
-	s.transcript.typed(s.question(), text)
+	s.transcript.Typed(s.answer.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
-	s.apologise(false)
-	s.ask(time.Now())
-	s.keeper.Expect(keeper.ForText)
+	s.asked()
 	return ok
 }
 
-// sendMessage sends a typed turn. A model that takes only whole turns gets the parts with the one that completes it: it would
-// answer each.
+// sendMessage sends a typed turn. A model that takes only whole turns gets the parts with the one that completes it: it
+// would answer each part.
 func (s *Session) sendMessage(m Message) error {
-	var parts []json.RawMessage
-	switch {
-	case m.Parts == nil && m.Text != "":
-		parts = textPart(m.Text)
-	case json.Unmarshal(m.Parts, &parts) != nil || parts == nil: // what cannot be encoded would fail on every connection
-		return errParts
+	parts := wire.TextPart(m.Text)
+	if m.Parts != nil || m.Text == "" {
+		var err error
+		if parts, err = wire.ParseParts(m.Parts); err != nil { // what cannot be encoded would fail on every connection
+			return errParts
+		}
 	}
 	profile := s.keeper.Config().Profile
 	wholeTurns := profile.Seeds && !profile.Appends
 	if wholeTurns && !m.TurnComplete {
-		held := append(s.held, parts...)
-		if lengthOf(held) > maxHeld {
+		held := s.held.With(parts)
+		if held.Size() > maxHeld {
 			return errTooManyMessages
 		}
 		s.held = held
 		return nil
 	}
-	parts = append(s.held, parts...)
+	parts = s.held.With(parts)
 	if m.TurnComplete {
-		if len(parts) == 0 && wholeTurns {
+		if parts.Len() == 0 && wholeTurns {
 			return nil // a turn of nothing
 		}
-		s.interrupt(ByText, true)
-		s.apologise(false)
-		s.ask(time.Now())
-		s.keeper.Expect(keeper.ForText)
+		s.answer.interrupt(ByText, true)
+		s.asked()
 	}
-	turn := s.question()
+	turn := s.answer.question()
 	if !m.TurnComplete {
 		turn-- // the next handle knows it, answered or not
 	}
-	if len(parts) > 0 {
-		s.transcript.typed(turn, textOf(parts))
+	if parts.Len() > 0 {
+		s.transcript.Typed(turn, parts.Text())
 	}
-	t := uplink.Turn{Parts: joined(parts), Complete: m.TurnComplete}
-	if m.TurnComplete {
-		t.Picture = s.pictureFor(parts)
+	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
+	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() { // it looks at a stream of pictures only while it hears somebody
+		t.Picture = s.up.Seen()
 	}
-	s.held = nil
+	s.held = wire.Parts{}
 	if !s.up.Say(t) {
 		return errTooManyMessages
 	}
 	return nil
 }
 
-// seed tells the model of turns that it is not to answer. Each question of the person begins a turn of the transcript.
+// seed gives the model turns that it must not answer. Each question of the person begins a turn of the transcript.
 func (s *Session) seed(turns []SeedTurn) error {
 	config := s.keeper.Config()
 	if !config.Profile.Appends {
@@ -139,52 +134,51 @@ func (s *Session) seed(turns []SeedTurn) error {
 	}
 	content, texts := &wire.ClientContent{}, make([]string, len(turns))
 	for i, t := range turns {
-		var parts []json.RawMessage
-		if json.Unmarshal(t.Parts, &parts) != nil || parts == nil {
+		parts, err := wire.ParseParts(t.Parts)
+		if err != nil {
 			return errParts
 		}
 		role := "user"
 		if t.Model {
 			role = "model"
 		}
-		content.Turns, texts[i] = append(content.Turns, wire.Content{Role: role, Parts: t.Parts}), textOf(parts)
+		content.Turns, texts[i] = append(content.Turns, wire.Content{Role: role, Parts: t.Parts}), parts.Text()
 	}
 	if !s.up.Send(wire.ClientMessage{ClientContent: content}) {
 		return errTooManyMessages
 	}
 	for i, t := range turns {
 		if i == 0 || turns[i-1].Model {
-			s.nextTurn()
+			s.answer.nextTurn()
 		}
-		speaker := roleUser
+		speaker := transcript.User
 		if t.Model {
-			speaker = roleAssistant
+			speaker = transcript.Assistant
 		}
-		s.transcript.add(s.question()-1, speaker, texts[i])
+		s.transcript.Add(s.answer.question()-1, speaker, texts[i])
 	}
 	return nil
 }
 
-// stopAnswer cuts off the answer that is under way. Of one that the model still thinks about nothing is waited for any more.
+// stopAnswer cuts off the answer that is under way. An answer that the model still thinks about is no longer waited
+// for.
 func (s *Session) stopAnswer(ctx context.Context) {
-	thinking := s.answer.state == turnThinking
-	s.interrupt(ByClient, false)
+	thinking := s.answer.turn.state == turnThinking
+	s.answer.interrupt(ByClient, false)
 	if thinking {
 		s.up.Answered()
 		s.keeper.ExpectNothing(ctx)
 	}
 }
 
-// respond has the model speak by an instruction that nobody sees.
+// respond makes the model speak by an instruction that nobody sees.
 func (s *Session) respond(instruction string) error {
 	if instruction == "" {
 		return &Error{Code: CodeBadMessage, Message: "The model needs an instruction to respond to."}
 	}
-	s.interrupt(ByClient, true)
-	s.apologise(false)
-	s.ask(time.Now())
-	s.keeper.Expect(keeper.ForText)
-	if !s.up.Say(uplink.Turn{Parts: joined(textPart(instruction)), Complete: true}) {
+	s.answer.interrupt(ByClient, true)
+	s.asked()
+	if !s.up.Say(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}
 	return nil
@@ -199,12 +193,28 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 	s.up.Pause(on)
 	s.keeper.Pause(ctx, on)
 	if on {
-		s.forgetAsked()
-		s.interrupt(ByClient, false)
+		s.answer.questions = questions{}
+		s.answer.interrupt(ByClient, false)
 	}
 }
 
-// updateConfig notes the configuration that is wanted next. A refused one leaves the one in force.
+// steer changes the agent, or its functions.
+func (s *Session) steer(ctx context.Context, c Steer) error {
+	before := s.steering
+	err := s.steering.change(c)
+	var config setup.Config
+	if err == nil {
+		config, err = s.read(before.raw)
+	}
+	if err != nil {
+		s.steering = before
+		return err
+	}
+	s.keeper.Update(ctx, config, nil)
+	return nil
+}
+
+// updateConfig queues the next configuration. If it is refused, the current one stays in force.
 func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
 	config, err := s.read(raw)
 	for _, w := range config.Warnings {
@@ -213,74 +223,11 @@ func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
 	s.keeper.Update(ctx, config, err)
 }
 
-// clear forgets the conversation. The next session is told nothing.
+// clear forgets the conversation. The next session begins with nothing.
 func (s *Session) clear(ctx context.Context) {
-	s.interrupt(ByClear, false)
-	s.transcript.clear()
-	s.held = nil
+	s.answer.interrupt(ByClear, false)
+	s.transcript.Clear()
+	s.held = wire.Parts{}
 	s.calls.CancelAll()
 	s.keeper.Clear(ctx)
-}
-
-// pictureFor is what the person shows, to go with a typed turn, unless that has a picture of its own or nothing: the model
-// looks at a stream of pictures only while it hears somebody.
-func (s *Session) pictureFor(parts []json.RawMessage) *wire.Blob {
-	if len(parts) == 0 {
-		return nil // only the end of what was typed before
-	}
-	for _, raw := range parts {
-		var part map[string]json.RawMessage
-		if json.Unmarshal(raw, &part) != nil || part["inlineData"] != nil || part["inline_data"] != nil {
-			return nil
-		}
-	}
-	return s.up.Seen()
-}
-
-// textOf is the text of typed parts, and where their pictures are.
-func textOf(parts []json.RawMessage) string {
-	var texts []string
-	for _, raw := range parts {
-		var part struct {
-			Text       string
-			InlineData *struct{ MIMEType string }
-		}
-		switch {
-		case json.Unmarshal(raw, &part) != nil:
-		case part.Text != "":
-			texts = append(texts, part.Text)
-		case part.InlineData != nil:
-			texts = append(texts, "("+part.InlineData.MIMEType+")")
-		}
-	}
-	return strings.Join(texts, " ")
-}
-
-// textPart is a text as the parts of a turn.
-func textPart(text string) []json.RawMessage {
-	part, err := json.Marshal(map[string]string{"text": text})
-	if err != nil {
-		return nil // a string encodes
-	}
-	return []json.RawMessage{part}
-}
-
-// joined is parts as an array.
-func joined(parts []json.RawMessage) json.RawMessage {
-	return slices.Concat([]byte("["), bytes.Join(raws(parts), []byte(",")), []byte("]"))
-}
-
-func raws(parts []json.RawMessage) [][]byte {
-	list := make([][]byte, len(parts))
-	for i, p := range parts {
-		list[i] = p
-	}
-	return list
-}
-
-func lengthOf(parts []json.RawMessage) (bytes int) {
-	for _, p := range parts {
-		bytes += len(p)
-	}
-	return bytes
 }

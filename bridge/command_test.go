@@ -108,7 +108,9 @@ func TestHeard(t *testing.T) {
 		all := c.memory()
 		c.do(bridge.Heard{Turn: 1, Played: 500 * time.Millisecond})
 		c.do(bridge.Heard{Turn: 9, Played: time.Second}) // of which nothing is known
-		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " || !got[1].Cut || got[1].Played != 500*time.Millisecond {
+		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
+			!got[1].Cut ||
+			got[1].Played != 500*time.Millisecond {
 			t.Errorf("first %+v, then %+v", all, got)
 		}
 		c.works(l)
@@ -138,11 +140,11 @@ func TestPause(t *testing.T) {
 			t.Errorf("%d samples and %d pictures went up", n, len(l.Pictures()))
 		}
 		if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.kinds() != "" {
-			t.Errorf("heard %v, told %v, %s", sound, messages, c.story())
+			t.Errorf("heard %v, got %v, %s", sound, messages, c.story())
 		}
 		c.do(bridge.Pause{})
 		time.Sleep(5 * time.Second) // nothing of it is played now
-		c.tells("")
+		c.sees("")
 		c.works(l)
 		c.forget()
 		c.utter(time.Second) // and the model is watched again
@@ -153,7 +155,7 @@ func TestPause(t *testing.T) {
 	}, watchful)
 }
 
-// Who is on hold does not wait, whatever is asked and lost meanwhile.
+// A caller on hold does not wait, whatever is asked and lost meanwhile.
 func TestNobodyWaitsOnHold(t *testing.T) {
 	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link{
 		"no answer": func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link { c.typed("hello?"); return l },
@@ -182,7 +184,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 				time.Sleep(40 * time.Second)
 				r.up.Idle()
 				if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.tried() != "" {
-					t.Errorf("heard %v, told %v, tried %s", sound, messages, c.tried())
+					t.Errorf("heard %v, got %v, tried %s", sound, messages, c.tried())
 				}
 				c.do(bridge.Pause{})
 				c.works(l)
@@ -223,8 +225,11 @@ func TestEndAfterSpeaking(t *testing.T) {
 		happens func(c *caller, l *bridgetest.Link)
 		after   time.Duration
 	}{
-		"silence":              {nil, 0},
-		"an answer is made":    {func(_ *caller, l *bridgetest.Link) { time.Sleep(time.Second); l.Content(`"turnComplete":true`) }, 3 * time.Second},
+		"silence": {nil, 0},
+		"an answer is made": {
+			func(_ *caller, l *bridgetest.Link) { time.Sleep(time.Second); l.Content(`"turnComplete":true`) },
+			3 * time.Second,
+		},
 		"an answer never ends": {func(_ *caller, _ *bridgetest.Link) {}, 15 * time.Second},
 		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
@@ -273,9 +278,13 @@ func TestAToolEndsTheConversation(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			l.Answer(8, 2*time.Second)
 		}, 3500 * time.Millisecond, 3 * time.Second},
-		"there is none":    {nil, turnOver, 6 * time.Second, 0},
-		"it never ends":    {nil, func(l *bridgetest.Link) { l.Say(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
-		"the line is lost": {nil, func(l *bridgetest.Link) { time.Sleep(1500 * time.Millisecond); l.Cut() }, 6 * time.Second, 400 * time.Millisecond}, // a tone of ours
+		"there is none": {nil, turnOver, 6 * time.Second, 0},
+		"it never ends": {nil, func(l *bridgetest.Link) { l.Say(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
+		// a tone of ours
+		"the line is lost": {
+			nil, func(l *bridgetest.Link) { time.Sleep(1500 * time.Millisecond); l.Cut() }, 6 * time.Second,
+			400 * time.Millisecond,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -308,7 +317,7 @@ func TestAToolEndsTheConversation(t *testing.T) {
 	}
 }
 
-// At the time limit of a conversation with a farewell the model finishes its sentence, and is told to say goodbye.
+// At the time limit of a conversation with a farewell the model finishes its sentence, and is asked to say goodbye.
 func TestFarewell(t *testing.T) {
 	const farewell = "Say goodbye."
 	for name, test := range map[string]struct {
@@ -317,8 +326,14 @@ func TestFarewell(t *testing.T) {
 		after  time.Duration // the limit it has ended
 		heard  time.Duration
 	}{
-		"in silence":     {nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Answer(7, 2*time.Second) }, 3 * time.Second, 2 * time.Second},
-		"in an answer":   {func(l *bridgetest.Link) { l.Answer(7, 4*time.Second) }, func(l *bridgetest.Link) { l.Answer(8, 2*time.Second) }, 4 * time.Second, 6 * time.Second},
+		"in silence": {
+			nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Answer(7, 2*time.Second) }, 3 * time.Second,
+			2 * time.Second,
+		},
+		"in an answer": {
+			func(l *bridgetest.Link) { l.Answer(7, 4*time.Second) }, func(l *bridgetest.Link) { l.Answer(8, 2*time.Second) },
+			4 * time.Second, 6 * time.Second,
+		},
 		"it is not said": {nil, func(*bridgetest.Link) {}, 15 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,7 +347,7 @@ func TestFarewell(t *testing.T) {
 				for l.Said() != "typed "+farewell {
 					time.Sleep(20 * time.Millisecond)
 					if r.since() > 15*time.Second {
-						t.Fatalf("the model was told %q", l.Said())
+						t.Fatalf("the model got %q", l.Said())
 					}
 				}
 				test.then(l)
@@ -349,7 +364,10 @@ func TestFarewell(t *testing.T) {
 }
 
 func TestRespond(t *testing.T) {
-	for model, goesUp := range map[string]string{"gemini-3.8-live": "typed Greet the caller.", "gemini-3.1-flash-live-preview": "text Greet the caller."} {
+	for model, goesUp := range map[string]string{
+		"gemini-3.8-live":               "typed Greet the caller.",
+		"gemini-3.1-flash-live-preview": "text Greet the caller.",
+	} {
 		t.Run(model, func(t *testing.T) {
 			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
@@ -357,7 +375,8 @@ func TestRespond(t *testing.T) {
 					t.Errorf("without an instruction: %v", err)
 				}
 				c.do(bridge.Respond{Instruction: "Greet the caller."})
-				if in := l.Inputs(); len(in) != 1 || l.Said() != goesUp || in[0].What == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
+				if in := l.Inputs(); len(in) != 1 || l.Said() != goesUp ||
+					in[0].What == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
 					t.Errorf("came %s", l.Said())
 				}
 				time.Sleep(700 * time.Millisecond)
@@ -402,7 +421,7 @@ func TestRespondIntoAnAnswer(t *testing.T) {
 		c.do(bridge.Respond{Instruction: "Be quick."})
 		l.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
-		c.tells("Speaking 8*50 TurnComplete")
+		c.sees("Speaking 8*50 TurnComplete")
 	})
 }
 

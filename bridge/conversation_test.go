@@ -15,52 +15,56 @@ import (
 // Questions and answers with a new link now and then: all that is said arrives, and all that is
 // answered is heard, on time.
 func TestLongConversation(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		links := []*bridgetest.Link{l}
-		var said []int16
-		for turn := range 12 {
-			question := count(len(said), 16000*2)
-			said = append(said, question...)
-			c.do(bridge.ActivityStart)
-			c.pace(question)
-			c.do(bridge.ActivityEnd)
-			begin := r.since()
-			l.Answer(int16(turn+1), 5*time.Second)
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)},
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
-			if turn%6 == 5 {
-				l.Send(`{"goAway":{"timeLeft":"60s"}}`)
-				l = r.up.Next().DialledFor("", "h").Accept()
-				links = append(links, l)
+			links := []*bridgetest.Link{l}
+			var said []int16
+			for turn := range 12 {
+				question := count(len(said), 16000*2)
+				said = append(said, question...)
+				c.do(bridge.ActivityStart)
+				c.pace(question)
+				c.do(bridge.ActivityEnd)
+				begin := r.since()
+				l.Answer(int16(turn+1), 5*time.Second)
 				l.Handle("h")
+				if turn%6 == 5 {
+					l.Send(`{"goAway":{"timeLeft":"60s"}}`)
+					l = r.up.Next().DialledFor("", "h").Accept()
+					links = append(links, l)
+					l.Handle("h")
+				}
+				time.Sleep(16 * time.Second)
+				if _, at := find[bridge.TurnComplete](c); len(at) != 1 || !about(at[0]-begin, 5*time.Second) {
+					t.Fatalf("turn %d: complete after %v", turn, at)
+				}
+				if turn == 0 {
+					c.sees("SetupComplete Speaking 1*250 TurnComplete")
+				} else if got := c.story(); !strings.HasSuffix(got, "*250 TurnComplete") || strings.Count(got, " ") != 2 {
+					t.Fatalf("turn %d: %s", turn, got)
+				}
+				c.forget()
 			}
-			time.Sleep(16 * time.Second)
-			if _, at := find[bridge.TurnComplete](c); len(at) != 1 || !about(at[0]-begin, 5*time.Second) {
-				t.Fatalf("turn %d: complete after %v", turn, at)
+			var heard []int16
+			marks := 0
+			for _, l := range links {
+				heard = append(heard, l.PCM()...)
+				marks += strings.Count(l.Said(), "mark")
 			}
-			if turn == 0 {
-				c.tells("SetupComplete Speaking 1*250 TurnComplete")
-			} else if got := c.story(); !strings.HasSuffix(got, "*250 TurnComplete") || strings.Count(got, " ") != 2 {
-				t.Fatalf("turn %d: %s", turn, got)
+			if !slices.Equal(heard, said) || marks != 24 {
+				t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
 			}
-			c.forget()
-		}
-		var heard []int16
-		marks := 0
-		for _, l := range links {
-			heard = append(heard, l.PCM()...)
-			marks += strings.Count(l.Said(), "mark")
-		}
-		if !slices.Equal(heard, said) || marks != 24 {
-			t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
-		}
-		c.leaves()
-		end := r.log.find("conversation ended")
-		if len(end) != 1 || end[0]["chunks_up"] != 1200.0 || end[0]["chunks_dropped"] != 0.0 ||
-			end[0]["frames_down"] != 3000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 3.0 {
-			t.Errorf("the end is logged as %v", end)
-		}
-	})
+			c.leaves()
+			end := r.log.find("conversation ended")
+			if len(end) != 1 || end[0]["chunks_up"] != 1200.0 || end[0]["chunks_dropped"] != 0.0 ||
+				end[0]["frames_down"] != 3000.0 || end[0]["underruns"] != 0.0 || end[0]["dials"] != 3.0 {
+				t.Errorf("the end is logged as %v", end)
+			}
+		},
+	)
 }
 
 func (r *rig) meets(o bridge.Open) *caller {
@@ -148,7 +152,7 @@ func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
 		r.up.Next().Accept()
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.Generation == 0 {
-			t.Errorf("told %+v: no chunk is older than generation 0", i)
+			t.Errorf("got %+v: no chunk is older than generation 0", i)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"turnComplete comes late":  {`"interrupted":true`},
 		"generation complete, too": {`"interrupted":true,"generationComplete":true`, `"turnComplete":true`},
 		"interrupted twice":        {`"interrupted":true`, `"interrupted":true`, `"turnComplete":true`},
-		"told again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
+		"sent again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
@@ -115,4 +115,28 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What still comes of an answer that was cut off here is dropped, also if a sound of the gateway's own is cut off after it.
+func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, time.Second))
+			time.Sleep(500 * time.Millisecond)
+			c.do(bridge.Interrupt{})
+			c.utter(time.Second)
+			l.Content(`"inputTranscription":{"text":"Hm?"}`)
+			for before := c.heard(); c.heard() == before; { // the model is silent, and the person hears that
+				c.quiet(20 * time.Millisecond)
+			}
+			c.typed("do you hear me?")
+			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
+			l.Content(`%s,"outputTranscription":{"text":"two "}`, bridgetest.Voice(7, time.Second))
+			time.Sleep(time.Second)
+			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
+		},
+		watchful,
+	)
 }

@@ -41,7 +41,7 @@ const (
 	CodeConnectionFailed         Code = "connection_failed"          // Gemini cannot be reached
 	CodeConnectionNotEstablished Code = "connection_not_established" // Gemini was reached and did not accept the set-up in time
 	CodeRefused                  Code = "refused"                    // Gemini refused the set-up or a message, and says why
-	CodeBusy                     Code = "busy"                       // no room here, or the quota is used up
+	CodeBusy                     Code = "busy"                       // the gateway is full, or the quota is used up
 	CodeWebSocketError           Code = "websocket_error"            // the link was lost and could not be renewed
 	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini has forgotten the session; a fresh one goes on
 
@@ -59,8 +59,9 @@ const (
 	CodeUnknown Code = "unknown_error" // our fault
 )
 
-// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field and Status are set where
-// there is one: the place in the client's message, and the HTTP status or WebSocket close code of Gemini's refusal.
+// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field and Status are set
+// where there is one: the place in the client's message, and the HTTP status or WebSocket close code of Gemini's
+// refusal.
 type Error struct {
 	Code    Code
 	Message string
@@ -85,9 +86,10 @@ var (
 	ErrReplaced = errors.New("replaced") // another connection carries the conversation now
 	ErrLeft     = errors.New("the client has left")
 	ErrShutdown = errors.New("the gateway is shutting down")
+	ErrMoved    = errors.New("the conversation goes on at another gateway")
 )
 
-// Limit is the end of a conversation that has had its share. It is a sentence for the person.
+// Limit is the end of a conversation that has reached a limit. It is a sentence for the person.
 type Limit string
 
 func (l Limit) Error() string { return string(l) }
@@ -111,7 +113,7 @@ func Reason(err error) string {
 	return AsError(err).Message
 }
 
-// AsError gives err the form that callers are told. Unknown errors become unknown_error: only the log has their text.
+// AsError gives err the form that callers get. Unknown errors become unknown_error: only the log has their text.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -126,11 +128,11 @@ func AsError(err error) *Error {
 		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
 	if e := keeper.Refusal(nil); errors.As(err, &e) {
-		told := refused(e)
+		refusal := refused(e)
 		if errors.Is(err, api.ErrNoKey) {
-			told.Code, told.Message = CodeAPIKeyMissing, noKeyMessage
+			refusal.Code, refusal.Message = CodeAPIKeyMissing, noKeyMessage
 		}
-		return told
+		return refusal
 	}
 	if errors.Is(err, api.ErrNoKey) {
 		return &Error{Code: CodeAPIKeyMissing, Message: noKeyMessage, Err: err}
@@ -147,13 +149,17 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
 }
 
-// markRefused says why a mark was.
+// markRefused is why a mark was refused, as an error for the caller.
 func markRefused(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, uplink.ErrManual):
-		return &Error{Code: CodeInvalidState, Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd.", Err: err}
+		return &Error{
+			Code:    CodeInvalidState,
+			Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd.",
+			Err:     err,
+		}
 	case errors.Is(err, uplink.ErrAutomatic):
 		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd have no meaning while Gemini finds out who speaks; " +
 			"initialConfig.voxgate.vad.enabled must be false for them.", Err: err}
@@ -198,7 +204,7 @@ func refused(err keeper.Refusal) *Error {
 	return e
 }
 
-// dialFailure is AsError for what went wrong between us and Gemini: what is nothing else is the network. used tells
+// dialFailure is AsError for what went wrong between us and Gemini: an unknown error is the network's. used reports
 // whether there was a link before.
 func dialFailure(err error, used bool) *Error {
 	e := AsError(err)
@@ -211,8 +217,8 @@ func dialFailure(err error, used bool) *Error {
 	return e
 }
 
-// ErrNotResumed says that there is no conversation to resume, where no other one was wanted.
+// ErrNotResumed says that there is no conversation to resume, and the caller wanted no other.
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to be resumed is not there any more."}
 
-// errOver is what a command or a newcomer gets whose conversation has ended.
+// errOver is the error of a command or a caller whose conversation has ended.
 var errOver = errors.New("the conversation has ended")

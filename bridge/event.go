@@ -6,20 +6,21 @@ import (
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
 	"voxgate/tools"
 )
 
-// Event is what a caller is told, and when it happened.
+// Event is what happens in a conversation, and when it happened.
 type Event struct {
-	// Number counts the events of the conversation from 1, over all its callers. It is 0 for the SetupComplete of a resume,
-	// which is an answer to one caller.
+	// Number counts the events of the conversation from 1, over all its callers. It is 0 for the SetupComplete of a
+	// resume, which is an answer to one caller.
 	Number uint64
 	Time   time.Time
 	Body   Body
 }
 
 // Body is one of the types below.
-type Body interface{ event() }
+type Body any
 
 // Turns are numbered from 1. A question and its answer have the same number.
 type (
@@ -41,16 +42,16 @@ type (
 	// SetupFailed answers an [UpdateConfig] that was refused; the old configuration goes on.
 	SetupFailed struct{ Err *Error }
 
-	// UserText is what the person has said, as the model has understood it: the next piece, or with Final all of the turn.
-	// A piece may come after that, and then another Final.
+	// UserText is what the person has said, as the model has understood it: the next piece, or with Final the whole turn.
+	// More pieces may follow a Final, and then another Final.
 	UserText struct {
 		Turn  int
 		Text  string
 		Final bool
 	}
 
-	// AssistantText is what the model says, told when its voice is heard: the next piece, or with Final all that was heard of
-	// the turn.
+	// AssistantText is what the model says, sent when its voice is heard: the next piece, or with Final all that was heard
+	// of the turn.
 	AssistantText struct {
 		Turn  int
 		Text  string
@@ -63,8 +64,8 @@ type (
 		Text string
 	}
 
-	// Raw is Gemini's own serverContent object, without its audio parts. What it says is told by other events, too. Beside says
-	// that its fields stood beside serverContent.
+	// Raw is Gemini's own serverContent object without its audio parts; other events say the same. Beside: its fields
+	// stood beside serverContent.
 	Raw struct {
 		ServerContent json.RawMessage
 		Beside        bool
@@ -76,14 +77,14 @@ type (
 		Chips    string // the gateway's page of suggestions to be shown; empty: there are none
 	}
 
-	// Speaking is told once a turn, just before its first sound.
+	// Speaking comes once a turn, just before its first sound.
 	Speaking struct{ Turn int }
 
-	// Thinking says that an answer is due of which nothing is heard yet, or is due no longer: just before [Speaking], or because
-	// there will be none.
+	// Thinking says that an answer is due and not heard yet, or is no longer due: just before [Speaking], or because there
+	// will be none.
 	Thinking struct{ Thinking bool }
 
-	// Interrupted ends a turn of which not all was heard. What the caller still has of frames before Generation is void.
+	// Interrupted ends a turn that was not heard to its end. Frames before Generation that the caller still has are void.
 	Interrupted struct {
 		Turn       int
 		By         Cause
@@ -98,20 +99,19 @@ type (
 	// ToolCall asks the client to run these calls and to answer each with a [ToolResponse].
 	ToolCall struct{ Calls []tools.Call }
 
-	// ToolCallCancellation says that nobody wants the answers to these calls any more.
+	// ToolCallCancellation says that the answers to these calls are no longer wanted.
 	ToolCallCancellation struct{ IDs []string }
 
-	// ToolStatus tells of a tool that runs in the gateway, with its arguments and its result.
+	// ToolStatus is about a tool that runs in the gateway, with its arguments and its result.
 	ToolStatus toolcalls.Status
 
-	// Log is a message for the client's developer. Level is info, warn or error. Details, if there are any, are for
-	// programs.
+	// Log is a message for the client's developer. Level is info, warn or error. Details, if any, are for programs.
 	Log struct {
 		Level, Message string
 		Details        map[string]any
 	}
 
-	// StateChange says where the conversation stands. Message, if there is one, is a sentence for the person who waits. Unanswered
+	// StateChange says where the conversation stands. Message, if any, is a sentence for the waiting person. Unanswered
 	// says that the model has not answered, and that its answer is not waited for any more.
 	StateChange struct {
 		State      State
@@ -122,8 +122,8 @@ type (
 	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
 	UserSpeaking struct{ Speaking bool }
 
-	// Move asks a caller that can to go on with the conversation over another connection, by its resume token: another gateway will
-	// answer. It should leave this one when that connection is open, and need not if none opens.
+	// Move asks a caller to go on with the conversation over another connection, by its resume token: another gateway will
+	// answer. It should close this connection once the other is open, and may stay if none opens.
 	Move struct{}
 
 	// Usage counts tokens at the end of each turn, before its TurnComplete: of the turn, and of the conversation so far.
@@ -136,7 +136,10 @@ type (
 	History struct{ Entries []Entry }
 )
 
-// Cause is who or what has cut an answer off.
+// Entry is what one side said in one turn.
+type Entry = transcript.Entry
+
+// Cause is what has cut an answer off.
 type Cause string
 
 // The values of Cause.
@@ -156,57 +159,13 @@ const (
 	StatusCancelled = toolcalls.Cancelled
 )
 
-// Tool is a function that the model may call, as it will be called.
+// Tool is a function that the model may call, under the name that it calls.
 type Tool struct {
 	Name, Title string
 	Behavior    tools.Behavior
 	Scheduling  tools.Scheduling // of answers that do not say otherwise; empty: the model's own
 	Where       string           // client or gateway
 }
-
-func (SetupComplete) event() {}
-
-func (SetupFailed) event() {}
-
-func (UserText) event() {}
-
-func (AssistantText) event() {}
-
-func (Thought) event() {}
-
-func (Raw) event() {}
-
-func (Grounding) event() {}
-
-func (Speaking) event() {}
-
-func (Thinking) event() {}
-
-func (Interrupted) event() {}
-
-func (Latency) event() {}
-
-func (TurnComplete) event() {}
-
-func (ToolCall) event() {}
-
-func (ToolCallCancellation) event() {}
-
-func (ToolStatus) event() {}
-
-func (Log) event() {}
-
-func (StateChange) event() {}
-
-func (UserSpeaking) event() {}
-
-func (Move) event() {}
-
-func (Usage) event() {}
-
-func (Failure) event() {}
-
-func (History) event() {}
 
 // Latency is how long one answer took, from the end of the question to the first sound on its way to the person.
 type Latency struct {
@@ -218,5 +177,6 @@ type Latency struct {
 	RoundTrip time.Duration
 }
 
-// Total is what the person has waited: what was said travels half a round trip here, the answer the other half back.
+// Total is how long the person has waited: the question takes half a round trip to get here, and the answer the other
+// half.
 func (l Latency) Total() time.Duration { return l.Model + l.Gateway + l.RoundTrip }

@@ -60,7 +60,7 @@ func (c *caller) texts() (list []string) {
 	return list
 }
 
-// What is said is told in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
+// What is said is sent in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
 // all of it.
 func TestTextsAreTyped(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
@@ -81,7 +81,7 @@ func TestTextsAreTyped(t *testing.T) {
 			`2s user 2 "More."`, `2s user 2 "More.".`, `2s model 2 "There "`, `2.25s model 2 "was "`, `2.4s model 2 "There ".`,
 		}
 		if got := c.texts(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-			t.Errorf("told\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+			t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 		}
 	})
 }
@@ -111,7 +111,8 @@ func TestWhoInterrupts(t *testing.T) {
 				time.Sleep(900 * time.Millisecond)
 				cut(r, c, l)
 				got, _ := find[bridge.Interrupted](c)
-				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].Heard, "Once upon a ") || got[0].Played < 900*time.Millisecond {
+				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].Heard, "Once upon a ") ||
+					got[0].Played < 900*time.Millisecond {
 					t.Errorf("%+v", got)
 				}
 			})
@@ -137,7 +138,7 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 	})
 }
 
-// Of a tool of the gateway the client is told what it was called with, and what came of it.
+// Of a tool of the gateway the client learns what it was called with, and what came of it.
 func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -164,12 +165,12 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 			`b sum Adding failed {"of":[0]} {"error":"no"} 0s no`, `a sum Adding done {"of":[1,2]} {"is":3} 1s `,
 		}
 		if strings.Join(list, "\n") != strings.Join(want, "\n") {
-			t.Errorf("told\n  %s", strings.Join(list, "\n  "))
+			t.Errorf("got\n  %s", strings.Join(list, "\n  "))
 		}
 	})
 }
 
-// A model that hears and never answers is taken for dead at the second question: a fresh session is told what was said.
+// A model that hears and never answers is taken for dead at the second question: a fresh session learns what was said.
 func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
@@ -200,7 +201,7 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 				t.Errorf("question %d: tried %q, want %q", i+1, got, want)
 			}
 			if i == 1 && (l.Setup.SessionResumption.Handle != "" || !strings.Contains(l.Said(), "typed my name is Ada")) {
-				t.Errorf("the fresh session was told %s", l.Said())
+				t.Errorf("the fresh session got %s", l.Said())
 			}
 		}
 		l.Answer(8, time.Second)

@@ -36,23 +36,41 @@ func TestFaults(t *testing.T) {
 		within   time.Duration // the pauses between attempts are drawn; 0: 60 ms
 		breaks   bool          // the answer breaks off
 		sound    time.Duration // soft tones of 200 ms and a sentence of 1.56 s, before the answer
-		told     string
+		seen     string
 		tried    string
 	}{
 		{name: "goAway in a pause", scenario: emulator.Scenario{ConnectionAge: 8 * time.Second, GoAwayLead: 3 * time.Second}},
 		{name: "goAway while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Send: `{"goAway":{"timeLeft":"20s"}}`})},
-		{name: "lost in a pause", scenario: emulator.Scenario{Faults: []emulator.Fault{{On: emulator.OnTurnComplete, Nth: 1, After: time.Second, Connections: []int{1}, Drop: true}}}},
+		{name: "lost in a pause", scenario: emulator.Scenario{Faults: []emulator.Fault{{
+			On: emulator.OnTurnComplete, Nth: 1, After: time.Second,
+			Connections: []int{1}, Drop: true,
+		}}}},
 		{name: "lost while the person speaks", scenario: lost},
 		{name: "1011 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1011})},
 		{name: "1008 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1008})},
-		{name: "1011 right after the question", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Close: 1011}), later: 1120 * time.Millisecond},
+		{
+			name: "1011 right after the question", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Close: 1011}),
+			later: 1120 * time.Millisecond,
+		},
 		{name: "lost while the model speaks", scenario: fault(emulator.OnAnswer, emulator.Fault{Drop: true}), breaks: true},
 		{name: "lost, and Gemini has forgotten the session", scenario: forgotten},
-		{name: "out of reach for 3 s", scenario: lost, down: 3 * time.Second, later: 3900 * time.Millisecond, within: 1300 * time.Millisecond, sound: 400 * time.Millisecond, told: reconnecting},
-		{name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond, sound: 2160 * time.Millisecond, told: reconnecting},
-		{name: "lost, and 429", scenario: refused, later: 5340 * time.Millisecond, sound: 1960 * time.Millisecond, told: reconnecting},
-		{name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10120 * time.Millisecond, told: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume"},
-		{name: "Gemini reads no more", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Stall: true, Deaf: true}), later: 2060 * time.Millisecond},
+		{
+			name: "out of reach for 3 s", scenario: lost, down: 3 * time.Second, later: 3900 * time.Millisecond, within: 1300 * time.Millisecond,
+			sound: 400 * time.Millisecond, seen: reconnecting,
+		},
+		{
+			name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond,
+			sound: 2160 * time.Millisecond, seen: reconnecting,
+		},
+		{name: "lost, and 429", scenario: refused, later: 5340 * time.Millisecond, sound: 1960 * time.Millisecond, seen: reconnecting},
+		{
+			name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10120 * time.Millisecond,
+			seen: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume",
+		},
+		{
+			name: "Gemini reads no more", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Stall: true, Deaf: true}),
+			later: 2060 * time.Millisecond,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,12 +117,13 @@ func TestFaults(t *testing.T) {
 				if test.breaks {
 					wait = next
 				}
-				t.Logf("%v later, %v of tones, told %q, tried %s", wait-usual, sound, messages, tried)
+				t.Logf("%v later, %v of tones, got %q, tried %s", wait-usual, sound, messages, tried)
 				if (wait-usual-test.later).Abs() > max(60*time.Millisecond, test.within) || (next-usual).Abs() > 60*time.Millisecond {
 					t.Errorf("the answer comes %v later, want %v; the next one %v", wait-usual, test.later, next-usual)
 				}
-				if (sound-test.sound).Abs() > 500*time.Millisecond || strings.Join(messages, " ") != test.told || tried != test.tried || (len(cut) > 0) != test.breaks {
-					t.Errorf("%v of tones, told %q, tried %q, interrupted %v", sound, messages, tried, cut)
+				if (sound-test.sound).Abs() > 500*time.Millisecond || strings.Join(messages, " ") != test.seen || tried != test.tried ||
+					(len(cut) > 0) != test.breaks {
+					t.Errorf("%v of tones, got %q, tried %q, interrupted %v", sound, messages, tried, cut)
 				}
 			})
 		})

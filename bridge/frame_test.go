@@ -13,7 +13,7 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-// Who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
+// A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
 func TestTypedTurnsShowThePicture(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		said := func() string {

@@ -20,7 +20,11 @@ func FuzzSnapshot(f *testing.F) {
 		`"Said":[{"Role":"user","Content":"hello","Turn":1},{"Role":"model","Content":"Good day.","Turn":2}],` +
 		`"Calls":[{"ID":"1","Name":"f","Args":{}}],"Received":["a"]}`))
 	f.Add([]byte(`{"Node":"","Released":true,"Config":{"model":"x"},"Turn":-9,"Known":99,"Speaking":-1,"Event":18446744073709551615}`))
-	f.Add([]byte(`{"Node":"x","Agent":{"Voice":"Puck","Prompt":"x"},"Steered":[{"name":"f"}],"Started":"0001-01-01T00:00:00Z","Said":[{"Turn":-1}]}`))
+	f.Add(
+		[]byte(
+			`{"Node":"x","Agent":{"Voice":"Puck","Prompt":"x"},"Steered":[{"name":"f"}],"Started":"0001-01-01T00:00:00Z","Said":[{"Turn":-1}]}`,
+		),
+	)
 	f.Add([]byte(`[`))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		const secret = "secret"

@@ -30,7 +30,7 @@ func TestGap(t *testing.T) {
 	const tone, sentence = 200 * time.Millisecond, 1560 * time.Millisecond // in frames that are not silent in their middle
 	for down, want := range map[time.Duration]struct {
 		tones, sentences int
-		told             bool
+		reported         bool
 	}{
 		900 * time.Millisecond:  {},
 		1500 * time.Millisecond: {1, 0, true},
@@ -44,10 +44,10 @@ func TestGap(t *testing.T) {
 			r.cutOff(l)
 			time.Sleep(down)
 			synctest.Wait()
-			sound, told := c.waiting()
+			sound, reported := c.waiting()
 			expect := time.Duration(want.tones)*tone + time.Duration(want.sentences)*sentence
-			if (sound-expect).Abs() > 500*time.Millisecond || (len(told) == 1) != want.told || len(told) > 1 {
-				t.Errorf("%v: heard %v, want %v; told %v", down, sound, expect, told)
+			if (sound-expect).Abs() > 500*time.Millisecond || (len(reported) == 1) != want.reported || len(reported) > 1 {
+				t.Errorf("%v: heard %v, want %v; got %v", down, sound, expect, reported)
 			}
 			r.up.Set(0, nil)
 			m := r.up.Next().Accept()
@@ -77,8 +77,8 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 		}()
 		r.cutOff(k)
 		time.Sleep(8 * time.Second)
-		if sound, told := reader.waiting(); sound > 0 || len(told) != 1 {
-			t.Errorf("a reader hears %v and is told %v", sound, told)
+		if sound, reported := reader.waiting(); sound > 0 || len(reported) != 1 {
+			t.Errorf("a reader hears %v and gets %v", sound, reported)
 		}
 	})
 }
@@ -89,15 +89,15 @@ func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 		l.Handle("h")
 		r.cutOff(l)
 		time.Sleep(8 * time.Second)
-		if sound, told := c.waiting(); sound > 0 || len(told) != 1 {
-			t.Errorf("hears %v and is told %v", sound, told)
+		if sound, reported := c.waiting(); sound > 0 || len(reported) != 1 {
+			t.Errorf("hears %v and gets %v", sound, reported)
 		}
 		r.up.Set(0, nil)
 		c.works(r.up.Next().Accept())
 	})
 }
 
-// Quota is no reason to try again: it is told at once, with a time, and new conversations are kept away that long.
+// Quota is no reason to try again: it is reported at once, with a time, and new conversations are kept away that long.
 func TestQuota(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
@@ -153,7 +153,7 @@ func TestQuotaOnResume(t *testing.T) {
 	})
 }
 
-// A fresh session is told what was said, and does not greet again.
+// A fresh session learns what was said, and does not greet again.
 func TestReseed(t *testing.T) {
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest"} {
 		bubble(t, func(t *testing.T) {
@@ -164,17 +164,17 @@ func TestReseed(t *testing.T) {
 			c.quiet(8 * time.Second)
 			c.says(2*time.Second, 8*time.Second)
 			opened := m.saw(emulator.Opened, emulator.Appended)
-			told := ""
+			reported := ""
 			for _, e := range opened {
 				if e.Connection == opened[len(opened)-1].Connection && !e.Resumed {
 					for _, h := range e.History {
-						told += h.Role + ": " + h.Text + "|"
+						reported += h.Role + ": " + h.Text + "|"
 					}
 				}
 			}
 			for _, want := range []string{"user: my name is Ada", "model: You said: my name is Ada", "seconds of speech"} {
-				if !strings.Contains(told, want) {
-					t.Errorf("%s was told %q, without %q", model, told, want)
+				if !strings.Contains(reported, want) {
+					t.Errorf("%s got %q, without %q", model, reported, want)
 				}
 			}
 			if failures, _ := find[bridge.Failure](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
@@ -189,7 +189,7 @@ func TestReseed(t *testing.T) {
 	}
 }
 
-// What the handle does not know is told after the resume.
+// What the handle does not know is sent after the resume.
 func TestMissedTurnsAreTold(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
@@ -211,7 +211,7 @@ func TestMissedTurnsAreTold(t *testing.T) {
 	})
 }
 
-// Turns that the model was told of go up in their order, stand in the transcript, and are told again if they may be lost.
+// Turns that the model learned of go up in their order, stand in the transcript, and are sent again if they may be lost.
 func TestSeed(t *testing.T) {
 	turn := func(model bool, text string) bridge.SeedTurn {
 		return bridge.SeedTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
@@ -227,7 +227,7 @@ func TestSeed(t *testing.T) {
 		l.Cut()
 		m := r.up.Next().DialledFor("", "old").Accept()
 		if got := m.Said(); got != "typed one+two+three+four, typed five" {
-			t.Errorf("told again: %q", got)
+			t.Errorf("sent again: %q", got)
 		}
 		var texts []string
 		for _, e := range c.memory() {
@@ -237,11 +237,15 @@ func TestSeed(t *testing.T) {
 			t.Errorf("kept %s", got)
 		}
 	})
-	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
-		if err := c.session.Do(seed); err == nil {
-			t.Error("a model was told that takes only what asks for an answer")
-		}
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
+		func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+			if err := c.session.Do(seed); err == nil {
+				t.Error("a model got it that takes only what asks for an answer")
+			}
+		},
+	)
 }
 
 func TestContext(t *testing.T) {
@@ -294,12 +298,12 @@ func TestClearContext(t *testing.T) {
 		c.forget()
 		c.do(bridge.ClearContext{})
 		m := r.up.Next().DialledFor("", "").Accept()
-		c.tells("Interrupted History")
+		c.sees("Interrupted History")
 		if got := c.memory(); len(got) != 0 {
 			t.Errorf("kept %v", got)
 		}
 		if got := m.Said(); got != "" {
-			t.Errorf("the fresh session was told %q", got)
+			t.Errorf("the fresh session got %q", got)
 		}
 		c.works(m)
 	})
@@ -348,7 +352,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What Gemini says beside serverContent is told apart from what stands in it.
+// What Gemini says beside serverContent is kept apart from what stands in it.
 func TestBeside(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
@@ -374,10 +378,10 @@ func TestUsage(t *testing.T) {
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
 				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]},"serverContent":{"turnComplete":true}}`)
 		}
-		got, told := find[bridge.Usage](c)
+		got, reported := find[bridge.Usage](c)
 		over, ended := find[bridge.TurnComplete](c)
-		if len(over) != 2 || told[1] > ended[1] {
-			t.Errorf("told at %v, of turns over at %v", told, ended)
+		if len(over) != 2 || reported[1] > ended[1] {
+			t.Errorf("got at %v, of turns over at %v", reported, ended)
 		}
 		if len(got) != 2 || got[1].Turn.Prompt != 100 || got[1].Turn.PromptBy["AUDIO"] != 90 || got[1].Total.Total != 240 ||
 			got[1].Total.ResponseBy["AUDIO"] != 40 {
@@ -409,25 +413,29 @@ func TestArrived(t *testing.T) {
 
 // Sound is not for a model that waits for a tool and would close the session for it.
 func TestGate(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather")
-		c.tells("SetupComplete ToolCall(a)")
-		c.speak(loud(time.Second))
-		if n := len(l.PCM()); n > 0 {
-			t.Errorf("%d samples came", n)
-		}
-		c.respond("a", "", `{"x":1}`)
-		c.speak(loud(time.Second))
-		if n := len(l.PCM()); n != 16000 {
-			t.Errorf("%d samples came", n)
-		}
-		l.Calls("b weather")
-		c.entries()
-		time.Sleep(10 * time.Second)
-		l.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
-		c.speak(loud(time.Second))
-		if n := len(l.PCM()); n != 32000 {
-			t.Errorf("%d samples came", n)
-		}
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			l.Calls("a weather")
+			c.sees("SetupComplete ToolCall(a)")
+			c.speak(loud(time.Second))
+			if n := len(l.PCM()); n > 0 {
+				t.Errorf("%d samples came", n)
+			}
+			c.respond("a", "", `{"x":1}`)
+			c.speak(loud(time.Second))
+			if n := len(l.PCM()); n != 16000 {
+				t.Errorf("%d samples came", n)
+			}
+			l.Calls("b weather")
+			c.entries()
+			time.Sleep(10 * time.Second)
+			l.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
+			c.speak(loud(time.Second))
+			if n := len(l.PCM()); n != 32000 {
+				t.Errorf("%d samples came", n)
+			}
+		},
+	)
 }

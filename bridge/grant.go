@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -17,22 +16,22 @@ type Grant struct {
 	Models      []string      // none: every one
 	Tools       []string      // of the operator's; none: not one
 	MaxDuration time.Duration // of the conversation; 0: no limit
-	Agent       Agent         // how the model is, whatever the caller says; an empty field is the caller's choice
+	Agent       Agent         // overrides the caller's; an empty field is the caller's choice
 }
 
-// Account counts what a conversation costs. Its methods are called by the conversation, must not block (but Begin and Reserve), and are
-// called in this order: Begin or Continue, then any of the others, then End.
+// Account counts what a conversation costs. The conversation calls Begin or Continue first, then any of the others, and
+// End last. Only Begin and Reserve may block.
 type Account interface {
-	// Begin counts a conversation that begins, or refuses it with an [Error]. A resume begins nothing. It may block for as long as
-	// the store may take.
+	// Begin counts a new conversation, or refuses it with an [Error]. A resumed one is not counted again. It may block as
+	// long as the store does.
 	Begin() error
-	// Continue takes the place of Begin for a conversation that has begun at another gateway. It refuses nothing.
+	// Continue replaces Begin for a conversation that began at another gateway. It refuses nothing.
 	Continue()
 	// Spend counts tokens of the model. left of most may still be spent; most 0: there is no limit.
 	Spend(tokens int) (left, most int)
-	// Reserve reserves tokens for something beside the conversation that may cost so many, or refuses it with an [Error]. got is
-	// fewer if fewer are left. settle must be called once, with what it has cost: the rest is given back. It may block for as long as
-	// the store may take, and may be called by any goroutine.
+	// Reserve reserves tokens for work beside the conversation, or refuses it with an [Error]. got is fewer if fewer are
+	// left. settle must be called once, with the cost: the rest is given back. It may block as long as the store does, and
+	// any goroutine may call it.
 	Reserve(tokens int) (got int, settle func(cost int), err error)
 	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
 	Park() bool
@@ -40,7 +39,7 @@ type Account interface {
 	End()
 }
 
-// Unlimited is the account of who has none.
+// Unlimited is the account of a caller that has none.
 var Unlimited Account = unlimited{}
 
 type unlimited struct{}
@@ -68,15 +67,7 @@ func (g *Grant) tools(all []tools.Tool) []tools.Tool {
 	return granted
 }
 
-// config is a config of the caller's with what the grant says.
-func (g *Grant) config(raw json.RawMessage) json.RawMessage {
-	if g == nil {
-		return raw
-	}
-	return g.Agent.config(raw)
-}
-
-// Allows tells whether a model is granted. A nil grant grants all.
+// Allows reports whether a model is granted. A nil grant grants all.
 func (g *Grant) Allows(model string) bool {
 	return g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, model) })
 }
@@ -97,40 +88,10 @@ func named(pattern, name string) bool {
 	return ok
 }
 
-// limit is how long a conversation may be that wants to be so long; 0: for ever.
+// limit is how long a conversation may last that wants to last so long; 0: for ever.
 func (g *Grant) limit(wanted time.Duration) time.Duration {
 	if g == nil || g.MaxDuration == 0 || wanted > 0 && wanted < g.MaxDuration {
 		return wanted
 	}
 	return g.MaxDuration
-}
-
-// lowBudget is the part of what may be spent that is left when the client is told that it ends.
-const lowBudget = 10 // of a hundred
-
-// uncounted is how many tokens were used since it was asked last. Who counts is told.
-func (s *Session) uncounted() int {
-	before, now := s.spent.counted, s.spent.meter.Total()
-	s.spent.counted = now
-	if tell := s.host.options.Observe; tell != nil && now.Total > before.Total {
-		tell(s.id, Spent{s.open.Origin.Key, now.Split(before)})
-	}
-	return now.Total - before.Total
-}
-
-// spend counts the tokens that are not counted yet with who pays, and ends a conversation that nobody pays for any more.
-func (s *Session) spend() {
-	left, most := s.open.Account.Spend(s.uncounted())
-	switch {
-	case most == 0:
-	case left <= 0:
-		s.log.Info("budget spent", "tokens", most)
-		s.endAfterSpeaking(ErrBudget)
-	case left*100 <= most*lowBudget && !s.spent.low:
-		s.spent.low = true
-		s.notify(Log{
-			Level: "warn", Message: fmt.Sprintf("Of %d tokens that may be spent %d are left; then the conversation ends.", most, left),
-			Details: map[string]any{"tokensLeft": left},
-		})
-	}
 }

@@ -37,7 +37,7 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 			t.Errorf("ran %v", ran)
 		}
 		if e := last[bridge.Failure](c).Err; e.Code != bridge.CodeToolNotFound {
-			t.Errorf("told %v", e)
+			t.Errorf("got %v", e)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func (b *bill) Spend(tokens int) (left, most int) {
 	return 0, 0
 }
 
-// Who hangs up in the middle of an answer has spent what it took so far.
+// A caller that hangs up in the middle of an answer has spent what it took so far.
 func TestHangingUpIsNotFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -76,7 +76,9 @@ func TestHangingUpIsNotFree(t *testing.T) {
 func TestARefusedConfigIsNotSteered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c, _ := r.connect(bridge.Open{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}})
+		c, _ := r.connect(
+			bridge.Open{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}},
+		)
 		c.update(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -87,6 +89,38 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 			t.Errorf("refused with %v", err)
 		}
 	})
+}
+
+// Whose word counts of what the caller cannot change, each field by itself.
+func TestWanted(t *testing.T) {
+	file, key, hook := bridge.Agent{
+		Prompt: "file",
+		Voice:  "file",
+	}, bridge.Agent{
+		Prompt: "key",
+		Model:  "key",
+	}, bridge.Agent{
+		Prompt:   "hook",
+		Language: "hook",
+	}
+	grant := &bridge.Grant{Agent: key}
+	for _, test := range []struct {
+		open bridge.Open
+		want bridge.Agent
+	}{
+		{bridge.Open{}, bridge.Agent{}},
+		{bridge.Open{Agent: file}, file},
+		{bridge.Open{Agent: file, Grant: &bridge.Grant{}}, file},
+		{bridge.Open{Grant: grant}, key},
+		{bridge.Open{Agent: file, Grant: grant}, bridge.Agent{Prompt: "key", Voice: "file", Model: "key"}},
+		{bridge.Open{Agent: file, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook"}},
+		{bridge.Open{Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Language: "hook", Model: "key"}},
+		{bridge.Open{Agent: file, Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook", Model: "key"}},
+	} {
+		if got := test.open.Wanted(); got != test.want {
+			t.Errorf("%+v want %+v", test.open, got)
+		}
+	}
 }
 
 // What the model is set up with lies in layers, of which each counts more than the one before, field by field: what the

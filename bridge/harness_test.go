@@ -86,7 +86,7 @@ func (l *logs) find(msg string) []map[string]any {
 	return found
 }
 
-// caller is a bridge.Caller that writes down what it is told and hears.
+// caller is a bridge.Caller that writes down what it gets and hears.
 type caller struct {
 	r      *rig
 	leave  func(error)
@@ -316,8 +316,8 @@ func nameless(id string) string {
 	return id
 }
 
-// tells checks the story.
-func (c *caller) tells(want string) {
+// sees checks the story.
+func (c *caller) sees(want string) {
 	c.r.t.Helper()
 	if got := c.story(); got != want {
 		c.r.t.Errorf("the caller saw\n  %s\nwant\n  %s", got, want)
@@ -340,7 +340,7 @@ func last[E bridge.Body](c *caller) E {
 	found, _ := find[E](c)
 	if len(found) == 0 {
 		var none E
-		c.r.t.Fatalf("no %T was told: %s", none, c.story())
+		c.r.t.Fatalf("there was no %T: %s", none, c.story())
 	}
 	return found[len(found)-1]
 }
@@ -411,7 +411,7 @@ func (c *caller) fails(code bridge.Code) *bridge.Error {
 	return failure
 }
 
-// about tells whether a time is near another one: the playout's clock has 20 ms.
+// about reports whether a time is near another one: the playout's clock has 20 ms.
 func about(got, want time.Duration) bool { return (got - want).Abs() <= 60*time.Millisecond }
 
 // bubble runs a test with simulated time.

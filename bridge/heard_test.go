@@ -31,7 +31,8 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 			if !ok || !strings.Contains(string(content.ServerContent), "outputTranscription") {
 				continue
 			}
-			if at, want := e.at-begin, time.Duration(len(texts))*time.Second; (at - want).Abs() > 20*time.Millisecond { // a frame is handed over 20 ms before its end
+			// a frame is handed over 20 ms before its end
+			if at, want := e.at-begin, time.Duration(len(texts))*time.Second; (at - want).Abs() > 20*time.Millisecond {
 				t.Errorf("piece %d came after %v", len(texts), at)
 			}
 			texts = append(texts, string(content.ServerContent))
@@ -108,7 +109,8 @@ func TestLatency(t *testing.T) {
 				return
 			}
 			got := found[n-1]
-			if (got.Model-model).Abs() > 20*time.Millisecond || got.Gateway <= 0 || got.Gateway > 20*time.Millisecond || got.RoundTrip != 80*time.Millisecond {
+			if (got.Model-model).Abs() > 20*time.Millisecond || got.Gateway <= 0 || got.Gateway > 20*time.Millisecond ||
+				got.RoundTrip != 80*time.Millisecond {
 				t.Errorf("latency %d: %+v, want %v by the model", n, got, model)
 			}
 			if got.Total() != got.Model+got.Gateway+got.RoundTrip {
@@ -179,7 +181,8 @@ func TestDucking(t *testing.T) {
 			switch {
 			case !wish && lowest != 8000:
 				t.Errorf("the voice went down to %d unasked", lowest)
-			case wish && (lowest != quiet || from < 500*time.Millisecond || from > 640*time.Millisecond || to > 1100*time.Millisecond || last != 8000):
+			case wish && (lowest != quiet || from < 500*time.Millisecond || from > 640*time.Millisecond || to > 1100*time.Millisecond ||
+				last != 8000):
 				t.Errorf("ducked to %d from %v to %v, and ended at %d", lowest, from, to, last)
 			}
 		})
@@ -303,7 +306,7 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
 		if got := c.story(); got != "SetupComplete" {
-			t.Errorf("told though nothing is heard: %s", got)
+			t.Errorf("reported though nothing is heard: %s", got)
 		}
 		if got := contents(c); got != "" {
 			t.Errorf("transcript though nothing is heard: %s", got)
@@ -433,7 +436,7 @@ func TestLatencyAfterAReturn(t *testing.T) {
 		l.Answer(8, time.Second)
 		time.Sleep(3 * time.Second)
 		if got := last[bridge.Latency](c); got.RoundTrip != 0 {
-			t.Errorf("the round trip of a connection that is gone is told of the new one: %+v", got)
+			t.Errorf("the round trip of a connection that is gone is taken for that of the new one: %+v", got)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// model is the emulator's side of a conversation: what it was told, and when.
+// model is the emulator's side of a conversation: what it got, and when.
 type model struct {
 	t *testing.T
 
@@ -186,7 +186,7 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 	}
 }
 
-// asks has the model call a function, runs it when the client is told to, and checks that it ran and was answered once.
+// asks makes the model call a function, runs it when the client is asked to, and checks that it ran and was answered once.
 func (c *caller) asks(m *model, name string) {
 	c.r.t.Helper()
 	c.typed("/tool " + name + ` {"city":"Ulm"}`)
@@ -242,7 +242,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 				time.Sleep(test.from)
 				for i := 0; r.since() < test.until; i++ {
 					c.forget()
-					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of many lengths, so that each can be told
+					speech := 20 * time.Millisecond * time.Duration(50+7*(i%23)) // of many lengths, so that they differ
 					said = append(said, speech)
 					end := r.since() + speech
 					c.says(speech, speech+time.Duration(i%7)*100*time.Millisecond)
@@ -269,7 +269,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 					t.Errorf("a rotation adds %v", longest-usual)
 				}
 				if over, _ := find[bridge.StateChange](c); slices.ContainsFunc(over, func(e bridge.StateChange) bool { return e.Message != "" }) {
-					t.Error("the person was told of a gap")
+					t.Error("the person learned of a gap")
 				}
 			})
 		})
@@ -358,7 +358,7 @@ func TestSilentSession(t *testing.T) {
 	})
 }
 
-// tried is what the watchdog has told of.
+// tried is what the watchdog has tried.
 func (c *caller) tried() string {
 	var tried []string
 	logs, _ := find[bridge.Log](c)
@@ -374,7 +374,7 @@ func (c *caller) tried() string {
 // question, or with 0 half a second after its end.
 func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
 	var asked, quiet time.Duration
-	told := false
+	reported := false
 	l.React(func(in bridgetest.Input) {
 		if in.What != "audio" {
 			return
@@ -386,12 +386,12 @@ func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
 			quiet += 20 * time.Millisecond
 		}
 		over := asked > 0 && quiet >= 500*time.Millisecond
-		if !told && (over && after == 0 || after > 0 && asked >= after) {
-			told = true
+		if !reported && (over && after == 0 || after > 0 && asked >= after) {
+			reported = true
 			l.Content(`"inputTranscription":{"text":"What time is it?"}`)
 		}
 		if over {
-			asked, told = 0, false
+			asked, reported = 0, false
 		}
 	})
 }
@@ -469,7 +469,7 @@ func TestAnswerThatStops(t *testing.T) {
 	})
 }
 
-// A microphone that stops in mid-sentence: the model is told, or it would wait for ever.
+// A microphone that stops in mid-sentence: the model learns of it, or it would wait for ever.
 func TestMicrophoneThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)

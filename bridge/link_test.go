@@ -21,7 +21,7 @@ func TestLinkLost(t *testing.T) {
 		m := r.up.Next().DialledFor("", "new").Accept()
 		time.Sleep(3 * time.Second)
 		// What came of the answer is played out; nothing more of it will come.
-		c.tells("SetupComplete Speaking 7*100 Interrupted")
+		c.sees("SetupComplete Speaking 7*100 Interrupted")
 		c.works(m)
 		m.Content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
 		m.Cut()
@@ -97,16 +97,20 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
-		talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
-			l.Content("%s", begin)
-			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-			time.Sleep(2 * time.Second)
-			r.up.Idle()
-			l.Content(`"turnComplete":true`)
-			r.up.Next().Accept()
-			c.tells("SetupComplete TurnComplete")
-		})
+		talk(
+			t,
+			bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
+			func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				l.Handle("h")
+				l.Content("%s", begin)
+				l.Send(`{"goAway":{"timeLeft":"50s"}}`)
+				time.Sleep(2 * time.Second)
+				r.up.Idle()
+				l.Content(`"turnComplete":true`)
+				r.up.Next().Accept()
+				c.sees("SetupComplete TurnComplete")
+			},
+		)
 	}
 }
 
@@ -124,7 +128,7 @@ func TestGoAwayDuringACall(t *testing.T) {
 		l.Answer(7, time.Second)
 		r.up.Next().Accept()
 		time.Sleep(2 * time.Second)
-		c.tells("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
+		c.sees("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
 }
 
@@ -195,7 +199,7 @@ func TestRefusedHandle(t *testing.T) {
 	}
 }
 
-// A question that kills each session that hears it is dropped, and the client is told.
+// A question that kills each session that hears it is dropped, and the client is seen.
 func TestPoison(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
@@ -234,26 +238,32 @@ func TestVeryLongSentence(t *testing.T) {
 	})
 }
 
-// What a fresh session is told is bounded: the newest twenty turns, 8 KB.
+// What a fresh session gets is bounded: the newest twenty turns, 8 KB.
 func TestSeedIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, size := range []int{10, 1000} {
 			r := newRig(t)
 			_, l := r.plain()
 			for i := range 40 {
-				l.Content(`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`, i, strings.Repeat("x", size), i)
+				l.Content(
+					`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`,
+					i,
+					strings.Repeat("x", size),
+					i,
+				)
 			}
 			time.Sleep(time.Second)
 			m := r.next(l)
 			got := m.Said()
-			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 || size == 1000 && turns < 12 {
+			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 ||
+				size == 1000 && turns < 12 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))
 			}
 		}
 	})
 }
 
-// A session that dies whenever it is resumed is first told less, and then given up.
+// A session that dies whenever it is resumed first gets less, and is then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()

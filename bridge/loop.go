@@ -5,38 +5,65 @@ import (
 	"time"
 
 	"voxgate/bridge/alarm"
+	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media/playout"
 	"voxgate/tools"
 )
 
-func newSession(h *Host, id string, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool) *Session {
+func newSession(
+	h *Host, id string, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool,
+) *Session {
 	log := h.options.Logger.With("call", id)
 	if o.Account == nil {
 		o.Account = Unlimited
 	}
 	s := &Session{
-		id: id, host: h, log: log, open: o, scope: scope,
-		playout: playout.NewPacer(h.ticker, wire.OutputRate), up: uplink.New(), transcript: &transcript{},
-		requests: make(chan request), visits: make(chan *visit),
-		played: make(chan struct{}, 1), over: make(chan struct{}),
-		clock: alarm.New(numAlarms), state: StateDialing, dialogue: dialogue{answer: answers{number: 1}},
+		audience: &audience{}, observer: observer{id, h.options.Observe},
+		id: id, host: &h.shared, log: log, open: o, scope: scope,
+		voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)},
+		up:    uplink.New(), transcript: &transcript.Transcript{},
+		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
 	}
-	s.steering.raw = o.Config
-	s.transcript.begin(entriesOf(config.Options.History))
+	s.clock, s.steering.raw = alarm.New(numAlarms), o.Config
+	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
-		Tell: s.onKeeper, Idle: s.idle, Calling: func() bool { return s.calls.Calling() }, History: s.history,
+		Tell:    s.onKeeper,
+		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
+		Calling: func() bool { return s.calls.Calling() },
+		History: func(fresh bool) []wire.Content { return s.answer.history(fresh) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
-		Client: toolClient{s}, Model: toolModel{s}, Uplink: s.up, Tools: own,
+		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: own,
 		Env:         tools.Env{Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant},
-		SignPicture: h.options.SignPicture, Observe: s.observeCall, Logger: log,
+		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,
 	})
+	s.status = &status{audience: s.audience, log: log, state: StateDialing}
+	s.spending = &spending{
+		audience: s.audience, observer: s.observer, log: log,
+		account: o.Account, key: o.Origin.Key, most: h.options.MaxTokens,
+	}
+	s.recording = &recording{
+		audience: s.audience, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
+		id: id, folder: h.options.Recordings, all: h.options.RecordAll,
+	}
+	s.answer = &answer{number: 1, answerOptions: answerOptions{
+		audience: s.audience, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
+		up: s.up, keeper: s.keeper, calls: s.calls, speaking: func() bool { return s.person.speaking }, unheard: s.unheard,
+		begun: func() {
+			s.lastWord = false
+			s.status.apologise(false)
+		},
+	}}
+	if o.Origin.Screen {
+		s.answer.chips = h.options.Chips
+	}
 	return s
 }
 
@@ -50,19 +77,17 @@ func entriesOf(history []setup.Said) (entries []Entry) {
 
 // loop owns the session from its first dial to its end.
 func (s *Session) loop(parent context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers go up after a shutdown, too
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers are sent even after a shutdown
 	config := s.keeper.Config()
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
 	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
-	if tell := s.host.options.Observe; tell != nil {
-		tell(s.id, Begun{s.describe()})
-	}
-	s.playout.Hold(true)
+	s.observer.report(Begun{s.describe()})
+	s.voice.Hold(true)
 	s.configured()
-	s.record()
-	if s.move.from != nil {
+	s.recording.follow(config.Options.Record)
+	if s.handover.from != nil {
 		s.catchUp()
 	}
 	for s.ended == nil {
@@ -70,7 +95,7 @@ func (s *Session) loop(parent context.Context) {
 		case <-parent.Done():
 			s.ended = context.Cause(parent)
 		case v := <-s.visits:
-			if v.seen {
+			if v.arrived {
 				s.onDeparture(ctx, v)
 			} else {
 				s.onArrival(ctx, v)
@@ -83,38 +108,43 @@ func (s *Session) loop(parent context.Context) {
 			r.answer <- s.carryOut(ctx, r.command)
 		case f := <-s.calls.Work():
 			f()
-			s.move.unsaved = true
+			s.handover.changed()
 		case <-s.up.Turned:
 			s.onSpeech(ctx)
-			s.move.unsaved = true
-		case <-s.played: // onPlayed looks below, as after everything else
-			s.move.unsaved = true
+			s.handover.changed()
+		case <-s.voice.played: // endIfSaid looks below, as after everything else
+			s.handover.changed()
 		case <-s.recording.failed:
-			s.onRecordingFailed()
+			s.recording.onFailed(s.keeper.Config().Options.Record)
 		case <-s.clock.C:
 			s.onAlarm(ctx)
 		}
 		if s.ended == nil {
-			s.onPlayed()
+			s.endIfSaid()
 			s.keeper.Settle(ctx)
-			s.updateState()
-			s.updateThinking()
+			s.status.set(s.stateNow())
+			if s.voice.Queued() == 0 { // else the caller learns it when that is heard
+				s.answer.announceThinking(s.due())
+			}
 			s.askToMove()
-			s.save()
+			s.handover.save(s.movable(), s.snapshot)
 		}
 	}
-	last := s.lastSnapshot()
-	s.calls.Finish(s.keeper.Connected() && !s.goesOn())
+	var last fleet.Snapshot // nil: no gateway goes on with it, or one does already
+	if s.ended == ErrMoved {
+		n := s.snapshot()
+		n.Released, last = true, n
+	}
+	elsewhere := s.ended == ErrMoved || s.ended == ErrReplaced
+	s.calls.Finish(s.keeper.Connected() && !elsewhere)
 	s.clock.Stop()
 	cancel()
 	s.keeper.Close()
 	s.calls.Wait()
-	s.observeEnd()
-	s.playout.Close()
-	s.closeRecording()
-	s.open.Account.Spend(s.uncounted()) // of an answer that was not over
-	s.open.Account.End()                // before anybody is told: who comes back at once finds room
-	s.host.nodes.end(s, last)
+	s.answer.close()
+	s.recording.close()
+	s.spending.close() // before the end is reported: a caller that comes back at once finds room
+	s.handover.record.End(last)
 	s.finish()
 }
 
@@ -138,19 +168,32 @@ func (s *Session) onAlarm(ctx context.Context) {
 			if what, _ := s.keeper.Expects(); what == keeper.ForTool {
 				s.keeper.ExpectNothing(ctx)
 			}
-			s.onPlayed()
+			s.endIfSaid()
 		case alarmMove:
-			s.move.asked = false
+			s.handover.asked = false
 		}
 	}
 }
 
-// finish tells everybody that the session is over.
+// endIfSaid ends a session that only waits until an answer was heard, if it was.
+func (s *Session) endIfSaid() {
+	_, expected := s.keeper.Expects()
+	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.Queued() > 0 {
+		return
+	}
+	if s.farewell {
+		s.farewell = false
+		s.clock.Set(alarmFarewell, farewellTime)
+		if s.respond(s.open.Farewell) == nil {
+			return
+		}
+	}
+	s.end(s.leaving)
+}
+
+// finish informs everybody that the session is over.
 func (s *Session) finish() {
-	s.audience.mu.Lock()
-	current := s.audience.visit
-	s.audience.listener = nil
-	s.audience.mu.Unlock()
+	current := s.audience.close()
 	close(s.over)
 	if current != nil {
 		current.cancel(s.ended)
@@ -163,5 +206,6 @@ func (s *Session) finish() {
 		"turns", s.answer.number-1, "tokens", c.Tokens.Total, "tokens_in", c.Tokens.Prompt, "tokens_in_by", c.Tokens.PromptBy,
 		"tokens_out", c.Tokens.Response, "tokens_out_by", c.Tokens.ResponseBy,
 		"dials", c.Links.Dials, "resumed", c.Links.Resumed, "reseeded", c.Links.Reseeded,
-		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts}, "longest_wait", c.Links.LongestWait.Round(time.Millisecond))
+		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts},
+		"longest_wait", c.Links.LongestWait.Round(time.Millisecond))
 }

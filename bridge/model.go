@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
@@ -17,35 +18,35 @@ import (
 // onKeeper follows what happens between us and the model.
 func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	if _, message := e.(keeper.Message); !message { // of which onMessage knows
-		s.move.unsaved = true
+		s.handover.changed()
 	}
 	switch e := e.(type) {
 	case keeper.Dialled, keeper.LinkEnd:
-		if tell := s.host.options.Observe; tell != nil {
-			tell(s.id, e)
-		}
+		s.observer.report(e)
 	case keeper.Message:
 		s.onMessage(ctx, e.ServerMessage)
 	case keeper.Linked:
 		s.onLinked(e)
 	case keeper.CatchUp:
-		s.record()
+		s.recording.follow(s.keeper.Config().Options.Record)
 		s.calls.SendAgain()
 	case keeper.SetUp:
 		done := s.setupComplete()
 		if s.resumable() {
-			done.ResumeToken = s.host.newToken(s, "")
+			done.ResumeToken = s.host.tokens.next(s.id, "")
 		}
 		s.notify(done)
 	case keeper.Rewound:
 		if e.Replayed > 0 {
-			s.transcript.unsay(s.question())
+			s.transcript.Unsay(s.answer.question())
 		}
 		if e.Lost > 0 {
-			s.fail(CodeAudioStream, fmt.Sprintf("The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
+			s.fail(CodeAudioStream, fmt.Sprintf(
+				"The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
 		}
 	case keeper.Unlinked:
-		s.onUnlinked()
+		s.answer.breakOff()
+		s.calls.Orphan()
 	case keeper.HandleChanged:
 		s.answer.known = s.answer.number - 1
 		s.calls.HandleChanged()
@@ -59,13 +60,14 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	case keeper.Waiting:
 		s.onWaiting(e)
 	case keeper.WaitOver:
-		s.onWaitOver()
+		s.reassured = false
+		s.status.waitOver()
 	case keeper.Stalled:
 		s.notify(Log{Level: "warn", Message: stallMessages[e.Tried], Details: map[string]any{"stall": string(e.Tried)}})
 	case keeper.Unanswered:
-		s.forgetAsked()
+		s.answer.questions = questions{}
 		if e.GaveUp && !e.Aside {
-			s.apologise(true)
+			s.status.apologise(true)
 			if e.Sure {
 				s.sound(samples(sayAgain))
 			}
@@ -78,9 +80,9 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 }
 
 var stallMessages = map[keeper.Remedy]string{
-	keeper.Nudge:   "Gemini has not reacted to what was said; it is told that the speech is over.",
+	keeper.Nudge:   "Gemini has not reacted to what was said; the gateway marks the end of the speech.",
 	keeper.Resume:  "Gemini does not answer; the session goes on over a new connection.",
-	keeper.Restart: "Gemini does not answer; a fresh session is told what was said so far.",
+	keeper.Restart: "Gemini does not answer; a fresh session gets what was said so far.",
 	keeper.GiveUp:  "Gemini did not answer, whatever was tried.",
 }
 
@@ -89,31 +91,67 @@ func (s *Session) onLinked(e keeper.Linked) {
 	if !e.Fresh {
 		return
 	}
-	s.spent.meter.EndTurn()
+	s.spending.meter.EndTurn()
 	switch {
 	case e.First:
 	case e.NewModel:
-		s.warn("The model has changed, so a fresh session goes on; it was told what was said so far.")
+		s.warn("The model has changed, so a fresh session goes on; it knows what was said so far.")
 	case !e.Cleared && s.keeper.Config().Options.Resumption:
-		s.fail(CodeResumptionFailed, "The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
+		s.fail(CodeResumptionFailed,
+			"The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
 	}
 }
 
-// onUnlinked follows the end of a connection. The end of a turn that was under way will not come.
-func (s *Session) onUnlinked() {
-	t := &s.answer.turn
-	s.answer.working = false
-	switch t.state {
-	case turnSpeaking:
-		s.breakOff()
-	case turnOver:
-		s.complete()
+// onMessage passes on everything in one message of the model.
+func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
+	a, c := s.answer, m.Content
+	switch {
+	case m.Tokens != nil:
+		s.spending.add(*m.Tokens)
+	case m.Usage != nil:
+		s.log.Warn("usage skipped: it cannot be read")
 	}
-	if t.state != turnIdle && !t.counted {
-		s.nextTurn()
+	wasCut := a.turn.wasCut()
+	if c != nil {
+		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
+			s.handover.changed()
+		}
+		a.content(c)
+		if c.TurnComplete {
+			s.onTurnComplete()
+		}
 	}
-	*t = turn{}
-	s.calls.Orphan()
+	if m.Beside != nil {
+		s.notify(Raw{m.Beside, true})
+	}
+	if a.turn.making() {
+		s.keeper.Answering(ctx)
+	} else {
+		// The end of an answer that was cut off is no answer to what cut it off.
+		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut
+		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
+		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.Calling() {
+			a.answered() // it has nothing to say
+		}
+	}
+	if len(m.ToolCalls) > 0 {
+		s.handover.changed()
+		s.calls.Start(ctx, m.ToolCalls)
+	}
+	if len(m.Cancelled) > 0 {
+		s.handover.changed()
+		s.calls.Cancel(m.Cancelled)
+	}
+}
+
+// onTurnComplete follows the end of the model's turn.
+func (s *Session) onTurnComplete() {
+	s.answer.finalQuestion()
+	if limit := s.spending.endTurn(); limit != nil { // first: the cost of a turn is known when its end is reported
+		s.endAfterSpeaking(limit)
+	}
+	s.answer.end()
+	s.forget(!s.parked, s.calls.IsOpen)
 }
 
 // onUpdated answers a change of the configuration.
@@ -122,11 +160,12 @@ func (s *Session) onUpdated(err error) {
 		s.notify(SetupFailed{updateFailed(err)})
 		return
 	}
-	s.record()
+	record := s.keeper.Config().Options.Record
+	s.recording.follow(record)
 	done := s.setupComplete()
 	done.Update = true
 	s.notify(done)
-	s.tellRecording()
+	s.recording.announce(record)
 }
 
 // updateFailed is the error of a change of the configuration that was refused.
@@ -145,7 +184,16 @@ func updateFailed(err error) *Error {
 // toolClient is the caller as the tool calls see it.
 type toolClient struct{ s *Session }
 
-func (c toolClient) Ask(calls []tools.Call) { c.s.askClient(calls) }
+// Ask asks whoever declared the functions to run them.
+func (c toolClient) Ask(calls []tools.Call) {
+	theirs, backends := c.s.steering.share(calls)
+	if len(backends) > 0 {
+		c.s.askWatchers(backends)
+	}
+	if len(theirs) > 0 {
+		c.s.notify(ToolCall{theirs})
+	}
+}
 
 func (c toolClient) Withdraw(ids []string) { c.s.notify(ToolCallCancellation{ids}) }
 
@@ -155,7 +203,7 @@ func (c toolClient) Failed(err *toolcalls.Error) { c.s.notify(Failure{AsError(er
 
 func (c toolClient) Warn(message string) { c.s.warn(message) }
 
-// CanShow tells whether the client shows what a tool asks the person.
+// CanShow reports whether the client shows what a tool asks the person.
 func (c toolClient) CanShow() bool {
 	if c.s.open.Origin.Asks {
 		return true
@@ -173,28 +221,34 @@ func (c toolClient) CanShow() bool {
 }
 
 // toolModel is the model as the tool calls see it.
-type toolModel struct{ s *Session }
-
-func (m toolModel) Find(name string) (setup.Function, bool) {
-	return m.s.keeper.Config().Functions.Find(name)
+type toolModel struct {
+	*keeper.Keeper
+	s *Session
 }
 
+func (m toolModel) Find(name string) (setup.Function, bool) {
+	return m.Config().Functions.Find(name)
+}
+
+// Expect begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.
 func (m toolModel) Expect() {
-	m.s.keeper.Expect(keeper.ForTool)
-	m.s.awaitLastWord()
+	m.Keeper.Expect(keeper.ForTool)
+	s := m.s
+	switch {
+	case !s.lastWord:
+	case s.answer.said:
+		s.clock.Set(alarmLastWord, lastWordSaid)
+	default:
+		s.clock.Set(alarmLastWord, lastWordTime)
+	}
 }
 
 func (m toolModel) Text(text string) bool { return m.s.sendText(text) }
 
-func (m toolModel) Happened() int { return m.s.keeper.Happened() }
-
-func (m toolModel) Knows(when int) bool { return m.s.keeper.Knows(when) }
-
 // Pictures sends pictures as a part of a turn that asks for nothing.
 func (m toolModel) Pictures(parts json.RawMessage) bool {
-	var list []json.RawMessage
-	if json.Unmarshal(parts, &list) == nil {
-		m.s.transcript.typed(m.s.question()-1, textOf(list))
+	if p, err := wire.ParseParts(parts); err == nil {
+		m.s.transcript.Typed(m.s.answer.question()-1, p.Text())
 	}
 	ok := m.s.up.Say(uplink.Turn{Parts: parts})
 	if !ok {
@@ -207,11 +261,9 @@ func (m toolModel) Pictures(parts json.RawMessage) bool {
 func (s *Session) configured() {
 	options := s.keeper.Config().Options
 	if !options.Resumption {
-		s.host.void(s)
+		s.host.tokens.void(s.id)
 	}
-	s.audience.mu.Lock()
-	s.audience.keep = s.resumable()
-	s.audience.mu.Unlock()
+	s.keepEvents(s.resumable())
 	s.clock.Clear(alarmLimit)
 	if limit := s.open.Grant.limit(options.MaxDuration); limit > 0 {
 		s.clock.Set(alarmLimit, limit-time.Since(s.started))

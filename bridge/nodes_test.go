@@ -44,7 +44,7 @@ func (r *rig) comes(c *caller) *caller {
 	c.mu.Unlock()
 	d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: lastEvent})
 	synctest.Wait()
-	if all := told(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
+	if all := setups(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
 		r.t.Fatalf("not resumed: %v\n%s", all, r.log.b.String())
 	}
 	return d
@@ -86,7 +86,7 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// Of a conversation that dies in the middle of an answer, the caller is told; what it has asked and was not answered is asked again.
+// Of a conversation that dies in the middle of an answer, the caller learns of it; what it has asked and was not answered is asked again.
 func TestTakenInATurn(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
 		c.typed("tell me a story")
@@ -96,7 +96,7 @@ func TestTakenInATurn(t *testing.T) {
 		d := b.comes(c)
 		a.up.Next().DialledFor("", "h1").Accept()
 		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByLink {
-			t.Errorf("told %+v", i)
+			t.Errorf("got %+v", i)
 		}
 		d.typed("and now?")
 		synctest.Wait()
@@ -161,7 +161,7 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// Who is asked to go and comes back to the same gateway is taken in.
+// A caller that is asked to go and comes back to the same gateway is taken in.
 func TestMoveToNowhere(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h1")
@@ -226,7 +226,11 @@ func TestOthersTokens(t *testing.T) {
 	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Link) {
 		open := opened
 		open.ResumeToken, open.Instead = c.token(), bridge.ErrNotResumed
-		for _, o := range []bridge.Origin{{Door: "vox", Identity: "alice"}, {Door: "web", Identity: "bob"}, {Door: "web", Identity: "alice", Key: "another"}} {
+		for _, o := range []bridge.Origin{
+			{Door: "vox", Identity: "alice"},
+			{Door: "web", Identity: "bob"},
+			{Door: "web", Identity: "alice", Key: "another"},
+		} {
 			other := open
 			other.Origin = o
 			b.join(other).fails(bridge.CodeResumptionFailed)
@@ -292,8 +296,8 @@ func (b *badStore) Members(ctx context.Context, name string) (map[string]int, er
 	return b.Store.Members(ctx, name)
 }
 
-// A store that takes 200 ms for each answer delays no frame of the voice and no chunk of the microphone, and no event; and one that is away for
-// 10 s is noticed by nobody. What it should know it is told afterwards.
+// A store that takes 200 ms for each answer delays no frame of the voice and no chunk of the microphone, and no event; and one that is away
+// for 10 s is noticed by nobody. What it should know it gets afterwards.
 func TestNothingWaitsForTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
@@ -339,7 +343,7 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
-// Who comes back to another gateway while the store is away is told to try again, and does.
+// A caller that comes back to another gateway while the store is away is asked to try again, and does.
 func TestResumeWithoutTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
@@ -348,7 +352,7 @@ func TestResumeWithoutTheStore(t *testing.T) {
 		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
 		bad.set(0, true)
 		if err := b.join(bridge.Open{Resumable: true, ResumeToken: c.token()}).fails(bridge.CodeBusy); err.Retry == 0 {
-			t.Error("not told when to come back")
+			t.Error("no time to come back")
 		}
 		fresh, _ := b.connect(resumable)
 		fresh.leaves()
@@ -367,7 +371,7 @@ func TestQuotaAmongGateways(t *testing.T) {
 		time.Sleep(2500 * time.Millisecond) // one says it within a second, the other looks within the next
 		dialled := a.up.Dialled()
 		if err := b.join(resumable).fails(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
-			t.Errorf("told to come back in %v", err.Retry)
+			t.Errorf("asked to come back in %v", err.Retry)
 		}
 		if n := a.up.Dialled(); n != dialled {
 			t.Error("Google was asked")
@@ -378,7 +382,7 @@ func TestQuotaAmongGateways(t *testing.T) {
 	})
 }
 
-// What a tool of the gateway was doing when that died is not known: the model is told so, and not left waiting.
+// What a tool of the gateway was doing when that died is not known: the model learns that, and is not left waiting.
 func TestTakenWithATool(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shared := store.NewMemory()
@@ -405,12 +409,12 @@ func TestTakenWithATool(t *testing.T) {
 		l2 := a.up.Next().DialledFor("", "h1").Accept()
 		synctest.Wait()
 		if got := l2.Responses(); len(got) != 1 || !strings.Contains(got[0], "not known what it has done") {
-			t.Errorf("the model was told %q", got)
+			t.Errorf("the model got %q", got)
 		}
 	})
 }
 
-// Conversations that end while they wait to be told to a slow store are forgotten.
+// Conversations that end while they wait for a slow store are forgotten.
 func TestEndsBeforeItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bad := &badStore{Store: store.NewMemory(), delay: 200 * time.Millisecond}
@@ -459,7 +463,7 @@ func TestEndedWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// swaps counts what the store is told of conversations that it did not know yet.
+// swaps counts what the store learns of conversations that it did not know yet.
 type swaps struct {
 	store.Store
 	n atomic.Int32
@@ -472,7 +476,7 @@ func (s *swaps) Swap(ctx context.Context, name string, was, generation uint64, v
 	return s.Store.Swap(ctx, name, was, generation, value, ttl)
 }
 
-// Of a conversation that no other gateway could go on with, the store is told once where it is.
+// Of a conversation that no other gateway could go on with, the store learns once where it is.
 func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		open bridge.Open

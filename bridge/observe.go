@@ -10,25 +10,25 @@ import (
 	"voxgate/media/playout"
 )
 
-// Observation is something that has happened in a conversation, for metrics and traces; the caller is told of other things, as
-// an [Event]. It is one of the types below, and holds nothing of what was said. [Begun] is the first of a conversation, [Ended]
-// the last.
+// Observation is something that has happened in a conversation, for metrics and traces; the caller learns of other
+// things, by an [Event]. It is one of the types below, and holds nothing of what was said. [Begun] is the first of a
+// conversation, [Ended] the last.
 type Observation any
 
 type (
 	// Begun is a conversation that begins.
 	Begun struct{ Info }
 
-	// TurnEnd is an answer of the model that was heard, or of which no more will be.
+	// TurnEnd is an answer of the model that was heard, as far as it will be.
 	TurnEnd struct {
 		Number  int
-		Began   time.Time // the end of the question; where nobody has asked, the first that came of the answer
+		Began   time.Time // the end of the question, or if nobody asked, the beginning of the answer
 		Cut     Cause     // what has cut it off; empty: nothing
 		Latency Latency   // zero: it was not measured
 	}
 
-	// BargeIn is an answer that was cut off by the person's voice: how long that took, from the voice to the last frame that was
-	// handed to the caller's output.
+	// BargeIn is an answer that the person's voice cut off. Took is the time from the voice to the last frame handed to
+	// the caller's output.
 	BargeIn struct{ Took time.Duration }
 
 	// CallEnd is the end of a tool call, and the turn in which it ended.
@@ -49,7 +49,7 @@ type (
 		Tokens map[[2]string]int
 	}
 
-	// RecordingFailed is a recording that the disk has refused, at its begin or later.
+	// RecordingFailed is a recording that the disk refused, at its beginning or later.
 	RecordingFailed struct{}
 
 	// Ended is a conversation that is over.
@@ -61,7 +61,20 @@ type (
 	}
 )
 
-// ByEnd is the Cut of a turn in which the conversation has ended. Callers are not told of it.
+// Info is where a conversation stands.
+type Info struct {
+	ID       string
+	Door     string // the front door: "web", "sip", …
+	Identity string // of the caller; empty: not known
+	Key      string // see [Origin]
+	Model    string
+	State    State
+	Started  time.Time
+	Turns    int // that are over
+	Tokens   int // of the model, in and out
+}
+
+// ByEnd is the Cut of a turn in which the conversation has ended. No caller learns of it.
 const ByEnd Cause = "end"
 
 // Counts are what was counted in a conversation.
@@ -71,72 +84,32 @@ type Counts struct {
 	Voice  playout.Stats // the model's voice
 	Up     struct {      // the person's, in chunks of 20 ms
 		Sent, Replayed uint64
-		Dropped        uint64 // because too much waited, and Speech of these were speech
+		Dropped        uint64 // because too much waited; Speech of them were speech
 		Speech         uint64
 		Gated          uint64 // because the model can hear nothing while it waits for a tool
 	}
 }
 
-func (s *Session) counts() Counts {
-	c := Counts{Tokens: s.spent.meter.Total(), Links: s.keeper.Counts(), Voice: s.playout.Stats()}
-	c.Up.Sent, c.Up.Replayed = s.up.Frames.Load(), s.up.Replayed.Load()
-	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.up.Dropped.Load(), s.up.Lost.Load(), s.up.Gated.Load()
-	return c
+// observer passes on what happens in a conversation: see [Options].Observe.
+type observer struct {
+	id      string
+	observe func(id string, o Observation) // nil: nobody observes
 }
 
-// summary is the session after its end.
-func (s *Session) summary() Ended { return Ended{s.describe(), time.Now(), s.ended, s.counts()} }
+// on reports whether somebody observes. Check it before making a costly observation.
+func (o observer) on() bool { return o.observe != nil }
 
-// observeTurn tells of a turn that is over.
-func (s *Session) observeTurn(number int, began time.Time, t *timing, l Latency, cut Cause) {
-	tell := s.host.options.Observe
-	if tell == nil || began.IsZero() { // it had nothing to say
-		return
-	}
-	if t != nil && !t.asked.IsZero() && t.asked.Before(began) {
-		began = t.asked
-	}
-	tell(s.id, TurnEnd{Number: number, Began: began, Cut: cut, Latency: l})
-}
-
-// cause is what has cut off a turn whose mark is called: otherwise, if it was heard. Marks are called by any goroutine.
-func (s *Session) cause(heard bool, otherwise Cause) Cause {
-	if heard {
-		return otherwise
-	}
-	if by := s.answer.cutBy.Load(); by != nil {
-		return *by
-	}
-	return ByClient // nobody was there to hear it
-}
-
-// observeEnd tells of the turn that the conversation ends in, before its voice is dropped.
-func (s *Session) observeEnd() {
-	by := ByEnd
-	s.answer.cutBy.Store(&by)
-	if t := &s.answer.turn; t.state != turnIdle && t.state != turnCut {
-		s.observeTurn(t.number, t.began, t.timing, Latency{}, ByEnd)
+func (o observer) report(x Observation) {
+	if o.on() {
+		o.observe(o.id, x)
 	}
 }
 
-// observeBargeIn tells of a voice that was cut off: left of it is still to come.
-func (s *Session) observeBargeIn(left time.Duration) {
-	if tell := s.host.options.Observe; tell != nil && (s.person.speaking || s.answer.spokenOver) {
-		tell(s.id, BargeIn{time.Since(s.up.Began()) + left})
-	}
-}
-
-func (s *Session) observeCall(e toolcalls.End) {
-	if tell := s.host.options.Observe; tell != nil {
-		tell(s.id, CallEnd{e, s.answer.number})
-	}
-}
-
-// Moved tells whether the conversation goes on at another gateway, which tells of its end.
+// Moved reports whether the conversation goes on at another gateway, which will report its end.
 func (e Ended) Moved() bool { return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced) }
 
-// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, moved, or the [Code] of
-// what has gone wrong.
+// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, moved,
+// or the [Code] of what has gone wrong.
 func (e Ended) Code() string {
 	if word, ok := e.harmless(); ok {
 		return word
@@ -144,7 +117,7 @@ func (e Ended) Code() string {
 	return string(AsError(e.Reason).Code)
 }
 
-// Failed tells whether something has gone wrong.
+// Failed reports whether something has gone wrong.
 func (e Ended) Failed() bool {
 	_, ok := e.harmless()
 	return !ok
@@ -153,7 +126,8 @@ func (e Ended) Failed() bool {
 // harmless is an end that is nobody's failure.
 func (e Ended) harmless() (word string, ok bool) {
 	for reason, word := range map[error]string{
-		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown", ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget",
+		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown",
+		ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget",
 		ErrMoved: "moved", ErrReplaced: "moved",
 	} {
 		if errors.Is(e.Reason, reason) {

@@ -19,7 +19,7 @@ type watched struct {
 	mu   sync.Mutex
 	r    *rig
 	all  []bridge.Observation
-	told []string
+	seen []string
 }
 
 func (w *watched) observe(id string, o bridge.Observation) {
@@ -40,19 +40,19 @@ func (w *watched) observe(id string, o bridge.Observation) {
 			word = "of another conversation"
 		}
 	}
-	w.all, w.told = append(w.all, o), append(w.told, strings.TrimSpace(word))
+	w.all, w.seen = append(w.all, o), append(w.seen, strings.TrimSpace(word))
 }
 
-// tells checks what was observed since it was last asked.
-func (w *watched) tells(want ...string) {
+// sees checks what was observed since it was last asked.
+func (w *watched) sees(want ...string) {
 	w.r.t.Helper()
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Equal(w.told, want) {
-		w.r.t.Errorf("observed\n  %s\nwant\n  %s", strings.Join(w.told, "\n  "), strings.Join(want, "\n  "))
+	if !slices.Equal(w.seen, want) {
+		w.r.t.Errorf("observed\n  %s\nwant\n  %s", strings.Join(w.seen, "\n  "), strings.Join(want, "\n  "))
 	}
-	w.told = nil
+	w.seen = nil
 }
 
 // newest is the last observation of type O.
@@ -79,7 +79,7 @@ func TestObserve(t *testing.T) {
 		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
 		c, l := w.r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Key: "shop"}})
 		l.Handle("h")
-		w.tells("Begun", "Dialled first")
+		w.sees("Begun", "Dialled first")
 
 		asked := time.Now()
 		c.typed("pay")
@@ -88,7 +88,7 @@ func TestObserve(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		l.Answer(7, time.Second)
 		time.Sleep(3 * time.Second)
-		w.tells("CallEnd pay done in 1", "TurnEnd 1")
+		w.sees("CallEnd pay done in 1", "TurnEnd 1")
 		if e := newest[bridge.TurnEnd](w); !e.Began.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
 			t.Errorf("%+v, asked at %v", e, asked)
 		}
@@ -98,7 +98,7 @@ func TestObserve(t *testing.T) {
 		c.talks(400 * time.Millisecond)
 		l.Content(`"interrupted":true`)
 		l.Content(`"turnComplete":true`)
-		w.tells("BargeIn", "TurnEnd 2 voice")
+		w.sees("BargeIn", "TurnEnd 2 voice")
 		// The voice came 400 ms ago, and its fade-out is on its way within a frame.
 		if e := newest[bridge.BargeIn](w); e.Took < 400*time.Millisecond || e.Took > 440*time.Millisecond {
 			t.Errorf("%+v", e)
@@ -109,18 +109,18 @@ func TestObserve(t *testing.T) {
 		l.Cut()
 		l = w.r.up.Next().Accept()
 		time.Sleep(3 * time.Second)
-		w.tells("LinkEnd first lost", "Dialled resume", "TurnEnd 3 link")
+		w.sees("LinkEnd first lost", "Dialled resume", "TurnEnd 3 link")
 
 		l.Answer(10, 5*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Interrupt{})
 		l.Answer(11, 5*time.Second)
 		time.Sleep(time.Second)
-		w.tells("TurnEnd 4 client")
+		w.sees("TurnEnd 4 client")
 
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
-		w.tells("LinkEnd resume", "TurnEnd 5 end", "Ended")
+		w.sees("LinkEnd resume", "TurnEnd 5 end", "Ended")
 		e := newest[bridge.Ended](w)
 		if e.Door != "sip" || e.Key != "shop" || e.Reason != bridge.ErrGoodbye || e.Turns != 5 ||
 			e.Counts.Links.Dials != 2 || e.Counts.Links.Resumed != 1 || e.Counts.Voice.Frames == 0 || e.Counts.Up.Sent == 0 {
@@ -135,7 +135,7 @@ func TestObserveAnEarlyEnd(t *testing.T) {
 		w := newWatched(t)
 		w.r.up.Set(429, nil)
 		w.r.join(bridge.Open{}).fails(bridge.CodeBusy)
-		w.tells("Begun", "Dialled first quota", "Ended")
+		w.sees("Begun", "Dialled first quota", "Ended")
 	})
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -144,6 +144,6 @@ func TestObserveAnEarlyEnd(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		c.leave(nil)
 		c.ends(nil)
-		w.tells("Begun", "Dialled first", "LinkEnd first", "TurnEnd 1 end", "Ended")
+		w.sees("Begun", "Dialled first", "LinkEnd first", "TurnEnd 1 end", "Ended")
 	})
 }

@@ -96,7 +96,8 @@ func TestToolsOfOneConversation(t *testing.T) {
 		a.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
 		b.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
 		l.Answered(`1 clock {"hour":3}`, `2 transfer {"error":"there is no tool \"transfer\" here"}`)
-		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") || !strings.Contains(a.Raw, "transfer") {
+		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") ||
+			!strings.Contains(a.Raw, "transfer") {
 			t.Errorf("%+v\n%s\n%s", done.Tools, l.Raw, a.Raw)
 		}
 		if own := all[:2][1].Name; own != "" {
@@ -109,15 +110,19 @@ func TestToolsOfOneConversation(t *testing.T) {
 // without.
 func TestLater(t *testing.T) {
 	for name, test := range map[string]struct {
-		updates []string
-		temp    string
-		after   time.Duration
-		told    string
+		updates  []string
+		temp     string
+		after    time.Duration
+		reported string
 	}{
-		"nothing comes":           {nil, "0.1", 800 * time.Millisecond, "SetupComplete"},
-		"an update":               {[]string{warm("0.5")}, "0.5", 300 * time.Millisecond, "SetupComplete SetupComplete"},
-		"a refused one":           {[]string{warm(`"hot"`)}, "0.1", 800 * time.Millisecond, "SetupComplete SetupFailed"},
-		"a refused one and a way": {[]string{warm(`"hot"`), warm("0.5")}, "0.5", 600 * time.Millisecond, "SetupComplete SetupFailed SetupComplete"},
+		"nothing comes": {nil, "0.1", 800 * time.Millisecond, "SetupComplete"},
+		"an update":     {[]string{warm("0.5")}, "0.5", 300 * time.Millisecond, "SetupComplete SetupComplete"},
+		"a refused one": {[]string{warm(`"hot"`)}, "0.1", 800 * time.Millisecond, "SetupComplete SetupFailed"},
+		"a refused one and a way": {
+			[]string{warm(`"hot"`), warm("0.5")},
+			"0.5", 600 * time.Millisecond,
+			"SetupComplete SetupFailed SetupComplete",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -135,8 +140,8 @@ func TestLater(t *testing.T) {
 					t.Errorf("dialled after %v", at)
 				}
 				l.Accept()
-				c.tells(test.told)
-				if all := told(c); all[0].Update || len(all) > 1 && !all[1].Update {
+				c.sees(test.reported)
+				if all := setups(c); all[0].Update || len(all) > 1 && !all[1].Update {
 					t.Errorf("%+v", all)
 				}
 				if n := len(l.PCM()); n != 3200 {
@@ -149,40 +154,48 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// A conversation can begin with what was said in another one: the model is told, and the transcript has it.
+// A conversation can begin with what was said in another one: the model learns of it, and the transcript has it.
 func TestHistoryOfAnotherConversation(t *testing.T) {
 	const history = `"voxgate":{"history":[{"role":"user","content":"My name is Ada."},{"role":"model","content":"Hello Ada."}]}`
-	for model, seeded := range map[string]bool{"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true, "gemini-2.5-flash-native-audio-latest": true} {
+	for model, seeded := range map[string]bool{
+		"gemini-3.8-live": true, "gemini-3.1-flash-live-preview": true,
+		"gemini-2.5-flash-native-audio-latest": true,
+	} {
 		t.Run(model, func(t *testing.T) {
-			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				told := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
-				if told != seeded {
-					t.Errorf("came %s", l.Said())
-				}
-				c.typed("what is my name?")
-				memory := c.memory()
-				if len(memory) != 3 || memory[0].Role+memory[0].Content != "userMy name is Ada." || memory[1].Role+memory[1].Content != "assistantHello Ada." {
-					t.Errorf("%+v", memory)
-				}
-				l.Speaks(7, "Ada.")
-				l.Content(`"turnComplete":true`)
-				time.Sleep(time.Second)
-				l.Cut() // a fresh session is told of both
-				m := r.up.Next().Accept()
-				if got := m.Said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
-					t.Errorf("came %s", got)
-				}
-				c.do(bridge.ClearContext{})
-				n := r.up.Next().Accept()
-				if got := n.Said(); got != "" || len(c.memory()) != 0 {
-					t.Errorf("after the history was cleared came %q", got)
-				}
-			})
+			talk(
+				t,
+				bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)},
+				func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+					reported := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
+					if reported != seeded {
+						t.Errorf("came %s", l.Said())
+					}
+					c.typed("what is my name?")
+					memory := c.memory()
+					if len(memory) != 3 || memory[0].Role+memory[0].Content != "userMy name is Ada." ||
+						memory[1].Role+memory[1].Content != "assistantHello Ada." {
+						t.Errorf("%+v", memory)
+					}
+					l.Speaks(7, "Ada.")
+					l.Content(`"turnComplete":true`)
+					time.Sleep(time.Second)
+					l.Cut() // a fresh session learns of both
+					m := r.up.Next().Accept()
+					if got := m.Said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
+						t.Errorf("came %s", got)
+					}
+					c.do(bridge.ClearContext{})
+					n := r.up.Next().Accept()
+					if got := n.Said(); got != "" || len(c.memory()) != 0 {
+						t.Errorf("after the history was cleared came %q", got)
+					}
+				},
+			)
 		})
 	}
 }
 
-// Who comes back with the number of the last event that it has is told what it has missed, once and in order; and who comes
+// A caller that comes back with the number of the last event that it has learns what it has missed, once and in order; and one that comes
 // without one what it must know.
 func TestMissedEvents(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
@@ -213,10 +226,10 @@ func TestMissedEvents(t *testing.T) {
 				if !numbered {
 					want = "SetupComplete ToolCall(a) ToolCallCancellation(c) ToolCall(d)"
 				}
-				d.tells(want)
+				d.sees(want)
 				got := d.events()
 				if got[0].Number != 0 || numbered && got[1].Number <= had {
-					t.Errorf("told again: %+v", got)
+					t.Errorf("sent again: %+v", got)
 				}
 				before := c.events()
 				d.forget()

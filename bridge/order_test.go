@@ -163,7 +163,7 @@ func TestSameCallAgain(t *testing.T) {
 	}
 }
 
-// A call that was cancelled with its session, whose model was told that the result follows, runs when the next session asks again:
+// A call that was cancelled with its session, whose model learned that the result follows, runs when the next session asks again:
 // nothing would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
@@ -176,7 +176,7 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 		m := r.up.Next().DialledFor("", "h").Accept()
 		synctest.Wait()
 		m.Call("b", "pay", `{}`)
-		c.tells("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
+		c.sees("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
 		m.Answered("b" + first)
 		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
@@ -190,24 +190,28 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 
 // A sentence marked by hand is said again with its mark.
 func TestMarkSurvivesAnAnswer(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		c.pace(loud(time.Second))
-		c.do(bridge.ActivityStart)
-		c.pace(loud(time.Second))
-		l.Say(7, time.Second) // the answer to what was said before
-		l.Interrupts()
-		c.pace(loud(time.Second))
-		m := r.next(l)
-		c.do(bridge.ActivityEnd)
-		time.Sleep(4 * time.Second)
-		if got := m.Said(); got != "mark activityStart, mark activityEnd" {
-			t.Errorf("came %q", got)
-		}
-		if d := voiced(m.PCM()); d < 2*time.Second {
-			t.Errorf("%v of 2 s came", d)
-		}
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)},
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Handle("h")
+			c.pace(loud(time.Second))
+			c.do(bridge.ActivityStart)
+			c.pace(loud(time.Second))
+			l.Say(7, time.Second) // the answer to what was said before
+			l.Interrupts()
+			c.pace(loud(time.Second))
+			m := r.next(l)
+			c.do(bridge.ActivityEnd)
+			time.Sleep(4 * time.Second)
+			if got := m.Said(); got != "mark activityStart, mark activityEnd" {
+				t.Errorf("came %q", got)
+			}
+			if d := voiced(m.PCM()); d < 2*time.Second {
+				t.Errorf("%v of 2 s came", d)
+			}
+		},
+	)
 }
 
 // A call that is taken back does not end speech that is marked by hand.
@@ -231,7 +235,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 	})
 }
 
-// Who changes the model and types at once is understood by the new one.
+// A caller that changes the model and types at once is understood by the new one.
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
@@ -302,35 +306,39 @@ func TestTranscriptOnce(t *testing.T) {
 
 // Speech that is marked by hand ends with its caller.
 func TestManualSpeechOfALostCaller(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		c.do(bridge.ActivityStart)
-		c.pace(loud(time.Second))
-		c.leaves()
-		time.Sleep(time.Second)
-		d := r.back(c.token())
-		before := len(l.PCM())
-		d.pace(loud(time.Second)) // outside of an activity
-		if n := len(l.PCM()) - before; n > 0 {
-			t.Errorf("%d samples came that are not for the model", n)
-		}
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true},
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Handle("h")
+			c.do(bridge.ActivityStart)
+			c.pace(loud(time.Second))
+			c.leaves()
+			time.Sleep(time.Second)
+			d := r.back(c.token())
+			before := len(l.PCM())
+			d.pace(loud(time.Second)) // outside of an activity
+			if n := len(l.PCM()) - before; n > 0 {
+				t.Errorf("%d samples came that are not for the model", n)
+			}
+		},
+	)
 }
 
-// CLEAR_CONTEXT over a network that is gone: the person is told as of any gap.
+// CLEAR_CONTEXT over a network that is gone: the person hears of it as of any gap.
 func TestClearGap(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ClearContext{})
 		r.up.Next() // never accepts
 		time.Sleep(3 * time.Second)
-		if _, told := c.waiting(); len(told) == 0 {
-			t.Error("nobody was told")
+		if _, seen := c.waiting(); len(seen) == 0 {
+			t.Error("nobody learned of it")
 		}
 	})
 }
 
-// The model is told of what it said itself, although it is still being played.
+// The model learns of what it said itself, although it is still being played.
 func TestMissedTurnStillPlaying(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
@@ -349,24 +357,29 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 
 // A thinking model that goes on after turnComplete is not at rest before IDLE.
 func TestSlowModelIsNotIdle(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		_ = c
-		l.Content(`%s`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
-		l.Handle("h")
-		begin := r.since()
-		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-		time.Sleep(5 * time.Second)
-		select {
-		case <-r.up.Links:
-			t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
-		default:
-		}
-	}, watchful)
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)},
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			_ = c
+			l.Content(`%s`, bridgetest.Voice(7, time.Second))
+			l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
+			l.Handle("h")
+			begin := r.since()
+			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
+			time.Sleep(5 * time.Second)
+			select {
+			case <-r.up.Links:
+				t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
+			default:
+			}
+		},
+		watchful,
+	)
 }
 
 // A configuration without resumption, from the beginning or by an update, uses no handle, an old one least of all: a lost session
-// begins anew, told of what was said, and its caller is not waited for.
+// begins anew with what was said, and its caller is not waited for.
 func TestWithoutResumption(t *testing.T) {
 	const config = `{"voxgate":{"enableResumption":false}}`
 	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Link){
@@ -393,7 +406,7 @@ func TestWithoutResumption(t *testing.T) {
 				time.Sleep(time.Minute)
 				l.Cut()
 				if got := r.up.Next().DialledFor("", "").Accept().Said(); !strings.Contains(got, "hello") {
-					t.Errorf("the fresh session was told %q", got)
+					t.Errorf("the fresh session got %q", got)
 				}
 				c.leaves()
 				if n := len(r.log.find("conversation ended")); n != 1 {
@@ -404,7 +417,7 @@ func TestWithoutResumption(t *testing.T) {
 	}
 }
 
-// A model that hears that it is not spoken to says nothing: nobody is told to wait for it.
+// A model that hears that it is not spoken to says nothing: nobody is asked to wait for it.
 func TestProactiveSilence(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
@@ -424,10 +437,10 @@ func TestProactiveSilence(t *testing.T) {
 			}
 		}()
 		c.quiet(30 * time.Second)
-		sound, told := c.waiting()
-		t.Logf("tried %s; heard %v of tones and sentences, told %v", c.tried(), sound, told)
+		sound, seen := c.waiting()
+		t.Logf("tried %s; heard %v of tones and sentences, got %v", c.tried(), sound, seen)
 		if sound > 0 {
-			t.Errorf("heard %v of tones and sentences, told %v", sound, told)
+			t.Errorf("heard %v of tones and sentences, got %v", sound, seen)
 		}
 		c.do(bridge.Goodbye{})
 		<-c.over
@@ -461,14 +474,14 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 		l.End(1011, "The service is currently unavailable.")
 		r.up.Next().Accept()
 		time.Sleep(time.Second)
-		all := told(c)
+		all := setups(c)
 		if len(all) == 0 || all[0].ResumeToken == "" {
 			t.Errorf("%d SETUP_COMPLETEs, none with a token", len(all))
 		}
 	})
 }
 
-// What is said while the model waits for a tool is kept until it listens again, or the person is told.
+// What is said while the model waits for a tool is kept until it listens again, or the person learns of it.
 func TestSpeechDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
@@ -485,28 +498,33 @@ func TestSpeechDuringACall(t *testing.T) {
 	})
 }
 
-// Who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
+// A person who clears the throat while an answer is overdue is not made to wait for ever: the wait ends with the question.
 func TestSoundDuringAnOverdueAnswer(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		c.utter(2 * time.Second)
-		l.Content(`"inputTranscription":{"text":"hello"}`)
-		c.quiet(8 * time.Second) // the nudge has been, and the word on the page
-		if _, told := c.waiting(); len(told) != 1 {
-			t.Fatalf("told %v", told)
-		}
-		c.pace(loud(200 * time.Millisecond))
-		c.quiet(time.Second)
-		c.forget()
-		c.quiet(20 * time.Second)
-		if sound, told := c.waiting(); sound > 0 || len(told) > 0 {
-			t.Errorf("heard %v and told %v", sound, told)
-		}
-		if s, _ := find[bridge.StateChange](c); len(s) > 0 {
-			t.Errorf("states %v", s)
-		}
-		c.works(l)
-	}, watchful)
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			l.Handle("h")
+			c.utter(2 * time.Second)
+			l.Content(`"inputTranscription":{"text":"hello"}`)
+			c.quiet(8 * time.Second) // the nudge has been, and the word on the page
+			if _, seen := c.waiting(); len(seen) != 1 {
+				t.Fatalf("got %v", seen)
+			}
+			c.pace(loud(200 * time.Millisecond))
+			c.quiet(time.Second)
+			c.forget()
+			c.quiet(20 * time.Second)
+			if sound, seen := c.waiting(); sound > 0 || len(seen) > 0 {
+				t.Errorf("heard %v and got %v", sound, seen)
+			}
+			if s, _ := find[bridge.StateChange](c); len(s) > 0 {
+				t.Errorf("states %v", s)
+			}
+			c.works(l)
+		},
+		watchful,
+	)
 }
 
 // A call that is answered at once, because nobody knows the function, is waited for as any other.
@@ -533,7 +551,7 @@ func TestPleaseSayItAgain(t *testing.T) {
 		r.up.Next().DialledFor("", "").Accept()
 		time.Sleep(10 * time.Second)
 		if change := last[bridge.StateChange](c); !strings.Contains(change.Message, "say it again") || c.tried() != "resume fresh none" {
-			t.Errorf("told %+v, tried %s", change, c.tried())
+			t.Errorf("got %+v, tried %s", change, c.tried())
 		}
 		if sound, _ := c.waiting(); sound < time.Second {
 			t.Errorf("heard %v", sound)

@@ -1,82 +1,113 @@
 package bridge
 
 import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"voxgate/media/playout"
 	"voxgate/media/record"
 )
 
-// record begins or ends the recording, as the configuration in force wants it. One that Gemini may still refuse does neither:
-// a refused one would break the recording in two.
-func (s *Session) record() {
-	o := s.host.options
-	wanted := o.Recordings != "" && !s.recording.broken && (s.keeper.Config().Options.Record || o.RecordAll)
-	switch f := s.recording.file.Load(); {
-	case wanted && f == nil:
-		f, err := record.Create(o.Recordings, s.id, time.Now())
+// recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone
+// writes.
+type recording struct {
+	audience *audience
+	observer observer
+	log      *slog.Logger
+	playout  *playout.Pacer
+	id       string
+	folder   string          // empty: none
+	all      bool            // also what does not ask for it
+	writing  *sync.WaitGroup // of the host: the ends of recordings
+
+	file atomic.Pointer[record.Recording]
+
+	// Owned by the loop.
+	announced bool            // the client knows that the conversation is recorded
+	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
+	broken    bool            // the disk has, and nothing is recorded any more
+}
+
+// on reports whether the conversation is recorded.
+func (r *recording) on() bool { return r.file.Load() != nil }
+
+// follow begins or ends the recording, as the configuration in force wants it. A configuration that Gemini may still
+// refuse does neither: it might break the recording in two.
+func (r *recording) follow(wanted bool) {
+	wanted = r.folder != "" && !r.broken && (wanted || r.all)
+	switch {
+	case wanted && !r.on():
+		f, err := record.Create(r.folder, r.id, time.Now())
 		if err != nil {
-			s.log.Error("recording", "err", err)
-			s.breakRecording()
+			r.log.Error("recording", "err", err)
+			r.giveUp()
 			return
 		}
-		s.log.Info("recording begun")
-		s.recording.file.Store(f)
-		s.recording.failed = f.Failed()
-		s.playout.Tap(f)
+		r.log.Info("recording begun")
+		r.file.Store(f)
+		r.failed = f.Failed()
+		r.playout.Tap(f)
 	case !wanted:
-		s.closeRecording()
+		r.close()
 	}
 }
 
-// breakRecording notes that the disk takes no recording. It is not tried again: what begins anew in the middle would be
-// taken for whole.
-func (s *Session) breakRecording() {
-	s.recording.broken = true
-	if tell := s.host.options.Observe; tell != nil {
-		tell(s.id, RecordingFailed{})
-	}
+// giveUp notes that the disk takes no recording. Recording is not tried again: a file that begins in the middle would
+// look complete.
+func (r *recording) giveUp() {
+	r.broken = true
+	r.observer.report(RecordingFailed{})
 }
 
-// onRecordingFailed ends a recording that the disk has refused, and says so.
-func (s *Session) onRecordingFailed() {
-	s.breakRecording()
-	s.closeRecording() // which logs why
-	s.tellRecording()
+// onFailed ends a recording that the disk has refused, and says so.
+func (r *recording) onFailed(wanted bool) {
+	r.giveUp()
+	r.close() // which logs why
+	r.announce(wanted)
 }
 
-// closeRecording ends the recording, if there is one. The host waits for the rest of it to be written: a disk that hangs, as
-// one at the other end of a network may, must not hold up the conversation, nor its end.
-func (s *Session) closeRecording() {
-	f := s.recording.file.Swap(nil)
+// close ends the recording, if there is one. The host waits for the rest of it to be written: a disk that hangs, as a
+// network disk may, must not hold up the conversation or its end.
+func (r *recording) close() {
+	f := r.file.Swap(nil)
 	if f == nil {
 		return
 	}
-	s.recording.failed = nil
-	s.playout.Tap(nil)
+	r.failed = nil
+	r.playout.Tap(nil)
 	f.Stop()
-	s.host.writing.Go(func() {
+	r.writing.Go(func() {
 		if err := f.Close(); err != nil {
-			s.log.Error("recording", "err", err)
+			r.log.Error("recording", "err", err)
 		}
 	})
 }
 
-// tellRecording says whether the conversation is recorded, where that was asked for or has changed.
-func (s *Session) tellRecording() {
-	recorded, told := s.recording.file.Load() != nil, s.recording.told
-	s.recording.told = recorded
+// announce says whether the conversation is recorded, where that is wanted or has changed.
+func (r *recording) announce(wanted bool) {
+	recorded, before := r.on(), r.announced
+	r.announced = recorded
 	say := func(level, message string) {
-		s.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})
+		r.audience.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})
 	}
 	switch {
-	case recorded && !told:
+	case recorded && !before:
 		say("info", "This conversation is recorded.")
-	case told && s.recording.broken:
+	case before && r.broken:
 		say("error", "This conversation is no longer recorded: the gateway's disk has failed or is full. "+
 			"What was recorded so far is kept.")
-	case told && !recorded:
+	case before && !recorded:
 		say("info", "This conversation is no longer recorded.")
-	case s.keeper.Config().Options.Record && !recorded:
+	case wanted && !recorded:
 		say("warn", "This conversation is not recorded: the gateway has no place for recordings.")
+	}
+}
+
+// person takes what the person has said by now.
+func (r *recording) person(pcm []int16, rate int) {
+	if f := r.file.Load(); f != nil {
+		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
 	}
 }

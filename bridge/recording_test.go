@@ -39,7 +39,7 @@ func recorded(t *testing.T, folder string) []time.Duration {
 }
 
 // A conversation is recorded when it asks for it and there is a place for it, or when the operator says so, and the client
-// is told either way.
+// learns of it either way.
 func TestRecording(t *testing.T) {
 	for _, test := range []struct {
 		name, config string
@@ -63,7 +63,7 @@ func TestRecording(t *testing.T) {
 				})
 				c, l := r.connect(bridge.Open{Config: []byte(test.config)})
 				if got := last[bridge.SetupComplete](c).Recording; got != test.want {
-					t.Errorf("told that it is recorded: %v", got)
+					t.Errorf("reported as recorded: %v", got)
 				}
 				switch {
 				case test.want:
@@ -96,13 +96,13 @@ func TestRecordingByUpdate(t *testing.T) {
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)})
 		c.quiet(3 * time.Second)
 		if !last[bridge.SetupComplete](c).Recording {
-			t.Error("the client is not told that it is recorded")
+			t.Error("the client does not learn that it is recorded")
 		}
 		c.warned("is recorded")
 		c.do(bridge.UpdateConfig{Config: []byte(`{}`)})
 		c.quiet(2 * time.Second)
 		if last[bridge.SetupComplete](c).Recording {
-			t.Error("the client is told that it is still recorded")
+			t.Error("the client learns that it is still recorded")
 		}
 		c.warned("no longer recorded")
 		c.do(bridge.Goodbye{})

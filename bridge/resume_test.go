@@ -14,7 +14,7 @@ import (
 
 var resumable = bridge.Open{Resumable: true}
 
-// token is the newest resume token a caller was told.
+// token is the newest resume token a caller got.
 func (c *caller) token() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -30,7 +30,7 @@ func (r *rig) back(token string) *caller {
 	r.t.Helper()
 	c := r.join(bridge.Open{Resumable: true, ResumeToken: token})
 	synctest.Wait()
-	if all := told(c); len(all) == 0 || !all[0].Resumed {
+	if all := setups(c); len(all) == 0 || !all[0].Resumed {
 		r.t.Fatal("not resumed")
 	}
 	return c
@@ -91,7 +91,7 @@ func TestATokenIsOfItsDoor(t *testing.T) {
 		}
 		same := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), Origin: bridge.Origin{Door: "web"}})
 		synctest.Wait()
-		if all := told(same); len(all) == 0 || !all[0].Resumed {
+		if all := setups(same); len(all) == 0 || !all[0].Resumed {
 			t.Error("not resumed at its own")
 		}
 	})
@@ -103,7 +103,7 @@ func TestResumeOnly(t *testing.T) {
 		r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
 		same := r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: c.token()})
 		synctest.Wait()
-		if all := told(same); len(all) == 0 || !all[0].Resumed {
+		if all := setups(same); len(all) == 0 || !all[0].Resumed {
 			t.Error("not resumed")
 		}
 	})
@@ -129,8 +129,8 @@ func TestReplaced(t *testing.T) {
 		c.ends(bridge.ErrReplaced)
 		l.Content(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		c.tells("SetupComplete Speaking 7*25")
-		d.tells("SetupComplete Speaking 7*25 TurnComplete")
+		c.sees("SetupComplete Speaking 7*25")
+		d.sees("SetupComplete Speaking 7*25 TurnComplete")
 		d.works(l)
 		r.up.Idle()
 	})
@@ -180,7 +180,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		d := r.back(c.token())
 		m := r.up.Next().DialledFor("", "").Accept()
-		d.tells("SetupComplete Failure")
+		d.sees("SetupComplete Failure")
 		d.warned("may be lost")
 		d.works(m)
 	})
@@ -199,7 +199,7 @@ func TestLinkLostWhileParked(t *testing.T) {
 	})
 }
 
-// What was told to a caller whose network was dead, though nobody knew, is told again to the one that is back: canvases, and the
+// What was sent to a caller whose network was dead, though nobody knew, is sent again to the one that is back: canvases, and the
 // ends of calls.
 func TestLostWithADeadConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -219,17 +219,17 @@ func TestLostWithADeadConnection(t *testing.T) {
 		synctest.Wait()
 		l.Answered(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
 		d := r.back(token)
-		d.tells("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
+		d.sees("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
 		if end := last[bridge.ToolStatus](d); end.ID != "p" || end.Status != bridge.StatusDone {
 			t.Errorf("%+v", end)
 		}
 		d.leaves()
 		time.Sleep(30 * time.Second)
 		e := r.back(d.token()) // what came before it left may have been lost as well
-		e.tells("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
+		e.sees("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
 		r.up.Next().Accept()
 		time.Sleep(41 * time.Second)
-		r.back(e.token()).tells("SetupComplete ToolCall(a)")
+		r.back(e.token()).sees("SetupComplete ToolCall(a)")
 	})
 }
 
@@ -240,9 +240,9 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		d := r.back(c.token())
-		d.tells("SetupComplete ToolCallCancellation(a)")
+		d.sees("SetupComplete ToolCallCancellation(a)")
 		l.Call("a", "weather", `{}`)
-		r.back(d.token()).tells("SetupComplete ToolCall(a)")
+		r.back(d.token()).sees("SetupComplete ToolCall(a)")
 	})
 }
 
@@ -439,8 +439,8 @@ func TestVoiceOfALostCaller(t *testing.T) {
 				do(test.away, time.Second)
 				d := r.back(c.token())
 				do(test.after, 3*time.Second)
-				c.tells(test.first)
-				d.tells("SetupComplete")
+				c.sees(test.first)
+				d.sees("SetupComplete")
 				d.works(l)
 			})
 		})
@@ -455,13 +455,17 @@ func TestAnsweredAfterTheReturn(t *testing.T) {
 		answered func(c *caller) int
 	}{
 		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Link) { l.Accept() }, func(c *caller) int {
-			told, _ := find[bridge.History](c)
-			return len(told)
+			seen, _ := find[bridge.History](c)
+			return len(seen)
 		}},
-		"a refused update": {bridge.UpdateConfig{Config: []byte(warm("0.3"))}, func(l *bridgetest.Link) { l.End(1007, "no") }, func(c *caller) int {
-			told, _ := find[bridge.SetupFailed](c)
-			return len(told)
-		}},
+		"a refused update": {
+			bridge.UpdateConfig{Config: []byte(warm("0.3"))},
+			func(l *bridgetest.Link) { l.End(1007, "no") },
+			func(c *caller) int {
+				seen, _ := find[bridge.SetupFailed](c)
+				return len(seen)
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Within a turn there
-	// may be twice as much, and calls beside it, of which is not known here whether they are open.
+	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Within a turn
+	// there may be twice as much, and also calls, as the ring does not know which are open.
 	ringSize  = 256
 	ringBytes = 1 << 20
 
-	// ringTime is for how long events are kept while there is a caller: as long as its connection may be dead before it is given
-	// up (20 s by socket, 30 s by WebRTC), and a little more.
+	// ringTime is how long events are kept while there is a caller: a little longer than its dead connection may go
+	// unnoticed (20 s by socket, 30 s by WebRTC).
 	ringTime = 40 * time.Second
 )
 
@@ -39,7 +39,7 @@ func (r *ring) add(body Body, keep bool) Event {
 	return e
 }
 
-// forget drops what a caller that is there must have got, and what is too much. What is open stays, until it is not.
+// forget drops what a connected caller must have got, and what exceeds the bounds. Open calls stay.
 func (r *ring) forget(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {
@@ -110,7 +110,7 @@ func bytesOf(body Body) int {
 	return least
 }
 
-// isOpen tells whether an event is of a call that has not ended.
+// isOpen reports whether an event is of a call that has not ended.
 func isOpen(body Body, open func(id string) bool) bool {
 	switch b := body.(type) {
 	case ToolCall:
@@ -125,10 +125,10 @@ func isOpen(body Body, open func(id string) bool) bool {
 	return false
 }
 
-// missed is what a caller has missed that is back, and has the events up to a number. It is told of calls only as long as they
-// are open, and not of what has passed. Without a number it is told what it must know, whatever it had before.
+// missed is what a caller that is back has missed since the event of this number: of calls only open ones, and nothing
+// outdated. With 0 it is what any caller must know.
 func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) {
-	reused := map[string]bool{} // ids of open calls: what ended before under the same id is no news
+	reused := map[string]bool{} // ids of open calls: an earlier end under the same id is no news
 	for _, e := range slices.Backward(r.events) {
 		if e.Number <= after {
 			break

@@ -9,8 +9,8 @@ import (
 
 func nothingOpen(string) bool { return false }
 
-// told is events in short.
-func told(events []Event) (list []string) {
+// seen is events in short.
+func seen(events []Event) (list []string) {
 	for _, e := range events {
 		list = append(list, fmt.Sprintf("%d %v", e.Number, e.Body))
 	}
@@ -28,10 +28,10 @@ func TestRingKeepsTheNewest(t *testing.T) {
 		t.Errorf("%d events, the last is %d", n, missed[n-1].Number)
 	}
 	if missed := r.missed(2*ringSize-2, nothingOpen); len(missed) != 2 {
-		t.Errorf("after the last but two: %v", told(missed))
+		t.Errorf("after the last but two: %v", seen(missed))
 	}
 	if missed := r.missed(2*ringSize, nothingOpen); len(missed) != 0 {
-		t.Errorf("after the last: %v", told(missed))
+		t.Errorf("after the last: %v", seen(missed))
 	}
 }
 

@@ -1,13 +1,11 @@
 package bridge
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"voxgate/bridge/alarm"
@@ -15,10 +13,9 @@ import (
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media"
-	"voxgate/media/playout"
-	"voxgate/media/record"
 )
 
 const (
@@ -27,60 +24,64 @@ const (
 	farewellTime = 15 * time.Second
 
 	// lastWordTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
-	// answered, and lastWordSaid if it has said something before it called: then that may have been the goodbye.
+	// answered, and lastWordSaid the same if it spoke before the call, which may have been the goodbye.
 	lastWordTime = 6 * time.Second
 	lastWordSaid = 2 * time.Second
 )
 
 // Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
 type Session struct {
-	// Static after newSession.
+	// Static after newSession. Each of these has a mutex of its own, or belongs to the loop.
+	*audience
 	id         string
-	host       *Host
+	host       *shared
 	log        *slog.Logger
+	observer   observer
 	open       Open        // as the first caller wanted it
 	scope      setup.Scope // what configurations are read for
-	playout    *playout.Pacer
+	voice      *voice
 	up         *uplink.Uplink
-	transcript *transcript
+	transcript *transcript.Transcript
 	keeper     *keeper.Keeper
 	calls      *toolcalls.Calls
+	answer     *answer
+	status     *status
+	spending   *spending
+	recording  *recording
+	received   received
 	requests   chan request
 	visits     chan *visit   // of callers, when they come and when they leave
-	played     chan struct{} // has a token when the voice may have been played to its end
 	over       chan struct{} // closed when the loop has ended; ended says why
 
-	audience  audience     // has a mutex of its own
-	received  received     // likewise
-	roundTrip atomic.Int64 // to the caller and back, in ns; 0: not known
-	recording recording    // written to by the microphone
-
-	// Owned by the loop.
-	started time.Time
-	clock   *alarm.Clock[alarmKind]
-	state   State
-	parked  bool
-	paused  bool
-	dialogue
-	steering steering
-	move     move
-	leaving  error // the conversation ends with this when the answer has been heard
-	lastWord bool  // not before the model has begun its answer to the tool by which it ends
-	farewell bool  // nor before the model was told to say goodbye, and has
-	ended    error // the conversation ends with this now
+	loopState
 }
 
-// dialogue is what both sides are about to say.
-type dialogue struct {
-	answer  answers
-	asked   asked
-	person  person
-	waiting waiting
-	spent   spent
-	held    []json.RawMessage // parts of a typed turn that is not complete, for a model that takes only whole turns
+// loopState is what the loop alone reads and writes.
+type loopState struct {
+	started   time.Time
+	clock     *alarm.Clock[alarmKind]
+	parked    bool
+	paused    bool
+	steering  steering
+	handover  handover
+	person    person
+	held      wire.Parts // of a typed turn that is not complete, for a model that takes only whole turns
+	reassured bool       // the person has heard oneMoment in this wait
+	leaving   error      // the conversation ends with this when the answer has been heard
+	lastWord  bool       // but not before the model has begun its answer to the tool that ends it
+	farewell  bool       // and not before the model was asked to say goodbye, and has
+	ended     error      // the conversation ends with this now
 }
 
-// alarmKind is something the loop has to look after at a certain time.
+// person is what the person does.
+type person struct {
+	speaking  bool
+	speeches  int  // so far
+	lossKnown bool // the client knows that some speech was lost
+	gateKnown bool // or that it was not heard because of a tool
+}
+
+// alarmKind is something for the loop to do at a certain time.
 type alarmKind int
 
 const (
@@ -93,7 +94,7 @@ const (
 	numAlarms
 )
 
-// request is a command on its way to the loop. What becomes of it is told by answer, which has room for one.
+// request is a command on its way to the loop. answer, which has room for one, gets its outcome.
 type request struct {
 	command Command
 	answer  chan error
@@ -102,34 +103,63 @@ type request struct {
 // ID names the conversation in logs and to the client.
 func (s *Session) ID() string { return s.id }
 
-// Origin is who has begun the conversation.
+// Origin is where the conversation comes from.
 func (s *Session) Origin() Origin { return s.open.Origin }
 
-// Own is what the caller that began the conversation has brought as [Open.Own].
+// Own is [Open.Own] of the caller that began the conversation.
 func (s *Session) Own() any { return s.open.Own }
 
-// Mic opens a microphone for mono PCM at rate Hz, 8000 to 48000. The model takes any such rate and is told which.
+// Done is closed when the conversation has ended; Err then says why.
+func (s *Session) Done() <-chan struct{} { return s.over }
+
+// Err is why the conversation has ended. It must not be called before Done is closed.
+func (s *Session) Err() error { return s.ended }
+
+// Mic opens a microphone for mono PCM at rate Hz, 8000 to 48000. Audio goes to the model at this rate.
 func (s *Session) Mic(rate int) (*Microphone, error) {
 	if rate < 8000 || rate > 48000 {
 		return nil, fmt.Errorf("a sample rate of %d Hz is not between 8000 and 48000", rate)
 	}
-	return &Microphone{up: s.up, tap: &s.recording, rate: rate}, nil
+	return &Microphone{up: s.up, tap: s.recording, rate: rate}, nil
 }
 
 // Attach says where the voice goes from now on; nil discards it.
-func (s *Session) Attach(out media.Output) { s.playout.Attach(out) }
+func (s *Session) Attach(out media.Output) { s.voice.Attach(out) }
 
-// Hold keeps the voice (its newest 10 s) instead of playing it, until it is let go: for an output that is about to be there.
-// [Pause] is for a person who does not listen.
-func (s *Session) Hold(on bool) { s.playout.Hold(on) }
+// Hold keeps the voice (its newest 10 s) instead of playing it, until Hold(false): for an output that will soon be
+// attached. [Pause] is for a person who does not listen.
+func (s *Session) Hold(on bool) { s.voice.Hold(on) }
 
-// Arrived notes that the client's message of this id has arrived, and reports false if it had before: it is not to be
-// acted on again.
+// SetFrame gives the model a picture to look at. The newest wins, and at most one a second is sent. changed is false if
+// it shows the same as the one before: then it is sent only while the person speaks.
+func (s *Session) SetFrame(mimeType string, data []byte, changed bool) {
+	s.up.Picture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
+}
+
+// ClearFrame forgets the picture that SetFrame gave: what it showed is no longer to be seen.
+func (s *Session) ClearFrame() { s.up.Blind() }
+
+// RoundTrip notes how long the way to the client and back takes.
+func (s *Session) RoundTrip(d time.Duration) { s.answer.roundTrip.Store(int64(d)) }
+
+// Arrived notes that the client's message of this id has arrived, and reports false if it had before: a duplicate to be
+// ignored.
 func (s *Session) Arrived(id string) bool { return s.received.add(id) }
 
-// Do has a command carried out, in order with the others. It blocks until the session has taken it, for microseconds as a rule;
-// an error, which [AsError] explains, means that it was not taken. After the end of the conversation it returns an error at
-// once. It must not be called by [Caller].Notify.
+// Watch has notify called with every event that the caller gets from now on, after a [SetupComplete] and the [History]
+// so far. The rules of [Caller].Notify hold for it. A watcher may also command the session, and is asked to run the
+// functions that [Steer] has declared. It lasts until stop is called or the conversation ends, when Done is closed.
+func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
+	w := &watcher{notify}
+	if err := s.Do(watch{w}); err != nil {
+		return nil, err
+	}
+	return func() { s.unwatch(w) }, nil
+}
+
+// Do has a command carried out, in order with the others. It blocks until the session has taken it, for microseconds as
+// a rule; an error, which [AsError] explains, means that it was not taken. After the end of the conversation it returns
+// an error at once. It must not be called by [Caller].Notify.
 func (s *Session) Do(c Command) error {
 	if mark, ok := c.(Activity); ok { // not through the loop: it must not lose its place among the audio
 		select {
@@ -158,9 +188,78 @@ func (s *Session) Do(c Command) error {
 	}
 }
 
-// resumable tells whether a lost caller is waited for.
+// The commands of the host and of watchers.
+type (
+	// describe fills in where the conversation stands.
+	describe struct{ into *Info }
+
+	// leave says that the gateway takes no more calls, and stops after in; 0: it does not stop.
+	leave struct{ in time.Duration }
+
+	// watch adds a watcher.
+	watch struct{ watcher *watcher }
+
+	// superseded ends a conversation that goes on at another gateway.
+	superseded struct{}
+)
+
+func (describe) command()   {}
+func (leave) command()      {}
+func (watch) command()      {}
+func (superseded) command() {}
+
+func (s *Session) describe() Info {
+	return Info{
+		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
+		Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
+		Tokens: s.spending.meter.Total().Total,
+	}
+}
+
+func (s *Session) counts() Counts {
+	c := Counts{Tokens: s.spending.meter.Total(), Links: s.keeper.Counts(), Voice: s.voice.Stats()}
+	c.Up.Sent, c.Up.Replayed = s.up.Frames.Load(), s.up.Replayed.Load()
+	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.up.Dropped.Load(), s.up.Lost.Load(), s.up.Gated.Load()
+	return c
+}
+
+// setupComplete is what the model is set up with now.
+func (s *Session) setupComplete() SetupComplete {
+	config := s.keeper.Config()
+	done := SetupComplete{
+		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
+		EffectiveConfig: config.Effective(), Recording: s.recording.on(), Tools: []Tool{},
+	}
+	for _, f := range config.Functions {
+		where := setup.InClient
+		if f.Where == setup.InGateway {
+			where = f.Where
+		}
+		done.Tools = append(done.Tools, Tool{
+			Name: f.Name, Title: f.Title, Behavior: f.Behavior, Scheduling: f.Scheduling, Where: string(where),
+		})
+	}
+	return done
+}
+
+// resumable reports whether the conversation waits for a lost caller.
 func (s *Session) resumable() bool {
 	return s.open.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
+}
+
+// unheard reports whether nobody would hear an answer.
+func (s *Session) unheard() bool { return s.parked || s.paused }
+
+// read parses a configuration of the caller's, together with what it may not change.
+func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
+	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.scope)
+	if err == nil {
+		err = s.open.Grant.allows(config, "payload")
+	}
+	if err == nil {
+		s.steering.raw = raw
+	}
+	return config, err
 }
 
 // end ends the session for a reason; the first one counts.
@@ -170,7 +269,14 @@ func (s *Session) end(reason error) {
 	}
 }
 
-// endAfterSpeaking ends the session for a reason, but lets the model finish what it says.
+// asked begins to wait for the answer to words that go to the model now.
+func (s *Session) asked() {
+	s.status.apologise(false)
+	s.answer.ask(time.Now())
+	s.keeper.Expect(keeper.ForText)
+}
+
+// endAfterSpeaking ends the session for a reason when the model has finished speaking: see endIfSaid.
 func (s *Session) endAfterSpeaking(reason error) {
 	if s.leaving != nil {
 		return
@@ -178,152 +284,38 @@ func (s *Session) endAfterSpeaking(reason error) {
 	s.leaving, s.lastWord = reason, s.calls.Calling()
 	s.farewell = reason == ErrTimeLimit && s.open.Farewell != ""
 	s.clock.Set(alarmFarewell, farewellTime)
-	s.onPlayed()
 }
 
-// onPlayed ends a session that only waits for the end of an answer.
-func (s *Session) onPlayed() {
-	over := s.answer.state == turnIdle || s.answer.state == turnCut
-	_, expected := s.keeper.Expects()
-	if s.leaving == nil || s.lastWord || !over || expected || s.playout.Queued() > 0 {
-		return
+// stateNow is the state that follows from what is known.
+func (s *Session) stateNow() State {
+	if s.parked {
+		return StateParked
 	}
-	if s.farewell {
-		s.farewell = false
-		s.clock.Set(alarmFarewell, farewellTime)
-		if s.respond(s.open.Farewell) == nil {
-			return
-		}
+	switch s.keeper.Phase() {
+	case keeper.Dialing:
+		return StateDialing
+	case keeper.SettingUp:
+		return StateSetup
+	case keeper.Resuming:
+		return StateResuming
+	case keeper.Reseeding:
+		return StateReseeding
 	}
-	s.end(s.leaving)
-}
-
-// awaitLastWord begins to wait for the answer to the tool that ends the conversation, which has answered.
-func (s *Session) awaitLastWord() {
 	switch {
-	case !s.lastWord:
-	case s.answer.said:
-		s.clock.Set(alarmLastWord, lastWordSaid)
-	default:
-		s.clock.Set(alarmLastWord, lastWordTime)
+	case s.keeper.Replacing():
+		return StateDraining
+	case s.calls.Calling():
+		return StateTool
 	}
+	return StateLive
 }
 
-// turnState is where the model's turn stands.
-type turnState int
-
-const (
-	turnIdle     turnState = iota // no answer is under way
-	turnThinking                  // the model makes something; none of it is an answer yet
-	turnSpeaking                  // the model makes an answer
-	turnOver                      // all of it was made; turnComplete has not come
-	turnCut                       // it was cut off; its turnComplete has not come and is no news
-)
-
-// turn is the model's turn that is under way.
-type turn struct {
-	state      turnState
-	number     int
-	skipping   bool          // it was cut off here, before the model knew: what still comes of it is dropped
-	counted    bool          // the next turn has its number already
-	spokenOver bool          // the person has begun to speak since it began
-	answered   bool          // some of it was an answer, and not a thought
-	lost       bool          // some of its voice was not played
-	voice      time.Duration // of it so far
-	timing     *timing       // nil before its first audio
-	began      time.Time     // when the first of it came
-}
-
-// making tells whether the model makes something of it that is wanted.
-func (t *turn) making() bool { return t.state == turnThinking || t.state == turnSpeaking }
-
-// answers are the model's turns: the one under way, and those that are over and may still be heard.
-type answers struct {
-	turn
-	number   int // of the turn that is spoken, or comes next
-	known    int // the last turn that the session behind the newest handle knows
-	finished []finishedTurn
-	working  bool // the model thinks on, whatever its turn says
-	said     bool // something was answered since the person asked
-
-	cutBy    atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
-	thinking atomic.Bool           // the caller knows that an answer is due
-}
-
-// finishedTurn is how much voice a turn had that is over, and may still be heard.
-type finishedTurn struct {
-	number int // 0: a sound of ours, which is no turn's
-	voice  time.Duration
-}
-
-// spent is the tokens that were used.
-type spent struct {
-	meter   wire.TokenMeter
-	turn    bool        // there were some in this turn
-	counted wire.Tokens // by uncounted
-	low     bool        // the client was told that little is left
-}
-
-// asked is when the questions without an answer ended. A model answers in order, or several at once.
-type asked struct {
-	oldest time.Time // zero: none
-	newest time.Time // of one more; zero: none
-	open   bool      // the oldest may have been answered, or not be over: the next question takes its place
-}
-
-// timing is the latency of one turn, as it is found out.
-type timing struct {
-	asked time.Time    // the person had ended
-	audio time.Time    // the first audio came
-	out   atomic.Int64 // ns from audio to when its first frame was handed over; 0: it was not
-}
-
-// person is what the person does.
-type person struct {
-	speaking bool
-	speeches int  // so far
-	lossTold bool // the client knows that some speech was lost
-	gateTold bool // or that it was not heard because of a tool
-	textTurn int  // of which UserText was told, and not all of it; 0: none
-}
-
-// waiting is what a person hears and sees who waits.
-type waiting struct {
-	told    bool // a message was told that it is waited for
-	spoken  bool // oneMoment was said
-	apology bool // the person was told that there will be no answer
-}
-
-// recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone writes.
-type recording struct {
-	file atomic.Pointer[record.Recording]
-
-	// Owned by the loop.
-	told   bool            // the client knows that the conversation is recorded
-	failed <-chan struct{} // closed when the file's disk has refused something; nil: there is none
-	broken bool            // the disk has, and nothing is recorded any more
-}
-
-// visit is one caller's time with the session.
-type visit struct {
-	caller Caller
-	open   Open
-	first  bool // it is the one that opened the session
-	cancel context.CancelCauseFunc
-	seen   bool          // by the loop: the caller has come
-	told   chan struct{} // closed when the caller has been told where things stand
-	left   chan struct{} // closed when the caller's Serve has returned
-	parked chan struct{} // closed when the conversation goes on without the caller
-}
-
-// audience is who carries the conversation, who is told of it, and what they may have missed.
-type audience struct {
-	mu       sync.Mutex
-	visit    *visit // who carries it, or is about to
-	listener Caller // who is told; nil: nobody
-	ring     ring
-	watchers []*watcher
-	keep     bool // events for a caller that may come back
+// due reports whether the person waits for an answer.
+func (s *Session) due() bool {
+	if s.unheard() || s.person.speaking {
+		return false
+	}
+	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.Calling() || s.keeper.Due()
 }
 
 // received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.

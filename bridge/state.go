@@ -25,15 +25,15 @@ const (
 	StateTool      State = "tool"      // the model listens, and waits for a tool
 	StateDraining  State = "draining"  // the model listens; the connection is replaced as soon as nobody speaks
 	StateResuming  State = "resuming"  // there is no connection, the next one goes on with the newest handle
-	StateReseeding State = "reseeding" // there is none, a fresh session is told of the conversation so far
+	StateReseeding State = "reseeding" // there is none, a fresh session learns the conversation so far
 	StateParked    State = "parked"    // the caller is gone and is waited for
 	StateEnded     State = "ended"     // Host.Serve returns the reason
 )
 
-// served tells whether the model listens to the caller.
+// served reports whether the model listens to the caller.
 func (s State) served() bool { return s == StateLive || s == StateTool || s == StateDraining }
 
-// waitMessage is what a person is told who waits in a state.
+// waitMessage is what a person reads while waiting in a state.
 func (s State) waitMessage() string {
 	if s == StateResuming || s == StateReseeding {
 		return "Reconnecting to Gemini…"

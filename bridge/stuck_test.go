@@ -42,7 +42,7 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 		s.recording.file.Store(f)
 		time.Sleep(3 * time.Second)
 		began := time.Now()
-		s.closeRecording()
+		s.recording.close()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the loop waited for %v", took)
 		}
@@ -54,7 +54,7 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 		}
 		close(disk.let)
 		h.writing.Wait()
-		s.playout.Close()
+		s.voice.Close()
 	})
 }
 
@@ -63,13 +63,13 @@ func TestNoSnapshotsWithoutAStore(t *testing.T) {
 	h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
 	s := newSession(h, "id", setup.Config{}, Open{Resumable: true}, setup.Scope{}, nil, false)
 	made := testing.AllocsPerRun(100, func() {
-		s.move.unsaved = true
-		s.save()
+		s.handover.changed()
+		s.handover.save(s.movable(), s.snapshot)
 	})
 	if made > 0 {
 		t.Errorf("each took %v allocations", made)
 	}
-	s.playout.Close()
+	s.voice.Close()
 	if err := h.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-// An open call is told to a client that is back, however much was said since.
+// An open call is sent to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("1", "weather", `{}`)
@@ -21,11 +21,11 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		c.leave(nil)
 		synctest.Wait()
-		r.back(c.token()).tells("SetupComplete ToolCall(1)")
+		r.back(c.token()).sees("SetupComplete ToolCall(1)")
 	})
 }
 
-// Who takes over a conversation on hold is heard, and is told which turn is playing.
+// A caller that takes over a conversation on hold is heard, and learns which turn is playing.
 func TestTakingOver(t *testing.T) {
 	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Pause{On: true})
@@ -47,7 +47,7 @@ func TestTakingOver(t *testing.T) {
 	})
 }
 
-// What somebody else has asked for is not told to a client that is back.
+// What somebody else has asked for is not sent to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
 	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
@@ -56,7 +56,7 @@ func TestOldAnswersStayAway(t *testing.T) {
 		c.do(bridge.GetContext{})
 		c.leave(nil)
 		synctest.Wait()
-		r.back(c.token()).tells("SetupComplete")
+		r.back(c.token()).sees("SetupComplete")
 	})
 }
 
@@ -102,7 +102,7 @@ func TestATurnIsCountedOnce(t *testing.T) {
 		next.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := next.Said(); strings.Count(got, "what time") != 1 {
-			t.Errorf("the next connection was told %q", got)
+			t.Errorf("the next connection got %q", got)
 		}
 		if got := last[bridge.TurnComplete](c); got.Turn != 2 {
 			t.Errorf("the answer is turn %d", got.Turn)

@@ -9,7 +9,7 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-// thinks is what the caller was told of answers that are due, and of those that began or were cut off.
+// thinks is what the caller learned of answers that are due, and of those that began or were cut off.
 func (c *caller) thinks() string {
 	var words []string
 	for _, e := range c.entries() {
@@ -91,14 +91,14 @@ func TestThinking(t *testing.T) {
 				test.happens(r, c, l)
 				time.Sleep(2 * time.Second)
 				if got := c.thinks(); got != test.want {
-					t.Errorf("told %q, want %q", got, test.want)
+					t.Errorf("got %q, want %q", got, test.want)
 				}
 			}, watchful)
 		})
 	}
 }
 
-// A caller that is back knows nothing of what was told another one.
+// A caller that is back knows nothing of what another one got.
 func TestThinkingAfterReturn(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
@@ -106,7 +106,7 @@ func TestThinkingAfterReturn(t *testing.T) {
 		c.leaves()
 		time.Sleep(time.Second)
 		if got := r.back(c.token()).thinks(); got != "thinks" {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q", got)
 		}
 	})
 }

@@ -19,12 +19,12 @@ func TestTurn(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		l.Answer(8, time.Second)
 		time.Sleep(3 * time.Second)
-		c.tells("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
+		c.sees("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
 		_, spoke := find[bridge.Speaking](c)
 		for _, e := range c.entries() {
 			if e.event == nil && e.tag == 7 {
 				if e.at != spoke[0] {
-					t.Errorf("told %v, and heard %v", spoke[0], e.at)
+					t.Errorf("got %v, and heard %v", spoke[0], e.at)
 				}
 				break
 			}
@@ -38,7 +38,7 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 		l.Answer(7, 30*time.Second)
 		l.Answer(8, time.Second) // the next turn waits for its time
 		time.Sleep(time.Minute)
-		c.tells("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
+		c.sees("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
 		_, at := find[bridge.TurnComplete](c)
 		if !about(at[0]-begin, 30*time.Second) || !about(at[1]-begin, 31*time.Second) {
 			t.Errorf("the turns were over after %v and %v", at[0]-begin, at[1]-begin)
@@ -54,13 +54,13 @@ func TestInterrupted(t *testing.T) {
 		l.Content(`%s,"interrupted":true`, bridgetest.Voice(9, time.Second))
 		l.Content(`"turnComplete":true`)
 		time.Sleep(5 * time.Second)
-		c.tells("SetupComplete Speaking 7*50 Interrupted")
+		c.sees("SetupComplete Speaking 7*50 Interrupted")
 		if _, at := find[bridge.Interrupted](c); at[0] != begin {
-			t.Errorf("told after %v", at[0]-begin)
+			t.Errorf("got after %v", at[0]-begin)
 		}
 		l.Answer(8, time.Second)
 		time.Sleep(5 * time.Second)
-		c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+		c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 	})
 }
 
@@ -71,7 +71,7 @@ func TestInterruptedDuringPlayback(t *testing.T) {
 		time.Sleep(990 * time.Millisecond)
 		l.Content(`"interrupted":true`)
 		time.Sleep(time.Minute)
-		c.tells("SetupComplete Speaking 7*50 Interrupted")
+		c.sees("SetupComplete Speaking 7*50 Interrupted")
 	})
 }
 
@@ -105,17 +105,17 @@ func TestTypedTextInterrupts(t *testing.T) {
 				begin := r.since()
 				c.typed("stop")
 				c.typed("please")
-				c.tells(before)
+				c.sees(before)
 				if _, at := find[bridge.Interrupted](c); at[0] != begin {
-					t.Errorf("told after %v", at[0]-begin)
+					t.Errorf("got after %v", at[0]-begin)
 				}
 				time.Sleep(100 * time.Millisecond)
 				after(l)
 				time.Sleep(time.Second)
-				c.tells(before)
+				c.sees(before)
 				l.Answer(8, time.Second)
 				time.Sleep(2 * time.Second)
-				c.tells(before + " Speaking 8*50 TurnComplete")
+				c.sees(before + " Speaking 8*50 TurnComplete")
 			})
 		})
 	}
@@ -147,21 +147,21 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 					}
 					l.Answer(8, time.Second)
 					time.Sleep(5 * time.Second)
-					c.tells("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
+					c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 				})
 			})
 		}
 	}
 }
 
-// The end of a turn is told when typed text has cut off one that the server had completed, and the next has no voice.
+// The end of a turn is reported when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
 		l.Content(`"turnComplete":true`)
-		c.tells("SetupComplete Speaking 7*50 Interrupted TurnComplete")
+		c.sees("SetupComplete Speaking 7*50 Interrupted TurnComplete")
 	})
 }
 
@@ -177,7 +177,7 @@ func TestTypedTextIntoSilence(t *testing.T) {
 		c.do(bridge.Text{Text: "an action"})
 		l.Answer(8, time.Second)
 		time.Sleep(5 * time.Second)
-		c.tells("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
+		c.sees("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
 		if got := l.Said(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
 			t.Errorf("%q came", got)
 		}
@@ -207,11 +207,11 @@ func TestTextOnly(t *testing.T) {
 					l.Content(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
 				l.Completes()
-				c.tells("SetupComplete TurnComplete")
-				told := contents(c)
+				c.sees("SetupComplete TurnComplete")
+				seen := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
-					if !strings.Contains(told, want) {
-						t.Errorf("no %s in %s", want, told)
+					if !strings.Contains(seen, want) {
+						t.Errorf("no %s in %s", want, seen)
 					}
 				}
 			})
@@ -221,15 +221,19 @@ func TestTextOnly(t *testing.T) {
 
 // There is no voice to cut off: the server says whether it was interrupted.
 func TestTypedTextIntoText(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
-		c.typed("stop")
-		c.tells("SetupComplete")
-		l.Interrupts()
-		l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"generationComplete":true,"turnComplete":true`)
-		c.tells("SetupComplete Interrupted TurnComplete")
-	})
+	talk(
+		t,
+		bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
+			c.typed("stop")
+			c.sees("SetupComplete")
+			l.Interrupts()
+			l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
+			l.Content(`"generationComplete":true,"turnComplete":true`)
+			c.sees("SetupComplete Interrupted TurnComplete")
+		},
+	)
 }
 
 func contents(c *caller) string {
@@ -249,24 +253,24 @@ func TestOneMessageWithEverything(t *testing.T) {
 			"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1},
 			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, bridgetest.Voice(7, time.Second))
 		time.Sleep(2 * time.Second)
-		c.tells("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
+		c.sees("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
 		if got := string(last[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
 			t.Errorf("grounding %s", got)
 		}
 		if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 			t.Errorf("args %s", got)
 		}
-		told := contents(c)
+		seen := contents(c)
 		for _, want := range []string{
 			`"usageMetadata":{"totalTokenCount":5}`, `"outputTranscription":{"text":"hi"}`, `"novelty":[1]`,
-			`{"voiceActivity":{"type":"ACTIVITY_START"}}`, `{"future":{"x":1}}`,
+			`{"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1}}`,
 		} {
-			if !strings.Contains(told, want) {
-				t.Errorf("no %s in %s", want, told)
+			if !strings.Contains(seen, want) {
+				t.Errorf("no %s in %s", want, seen)
 			}
 		}
-		if strings.Contains(told, "inlineData") {
-			t.Error("the audio was told")
+		if strings.Contains(seen, "inlineData") {
+			t.Error("the audio was sent")
 		}
 	})
 }
@@ -283,7 +287,7 @@ func TestLoneFields(t *testing.T) {
 {"voiceActivity":{"type":"ACTIVITY_END"}}
 {"inputTranscription":{"text":"hello"}}`
 		if got := contents(c); got != want {
-			t.Errorf("told\n%s\nwant\n%s", got, want)
+			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	})
 }
@@ -293,7 +297,7 @@ func TestAudioOfAnotherRate(t *testing.T) {
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
-		c.tells("SetupComplete Failure")
+		c.sees("SetupComplete Failure")
 		c.warned("48000 Hz")
 	})
 }

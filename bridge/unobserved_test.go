@@ -9,12 +9,12 @@ import (
 
 // Where nobody observes, nothing is made for it: not per turn, not per call.
 func TestNobodyObserves(t *testing.T) {
-	s := &Session{host: &Host{}}
+	s := &Session{answer: &answer{}}
 	now := time.Now()
 	allocated := testing.AllocsPerRun(100, func() {
-		s.observeTurn(1, now, nil, Latency{}, ByVoice)
-		s.observeBargeIn(time.Second)
-		s.observeCall(toolcalls.End{Name: "pay"})
+		s.answer.observe(1, now, nil, Latency{}, ByVoice)
+		s.answer.observeBargeIn(time.Second)
+		s.answer.observeCall(toolcalls.End{Name: "pay"})
 	})
 	if allocated != 0 {
 		t.Errorf("a turn with a call allocates %v times for nobody", allocated)

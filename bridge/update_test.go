@@ -14,7 +14,7 @@ import (
 // brief is a config that can be changed in place.
 func brief(text string) string { return fmt.Sprintf(`{"systemInstruction":%q}`, text) }
 
-// warm is a config that cannot be changed in place, and can be told from others.
+// warm is a config that cannot be changed in place, and differs from others.
 func warm(temperature string) string {
 	return fmt.Sprintf(`{"generationConfig":{"temperature":%s}}`, temperature)
 }
@@ -35,7 +35,7 @@ func (c *caller) works(l *bridgetest.Link) {
 	}
 	l.Answer(7, time.Second)
 	time.Sleep(2 * time.Second)
-	c.tells("Speaking 7*50 TurnComplete")
+	c.sees("Speaking 7*50 TurnComplete")
 }
 
 func TestUpdate(t *testing.T) {
@@ -51,12 +51,12 @@ func TestUpdate(t *testing.T) {
 		if m.Born.Before(ended) {
 			t.Error("dialled before the old link was closed")
 		}
-		c.tells("SetupComplete")
+		c.sees("SetupComplete")
 		m.Accept()
-		c.tells("SetupComplete SetupComplete")
+		c.sees("SetupComplete SetupComplete")
 		s := last[bridge.SetupComplete](c)
 		if !strings.Contains(string(s.EffectiveConfig), "0.2") || s.SessionID != c.session.ID() || s.Resumed || s.Backend != "emulator" {
-			t.Errorf("told %+v", s)
+			t.Errorf("got %+v", s)
 		}
 		c.works(m)
 	})
@@ -65,7 +65,7 @@ func TestUpdate(t *testing.T) {
 func TestUpdateRefusedHere(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.update(`{"generationConfig":{"temperature":9}}`)
-		c.tells("SetupComplete SetupFailed")
+		c.sees("SetupComplete SetupFailed")
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
 			t.Errorf("%+v", e)
 		}
@@ -84,11 +84,11 @@ func TestUpdateWhileDialling(t *testing.T) {
 		c.update(`[]`)
 		c.update(warm("0.6"))
 		c.update(`{"generationConfig":{"topP":7}}`)
-		c.tells("")
+		c.sees("")
 		l.Accept()
-		c.tells("SetupComplete SetupFailed")
+		c.sees("SetupComplete SetupFailed")
 		m := r.up.Next().DialledFor("0.6", "").Accept()
-		c.tells("SetupComplete SetupFailed Failure SetupComplete SetupFailed")
+		c.sees("SetupComplete SetupFailed Failure SetupComplete SetupFailed")
 		c.works(m)
 	})
 }
@@ -102,7 +102,7 @@ func TestUpdatesInARow(t *testing.T) {
 		r.up.Next().DialledFor("0.6", "h").Accept()
 		r.up.Next().DialledFor("0.7", "h").End(1007, "no")
 		m := r.up.Next().DialledFor("0.8", "h").Accept()
-		c.tells("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
+		c.sees("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
 		c.works(m)
 		r.up.Idle()
 	})
@@ -140,7 +140,7 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 		l.Cut() // the second time there is a pause
 		c.update(`[]`)
 		m := r.up.Next().DialledFor("0.4", "h").Accept()
-		c.tells("SetupComplete SetupFailed")
+		c.sees("SetupComplete SetupFailed")
 		c.works(m)
 	})
 }
@@ -157,7 +157,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
 		m.Accept()
-		c.tells("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure Log SetupComplete") // once the call was over
+		c.sees("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure Log SetupComplete") // once the call was over
 		c.warned("fresh session")
 		c.late("a", "")
 		m.Cut()
@@ -176,15 +176,15 @@ func TestUpdateInPlace(t *testing.T) {
 		if got := l.Said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
-		if n := len(told(c)); n != 1 {
+		if n := len(setups(c)); n != 1 {
 			t.Errorf("%d SETUP_COMPLETEs before Gemini could object", n)
 		}
 		time.Sleep(500 * time.Millisecond)
-		if all := told(c); len(all) != 2 || !strings.Contains(string(all[1].EffectiveConfig), "short") {
+		if all := setups(c); len(all) != 2 || !strings.Contains(string(all[1].EffectiveConfig), "short") {
 			t.Errorf("%d SETUP_COMPLETEs: %+v", len(all), all)
 		}
 		c.update(brief("short")) // no change
-		if n := len(told(c)); n != 3 {
+		if n := len(setups(c)); n != 3 {
 			t.Errorf("%d SETUP_COMPLETEs", n)
 		}
 		r.up.Idle()
@@ -199,7 +199,10 @@ func TestUpdateInPlace(t *testing.T) {
 	})
 }
 
-func told(c *caller) []bridge.SetupComplete { found, _ := find[bridge.SetupComplete](c); return found }
+func setups(c *caller) []bridge.SetupComplete {
+	found, _ := find[bridge.SetupComplete](c)
+	return found
+}
 
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {

@@ -71,16 +71,29 @@ func (w *walk) away(d time.Duration) {
 	}
 	w.c = c
 	synctest.Wait()
-	if all := told(c); len(all) == 0 || !all[0].Resumed {
+	if all := setups(c); len(all) == 0 || !all[0].Resumed {
 		w.t.Error("not resumed")
 	}
 }
 
-// print tells what happened, if anything went wrong.
+// print shows what happened, if anything went wrong.
 func (w *walk) print() {
 	if w.t.Failed() {
-		for _, e := range w.m.saw(emulator.Opened, emulator.Faulted, emulator.Refused, emulator.Heard, emulator.Typed, emulator.Called, emulator.Answered, emulator.Closed) {
-			w.line = append(w.line, fmt.Sprintf("%v   #%d %s %s %v %d %v", e.At.Sub(w.r.start).Round(time.Millisecond), e.Connection, e.What, e.Text, voiced(e.PCM), e.Code, e.Resumed))
+		for _, e := range w.m.saw(emulator.Opened, emulator.Faulted, emulator.Refused, emulator.Heard, emulator.Typed, emulator.Called,
+			emulator.Answered, emulator.Closed) {
+			w.line = append(
+				w.line,
+				fmt.Sprintf(
+					"%v   #%d %s %s %v %d %v",
+					e.At.Sub(w.r.start).Round(time.Millisecond),
+					e.Connection,
+					e.What,
+					e.Text,
+					voiced(e.PCM),
+					e.Code,
+					e.Resumed,
+				),
+			)
 		}
 		slices.SortStableFunc(w.line, func(a, b string) int {
 			x, _ := time.ParseDuration(strings.Fields(a)[0])
@@ -101,7 +114,17 @@ func world(pick func(n int) int) (s emulator.Scenario, model string) {
 		}
 	}
 	kinds := slices.Sorted(maps.Keys(ways))
-	on := []emulator.Moment{emulator.OnTurnComplete, emulator.OnSpeechStart, emulator.OnSpeechEnd, emulator.OnAnswer, emulator.OnToolCall, emulator.OnToolResponse, emulator.OnText, emulator.OnReady, emulator.OnSetup}
+	on := []emulator.Moment{
+		emulator.OnTurnComplete,
+		emulator.OnSpeechStart,
+		emulator.OnSpeechEnd,
+		emulator.OnAnswer,
+		emulator.OnToolCall,
+		emulator.OnToolResponse,
+		emulator.OnText,
+		emulator.OnReady,
+		emulator.OnSetup,
+	}
 	for range 1 + pick(8) {
 		f := ways[kinds[pick(len(kinds))]]
 		f.On, f.Nth, f.Times = on[pick(len(on))], 1+pick(4), 1

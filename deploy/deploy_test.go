@@ -190,10 +190,10 @@ func renderChart(t *testing.T, change string) map[string]string {
 	return out
 }
 
-// checkSettings finds every setting of these files in the README's table.
+// checkSettings finds every setting of these files in docs/settings.md.
 func checkSettings(t *testing.T, files ...string) {
 	t.Helper()
-	readme, err := os.ReadFile("../README.md")
+	settings, err := os.ReadFile("../docs/settings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func checkSettings(t *testing.T, files ...string) {
 			t.Fatal(err)
 		}
 		for _, name := range regexp.MustCompile(`VOXGATE_[A-Z_]+`).FindAllString(string(text), -1) {
-			if !bytes.Contains(readme, []byte("`"+name+"`")) {
+			if !bytes.Contains(settings, []byte("`"+name+"`")) {
 				t.Errorf("%s: there is no setting %s", file, name)
 			}
 		}

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/rtc/rtctest"
 )
 
-// listensOnly is a Gemini that says nothing. All that it is told about how it shall be comes by the channel.
-func listensOnly(t *testing.T) (url string, told chan string) {
-	told = make(chan string, 32)
+// listensOnly is a Gemini that says nothing. Its setups come by the channel.
+func listensOnly(t *testing.T) (url string, seen chan string) {
+	seen = make(chan string, 32)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
 		if err != nil {
@@ -37,7 +38,7 @@ func listensOnly(t *testing.T) (url string, told chan string) {
 				t.Error(err)
 			}
 			if m.Setup != nil || m.ContextUpdate != nil {
-				told <- string(raw)
+				seen <- string(raw)
 			}
 			if m.Setup != nil {
 				_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"setupComplete":{}}`))
@@ -46,7 +47,7 @@ func listensOnly(t *testing.T) (url string, told chan string) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, told
+	return s.URL, seen
 }
 
 // socket is a client of a door that talks by WebSocket.
@@ -83,14 +84,28 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		io.WriteString(w, `{"agent":{"prompt":"You sell shoes."}}`)
 	}))
 	defer endpoint.Close()
-	model, told := listensOnly(t)
+	model, seen := listensOnly(t)
 	const agent = `"prompt":"You are a pirate.","voice":"Kore","language":"de-DE"`
 	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
-	p := start(t, []string{"serve", "--log", "text,debug"}, env("VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model,
-		"VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
-		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"exotel","password":"shown"}],"agents":[{"to":["*"],`+agent+`}]}`),
-		"VOXGATE_WHIP", written(t, `{"agents":{"desk":{`+agent+`}}}`),
-		"VOXGATE_SIP", written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}],"agents":[{"to":["*"],`+agent+`}]}`)))
+	p := start(t, []string{"serve", "--log", "text,debug"}, env(
+		"VOXGATE_ADDR",
+		"127.0.0.1:0",
+		"GOOGLE_GEMINI_BASE_URL",
+		model,
+		"VOXGATE_SESSION_WEBHOOK",
+		endpoint.URL,
+		"VOXGATE_WEBHOOK_SECRET",
+		"top-secret",
+		"VOXGATE_TELEPHONY",
+		written(t, `{"providers":[{"profile":"exotel","password":"shown"}],"agents":[{"to":["*"],`+agent+`}]}`),
+		"VOXGATE_WHIP",
+		written(t, `{"agents":{"desk":{`+agent+`}}}`),
+		"VOXGATE_SIP",
+		written(
+			t,
+			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}],"agents":[{"to":["*"],`+agent+`}]}`,
+		),
+	))
 	const kore, german = `"voiceName":"Kore"`, `"languageCode":"de-DE"`
 	for _, door := range []struct {
 		name string
@@ -99,21 +114,31 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 
 		update, done string // that the client sends, and the type of what answers it
 	}{
-		{"web", func() *conversation { return p.converse("{" + config + "}}") }, []string{kore, german}, `{"type":"UPDATE_CONFIG","payload":{` + config + `,"temperature":0.5}}}`, "SETUP_COMPLETE"},
-		{"web, a change that says nothing", func() *conversation { return p.converse("{" + config + "}}") }, []string{kore, german}, `{"type":"UPDATE_CONFIG","payload":{}}`, "SETUP_COMPLETE"},
+		{
+			"web", func() *conversation { return p.converse("{" + config + "}}") },
+			[]string{kore, german},
+			`{"type":"UPDATE_CONFIG","payload":{` + config + `,"temperature":0.5}}}`, "SETUP_COMPLETE",
+		},
+		{
+			"web, a change that says nothing", func() *conversation { return p.converse("{" + config + "}}") },
+			[]string{kore, german},
+			`{"type":"UPDATE_CONFIG","payload":{}}`, "SETUP_COMPLETE",
+		},
 		{
 			"OpenAI's", func() *conversation { return p.socket("/v1/realtime?model=gpt-realtime") },
 			nil, `{"type":"session.update","session":{"type":"realtime","instructions":"You are a pirate."}}`, "session.updated",
 		},
 		{"Live", func() *conversation {
-			return p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent", `{"setup":{"model":"models/gemini-3.8-live",`+config+"}}}")
+			return p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent",
+				`{"setup":{"model":"models/gemini-3.8-live",`+config+"}}}")
 		}, []string{kore, german}, "", ""},
 		{"VOX", func() *conversation {
 			return p.socket("/api/vox/live", `{"type":"start","projectContext":{"note":"You are a pirate."}}`)
 		}, []string{`"voiceName"`}, "", ""},
 		{"telephony", func() *conversation {
-			return p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`, `{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
-				`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
+			return p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
+				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
+					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
 		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`)); return nil }, []string{kore, german}, "", ""},
@@ -123,13 +148,13 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 			t.Helper()
 			var raw string
 			select {
-			case raw = <-told:
+			case raw = <-seen:
 			case <-time.After(patience):
-				t.Fatalf("%s: the model is told nothing\n%s", door.name, p.logged())
+				t.Fatalf("%s: the model gets nothing\n%s", door.name, p.logged())
 			}
 			for _, want := range append(door.kept, "You sell shoes.") {
 				if !strings.Contains(strings.ReplaceAll(raw, ": ", ":"), want) || strings.Contains(raw, "pirate") {
-					t.Errorf("%s: the model is told %s, want %s", door.name, raw, want)
+					t.Errorf("%s: the model gets %s, want %s", door.name, raw, want)
 				}
 			}
 		}
@@ -145,7 +170,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 			t.Fatalf("%s: %s", door.name, c.all.String())
 		}
 		door.kept = nil // a change replaces what the client had
-		for len(told) > 0 {
+		for len(seen) > 0 {
 			check()
 		}
 		c.conn.Close()
@@ -155,22 +180,16 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 // postOffer calls an agent as clients of WHIP do, and stays.
 func (p *program) postOffer(path string) {
 	p.t.Helper()
-	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
+	caller, err := rtctest.New(rtctest.Options{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.t.Cleanup(func() { pc.Close() })
-	if _, err := pc.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio); err != nil {
-		p.t.Fatal(err)
-	}
-	offer, err := pc.CreateOffer(nil)
-	if err == nil {
-		err = pc.SetLocalDescription(offer)
-	}
+	p.t.Cleanup(caller.Close)
+	offer, err := caller.Offer(p.t.Context(), false)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	resp, err := http.Post(p.url+path, "application/sdp", strings.NewReader(offer.SDP))
+	resp, err := http.Post(p.url+path, "application/sdp", strings.NewReader(offer))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -179,7 +198,7 @@ func (p *program) postOffer(path string) {
 	if resp.StatusCode != http.StatusCreated {
 		p.t.Fatalf("%s: %s", resp.Status, answer)
 	}
-	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(answer)}); err != nil {
+	if err := caller.Answer(string(answer)); err != nil {
 		p.t.Error(err)
 	}
 }

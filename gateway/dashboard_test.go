@@ -41,7 +41,10 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 	c.send(`{"type":"DISCONNECT_GEMINI"}`)
 	c.must("GEMINI_DISCONNECTED", "")
 	metrics := metricsWith(t, private, `voxgate_sessions_ended_total{door="web",reason="goodbye"}`)
-	for _, want := range []string{`voxgate_refusals_total{rule="no token"} 1`, `voxgate_refusals_total{rule="origin"} 1`, `voxgate_tokens_total{direction="out",key="shop",modality="audio"}`} {
+	for _, want := range []string{
+		`voxgate_refusals_total{rule="no token"} 1`, `voxgate_refusals_total{rule="origin"} 1`,
+		`voxgate_tokens_total{direction="out",key="shop",modality="audio"}`,
+	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s:\n%s", want, ours(metrics))
 		}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
+	"sync"
 
 	"voxgate/bridge/gemini/emulator"
 )
@@ -24,7 +26,7 @@ By itself nothing goes wrong. A scenario is a JSON object, for example
 A fault strikes "on" handshake, setup, ready, speechStart, speechEnd, text, answer, turnComplete, toolCall or toolResponse;
 "after" so long, the "nth" time, on these "connections", so many "times".
 It does one of http (401, 403, 429, 503), close (a code, with a reason), drop, stall (true,
-with deaf) and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
+with deaf), goAway ("5s") and send (a text). All fields: go doc ./bridge/gemini/emulator Scenario.
 
 People in a conversation can type /goaway 5s, /close 1011 and /drop.
 `
@@ -54,7 +56,7 @@ func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Log
 func parseEmulate(args []string, stderr io.Writer) (addr string, o emulator.Options, err error) {
 	f := flag.NewFlagSet("gateway emulate", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it asks nobody who they are")
+	f.StringVar(&addr, "addr", "127.0.0.1:3002", "`host:port` to listen on; a loopback address, for it lets everybody in")
 	file := f.String("scenario", "", "how long things last and what goes wrong: a JSON `file`, or the JSON object itself")
 	f.Usage = func() {
 		fmt.Fprintln(stderr, "Usage of gateway emulate:")
@@ -87,4 +89,23 @@ func readScenario(from string) (emulator.Scenario, error) {
 		}
 	}
 	return emulator.ParseScenario(data)
+}
+
+// startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with
+// stop; when it ends by itself, ended says why.
+func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("listen for the emulator: %w", err)
+	}
+	e := emulator.New(o)
+	server := &http.Server{Handler: e, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
+	failed := make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() { failed <- server.Serve(listener) })
+	return "http://" + listener.Addr().String(), failed, func() {
+		server.Close()
+		e.Close()
+		serving.Wait()
+	}, nil
 }

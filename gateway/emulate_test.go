@@ -17,7 +17,8 @@ import (
 
 func TestEmulateFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scenario.json")
-	if err := os.WriteFile(file, []byte(`{"connectionAge":"10m","goAwayLead":"60s","slowPongs":"20s","faults":[{"on":"answer","drop":true}]}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"connectionAge":"10m","goAwayLead":"60s","slowPongs":"20s","faults":[{"on":"answer","drop":true}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	first := emulator.Fault{On: emulator.OnAnswer, Drop: true}
@@ -29,7 +30,10 @@ func TestEmulateFlags(t *testing.T) {
 		{"", emulator.Scenario{}},
 		{
 			"--scenario " + file,
-			emulator.Scenario{ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, SlowPongs: 20 * time.Second, Faults: []emulator.Fault{first}},
+			emulator.Scenario{
+				ConnectionAge: 10 * time.Minute, GoAwayLead: time.Minute, SlowPongs: 20 * time.Second,
+				Faults: []emulator.Fault{first},
+			},
 		},
 		{
 			`--scenario {"handles":"withheld","faults":[{"on":"answer","drop":true},{"on":"handshake","http":429,"times":1}]}`,

@@ -16,19 +16,19 @@ import (
 const (
 	// hookTimeout bounds one question to the operator's endpoint: a person waits for the answer to the first.
 	hookTimeout = 5 * time.Second
-	// hookTries is how often the end of a conversation is told to an endpoint that does not answer, and hookPause the time between.
+	// hookTries is how often the end of a conversation is sent to an endpoint that does not answer, and hookPause the time between.
 	hookTries = 4
 	hookPause = 5 * time.Second
-	// hookRetry is when a client may come back that could not be asked about.
+	// hookRetry is when a client may come back for which the endpoint could not be asked.
 	hookRetry = 10 * time.Second
 )
 
-// hooks tell the operator's endpoint of conversations: docs/sideband.md.
+// hooks report conversations to the operator's endpoint: docs/sideband.md.
 type hooks struct {
 	endpoint *webhook.Endpoint
 	log      *slog.Logger
 	running  sync.WaitGroup
-	stopped  chan struct{} // closed: no end is told any more
+	stopped  chan struct{} // closed: no end is sent any more
 }
 
 // newHooks returns nil if no endpoint is set.
@@ -43,7 +43,7 @@ func newHooks(url, secret string, log *slog.Logger) (*hooks, error) {
 	return &hooks{endpoint: endpoint, log: log, stopped: make(chan struct{})}, nil
 }
 
-// hookSession is a conversation as the endpoint is told of it.
+// hookSession is a conversation as the endpoint gets it.
 type hookSession struct {
 	ID       string          `json:"id"`
 	Door     string          `json:"door"`
@@ -51,8 +51,8 @@ type hookSession struct {
 	Grant    json.RawMessage `json:"grant,omitempty"`
 }
 
-// admit asks whether a conversation may begin, and how the model shall be. An endpoint that does not answer admits nobody: it is
-// there to decide.
+// admit asks whether a conversation may begin, and with which configuration of the model. An endpoint that does not answer admits nobody:
+// it is there to decide.
 func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
 	defer cancel()
@@ -83,22 +83,23 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	return nil
 }
 
-// observe tells the end of a conversation.
+// observe sends the end of a conversation.
 func (h *hooks) observe(_ string, o bridge.Observation) {
 	if e, ok := o.(bridge.Ended); ok && !e.Moved() {
 		h.ended(e)
 	}
 }
 
-// ended tells the end of a conversation, in the background.
+// ended sends the end of a conversation, in the background.
 func (h *hooks) ended(e bridge.Ended) {
 	body := map[string]any{
 		"type": "session.end", "session": hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity},
-		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns, "tokens": e.Tokens,
+		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns,
+		"tokens": e.Tokens,
 	}
 	h.running.Go(func() {
 		for try := 1; ; try++ {
-			status, err := h.tell(e.ID+"-end", body)
+			status, err := h.post(e.ID+"-end", body)
 			if err == nil && status/100 == 2 {
 				return
 			}
@@ -111,15 +112,15 @@ func (h *hooks) ended(e bridge.Ended) {
 				}
 			}
 			if last {
-				h.log.Warn("the session webhook was not told of an end", "call", e.ID, "status", status, "err", err)
+				h.log.Warn("the session webhook did not get an end", "call", e.ID, "status", status, "err", err)
 				return
 			}
 		}
 	})
 }
 
-// tell posts to the endpoint, until the hooks are stopped.
-func (h *hooks) tell(id string, body any) (status int, err error) {
+// post sends a body to the endpoint, until the hooks are stopped.
+func (h *hooks) post(id string, body any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), hookTimeout)
 	defer cancel()
 	go func() {
@@ -133,7 +134,7 @@ func (h *hooks) tell(id string, body any) (status int, err error) {
 	return status, err
 }
 
-// close waits until all ends were told, or for ctx.
+// close waits until all ends were sent, or for ctx.
 func (h *hooks) close(ctx context.Context) error {
 	stop := sync.OnceFunc(func() { close(h.stopped) })
 	defer context.AfterFunc(ctx, stop)()

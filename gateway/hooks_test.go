@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The operator's endpoint decides who may talk and how the model is, and is told of each end, again if it must be.
+// The operator's endpoint decides who may talk and how the model is, and learns of each end, repeatedly if necessary.
 func TestSessionWebhook(t *testing.T) {
 	type message struct {
 		Type    string
@@ -55,8 +55,12 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}))
 	defer endpoint.Close()
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
-		"VOXGATE_PRIVATE_ADDR", "127.0.0.1:0"))
+	p := start(
+		t,
+		[]string{"serve"},
+		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
+			"VOXGATE_PRIVATE_ADDR", "127.0.0.1:0"),
+	)
 	for given, says := range map[string]string{
 		`200 `: `"success":true`,
 		`200 {"agent":{"prompt":"You sell shoes.","voice":"Puck"}}`: "You sell shoes.",
@@ -71,7 +75,7 @@ func TestSessionWebhook(t *testing.T) {
 	}
 	for range 2 {
 		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 {
-			t.Errorf("the end is told as %+v", m)
+			t.Errorf("the end is reported as %+v", m)
 		}
 	}
 	down.Store(true)

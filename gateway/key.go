@@ -20,7 +20,8 @@ func key(args []string, getenv func(string) string, stdout, stderr io.Writer) er
 	f.SetOutput(stderr)
 	file := f.String("keys", cmp.Or(getenv(envName("keys")), "keys.json"), "JSON `file` of the keys; it is made if there is none")
 	may := f.String("may", access.MayMint, "what the key may do, comma separated: "+access.MayMint+" (mint them), "+
-		access.MayWatch+" (watch and steer its own conversations), "+access.MayWatchAll+" (those of all), "+access.MayTalk+" (without a token), "+access.MayCall+" (ring telephones)")
+		access.MayWatch+" (watch and steer its own conversations), "+
+		access.MayWatchAll+" (those of all), "+access.MayTalk+" (without a token), "+access.MayCall+" (ring telephones)")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -25,14 +25,18 @@ import (
 // TestTheLogHasNoSecrets holds a conversation with everything that could go into a log, at its most talkative, and looks for it there.
 func TestTheLogHasNoSecrets(t *testing.T) {
 	secrets := map[string]string{
-		"what was said": "planted-said", "what was typed": "planted-typed", "a tool's argument": "planted-argument", "a tool's result": "planted-result",
-		"the API key": "planted-api-key", "the webhook's secret": "planted-hush", "what the backend said": "planted-steer", "a bad token": "planted.bad.token",
+		"what was said": "planted-said", "what was typed": "planted-typed", "a tool's argument": "planted-argument",
+		"a tool's result": "planted-result",
+		"the API key":     "planted-api-key", "the webhook's secret": "planted-hush", "what the backend said": "planted-steer",
+		"a bad token":                      "planted.bad.token",
 		"what cannot be read of the model": "planted-garbage", "a query": "planted-query",
 	}
 	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[
 		{"on":"speechEnd","times":1,"send":"{\"serverContent\":{\"inputTranscription\":{\"text\":\"planted-said\"}}}"},
 		{"on":"text","nth":1,"times":1,"send":"{\"serverContent\":{\"planted-garbage\":"}]}`}, env())
-	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"found":"planted-result"}`) }))
+	hook := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"found":"planted-result"}`) }),
+	)
 	defer hook.Close()
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	folder := t.TempDir()
@@ -54,8 +58,22 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	if err := os.WriteFile(keys, []byte(granted), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"serve", "--log", "json,debug"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TOOLS", tools, "VOXGATE_KEYS", keys,
-		"GEMINI_API_KEY", "planted-api-key", "GOOGLE_GEMINI_BASE_URL", model.url, "VOXGATE_SESSION_WEBHOOK", hook.URL, "VOXGATE_WEBHOOK_SECRET", "planted-hush"))
+	p := start(t, []string{"serve", "--log", "json,debug"}, env(
+		"VOXGATE_ADDR",
+		"127.0.0.1:0",
+		"VOXGATE_TOOLS",
+		tools,
+		"VOXGATE_KEYS",
+		keys,
+		"GEMINI_API_KEY",
+		"planted-api-key",
+		"GOOGLE_GEMINI_BASE_URL",
+		model.url,
+		"VOXGATE_SESSION_WEBHOOK",
+		hook.URL,
+		"VOXGATE_WEBHOOK_SECRET",
+		"planted-hush",
+	))
 
 	mint := func() string {
 		t.Helper()
@@ -94,7 +112,10 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	resume, id := of(`"resumeToken":"([^"]+)"`), of(`"sessionId":"([^"]+)"`)
 	secrets["a resume token"] = resume
 
-	backend, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}})
+	backend, _, err := websocket.DefaultDialer.Dial(
+		"ws"+strings.TrimPrefix(p.url, "http")+"/v1/sessions/"+id+"/events",
+		http.Header{"Authorization": {"Bearer " + key}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +133,8 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	c.must("CONTENT_MESSAGE", "planted-result")
 	c.must("TURN_COMPLETE", "")
 	for _, wrong := range []string{
-		`{"type":"SEND_MESSAGE","payload":{"parts":"planted-typed"}}`, `{"type":"planted-typed"}`, `planted-typed`, `{"type":"SEND_TOOL_RESPONSE","payload":{"id":"planted-typed"}}`,
+		`{"type":"SEND_MESSAGE","payload":{"parts":"planted-typed"}}`, `{"type":"planted-typed"}`, `planted-typed`,
+		`{"type":"SEND_TOOL_RESPONSE","payload":{"id":"planted-typed"}}`,
 	} {
 		c.send(wrong)
 		c.must("GEMINI_ERROR", "")
@@ -121,7 +143,11 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	speech := media.AppendBytes(nil, append(mediatest.Speech(1500*time.Millisecond, 16000), make([]int16, 2*16000)...))
 	secrets["sound"] = base64.StdEncoding.EncodeToString(speech[24000:24030])
 	for chunk := range bytesOf(speech, 24000) { // a multiple of 3: base64 has no padding within
-		c.send(`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(chunk) + `"}}}`)
+		c.send(
+			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
+				chunk,
+			) + `"}}}`,
+		)
 	}
 	c.must("CONTENT_MESSAGE", "planted-said")
 	c.must("TURN_COMPLETE", "")
@@ -148,7 +174,9 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 			t.Errorf("the log has %s: …%s…", what, logged[max(0, i-200):min(len(logged), i+100)])
 		}
 	}
-	ofCall, before := 0, regexp.MustCompile(`^(listening|tools|refused|token minted|conversation refused|Gemini answers.*|Gemini does not.*|shutting down|Nobody talks.*|stopping.*|REST|pion: .*|http: .*)$`)
+	ofCall, before := 0, regexp.MustCompile(
+		`^(listening|tools|refused|token minted|conversation refused|Gemini answers.*|Gemini does not.*|shutting down|Nobody talks.*|stopping.*|REST|pion: .*|http: .*)$`,
+	)
 	for line := range strings.Lines(logged) {
 		var fields struct{ Msg, Call string }
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
@@ -180,49 +208,16 @@ func bytesOf(all []byte, size int) func(func([]byte) bool) {
 // calls has the conversation go on by WebRTC for a moment, and returns the passwords of both sides.
 func (c *conversation) calls(t *testing.T) (ours, theirs string) {
 	t.Helper()
-	var settings webrtc.SettingEngine
-	settings.SetIncludeLoopbackCandidate(true)
-	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pc.Close()
-	connected := make(chan struct{})
-	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
-		if s == webrtc.PeerConnectionStateConnected {
-			close(connected)
-		}
-	})
-	if _, err := pc.CreateDataChannel("events", nil); err != nil {
-		t.Fatal(err)
-	}
-	offer, err := pc.CreateOffer(nil)
-	if err == nil {
-		err = pc.SetLocalDescription(offer)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-webrtc.GatheringCompletePromise(pc)
-	text, err := json.Marshal(pc.LocalDescription().SDP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.send(`{"type":"WEBRTC_OFFER","payload":{"sdp":` + string(text) + `}}`)
-	c.must("WEBRTC_ANSWER", "")
-	all := c.all.String()
-	var answer struct{ Payload struct{ SDP string } }
-	if err := json.NewDecoder(strings.NewReader(all[strings.LastIndex(all, `{"type":"WEBRTC_ANSWER"`):])).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.Payload.SDP}); err != nil {
+	caller, answer := c.offer(webrtc.NetworkTypeUDP4)
+	defer caller.Close()
+	if err := caller.Answer(answer); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-connected:
+	case <-caller.Connected():
 	case <-time.After(patience):
 		t.Fatal("WebRTC does not connect")
 	}
 	password := regexp.MustCompile(`a=ice-pwd:(\S+)`)
-	return password.FindStringSubmatch(answer.Payload.SDP)[1], password.FindStringSubmatch(pc.LocalDescription().SDP)[1]
+	return password.FindStringSubmatch(answer)[1], password.FindStringSubmatch(caller.PC.LocalDescription().SDP)[1]
 }

@@ -1,9 +1,4 @@
-// Command gateway is Voxgate: a media gateway between people and Google's Gemini Live API.
-//
-//	gateway serve     browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
-//	gateway emulate   the emulator alone, for anything that speaks the Live API
-//	gateway key new   makes a server key and prints it
-//	gateway health    asks the gateway that runs here whether it lives, for containers
+// Command gateway is Voxgate: a media gateway between people and Google's Gemini Live API. gateway help shows its commands.
 package main
 
 import (
@@ -14,18 +9,68 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
-const usage = `Usage: gateway [serve|emulate|key new|health] [flags]
+// command is one of the program's. Without one it serves.
+type command struct {
+	name, does string
+	run        func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error
+}
 
-  serve    browsers and apps talk to Gemini, or to the built-in emulator when no key is set (the default)
-  emulate  the emulator alone, for anything that speaks the Live API
-  key new  makes a server key, writes its hash into the keys file and prints it
-  health   asks the gateway that runs here with the same settings whether it lives, for containers
+var commands = []command{
+	{
+		"serve", "people talk to Gemini, or to the built-in emulator when no key is set (the default)",
+		func(ctx context.Context, args []string, getenv func(string) string, _, stderr io.Writer) error {
+			s, err := parseSettings(args, getenv, stderr)
+			if err != nil {
+				return err
+			}
+			return serve(ctx, s, newLogger(stderr, s.log))
+		},
+	},
+	{
+		"emulate", "runs the emulator alone, for anything that speaks the Live API",
+		func(ctx context.Context, args []string, _ func(string) string, _, stderr io.Writer) error {
+			return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
+		},
+	},
+	{
+		"key", "key new NAME makes a server key, writes its hash into the keys file and prints it",
+		func(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+			return key(args, getenv, stdout, stderr)
+		},
+	},
+	{
+		"health", "asks the gateway that runs here with the same settings whether it lives, for containers",
+		func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+			s, err := parseSettings(args, getenv, stderr)
+			if err != nil {
+				return err
+			}
+			return checkHealth(ctx, s, stdout)
+		},
+	},
+	{
+		"version", "prints which commit this program was built from, and with which Go",
+		func(_ context.Context, _ []string, _ func(string) string, stdout, _ io.Writer) error {
+			_, err := fmt.Fprintln(stdout, version())
+			return err
+		},
+	},
+}
 
-gateway COMMAND -h lists the flags of a command.
-`
+// usage is what gateway help prints.
+func usage() string {
+	var b strings.Builder
+	b.WriteString("Usage: gateway [COMMAND] [flags]\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-8s %s\n", c.name, c.does)
+	}
+	b.WriteString("  help     prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new and health.\n")
+	return b.String()
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -39,30 +84,25 @@ func main() {
 
 // run is the program without its process: tests call it.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	command := "serve"
+	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		command, args = args[0], args[1:]
-	}
-	switch command {
-	case "serve":
-		s, err := parseSettings(args, getenv, stderr)
-		if err != nil {
-			return err
+		name, args = args[0], args[1:]
+	} else if len(args) == 1 {
+		switch args[0] {
+		case "-h", "-help", "--help":
+			name = "help"
+		case "-version", "--version":
+			name, args = "version", nil
 		}
-		return serve(ctx, s, newLogger(stderr, s.log))
-	case "emulate":
-		return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
-	case "key":
-		return key(args, getenv, stdout, stderr)
-	case "health":
-		s, err := parseSettings(args, getenv, stderr)
-		if err != nil {
-			return err
-		}
-		return checkHealth(ctx, s, stdout)
-	case "help":
-		fmt.Fprint(stderr, usage)
-		return nil
 	}
-	return fmt.Errorf("there is no command %q\n\n%s", command, usage)
+	if name == "help" {
+		_, err := fmt.Fprint(stdout, usage())
+		return err
+	}
+	for _, c := range commands {
+		if c.name == name {
+			return c.run(ctx, args, getenv, stdout, stderr)
+		}
+	}
+	return fmt.Errorf("there is no command %q\n\n%s", name, usage())
 }

@@ -14,8 +14,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// metrics are what Prometheus is told: docs/operating.md. Labels are doors, states, kinds and the operator's names of keys: never
-// who or which conversation. What a conversation has counted is added when it is over, so that its audio pays nothing for it.
+// metrics are what Prometheus reads: docs/operating.md. Labels are doors, states, kinds and the operator's names of keys: never callers or
+// conversations. The counts of a conversation are added when it is over, so that they cost its audio nothing.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -56,35 +56,66 @@ func newMetrics() *metrics {
 	}
 	m.ended = counter("sessions_ended_total", "Conversations that are over, by door and reason.", "door", "reason")
 	// From a wrong number to a long meeting.
-	m.duration = histogram("session_seconds", "How long conversations were.", []float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
-	m.turns = counter("turns_total", "Answers of the model, by what has cut them off: voice, text, client, clear, link (to the model), end, or nothing.", "cut")
-	m.answer = histogram("answer_seconds", "From the end of what a person said to the answer, by part: model (to its first audio), gateway (to the first frame sent), roundtrip (the client's), total.",
-		answerBuckets, "part")
+	m.duration = histogram("session_seconds", "How long conversations were.",
+		[]float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
+	m.turns = counter(
+		"turns_total",
+		"Answers of the model, by what has cut them off: voice, text, client, clear, link (to the model), end, or nothing.",
+		"cut",
+	)
+	m.answer = histogram(
+		"answer_seconds",
+		"From the end of what a person said to the answer, by part: model (to its first audio), "+
+			"gateway (to the first frame sent), roundtrip (the client's), total.",
+		answerBuckets,
+		"part",
+	)
 	m.bargeIn = histogram("barge_in_seconds", "From the voice of a person who speaks over an answer to the last frame of it.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
-	m.calls = histogram("tool_call_seconds", "Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
+	m.calls = histogram("tool_call_seconds",
+		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
 	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").
 		WithLabelValues()
-	m.tokens = counter("tokens_total", "Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.", "direction", "modality", "key")
+	m.tokens = counter(
+		"tokens_total",
+		"Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.",
+		"direction",
+		"modality",
+		"key",
+	)
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
-	m.dials = counter("model_dials_total", "Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).", "kind", "outcome")
-	m.lost = counter("model_links_ended_total", "Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
-	m.stalls = counter("model_stalls_total", "Silences of the model where an answer was due, by what was tried: nudge, resume, fresh.", "remedy")
+	m.dials = counter(
+		"model_dials_total",
+		"Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).",
+		"kind",
+		"outcome",
+	)
+	m.lost = counter("model_links_ended_total",
+		"Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
+	m.stalls = counter("model_stalls_total",
+		"Silences of the model where an answer was due, by what was tried: nudge, resume, fresh.", "remedy")
 	m.frames = counter("frames_total", "Frames of 20 ms that went through a queue: uplink (to the model), playout (to clients).", "queue")
-	m.framesLate = counter("frames_late_total", "Frames that came too late for their time, by queue: microphone (from clients), model (its voice ran dry).", "queue")
-	m.framesDropped = counter("frames_dropped_total", "Frames that were dropped, by queue: uplink (10 s waited), gate (the model waits for a tool), playout (2 min waited), output (the client took none).", "queue")
+	m.framesLate = counter("frames_late_total",
+		"Frames that came too late for their time, by queue: microphone (from clients), model (its voice ran dry).", "queue")
+	m.framesDropped = counter(
+		"frames_dropped_total",
+		"Frames that were dropped, by queue: uplink (10 s waited), gate (the model waits for a tool), "+
+			"playout (2 min waited), output (the client took none).",
+		"queue",
+	)
 	m.packets = counter("rtp_packets_total", "RTP packets of sound, by direction: up (from clients), down (as clients report).", "direction")
 	m.packetsLost = counter("rtp_packets_lost_total", "Those of them that were lost.", "direction")
-	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.", []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
+	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
+		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
 	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }
 
-// begin has those series there from the start whose labels are known: a rate of what was never counted is 0, and not nothing.
+// begin creates the series whose labels are known: the rate of what was never counted is then 0, and not absent.
 func (m *metrics) begin() {
 	for _, part := range []string{"model", "gateway", "roundtrip", "total"} {
 		m.answer.WithLabelValues(part)
@@ -111,10 +142,11 @@ func (m *metrics) begin() {
 	}
 }
 
-// ask has the host asked whenever the metrics are.
+// ask adds the metrics that are read from the host on each scrape.
 func (m *metrics) ask(host *bridge.Host) {
 	m.registry.MustRegister(running{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "voxgate_playout_late_frames_total", Help: "Frames that were handed over 20 ms and more after their time, because this machine was busy.",
+		Name: "voxgate_playout_late_frames_total",
+		Help: "Frames that were handed over 20 ms and more after their time, because this machine was busy.",
 	}, func() float64 { return float64(host.LateFrames()) }))
 }
 
@@ -138,7 +170,7 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// refused takes a refusal.
+// refused counts a refusal.
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
 // serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
@@ -162,7 +194,7 @@ func (m *metrics) serve(addr string, hosts []string, host *bridge.Host, h health
 	return stop, err
 }
 
-// admitting counts whom admit refuses; a nil m does not.
+// admitting counts the callers that admit refuses; a nil m does not.
 func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) error) func(context.Context, string, *bridge.Open) error {
 	if m == nil {
 		return admit
@@ -242,8 +274,7 @@ func (m *metrics) conversationEnded(e bridge.Ended) {
 	m.framesDropped.WithLabelValues("output").Add(float64(c.Voice.WriteErrors))
 }
 
-// modalityOf is one of those that Google has (https://ai.google.dev/api/live, Modality): a server that makes up others shall not
-// make up series.
+// modalityOf is one of Google's modalities (https://ai.google.dev/api/live, Modality): a server that invents others must not create series.
 func modalityOf(name string) string {
 	switch name {
 	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":
@@ -252,7 +283,7 @@ func modalityOf(name string) string {
 	return "other"
 }
 
-// heard takes how well sound came through.
+// heard counts how well sound came through.
 func (m *metrics) heard(q rtc.Quality) {
 	direction := "down"
 	if q.Up {

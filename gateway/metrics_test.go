@@ -58,7 +58,11 @@ func TestMetrics(t *testing.T) {
 func TestTokensWithoutModality(t *testing.T) {
 	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0", "-scenario", `{"faults":[{"on":"text","nth":1,"times":1,"send":` +
 		`"{\"usageMetadata\":{\"promptTokenCount\":100000,\"thoughtsTokenCount\":7000,\"totalTokenCount\":127000}}"}]}`}, env())
-	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url))
+	p := start(
+		t,
+		[]string{"serve"},
+		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model.url),
+	)
 	private := p.waitFor(`msg=private at=(\S+)`)
 	c := p.converse(`{}`)
 	defer c.conn.Close()
@@ -67,7 +71,8 @@ func TestTokensWithoutModality(t *testing.T) {
 	c.until("TURN_COMPLETE", "")
 	text := metricsWith(t, private, "voxgate_tokens_total")
 	for _, want := range []string{
-		`{direction="in",key="",modality="unknown"} 1`, `{direction="out",key="",modality="unknown"} 7`, `{direction="unknown",key="",modality="unknown"} 20000`,
+		`{direction="in",key="",modality="unknown"} 1`, `{direction="out",key="",modality="unknown"} 7`,
+		`{direction="unknown",key="",modality="unknown"} 20000`,
 		`{direction="out",key="",modality="audio"} `,
 	} {
 		if !strings.Contains(text, "voxgate_tokens_total"+want) {
@@ -104,7 +109,8 @@ func TestThePrivateListener(t *testing.T) {
 	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0"}, env())
 	private := p.waitFor(`msg=private at=(\S+)`)
 	for path, says := range map[string]string{
-		"/metrics": "voxgate_sessions", "/healthz": "ok", "/readyz": "ok", "/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/metrics": "voxgate_sessions", "/healthz": "ok", "/readyz": "ok", "/debug/pprof/": "goroutine",
+		"/debug/pprof/goroutine?debug=1": "goroutine profile",
 	} {
 		if status, body := get(t, private+path); status != http.StatusOK || !strings.Contains(body, says) {
 			t.Errorf("%s: %d %.300s", path, status, body)
@@ -121,14 +127,15 @@ func TestThePrivateListener(t *testing.T) {
 	if err := run(t.Context(), []string{"health", "--private-addr", "127.0.0.1:1"}, env(), io.Discard, io.Discard); err == nil {
 		t.Error("a gateway is healthy that is not there")
 	}
-	if err := run(t.Context(), []string{"health"}, env(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "VOXGATE_PRIVATE_ADDR") {
+	if err := run(t.Context(), []string{"health"}, env(), io.Discard, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "VOXGATE_PRIVATE_ADDR") {
 		t.Errorf("nowhere to ask: %v", err)
 	}
 	if status, _ := get(t, private+"/"); status != http.StatusNotFound {
 		t.Errorf("the page is served at the private address: %d", status)
 	}
 	if status, body := get(t, private+"/debug/pprof/cmdline"); strings.Contains(body, "serve") || strings.Contains(body, "-test") {
-		t.Errorf("the command line is told, which may hold a secret: %d %s", status, body)
+		t.Errorf("the command line is shown, which may hold a secret: %d %s", status, body)
 	}
 }
 
@@ -221,7 +228,7 @@ func TestRecordingsNeedAFolder(t *testing.T) {
 	}
 }
 
-// A program whose environment names a collector tells it of conversations; one that has nobody to tell makes nothing for it.
+// A program whose environment names a collector sends it conversations; one without a collector makes nothing for it.
 func TestTraces(t *testing.T) {
 	if (observers{}).all() != nil {
 		t.Error("conversations are observed for nobody")
@@ -246,7 +253,7 @@ func TestTraces(t *testing.T) {
 	}
 	for _, want := range []string{"/v1/traces", "voxgate", "conversation", "turn", "link"} {
 		if !strings.Contains(all.String(), want) {
-			t.Errorf("the collector is not told of %s: %q", want, all.String())
+			t.Errorf("the collector does not learn of %s: %q", want, all.String())
 		}
 	}
 }

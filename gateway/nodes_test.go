@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling/access"
+	"voxgate/signaling/rtc/rtctest"
 	"voxgate/store"
 	"voxgate/store/redistest"
 )
@@ -198,7 +198,7 @@ func TestAGatewayDies(t *testing.T) {
 		t.Errorf("a fresh session went on:\n%s", b.logged())
 	}
 
-	// Redis forgets everything; who runs a conversation tells it again.
+	// Redis forgets everything; the gateway that runs a conversation writes it again.
 	redis.Kill()
 	w.talk("is Redis there?")
 	newcomer := b.visit(nil)
@@ -303,7 +303,7 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	network.Cut(false)
 	var gone struct{ Reason string }
 	if v.read("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
-		t.Errorf("told %q", gone.Reason)
+		t.Errorf("got %q", gone.Reason)
 	}
 	b.waitFor("link resumed")
 	w.talk("over there")
@@ -338,7 +338,7 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	x := nodeBeside(t, b, redis).visit(w)
 	x.talk("and here?")
 	got, want := x.said(), "user over there, assistant You said: over there, user still there?, assistant You said: still there?, user and here?, assistant You said: and here?"
-	if !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, want) { // the first answer may not have been told before the cut
+	if !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, want) { // the first answer may not have been reported before the cut
 		t.Errorf("said was %q", got)
 	}
 	if n := sessions.Load(); n != 1 {
@@ -376,7 +376,20 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func() *program {
-		return start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "VOXGATE_REDIS", redis.URL(), "VOXGATE_REDIS_SECRET", "a secret of these gateways"))
+		return start(
+			t,
+			nil,
+			env(
+				"VOXGATE_ADDR",
+				"127.0.0.1:0",
+				"VOXGATE_KEYS",
+				keys,
+				"VOXGATE_REDIS",
+				redis.URL(),
+				"VOXGATE_REDIS_SECRET",
+				"a secret of these gateways",
+			),
+		)
 	}
 	a, b := begin(), begin()
 	evil := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -423,7 +436,10 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatalf("listed: %+v", list)
 	}
 	at := "/v1/sessions/" + list.Sessions[0].ID
-	w, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+at+"/events", http.Header{"Authorization": {"Bearer " + key}})
+	w, _, err := websocket.DefaultDialer.Dial(
+		"ws"+strings.TrimPrefix(b.url, "http")+at+"/events",
+		http.Header{"Authorization": {"Bearer " + key}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,15 +467,12 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, a, b := cluster(t, "VOXGATE_WHIP="+agents)
-	peer, err := webrtc.NewPeerConnection(webrtc.Configuration{})
+	caller, err := rtctest.New(rtctest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer peer.Close()
-	if _, err := peer.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio); err != nil {
-		t.Fatal(err)
-	}
-	offer, err := peer.CreateOffer(nil)
+	defer caller.Close()
+	offer, err := caller.Offer(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +491,13 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		answer.Body.Close()
 		return answer
 	}
-	call := send(http.MethodPost, a.url+"/v1/realtime/calls", offer.SDP).Header.Get("Location") // the peer never connects: that takes 15 s to be given up
+	call := send(
+		http.MethodPost,
+		a.url+"/v1/realtime/calls",
+		offer,
+	).Header.Get(
+		"Location",
+	) // the caller never connects: that takes 15 s to be given up
 	id := call[strings.LastIndex(call, "/")+1:]
 	var hears *websocket.Conn
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) { // b hears of a
@@ -516,7 +535,7 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		t.Errorf("hang up of a gateway that is gone: %s", answer.Status)
 	}
 
-	encoder := send(http.MethodPost, a.url+"/whip/desk", offer.SDP).Header.Get("Location")
+	encoder := send(http.MethodPost, a.url+"/whip/desk", offer).Header.Get("Location")
 	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
 		answer := send(http.MethodDelete, b.url+encoder, "")
 		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != want || len(got) != 1 {

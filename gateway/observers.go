@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"time"
 
@@ -11,13 +10,13 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// observers are who is told what happens in conversations.
+// observers get what happens in conversations.
 type observers []func(id string, o bridge.Observation)
 
 // tracesTimeout bounds the sending of the last traces.
 const tracesTimeout = 5 * time.Second
 
-// observe makes those that the settings and the environment ask for. Without a private listener there are no metrics. stop sends
+// observe makes the observers that the settings and the environment ask for. Without a private listener there are no metrics. stop sends
 // the traces that were not sent yet.
 func observe(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.Logger) (m *metrics, list observers, stop func(), err error) {
 	if s.privateAddr != "" {
@@ -38,7 +37,7 @@ func observe(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.Logger
 	}, nil
 }
 
-// all tells each of them; nil if there is none, and then nothing is made for them.
+// all calls each of them; nil if there is none, and then nothing is made for them.
 func (list observers) all() func(id string, o bridge.Observation) {
 	switch len(list) {
 	case 0:
@@ -51,19 +50,4 @@ func (list observers) all() func(id string, o bridge.Observation) {
 			observe(id, o)
 		}
 	}
-}
-
-// logFormat is how the log is written.
-type logFormat struct{ json, debug bool }
-
-// newLogger returns the log of the program.
-func newLogger(to io.Writer, f logFormat) *slog.Logger {
-	o := &slog.HandlerOptions{}
-	if f.debug {
-		o.Level = slog.LevelDebug
-	}
-	if f.json {
-		return slog.New(slog.NewJSONHandler(to, o))
-	}
-	return slog.New(slog.NewTextHandler(to, o))
 }

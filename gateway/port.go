@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"voxgate/signaling/rtc"
 )
 
@@ -67,28 +65,6 @@ func anywhere(ip net.IP) string {
 	return net.IPv6unspecified.String()
 }
 
-// heardListener logs that connections cannot be accepted, as when too many files are open: the callers wait, and nobody else says so.
-type heardListener struct {
-	net.Listener
-	log    *slog.Logger
-	failed rate.Sometimes
-}
-
-// acceptWarning is how often it is logged: a listener that fails is asked again ten times a second.
-const acceptWarning = 10 * time.Second
-
-func heard(l net.Listener, log *slog.Logger) net.Listener {
-	return &heardListener{l, log, rate.Sometimes{Interval: acceptWarning}}
-}
-
-func (l *heardListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		l.failed.Do(func() { l.log.Error("a connection cannot be accepted", "at", l.Addr(), "err", err) })
-	}
-	return conn, err
-}
-
 // split shares a port between the page and WebRTC, for networks that let nothing out but 443. By ICE-TCP each message begins with its
 // length (RFC 4571), and no STUN message of a first check has 2,048 bytes; TLS begins with 22 and HTTP with a letter.
 func split(l net.Listener) (page, webrtc net.Listener) {
@@ -126,7 +102,7 @@ type splitter struct {
 	running sync.WaitGroup
 }
 
-// sort hands a connection to whom it is for.
+// sort hands a connection to the listener it is for.
 func (s *splitter) sort(ctx context.Context, conn net.Conn, page, webrtc *half) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))
@@ -148,7 +124,7 @@ func (s *splitter) sort(ctx context.Context, conn net.Conn, page, webrtc *half) 
 	}
 }
 
-// half is the listener of one of the two.
+// half is the listener for one of the two.
 type half struct {
 	*splitter
 	conns chan net.Conn

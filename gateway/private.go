@@ -15,17 +15,18 @@ import (
 // privateTimeout bounds an answer of the private listener: a profile of a minute is one.
 const privateTimeout = 2 * time.Minute
 
-// health is what the operator asks and tells the gateway.
+// health is what the operator may ask the gateway, and order it to do.
 type health struct {
 	ready    func() bool
 	degraded func() bool // the store of all gateways does not answer
-	leave    func()      // takes no calls any more, and has those that can go to other gateways
+	leave    func()      // takes no more calls, and sends those that can to other gateways
 	running  func() int
 }
 
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
 // it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command
-// line, which may hold a secret. Whoever reaches addr may ask, by an address or by one of hosts, but no page in a browser may order anything.
+// line, which may hold a secret. Whoever reaches addr may ask, by an address or by one of hosts, but no page in a browser may
+// order anything.
 func servePrivate(addr string, hosts []string, metrics http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -62,7 +63,10 @@ func servePrivate(addr string, hosts []string, metrics http.Handler, h health) (
 			mux.ServeHTTP(w, r)
 		}
 	})
-	server := &http.Server{Handler: guarded, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader}
+	server := &http.Server{
+		Handler: guarded, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

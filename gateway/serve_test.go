@@ -237,7 +237,7 @@ func TestServeUsesVertexAI(t *testing.T) {
 	}
 	p.end()
 	if all := got + p.logged(); strings.Contains(all, "planted-secret") || strings.Contains(got, "a-project") {
-		t.Errorf("too much is told:\n%s", all)
+		t.Errorf("too much is shown:\n%s", all)
 	}
 }
 
@@ -270,7 +270,12 @@ func TestTheKeyIsToldToNobody(t *testing.T) {
 }
 
 func TestBadCommands(t *testing.T) {
-	for _, args := range [][]string{{"sing"}, {"emulate", "-scenario", "{}}"}, {"emulate", "-addr", "0.0.0.0:0"}, {"serve", "-addr", "0.0.0.0:0"}} {
+	for _, args := range [][]string{
+		{"sing"},
+		{"emulate", "-scenario", "{}}"},
+		{"emulate", "-addr", "0.0.0.0:0"},
+		{"serve", "-addr", "0.0.0.0:0"},
+	} {
 		if err := run(t.Context(), args, env(), io.Discard, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v ran", args)
 		}

@@ -23,7 +23,7 @@ import (
 )
 
 // settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
-// in README.md is compared with them by a test.
+// in docs/settings.md is compared with them by a test.
 type settings struct {
 	addr       string
 	webrtcHost string // "": the host of addr, or any if that is the loopback
@@ -80,45 +80,67 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.webrtcHost, "webrtc-host", "", "`address` where WebRTC listens; empty: the host of addr, or any if that is the loopback")
 	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls; 0: the port of addr")
 	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
-	f.Func("public-ip", "`address`es told to WebRTC clients instead of the local ones, comma separated", list(&s.publicIPs, func(v string) error {
-		if net.ParseIP(v) == nil {
-			return fmt.Errorf("%q is not an IP address", v)
-		}
-		return nil
-	}))
-	f.Func("ice-servers", "STUN and TURN servers told to clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
-	f.StringVar(&s.turnSecret, "turn-secret", "", "`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
+	f.Func("public-ip", "`address`es for WebRTC clients instead of the local ones, comma separated",
+		list(&s.publicIPs, func(v string) error {
+			if net.ParseIP(v) == nil {
+				return fmt.Errorf("%q is not an IP address", v)
+			}
+			return nil
+		}))
+	f.Func("ice-servers", "STUN and TURN servers for clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
+	f.StringVar(&s.turnSecret, "turn-secret", "",
+		"`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
 	s.tls.flags(f)
 	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
 	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
 	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
 	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys, and of whose tokens count (docs/access.md); empty: none")
-	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)", list(&s.limits, s.access.Limits.ParseLimit))
+	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)",
+		list(&s.limits, s.access.Limits.ParseLimit))
 	f.Func("trusted-proxies", "`addresses` (CIDR) that are believed whom they speak for, comma separated", list(&s.proxies, s.parseProxy))
-	f.StringVar(&s.access.IdentityHeader, "identity-header", "", "request `header` by which a trusted proxy says who the person is; empty: none")
-	f.StringVar(&s.sessionWebhook, "session-webhook", "", "`URL` that is asked before a conversation begins and told of its end (docs/sideband.md); empty: none")
-	f.StringVar(&s.webhookSecret, "webhook-secret", "", "`secret` that its messages are signed with; say it by the environment, a command line is seen by all")
+	f.StringVar(&s.access.IdentityHeader, "identity-header", "",
+		"request `header` by which a trusted proxy says who the person is; empty: none")
+	f.StringVar(&s.sessionWebhook, "session-webhook", "",
+		"`URL` that is asked before a conversation begins, and gets its end (docs/sideband.md); empty: none")
+	f.StringVar(&s.webhookSecret, "webhook-secret", "",
+		"`secret` that its messages are signed with; say it by the environment, a command line is seen by all")
 	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
 	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
 	f.DurationVar(&s.drain, "drain", time.Minute, "how long conversations may go on after SIGTERM, until the second one; 0: not at all")
-	f.DurationVar(&s.stall, "stall", 6*time.Second, "how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
+	f.DurationVar(&s.stall, "stall", 6*time.Second,
+		"how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
-	f.StringVar(&s.privateAddr, "private-addr", "", "`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
+	f.StringVar(&s.privateAddr, "private-addr", "",
+		"`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
-	f.StringVar(&s.redisSecret, "redis-secret", "", "`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; say it by the environment, a command line is seen by all")
-	f.StringVar(&s.nodeURL, "node-url", "", "`URL` by which these gateways reach this one, as http://10.0.0.5:3001, for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS")
+	f.StringVar(&s.redisSecret, "redis-secret", "",
+		"`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; "+
+			"say it by the environment, a command line is seen by all")
+	f.StringVar(
+		&s.nodeURL,
+		"node-url",
+		"",
+		"`URL` by which these gateways reach this one, as http://10.0.0.5:3001, "+
+			"for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS",
+	)
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.whip, "whip", "", "JSON `file` of the agents that clients of WHIP call (docs/clients.md); empty: none are")
-	f.StringVar(&s.telephony, "telephony", "", "JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
-	f.StringVar(&s.models, "models", "", "JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls")
+	f.StringVar(&s.telephony, "telephony", "",
+		"JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
+	f.StringVar(
+		&s.models,
+		"models",
+		"",
+		"JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls",
+	)
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "", "`folder` for the apps that the VOX assistant generates (docs/vox.md); empty: none are")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them")
 	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
-	f.Func("opus-decoder", "libopus, or pion: pure Go, for those who want no C to read strangers' bytes", func(v string) (err error) {
+	f.Func("opus-decoder", "libopus, or pion: pure Go, where no C may read strangers' bytes", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
 	})
@@ -312,7 +334,10 @@ func (s *settings) check() error {
 		return err
 	}
 	if s.redis != "" && len(s.redisSecret) < store.MinSecret {
-		return fmt.Errorf("redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more", store.MinSecret)
+		return fmt.Errorf(
+			"redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more",
+			store.MinSecret,
+		)
 	}
 	if u, err := url.Parse(s.nodeURL); err != nil || s.nodeURL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return fmt.Errorf("node-url: %q is no URL like http://10.0.0.5:3001", s.nodeURL)
@@ -323,7 +348,7 @@ func (s *settings) check() error {
 	return nil
 }
 
-// checkRecordings finds out now what the first recording would.
+// checkRecordings finds at the start what the first recording would run into.
 func (s *settings) checkRecordings() error {
 	if s.recordings == "" {
 		if s.recordAll {

@@ -73,7 +73,11 @@ func (c *conversation) question() {
 			}
 			pcm = binary.LittleEndian.AppendUint16(pcm, uint16(sample))
 		}
-		c.send(`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(pcm) + `"}}}`)
+		c.send(
+			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + base64.StdEncoding.EncodeToString(
+				pcm,
+			) + `"}}}`,
+		)
 		<-tick.C
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSlowHeaders: who sends a request byte by byte, or nothing at all, loses the connection soon; others are served meanwhile.
+// TestSlowHeaders: a client that sends a request byte by byte, or nothing at all, loses the connection soon; others are served meanwhile.
 func TestSlowHeaders(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0"))

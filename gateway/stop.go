@@ -20,6 +20,7 @@ const (
 type ending struct {
 	log   *slog.Logger
 	parts []part
+	first []part // before all others
 }
 
 // part is something that must be ended. end may wait until ctx is done, and says what is left.
@@ -32,7 +33,12 @@ func (e *ending) add(name string, end func(context.Context) error) {
 	e.parts = append(e.parts, part{name, end})
 }
 
-// then is add for what knows no context.
+// before is add for what must end before everything else, whatever is added later.
+func (e *ending) before(name string, end func(context.Context) error) {
+	e.first = append(e.first, part{name, end})
+}
+
+// then is add for an end that takes no context.
 func (e *ending) then(name string, end func()) {
 	e.add(name, func(context.Context) error {
 		end()
@@ -45,7 +51,7 @@ func (e *ending) run() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	for _, p := range slices.Backward(e.parts) {
+	for _, p := range slices.Backward(slices.Concat(e.parts, e.first)) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.end(ctx) }()
 		late := time.NewTimer(max(0, time.Until(deadline)) + lastMoment)

@@ -67,7 +67,7 @@ func TestSecondSignal(t *testing.T) {
 	p.end()
 }
 
-// REST calls and typed talk are let finish as conversations are, none begin meanwhile, and those that are left at the end are told why.
+// REST calls and typed talk are let finish as conversations are, none begin meanwhile, and those that are left at the end learn why.
 func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	const piece = `data: {"candidates":[{"content":{"parts":[{"text":"one"}]}}]}` + "\n\n"
 	finish := make(chan struct{})
@@ -132,14 +132,16 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		t.Errorf("typed talk: %s", c.all.String())
 	}
 	close(finish)
-	if text := answer(slow); !strings.Contains(text, "two") || !strings.Contains(text, `"finishReason":"STOP"`) || strings.Contains(text, "error") {
+	if text := answer(slow); !strings.Contains(text, "two") || !strings.Contains(text, `"finishReason":"STOP"`) ||
+		strings.Contains(text, "error") {
 		t.Errorf("the call that was under way: %s", text)
 	}
 
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil { // the second one
 		t.Fatal(err)
 	}
-	if text := answer(hangs); !strings.Contains(text, "one") || !strings.Contains(text, `"code":503`) || !strings.Contains(text, "shutting down") {
+	if text := answer(hangs); !strings.Contains(text, "one") || !strings.Contains(text, `"code":503`) ||
+		!strings.Contains(text, "shutting down") {
 		t.Errorf("the call that was left: %s", text)
 	}
 	if !c.until("session_end", "shutting down") {
@@ -239,7 +241,8 @@ func TestKilled(t *testing.T) {
 		t.Errorf("the recording has %d pages in %d bytes", pages, len(b))
 	}
 	out, err := exec.Command("opusinfo", files[0]).CombinedOutput() // which fails, for want of an end
-	whole := bytes.Count(out, []byte("WARNING")) == 1 && bytes.Contains(out, []byte("EOS not set")) && regexp.MustCompile(`Playback length: 0m:0[1-9]`).Match(out)
+	whole := bytes.Count(out, []byte("WARNING")) == 1 && bytes.Contains(out, []byte("EOS not set")) &&
+		regexp.MustCompile(`Playback length: 0m:0[1-9]`).Match(out)
 	if !whole {
 		t.Errorf("opusinfo: %v\n%s", err, out)
 	}
@@ -257,12 +260,18 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A disk that fills up in the middle of a call ends the recording at once, not the call: the client is told, the log
+// A disk that fills up in the middle of a call ends the recording at once, not the call: the client learns of it, the log
 // says why, and a metric rises.
 func TestADiskThatFillsUp(t *testing.T) {
 	t.Parallel()
 	recordings := t.TempDir()
-	cmd, p := startProcess(t, "VOXGATE_RECORDINGS="+recordings, "VOXGATE_RECORD_ALL=1", "VOXGATE_PRIVATE_ADDR=127.0.0.1:0", "VOXGATE_TEST_FILE_SIZE=8192")
+	cmd, p := startProcess(
+		t,
+		"VOXGATE_RECORDINGS="+recordings,
+		"VOXGATE_RECORD_ALL=1",
+		"VOXGATE_PRIVATE_ADDR=127.0.0.1:0",
+		"VOXGATE_TEST_FILE_SIZE=8192",
+	)
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	private := p.waitFor(`msg=private at=(\S+)`)
 	c := p.converse(`{}`)
@@ -273,7 +282,7 @@ func TestADiskThatFillsUp(t *testing.T) {
 	metricsWith(t, private, "voxgate_recordings_failed_total 0")
 	c.say("one two three four five six seven eight nine ten")
 	if !c.until("LOG_MESSAGE", `"recording":false`) {
-		t.Fatalf("the client is not told: %.2000s", c.all.String())
+		t.Fatalf("the client gets no error: %.2000s", c.all.String())
 	}
 	metricsWith(t, private, "voxgate_recordings_failed_total 1")
 	p.waitFor(`level=ERROR msg=recording .*file too large`)

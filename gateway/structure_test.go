@@ -19,30 +19,127 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"gateway":                     {"signaling", "signaling/access", "signaling/live", "signaling/openai", "signaling/rest", "signaling/rtc", "signaling/sideband", "signaling/sip", "signaling/telephony", "signaling/vox", "signaling/whip", "bridge", "bridge/gemini/api", "bridge/gemini/emulator", "gateway/tracing", "media/opus", "store", "tools", "tools/*", "web"},
-	"gateway/tracing":             {"bridge"},
-	"deploy":                      {},                                                                                                     // files, and what checks them
-	"examples/minimal":            {},                                                                                                     // stands for somebody else's program
-	"gateway/bench":               {"media", "media/g711", "media/opus", "media/rtpaudio", "media/mediatest", "store", "store/redistest"}, // a program of its own
-	"signaling":                   {"bridge", "media", "media/opus", "signaling/access", "signaling/protocol", "signaling/rtc"},
-	"signaling/access":            {"bridge", "store"},
-	"signaling/live":              {"bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
-	"signaling/openai":            {"bridge", "media", "media/g711", "media/opus", "media/vad", "signaling", "signaling/access", "signaling/rtc", "store"},
-	"signaling/rest":              {"bridge", "bridge/gemini/api", "signaling", "signaling/access"},
-	"signaling/sideband":          {"bridge", "signaling", "signaling/access", "signaling/protocol"},
-	"signaling/telephony":         {"bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
-	"signaling/vox":               {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
-	"signaling/protocol":          {"bridge", "bridge/gemini/wire", "media", "tools"},
-	"signaling/rtc":               {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
-	"signaling/phone":             {"bridge", "tools"},
-	"signaling/whip":              {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
-	"signaling/sip":               {"bridge", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "media", "media/g711", "media/g722", "media/opus", "media/rtpaudio", "tools", "tools/webhook"},
-	"signaling/*":                 {"signaling", "signaling/access", "signaling/rtc", "bridge", "media", "media/*"}, // further front doors; gateway names each that it opens
-	"bridge":                      {"media", "media/playout", "media/record", "store", "tools", "tools/canvas", "bridge/alarm", "bridge/keeper", "bridge/toolcalls", "bridge/uplink", "bridge/gemini/api", "bridge/gemini/wire", "bridge/gemini/setup"},
-	"bridge/alarm":                {},
-	"bridge/bridgetest":           {}, // imported by tests only
-	"bridge/keeper":               {"bridge/alarm", "bridge/uplink", "bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire"},
+	"gateway": {
+		"signaling",
+		"signaling/access",
+		"signaling/live",
+		"signaling/openai",
+		"signaling/rest",
+		"signaling/rtc",
+		"signaling/sideband",
+		"signaling/sip",
+		"signaling/telephony",
+		"signaling/vox",
+		"signaling/web",
+		"signaling/whip",
+		"bridge",
+		"bridge/gemini/api",
+		"bridge/gemini/emulator",
+		"gateway/tracing",
+		"media/opus",
+		"store",
+		"tools",
+		"tools/*",
+		"web",
+	},
+	"gateway/tracing":  {"bridge"},
+	"deploy":           {}, // files, and what checks them
+	"examples/minimal": {}, // stands for somebody else's program
+	"bench": {
+		"media",
+		"media/g711",
+		"media/opus",
+		"media/rtpaudio",
+		"media/mediatest",
+		"signaling/rtc/rtctest",
+		"store/redistest",
+	}, // a program of its own
+	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc"},
+	"signaling/access": {"bridge", "store"},
+	"signaling/live":   {"bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
+	"signaling/openai": {
+		"bridge",
+		"media",
+		"media/g711",
+		"media/opus",
+		"media/vad",
+		"signaling",
+		"signaling/access",
+		"signaling/rtc",
+		"store",
+	},
+	"signaling/rest":      {"bridge", "bridge/gemini/api", "signaling", "signaling/access", "tools"},
+	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
+	"signaling/telephony": {"bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
+	"signaling/vox":       {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
+	"signaling/web":       {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/protocol", "signaling/rtc"},
+	"signaling/doortest": {
+		"bridge",
+		"bridge/gemini/*",
+		"media",
+		"media/*",
+		"signaling",
+		"signaling/*",
+		"store",
+		"tools/vox",
+	}, // imported by tests only
+	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
+	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
+	"signaling/rtc/rtctest": {}, // imported by tests and bench only
+	"signaling/phone":       {"bridge", "tools"},
+	"signaling/whip":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
+	"signaling/sip": {
+		"bridge",
+		"signaling",
+		"signaling/access",
+		"signaling/phone",
+		"signaling/rtc",
+		"media",
+		"media/g711",
+		"media/g722",
+		"media/opus",
+		"media/rtpaudio",
+		"tools",
+		"tools/webhook",
+	},
+	"signaling/*": {
+		"signaling",
+		"signaling/access",
+		"signaling/rtc",
+		"bridge",
+		"media",
+		"media/*",
+	}, // further front doors; gateway names each that it opens
+	"bridge": {
+		"media",
+		"media/playout",
+		"media/record",
+		"store",
+		"tools",
+		"tools/canvas",
+		"bridge/alarm",
+		"bridge/fleet",
+		"bridge/keeper",
+		"bridge/toolcalls",
+		"bridge/transcript",
+		"bridge/uplink",
+		"bridge/gemini/api",
+		"bridge/gemini/wire",
+		"bridge/gemini/setup",
+	},
+	"bridge/alarm":      {},
+	"bridge/bridgetest": {}, // imported by tests only
+	"bridge/fleet":      {"store"},
+	"bridge/keeper": {
+		"bridge/alarm",
+		"bridge/uplink",
+		"bridge/gemini",
+		"bridge/gemini/api",
+		"bridge/gemini/setup",
+		"bridge/gemini/wire",
+	},
 	"bridge/toolcalls":            {"bridge/uplink", "bridge/gemini/setup", "bridge/gemini/wire", "tools", "tools/canvas"},
+	"bridge/transcript":           {"bridge/gemini/wire"},
 	"bridge/uplink":               {"media", "media/vad", "bridge/gemini/wire"},
 	"bridge/gemini":               {"bridge/gemini/api", "bridge/gemini/wire"},
 	"bridge/gemini/api":           {"bridge/gemini/wire"},
@@ -51,7 +148,7 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live"},
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
-	"media/mediatest":             {"media", "media/opus"}, // imported by tests and gateway/bench only
+	"media/mediatest":             {"media", "media/opus"}, // imported by tests and bench only
 	"media/g711":                  {"media"},
 	"media/g722":                  {"media"},
 	"media/opus":                  {"media"},
@@ -61,7 +158,7 @@ var arrows = map[string][]string{
 	"media/rtpaudio":              {"media"},
 	"media/vad":                   {"media"},
 	"store":                       {},
-	"store/redistest":             {}, // imported by tests and gateway/bench only
+	"store/redistest":             {}, // imported by tests and bench only
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
 	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
@@ -76,7 +173,7 @@ var arrows = map[string][]string{
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
-	"github.com/pion/webrtc/v4":                {"signaling/rtc", "gateway/bench", "examples/minimal"},
+	"github.com/pion/webrtc/v4":                {"signaling/rtc", "signaling/doortest", "signaling/rtc/rtctest", "bench", "examples/minimal"},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/sip"},
 	"github.com/gotranspile/g722":              {"media/g722"},
@@ -87,7 +184,7 @@ var owners = map[string][]string{
 	"github.com/golang-jwt/jwt/v5":             {"signaling/access"},
 	"github.com/MicahParks/keyfunc/v3":         {"signaling/access"},
 	"github.com/zaf/resample":                  {"media"},
-	"google.golang.org/genai":                  {"bridge/gemini/setup"},
+	"google.golang.org/genai":                  {}, // its tests compare themselves with it
 	"github.com/redis/go-redis/v9":             {"store"},
 	"golang.org/x/oauth2":                      {"bridge/gemini/api"},
 	"code.dny.dev/ssrf":                        {"tools/guard"},
@@ -95,8 +192,18 @@ var owners = map[string][]string{
 	"github.com/microcosm-cc/bluemonday":       {"tools/canvas"},
 	"github.com/modelcontextprotocol/go-sdk":   {"tools/mcp"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tools"},
-	"github.com/tdewolff/minify/v2":            {"signaling"},
-	"github.com/gorilla/websocket":             {"signaling", "signaling/live", "signaling/openai", "signaling/vox", "bridge/bridgetest", "bridge/gemini", "bridge/gemini/emulator", "bridge/gemini/emulator/live", "gateway/bench", "examples/minimal"},
+	"github.com/tdewolff/minify/v2":            {"signaling/web"},
+	"github.com/gorilla/websocket": {
+		"signaling",
+		"signaling/doortest",
+		"signaling/openai",
+		"bridge/bridgetest",
+		"bridge/gemini",
+		"bridge/gemini/emulator",
+		"bridge/gemini/emulator/live",
+		"bench",
+		"examples/minimal",
+	},
 }
 
 func TestImportsFollowTheMap(t *testing.T) {
@@ -113,7 +220,8 @@ func TestImportsFollowTheMap(t *testing.T) {
 			continue
 		}
 		for _, imported := range fields[1:] {
-			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok && !slices.ContainsFunc(allowed, func(a string) bool { return matches(a, ours) }) {
+			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok &&
+				!slices.ContainsFunc(allowed, func(a string) bool { return matches(a, ours) }) {
 				t.Errorf("%s imports %s", pkg, ours)
 			}
 			for library, may := range owners {
@@ -153,7 +261,8 @@ func TestTheSameMessagesEverywhere(t *testing.T) {
 		}
 	}
 	inPage := map[string]bool{}
-	for _, list := range regexp.MustCompile(`(?s)_MESSAGES: readonly \[(.*?)\]`).FindAllStringSubmatch(readFile(t, "../web/messages.d.ts"), -1) {
+	types := readFile(t, "../web/library/messages.d.ts")
+	for _, list := range regexp.MustCompile(`(?s)_MESSAGES: readonly \[(.*?)\]`).FindAllStringSubmatch(types, -1) {
 		for _, m := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(list[1], -1) {
 			inPage[m[1]] = true
 		}
@@ -215,28 +324,29 @@ func readFile(t *testing.T, name string) string {
 	return string(b)
 }
 
-// TestReadmeListsEverySetting compares the table in README.md with the flags, both ways.
-func TestReadmeListsEverySetting(t *testing.T) {
-	readme := readFile(t, "../README.md")
+// TestEverySettingIsDocumented compares the tables in docs/settings.md with the flags, both ways.
+func TestEverySettingIsDocumented(t *testing.T) {
+	table := readFile(t, "../docs/settings.md")
 	listed := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(VOXGATE_[A-Z_]+)`").FindAllStringSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile("`(VOXGATE_[A-Z_]+)`").FindAllStringSubmatch(table, -1) {
 		listed[m[1]] = true
 	}
 	var s settings
 	s.flags(io.Discard).VisitAll(func(f *flag.Flag) {
 		name := envName(f.Name)
 		if !listed[name] {
-			t.Errorf("README.md does not list %s", name)
+			t.Errorf("docs/settings.md does not list %s", name)
 		}
 		delete(listed, name)
-		if row := fmt.Sprintf("| `--%s`", f.Name); !strings.Contains(readme, row) {
-			t.Errorf("README.md has no row that begins with %s", row)
+		if row := fmt.Sprintf("| `--%s`", f.Name); !strings.Contains(table, row) {
+			t.Errorf("docs/settings.md has no row that begins with %s", row)
 		}
-		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" && !strings.Contains(readme, "`"+strings.TrimSuffix(f.DefValue, "0s")+"`") {
-			t.Errorf("README.md does not give the default %s of --%s", f.DefValue, f.Name)
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" &&
+			!strings.Contains(table, "`"+strings.TrimSuffix(f.DefValue, "0s")+"`") {
+			t.Errorf("docs/settings.md does not give the default %s of --%s", f.DefValue, f.Name)
 		}
 	})
 	for name := range listed {
-		t.Errorf("README.md lists %s, which does not exist", name)
+		t.Errorf("docs/settings.md lists %s, which does not exist", name)
 	}
 }

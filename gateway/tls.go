@@ -22,7 +22,7 @@ import (
 const (
 	// certificateLook is how often a handshake looks whether the certificate's files have changed.
 	certificateLook = time.Second
-	// certificateWarning is how often the log tells at most that there is no certificate: each handshake finds out.
+	// certificateWarning is how often at most the log says that there is no certificate: each handshake finds out.
 	certificateWarning = time.Minute
 )
 
@@ -37,12 +37,16 @@ type tlsSettings struct {
 func (s *tlsSettings) flags(f *flag.FlagSet) {
 	f.StringVar(&s.cert, "tls-cert", "", "`file` with the certificate chain of the page and the WebSocket, as PEM; read again when it changes")
 	f.StringVar(&s.key, "tls-key", "", "`file` with the key of tls-cert, as PEM")
-	f.Func("acme-domain", "`names` to get a certificate for from Let's Encrypt, comma separated; addr must be their port 443", list(&s.domains, nil))
+	f.Func(
+		"acme-domain",
+		"`names` to get a certificate for from Let's Encrypt, comma separated; addr must be their port 443",
+		list(&s.domains, nil),
+	)
 	f.StringVar(&s.cache, "acme-cache", "", "`folder` that keeps the certificates of acme-domain")
 	f.StringVar(&s.directory, "acme-directory", "", "`URL` of another CA's ACME directory; empty: Let's Encrypt")
 }
 
-// check finds out what cannot be meant.
+// check refuses settings that contradict each other.
 func (s *tlsSettings) check() error {
 	switch {
 	case (s.cert == "") != (s.key == ""):
@@ -59,7 +63,7 @@ func (s *tlsSettings) check() error {
 func (s *tlsSettings) fetch(ctx context.Context, addr net.Addr) {
 	for _, domain := range s.domains {
 		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // a test's CA is in nobody's roots
-		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate tells of errors
+		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate logs errors
 			conn.Close()
 		}
 	}
@@ -80,7 +84,7 @@ func (s *tlsSettings) url(host string, port int) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/"
 }
 
-// config is what the own port speaks TLS with; nil: it does not. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
+// config is the TLS configuration of our own port; nil: it has no TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
 func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
 		files := &certificateFiles{cert: s.cert, key: s.key, log: log}
@@ -121,7 +125,7 @@ type certificateFiles struct {
 	pair   *tls.Certificate
 }
 
-// stamp is by what a file is known to be another one.
+// stamp is what changes when a file is replaced.
 type stamp struct {
 	at   time.Time
 	size int64

@@ -35,6 +35,8 @@ import (
 	"github.com/letsencrypt/pebble/v2/wfe"
 	"github.com/miekg/dns"
 	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/rtc/rtctest"
 )
 
 // certificate makes a self-signed one for gateway.test and 127.0.0.1, as PEM.
@@ -169,7 +171,13 @@ func TestBadCertificate(t *testing.T) {
 	_, key := certificate(t, 2)
 	write(t, folder+"/cert", cert)
 	write(t, folder+"/key", key)
-	err := run(t.Context(), nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", folder+"/cert", "VOXGATE_TLS_KEY", folder+"/key"), io.Discard, io.Discard)
+	err := run(
+		t.Context(),
+		nil,
+		env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_TLS_CERT", folder+"/cert", "VOXGATE_TLS_KEY", folder+"/key"),
+		io.Discard,
+		io.Discard,
+	)
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a key of another certificate: %v", err)
 	}
@@ -235,7 +243,20 @@ func TestServeWithACME(t *testing.T) {
 		transport.TLSClientConfig = nil
 	}()
 	folder := t.TempDir()
-	p := start(t, nil, env("VOXGATE_ADDR", addr.String(), "VOXGATE_ACME_DOMAIN", "gateway.test", "VOXGATE_ACME_CACHE", folder, "VOXGATE_ACME_DIRECTORY", server.URL+"/dir"))
+	p := start(
+		t,
+		nil,
+		env(
+			"VOXGATE_ADDR",
+			addr.String(),
+			"VOXGATE_ACME_DOMAIN",
+			"gateway.test",
+			"VOXGATE_ACME_CACHE",
+			folder,
+			"VOXGATE_ACME_DIRECTORY",
+			server.URL+"/dir",
+		),
+	)
 	at, err := url.Parse(p.url)
 	if err != nil || at.Hostname() != "gateway.test" {
 		t.Fatalf("announced as %s, %v", p.url, err)
@@ -286,7 +307,10 @@ func TestOnePortForAll(t *testing.T) {
 	cert, key := certificate(t, 1)
 	write(t, folder+"/cert", cert)
 	write(t, folder+"/key", key)
-	for name, more := range map[string][]string{"plain": nil, "TLS": {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"}} {
+	for name, more := range map[string][]string{
+		"plain": nil,
+		"TLS":   {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			addr := freePort(t)
 			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr.String(), "VOXGATE_TCP_PORT", strconv.Itoa(addr.Port))...))
@@ -305,18 +329,12 @@ func TestOnePortForAll(t *testing.T) {
 			_ = conn.SetReadDeadline(time.Now().Add(patience))
 			c := &conversation{t: t, conn: conn}
 			c.send(`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`)
-			peer, answer := c.offer(webrtc.NetworkTypeTCP4)
-			connected := make(chan struct{})
-			peer.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
-				if s == webrtc.PeerConnectionStateConnected {
-					close(connected)
-				}
-			})
-			if err := peer.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}); err != nil {
+			caller, answer := c.offer(webrtc.NetworkTypeTCP4)
+			if err := caller.Answer(answer); err != nil {
 				t.Fatal(err)
 			}
 			select {
-			case <-connected:
+			case <-caller.Connected():
 			case <-time.After(patience):
 				t.Errorf("not connected\n%s\n%s", answer, p.logged())
 			}
@@ -324,29 +342,21 @@ func TestOnePortForAll(t *testing.T) {
 	}
 }
 
-// offer has a peer with candidates of one kind answered.
-func (c *conversation) offer(network webrtc.NetworkType) (peer *webrtc.PeerConnection, answer string) {
+// offer has the offer of a caller with candidates of one kind answered.
+func (c *conversation) offer(network webrtc.NetworkType) (caller *rtctest.Caller, answer string) {
 	c.t.Helper()
-	var settings webrtc.SettingEngine
-	settings.SetNetworkTypes([]webrtc.NetworkType{network})
-	settings.SetIncludeLoopbackCandidate(true)
-	peer, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	caller, err := rtctest.New(rtctest.Options{
+		Channel: "events", Network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{network}) },
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { peer.GracefulClose() })
-	_, err = peer.CreateDataChannel("events", nil)
+	c.t.Cleanup(caller.Close)
+	offer, err := caller.Offer(c.t.Context(), false)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	offer, err := peer.CreateOffer(nil)
-	if err == nil {
-		err = peer.SetLocalDescription(offer)
-	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	sdp, err := json.Marshal(offer.SDP)
+	sdp, err := json.Marshal(offer)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -363,7 +373,7 @@ func (c *conversation) offer(network webrtc.NetworkType) (peer *webrtc.PeerConne
 			c.t.Fatal(err)
 		}
 	}
-	return peer, m.Payload.SDP
+	return caller, m.Payload.SDP
 }
 
 // TestWebRTCElsewhere: behind a proxy the page stays on the loopback, and WebRTC does not.
@@ -384,7 +394,8 @@ func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	if err := server.Serve(heard(failing, slog.New(slog.NewJSONHandler(&logged, nil)))); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the server ends by %v", err)
 	}
-	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) || !strings.Contains(text, "too many open files") {
+	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) ||
+		!strings.Contains(text, "too many open files") {
 		t.Errorf("logged %s", text)
 	}
 }

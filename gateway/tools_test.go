@@ -26,7 +26,8 @@ func (c *conversation) must(kind, text string) {
 func mcpServer(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "everything")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/modelcontextprotocol/go-sdk/examples/server/everything").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		"github.com/modelcontextprotocol/go-sdk/examples/server/everything").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -63,7 +64,9 @@ func TestOperatorsTools(t *testing.T) {
 		Args    struct{ N json.Number }
 		Session struct{ ID, Door string }
 	}
-	if text := <-asked; json.Unmarshal([]byte(text), &body) != nil || body.Name != "order" || body.Args.N != "9007199254740993" || body.Session.Door != "web" || body.Session.ID == "" {
+	if text := <-asked; json.Unmarshal([]byte(text), &body) != nil || body.Name != "order" || body.Args.N != "9007199254740993" ||
+		body.Session.Door != "web" ||
+		body.Session.ID == "" {
 		t.Errorf("the webhook got %s", text)
 	}
 	c.say(`/tool order {"n": "many"}`)
@@ -103,7 +106,9 @@ func TestCanvas(t *testing.T) {
 		return r, string(body)
 	}
 	chips := regexp.MustCompile(`canvas/chips\?id=\w+`).FindString(c.all.String())
-	if r, body := get(p.url + "/" + chips); r.StatusCode != http.StatusOK || !strings.Contains(r.Header.Get("Content-Security-Policy"), "sandbox") || !strings.Contains(body, "parrots") {
+	if r, body := get(p.url + "/" + chips); r.StatusCode != http.StatusOK ||
+		!strings.Contains(r.Header.Get("Content-Security-Policy"), "sandbox") ||
+		!strings.Contains(body, "parrots") {
 		t.Errorf("%s: %s %v %s", chips, r.Status, r.Header, body)
 	}
 	if r, body := get(p.url + "/canvas/image?u=https%3A%2F%2Fexample.com&x=9999999999&s=forged"); r.StatusCode != http.StatusForbidden {

@@ -48,10 +48,13 @@ func TestVOXIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if kept, err := os.ReadDir(folder); resp.StatusCode != http.StatusOK || err != nil || len(kept) != 1 || !strings.Contains(m.URL, kept[0].Name()) {
+	if kept, err := os.ReadDir(folder); resp.StatusCode != http.StatusOK || err != nil || len(kept) != 1 ||
+		!strings.Contains(m.URL, kept[0].Name()) {
 		t.Errorf("%d, %v in the folder, %v", resp.StatusCode, kept, err)
 	}
-	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, func(string) string { return "" }, os.Stderr, os.Stderr); err == nil || !strings.Contains(err.Error(), "workspace") {
+	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, func(string) string { return "" },
+		os.Stderr, os.Stderr); err == nil ||
+		!strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a file as a workspace: %v", err)
 	}
 }

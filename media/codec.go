@@ -2,12 +2,12 @@ package media
 
 import "time"
 
-// Codec is how packets carry sound: one payload type of RTP, or what else a door has. See media/opus and media/g711. It has
-// no state of its own, and may be used by several goroutines.
+// Codec is how packets carry sound: one payload type of RTP, or a door's own form. See media/opus and media/g711. It has no state of its
+// own, and may be used by several goroutines.
 type Codec interface {
 	// ClockRate is that of the RTP timestamps, in Hz.
 	ClockRate() int
-	// DecodedRate is the best rate to decode to, in Hz, for somebody who wants most at the most: such that nothing is resampled.
+	// DecodedRate is the best rate to decode to, in Hz, not above most: one that needs no resampling.
 	DecodedRate(most int) int
 	// NewDecoder returns a decoder to mono PCM of rate, in Hz. A rate that would take a resampler is refused.
 	NewDecoder(rate int) (Decoder, error)
@@ -30,8 +30,8 @@ const (
 type Decoder interface {
 	// Decode writes the packet's sound to pcm, which must hold MaxPacketDuration, and returns the number of samples.
 	Decode(packet []byte, pcm []int16) (int, error)
-	// Conceal fills pcm, a multiple of 2.5 ms, with what may have stood between the last packet and the next one. next is the
-	// packet after the loss if that has a copy of the lost sound (see Codec.CopyDuration), which is then used, else nil.
+	// Conceal fills pcm, a multiple of 2.5 ms, with a guess of the sound between the last packet and the next one. next is the packet after
+	// the loss if that has a copy of the lost sound (see Codec.CopyDuration), which is then used, else nil.
 	Conceal(next []byte, pcm []int16) error
 }
 

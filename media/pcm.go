@@ -1,4 +1,4 @@
-// Package media is what the rooms of a call's sound share: mono PCM, how long it lasts, and who takes it.
+// Package media is what the packages for a call's sound share: mono PCM, its duration, and the types that take it.
 //
 // A receiver of RTP writes PCM to a Sink as the wall clock goes; a playout hands the voice of the model to an Output in
 // frames of 20 ms. The codec runs at the rates of its users (Opus decodes to and encodes from 8, 12, 16, 24 or 48 kHz), so no
@@ -28,22 +28,22 @@ type Sink interface {
 	WritePCM(pcm []int16) error
 }
 
-// Frame is 20 ms of sound, or for an output that takes it [AtOnce] all that there is.
+// Frame is 20 ms of sound, or for an output that takes it [AtOnce] all that is ready.
 type Frame struct {
 	PCM   []int16
 	PTS   time.Duration // when it is to be heard, on the wall clock, since the playout was made
 	Start bool          // opens a talkspurt: nothing was sent right before it
 
-	// Generation counts the flushes before it. What a client still holds of an older one is not to be heard any more.
+	// Generation counts the flushes before it. A client must not play what it still holds of an older one.
 	Generation uint32
 }
 
 // Output takes the frames of a playout, one goroutine at a time. WriteFrame is called with the playout locked: it must not
 // block, must not call the playout, and must not keep f.PCM.
 type Output interface {
-	// Lead is how far ahead of their PTS frames may be handed over. 0 means one frame every 20 ms, as RTP wants it, and
-	// silence after each talkspurt. An output with a lead (a socket whose client has its own queue, and is told to
-	// empty it when the voice is cut) gets frames early, no trailing silence and no fades.
+	// Lead is how far ahead of their PTS frames may be handed over. 0 means one frame every 20 ms, as RTP wants it, and silence after each
+	// talkspurt. An output with a lead (a socket whose client has its own queue, and must empty it when the voice is cut) gets frames early,
+	// no trailing silence and no fades.
 	Lead() time.Duration
 	WriteFrame(f Frame) error
 }
@@ -56,7 +56,7 @@ type Late interface{ Late() time.Duration }
 // is room the sound waits in the playout, where it can still be cut off. Like WriteFrame Full must not block.
 type Filler interface{ Full() bool }
 
-// AtOnce is the Lead of an output that takes sound as it comes, in frames of any length: its client keeps to the time itself.
+// AtOnce is the Lead of an output that takes sound as it comes, in frames of any length: its client paces itself.
 const AtOnce = time.Duration(math.MaxInt64)
 
 // Samples returns how many samples at rate, in Hz, last d, rounded down.

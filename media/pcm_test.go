@@ -23,7 +23,15 @@ func TestRMS(t *testing.T) {
 }
 
 func TestResample(t *testing.T) {
-	for _, c := range []struct{ from, to int }{{8000, 16000}, {16000, 24000}, {24000, 16000}, {24000, 48000}, {44100, 16000}, {48000, 8000}, {16000, 16000}} {
+	for _, c := range []struct{ from, to int }{
+		{8000, 16000},
+		{16000, 24000},
+		{24000, 16000},
+		{24000, 48000},
+		{44100, 16000},
+		{48000, 8000},
+		{16000, 16000},
+	} {
 		for _, n := range []int{0, 1, 7, 333, c.from, c.from + 1, 3*c.from + 12345} {
 			t.Run(fmt.Sprintf("%d samples from %d to %d", n, c.from, c.to), func(t *testing.T) {
 				pcm := mediatest.Tone(6*time.Second, c.from, 440, 10000)[:n]

@@ -9,9 +9,8 @@ import (
 	"github.com/zaf/resample"
 )
 
-// Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates ask for. It is libsoxr's,
-// which for a clip is the better one: half the CPU of a [Resampler], and a stop band that begins at 0.53 of the lower rate. A
-// stream wants a Resampler.
+// Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates ask for. It uses libsoxr, which is
+// better for a clip: half the CPU of a [Resampler], and a stop band that begins at 0.53 of the lower rate. A stream needs a Resampler.
 func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if from <= 0 || to <= 0 {
 		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", from, to)
@@ -163,7 +162,7 @@ func dot(a, b []float32) float32 {
 	return one + two + (three + four)
 }
 
-// Delay has a stream that begins begin with as much silence as is held back: then each frame in gives a whole frame out.
+// Delay begins a new stream with as much silence as is held back: then each frame in gives a whole frame out.
 func (r *Resampler) Delay() {
 	r.in = append(r.in[:0], make([]float32, 2*r.width)...)
 	r.first, r.whole, r.part = -2*r.width, -r.width, 0

@@ -24,7 +24,15 @@ func stream(r *media.Resampler, pcm []int16, from int) (out []int16) {
 // TestResamplerBands sends tones through and measures what comes out: what is below 0.4 of the lower rate passes, what is above
 // 0.6 of it does not, nor comes back mirrored.
 func TestResamplerBands(t *testing.T) {
-	for _, c := range []struct{ from, to int }{{24000, 8000}, {48000, 16000}, {24000, 16000}, {8000, 24000}, {16000, 24000}, {16000, 48000}, {44100, 24000}} {
+	for _, c := range []struct{ from, to int }{
+		{24000, 8000},
+		{48000, 16000},
+		{24000, 16000},
+		{8000, 24000},
+		{16000, 24000},
+		{16000, 48000},
+		{44100, 24000},
+	} {
 		lower := float64(min(c.from, c.to))
 		for f := 0.01 * lower; f < float64(c.from)/2; f += 0.005 * lower {
 			r := media.NewResampler(c.from, c.to)

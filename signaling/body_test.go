@@ -14,6 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc"
 )
 
@@ -36,19 +37,19 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestBodiesThatNeverCome: who announces a body and sends none loses the connection, whatever was asked for; answers that take
+// TestBodiesThatNeverCome: a client that announces a body and sends none loses the connection, whatever was asked for; answers that take
 // their time, and WebSockets, do not.
 func TestBodiesThatNeverCome(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(d *doors, _ *bridge.Options) {
-		d.more = func(*bridge.Host, *rtc.API) []signaling.Door {
+	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) {
+		d.Add(func(*bridge.Host, *rtc.API) []signaling.Door {
 			return []signaling.Door{{Pattern: "POST /stream", Handler: http.HandlerFunc(streamer)}}
-		}
+		})
 	})
-	c := connect(t, g, `{}`)
+	c := doortest.Connect(t, g, `{}`)
 	long := make(chan string)
 	go func() {
-		resp, err := http.Post(g.http+"/stream", "text/plain", strings.NewReader("all of it"))
+		resp, err := http.Post(g.HTTP+"/stream", "text/plain", strings.NewReader("all of it"))
 		if err != nil {
 			long <- err.Error()
 			return
@@ -72,7 +73,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	var gone atomic.Int64
 	for n := range 200 {
 		silent.Go(func() {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(g.http, "http://"))
+			conn, err := net.Dial("tcp", strings.TrimPrefix(g.HTTP, "http://"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -92,5 +93,5 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	if got := <-long; got != "12 <nil>" {
 		t.Errorf("of 12 lines of an answer came %s", got)
 	}
-	c.ask("Are you there?")
+	c.Ask("Are you there?")
 }

@@ -1,9 +1,11 @@
 package signaling_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
@@ -20,28 +25,31 @@ import (
 	"voxgate/media"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc"
 )
 
 // lookUpConfig declares the one tool of clients of [pcmDoor].
-var lookUpConfig = json.RawMessage(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"look_up","parameters":{"type":"OBJECT"}}]}]}`)
+var lookUpConfig = json.RawMessage(
+	`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"look_up","parameters":{"type":"OBJECT"}}]}]}`,
+)
 
 // pcmClient is a client of [pcmDoor].
 type pcmClient struct {
-	*client
+	*doortest.Client
 	ear sync.Mutex
 	pcm []int16 // what was heard
 }
 
-func dialPCM(t *testing.T, g *gateway, first string) *pcmClient {
+func dialPCM(t *testing.T, g *doortest.Gateway, first string) *pcmClient {
 	t.Helper()
 	c := &pcmClient{}
-	c.client = dialDoor(t, strings.TrimSuffix(g.url, "/")+"/pcm", nil, func(kind int, raw []byte) message {
+	c.Client = doortest.DialDoor(t, strings.TrimSuffix(g.URL, "/")+"/pcm", nil, func(kind int, raw []byte) doortest.Message {
 		if kind == websocket.BinaryMessage {
 			c.ear.Lock()
 			defer c.ear.Unlock()
 			c.pcm = media.AppendSamples(c.pcm, raw)
-			return message{}
+			return doortest.Message{}
 		}
 		var m struct {
 			Event string
@@ -50,64 +58,115 @@ func dialPCM(t *testing.T, g *gateway, first string) *pcmClient {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Errorf("not JSON: %s", raw)
 		}
-		return message{Type: m.Event, Payload: m.Is}
+		return doortest.Message{Type: m.Event, Payload: m.Is}
 	})
 	c.send(first)
 	return c
 }
 
-func (c *pcmClient) send(text string) { c.t.Helper(); c.raw(websocket.TextMessage, []byte(text)) }
+func (c *pcmClient) send(text string) { c.T.Helper(); c.Raw(websocket.TextMessage, []byte(text)) }
 
 func (c *pcmClient) say(pcm []int16) {
-	c.t.Helper()
+	c.T.Helper()
 	for part := range slices.Chunk(pcm, pcmRate/50) {
-		c.raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
+		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
 	}
 }
 
 // expect waits for the next event of a kind, and reads what it is.
 func (c *pcmClient) expect(kind string, is any) {
-	c.t.Helper()
+	c.T.Helper()
 	var e struct{ Body json.RawMessage }
-	c.client.expect(kind).read(c.t, &e)
+	c.Client.Expect(kind).Read(c.T, &e)
 	if err := json.Unmarshal(e.Body, is); err != nil {
-		c.t.Fatalf("%s: %v", e.Body, err)
+		c.T.Fatalf("%s: %v", e.Body, err)
 	}
 }
 
-func withPCM(d *doors, _ *bridge.Options) {
-	d.more = func(host *bridge.Host, api *rtc.API) []signaling.Door {
+func withPCM(d *doortest.Doors, _ *bridge.Options) {
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
 		return []signaling.Door{
 			{Pattern: "/pcm", Socket: &pcmDoor{host: host}},
 			{Pattern: "POST /offer", Handler: &offerDoor{host: host, rtc: api}},
 		}
+	})
+}
+
+// exampleHost is a host with an emulator behind it.
+func exampleHost() (host *bridge.Host, stop func()) {
+	log := slog.New(slog.DiscardHandler)
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
+	upstream := httptest.NewServer(model)
+	host = bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Logger: log})
+	return host, func() {
+		if err := host.Shutdown(context.Background()); err != nil {
+			panic(err)
+		}
+		model.Close()
+		upstream.Close()
 	}
 }
 
-// A front door of 150 lines, without a word of Gemini's, holds a conversation.
+// exampleConn is a client of pcmDoor without a test.
+type exampleConn struct{ *websocket.Conn }
+
+func exampleClient(url string) exampleConn {
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http"), nil)
+	if err != nil {
+		panic(err)
+	}
+	return exampleConn{conn}
+}
+
+func (c exampleConn) Say(text string) {
+	if err := c.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		panic(err)
+	}
+}
+
+// Answer waits for the whole text of an answer.
+func (c exampleConn) Answer() string {
+	for {
+		var event struct {
+			Event string
+			Is    struct{ Body bridge.AssistantText }
+		}
+		kind, raw, err := c.ReadMessage()
+		if err != nil {
+			panic(err)
+		}
+		if kind == websocket.TextMessage && json.Unmarshal(raw, &event) == nil && event.Event == "AssistantText" && event.Is.Body.Final {
+			return event.Is.Body.Text
+		}
+	}
+}
+
+// A front door of fewer than 95 lines, which starts no goroutine and has no word of Gemini's, holds a conversation.
 func TestADoorIsSmall(t *testing.T) {
 	t.Parallel()
-	if source, err := os.ReadFile("pcmdoor_test.go"); err != nil || strings.Count(string(source), "\n") > 150 {
-		t.Errorf("the door has %d lines, %v", strings.Count(string(source), "\n"), err)
+	source, err := os.ReadFile("example_test.go")
+	door, _, _ := strings.Cut(string(source), "\n// A door of one's own")
+	if lines := strings.Count(door, "\n"); err != nil || lines >= 95 {
+		t.Errorf("the door has %d lines, %v", lines, err)
 	}
-	c := dialPCM(t, newGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
+	c := dialPCM(t, doortest.NewGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
 	var complete bridge.SetupComplete
 	c.expect("SetupComplete", &complete)
 	if config := string(complete.EffectiveConfig); !strings.Contains(config, "Be brief.") || !strings.Contains(config, "Puck") {
 		t.Errorf("the agent became %s", config)
 	}
-	c.say(sentence(440, time.Second, pcmRate))
+	c.say(doortest.Sentence(440, time.Second, pcmRate))
 	var turn bridge.TurnComplete
 	var text bridge.AssistantText
 	c.expect("Speaking", &struct{}{})
 	c.expect("TurnComplete", &turn)
 	c.ear.Lock()
-	voice := loud(c.pcm)
+	voice := doortest.Loud(c.pcm)
 	c.ear.Unlock()
 	if level := mediatest.ToneLevel(voice, pcmRate, 440); turn.Turn != 1 || len(voice) < pcmRate*9/10 || level < 0.5 {
 		t.Errorf("turn %d is %d samples, share of 440 Hz %.2f", turn.Turn, len(voice), level)
 	}
-	c.say(sentence(300, 6*time.Second, pcmRate))
+	c.say(doortest.Sentence(300, 6*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"interrupt"}`)
 	var cut bridge.Interrupted
@@ -130,13 +189,15 @@ func TestADoorIsSmall(t *testing.T) {
 	}
 	c.expect("TurnComplete", &turn)
 	c.send(`{"command":"sing"}`)
-	c.wait(0, "error", func(m message) bool { return m.Type == "error" && strings.Contains(string(m.Payload), "sing") })
-	c.say(sentence(440, 2*time.Second, pcmRate))
+	c.Wait(0, "error", func(m doortest.Message) bool {
+		return m.Type == "Failure" && strings.Contains(string(m.Payload), "sing")
+	})
+	c.say(doortest.Sentence(440, 2*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"hang up"}`)
 	c.expect("AssistantText", &text)
 	c.expect("TurnComplete", &turn)
-	if code := c.closeCode(); code != websocket.CloseNormalClosure {
+	if code := c.CloseCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("the door closed with %d", code)
 	}
 }
@@ -144,18 +205,18 @@ func TestADoorIsSmall(t *testing.T) {
 // A peer that is born by an HTTP request has its answer in the response, talks and hears.
 func TestADoorOfOneRequest(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, withPCM)
-	p := newPhone(t, &client{inbox: newInbox(t)}, phoneOptions{})
-	offer, err := p.pc.CreateOffer(nil)
+	g := doortest.NewGateway(t, withPCM)
+	p := doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, doortest.PhoneOptions{})
+	offer, err := p.PC.CreateOffer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gathered := webrtc.GatheringCompletePromise(p.pc)
-	if err := p.pc.SetLocalDescription(offer); err != nil {
+	gathered := webrtc.GatheringCompletePromise(p.PC)
+	if err := p.PC.SetLocalDescription(offer); err != nil {
 		t.Fatal(err)
 	}
 	<-gathered
-	resp, err := http.Post(g.http+"/offer", "application/sdp", strings.NewReader(p.pc.LocalDescription().SDP))
+	resp, err := http.Post(g.HTTP+"/offer", "application/sdp", strings.NewReader(p.PC.LocalDescription().SDP))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,13 +225,13 @@ func TestADoorOfOneRequest(t *testing.T) {
 	if resp.StatusCode != http.StatusCreated {
 		t.Fatalf("%s: %s", resp.Status, sdp)
 	}
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
+	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
 		t.Fatal(err)
 	}
-	p.connected()
-	p.talk <- sentence(440, time.Second, 48000)
-	eventually(p.t, "the answer", func() bool { return p.voiceLevel(440) > 0.5 })
-	resp, err = http.Post(g.http+"/offer", "application/sdp", strings.NewReader("v=0"))
+	p.Connected()
+	p.Talk <- doortest.Sentence(440, time.Second, 48000)
+	doortest.Eventually(p.T, "the answer", func() bool { return p.VoiceLevel(440) > 0.5 })
+	resp, err = http.Post(g.HTTP+"/offer", "application/sdp", strings.NewReader("v=0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +244,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 // A page of an origin on the list may send requests, and one that is not may not.
 func TestRequestsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, withPCM, func(d *doors, _ *bridge.Options) { d.origins = []string{"https://app.example"} })
+	g := doortest.NewGateway(t, withPCM, func(d *doortest.Doors, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
 	for _, test := range []struct {
 		method, origin, allows string
 		status                 int
@@ -200,7 +261,7 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 		if test.method == http.MethodGet {
 			path = "/"
 		}
-		r, _ := http.NewRequest(test.method, g.http+path, strings.NewReader("v=0"))
+		r, _ := http.NewRequest(test.method, g.HTTP+path, strings.NewReader("v=0"))
 		if test.origin != "" {
 			r.Header.Set("Origin", test.origin)
 		}
@@ -223,15 +284,13 @@ func TestLongReasonsStayReadable(t *testing.T) {
 	t.Parallel()
 	for extra := range 4 {
 		reason := strings.Repeat("x", extra) + strings.Repeat("ö€", 40)
-		server := signaling.NewServer(signaling.Options{}, signaling.Door{Pattern: "/", Socket: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			l, err := signaling.Accept(w, r, nil)
-			if err != nil {
-				return
-			}
-			l.Goodbye(1008, reason)
-			l.Read(0)
-			l.Close()
-		})})
+		server := signaling.NewServer(
+			signaling.Options{},
+			signaling.Door{Pattern: "/", Socket: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				o := signaling.SocketOptions{Goodbye: func(error) (int, string) { return signaling.ClosePolicy, reason }}
+				signaling.ServeSocket(w, r, o, func(context.Context, *signaling.Socket) error { return nil })
+			})},
+		)
 		_, err := readOnce(t, server)
 		closed, ok := err.(*websocket.CloseError)
 		if !ok || closed.Code != 1008 || !strings.HasPrefix(reason, closed.Text) || len(closed.Text) < 118 {

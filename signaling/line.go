@@ -20,8 +20,8 @@ import (
 const (
 	// firstMessage is how long a client may take until [Line.Opened]; a socket that says nothing costs a goroutine.
 	firstMessage = 10 * time.Second
-	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings may
-	// be lost, and a network may be gone for as long as a lift ride takes.
+	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings
+	// may be lost, and a network may be gone for as long as a lift ride takes.
 	pingInterval = 5 * time.Second
 	silence      = 20 * time.Second
 	// writeTimeout bounds one write to the client.
@@ -30,18 +30,19 @@ const (
 	maxRead = 16 << 20
 	// closeTimeout is how long we wait for the client's close frame after ours.
 	closeTimeout = time.Second
-	// maxReason is how long the reason of a close frame may be: a control frame has 125 bytes, two are the code (RFC 6455
-	// section 5.5).
+	// maxReason is how long the reason of a close frame may be: a control frame has 125 bytes, two are the code (RFC
+	// 6455 section 5.5).
 	maxReason = 123
 )
 
-// Close codes: RFC 6455 section 7.4.1, and 1013 of the IANA registry.
+// Close codes of WebSockets: RFC 6455 section 7.4.1, and 1013 of the IANA registry.
 const (
-	closeNormal    = websocket.CloseNormalClosure
-	closeGoingAway = websocket.CloseGoingAway
-	closePolicy    = websocket.ClosePolicyViolation
-	closeFailed    = websocket.CloseInternalServerErr
-	closeTryLater  = websocket.CloseTryAgainLater
+	CloseNormal    = websocket.CloseNormalClosure
+	CloseGoingAway = websocket.CloseGoingAway
+	ClosePolicy    = websocket.ClosePolicyViolation
+	CloseInvalid   = websocket.CloseInvalidFramePayloadData
+	CloseFailed    = websocket.CloseInternalServerErr
+	CloseTryLater  = websocket.CloseTryAgainLater
 )
 
 var upgrader = websocket.Upgrader{
@@ -54,38 +55,27 @@ var upgrader = websocket.Upgrader{
 type Line struct {
 	conn      *websocket.Conn
 	remote    string              // the client's address
-	opened    bool                // until then the first deadline holds
+	opened    atomic.Bool         // until then the first deadline holds
 	arrived   func()              // it counts no longer among those that have not opened
 	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip func(time.Duration) // by a pong, in the reader
 	pace      *Pace
+	left      atomic.Bool // the goodbye is sent
 
 	mu      sync.Mutex
 	leaving bool // the last deadline holds
 }
 
-// ErrSubprotocol says that a client does not speak the door's protocol.
-var ErrSubprotocol = errors.New("the subprotocol is not offered")
-
-// Accept makes a line of a request for a WebSocket. roundTrip, which may be nil, is told how long the way to the client and back
-// takes, and must not block. If it fails it has answered the request.
-func Accept(w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
-	return accept(&upgrader, w, r, roundTrip)
-}
-
-// AcceptAs is Accept for a door whose protocol has a name in the registry of WebSocket subprotocols (RFC 6455, section 11.5). Who does not offer it is
-// refused: [ErrSubprotocol].
-func AcceptAs(subprotocol string, w http.ResponseWriter, r *http.Request) (*Line, error) {
-	if !slices.Contains(websocket.Subprotocols(r), subprotocol) {
-		http.Error(w, "Here is spoken the WebSocket subprotocol "+subprotocol+".", http.StatusBadRequest)
-		return nil, ErrSubprotocol
+// accept makes a line of a request for a WebSocket. If it fails it has answered the request.
+func accept(o SocketOptions, w http.ResponseWriter, r *http.Request) (*Line, error) {
+	upgrader, roundTrip := upgrader, o.RoundTrip
+	switch {
+	case o.Subprotocol != "" && slices.Contains(websocket.Subprotocols(r), o.Subprotocol):
+		upgrader.Subprotocols = []string{o.Subprotocol}
+	case o.Required:
+		http.Error(w, "Here is spoken the WebSocket subprotocol "+o.Subprotocol+".", http.StatusBadRequest)
+		return nil, errors.New("the subprotocol is not offered")
 	}
-	own := upgrader
-	own.Subprotocols = []string{subprotocol}
-	return accept(&own, w, r, nil)
-}
-
-func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request, roundTrip func(time.Duration)) (*Line, error) {
 	arrived, err := access.From(r.Context()).Wait()
 	if err != nil {
 		access.Refuse(w, err)
@@ -111,7 +101,7 @@ func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request
 	})
 	conn.SetPongHandler(func(string) error {
 		pace.message()
-		if !l.opened {
+		if !l.opened.Load() {
 			return nil // no pong buys time for the first message
 		}
 		if sent := l.pinged.Swap(0); sent != 0 && l.roundTrip != nil {
@@ -126,25 +116,26 @@ func accept(upgrader *websocket.Upgrader, w http.ResponseWriter, r *http.Request
 // Remote is the client's address, also behind a proxy that is trusted.
 func (l *Line) Remote() string { return l.remote }
 
-// Spent says how long it took to act on something that the client has sent, but for sound and pictures. Who takes more than a tenth of a
-// processor in the long run is read no faster.
+// Pace is the pace at which the client is read.
+func (l *Line) Pace() *Pace { return l.pace }
+
+// Spent says how long it took to act on something that the client has sent, but for sound and pictures. A client that takes more
+// than a tenth of a processor in the long run is read no faster.
 func (l *Line) Spent(took time.Duration) { l.pace.Spent(took) }
 
-// Opened says, in the reader's goroutine, that the first message has come which a client must send: before it a line lives for
-// 10 s, after it as long as the client answers pings.
+// Opened says that the first message has come which a client must send: before it a line lives for 10 s, after it as
+// long as the client answers pings.
 func (l *Line) Opened() {
-	l.opened = true
+	l.opened.Store(true)
+	l.listen(silence, false)
 	l.arrived()
 }
 
-// ErrTooLong says that a message is longer than it may be. The next one can be read.
-var ErrTooLong = errors.New("the message is too long")
-
-// Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed over by the
-// call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
+// Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed
+// over by the call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
 // what takes too long to act on (see [Line.Spent]), is read no faster.
 func (l *Line) Next() (message io.Reader, text bool, err error) {
-	if l.opened {
+	if l.opened.Load() {
 		l.listen(silence, false)
 	}
 	kind, message, err := l.conn.NextReader()
@@ -153,19 +144,6 @@ func (l *Line) Next() (message io.Reader, text bool, err error) {
 	}
 	l.pace.message()
 	return message, kind == websocket.TextMessage, nil
-}
-
-// Read blocks until it has the next message, as [Line.Next] does. One of more than limit bytes is not kept: [ErrTooLong].
-func (l *Line) Read(limit int) (message []byte, text bool, err error) {
-	r, text, err := l.Next()
-	if err != nil {
-		return nil, false, err
-	}
-	message, err = io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && len(message) > limit {
-		return nil, text, ErrTooLong
-	}
-	return message, text, err
 }
 
 // Write sends a message. It blocks for 5 s at most.
@@ -195,9 +173,12 @@ func (l *Line) Ping(ctx context.Context) {
 	}
 }
 
-// Goodbye sends a close frame; Read ends when the client has answered, or after a second. A reason of more than 123 bytes is
-// shortened.
+// Goodbye sends a close frame, the first time; Next ends when the client has answered, or after a second. A reason of
+// more than 123 bytes is shortened.
 func (l *Line) Goodbye(code int, reason string) {
+	if l.left.Swap(true) {
+		return
+	}
 	if len(reason) > maxReason {
 		end := maxReason
 		for !utf8.RuneStart(reason[end]) { // half a character makes the frame invalid, and the reason is lost
@@ -229,25 +210,25 @@ func (l *Line) Close() {
 	l.conn.Close()
 }
 
-// Goodbye is the close code and the reason by which a client is told why bridge.Host.Serve has returned.
+// Goodbye is the close code and the reason for a client, for why bridge.Host.Serve has returned.
 func Goodbye(err error) (code int, reason string) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, bridge.ErrGoodbye), errors.Is(err, bridge.ErrReplaced):
-		return closeNormal, ""
+		return CloseNormal, ""
 	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
-		return closeGoingAway, ""
+		return CloseGoingAway, ""
 	case errors.As(err, &limit):
-		return closeNormal, limit.Error()
+		return CloseNormal, limit.Error()
 	case errors.Is(err, ErrSlow):
-		return closeTryLater, err.Error()
+		return CloseTryLater, err.Error()
 	}
 	switch e := bridge.AsError(err); e.Code {
 	case bridge.CodeUnauthorized, bridge.CodeForbidden:
-		return closePolicy, e.Message
+		return ClosePolicy, e.Message
 	case bridge.CodeBusy:
-		return closeTryLater, e.Message
+		return CloseTryLater, e.Message
 	default:
-		return closeFailed, e.Message
+		return CloseFailed, e.Message
 	}
 }

@@ -16,12 +16,13 @@ const Passed = access.Passed
 // BetweenTimeout is how long another gateway may take to begin its answer.
 const BetweenTimeout = 2 * time.Second
 
-// Between is the way to other gateways. There are few such requests, so no connection is kept.
+// Between is the HTTP transport to other gateways. There are few such requests, so no connection is kept.
 var Between http.RoundTripper = &http.Transport{Proxy: nil, DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout}
 
-// Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was passed on already.
-// It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does not. What the client has shown stays here: the other
-// gateway is told who it is, token being what the door has made of it; empty: what came with the request counts.
+// Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was
+// passed on already. It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does
+// not. What the client has shown stays here: the other gateway learns who it is, token being what the door has made of
+// it; empty: what came with the request counts.
 func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
@@ -55,7 +56,8 @@ func NodeID(host *bridge.Host, id string) string {
 	return id
 }
 
-// PassByID is [Pass] to the gateway that an id of [NodeID] names. It reports false, too, if that is this one, or is gone.
+// PassByID is [Pass] to the gateway that an id of [NodeID] names. It reports false, too, if that is this one, or is
+// gone.
 func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.Name() {

@@ -15,7 +15,7 @@ const maxWaiting = 4 << 20
 // muchWaiting is how much may wait before voice that is far ahead is held back, in bytes: a quarter of a minute of it in base64.
 const muchWaiting = maxWaiting / 4
 
-// ErrSlow says that a client does not read what it is sent.
+// ErrSlow says that a client does not read what we send.
 var ErrSlow = rtc.ErrSlow
 
 // Outbox holds what waits to go to a client. Many put in, which never blocks, and one goroutine, which runs Run, writes.
@@ -53,7 +53,7 @@ func (o *Outbox[T]) Put(value T, size int) {
 	o.signal()
 }
 
-// Full tells whether a MiB waits already: voice that can wait elsewhere should. It is a [media.Filler]'s answer.
+// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is a [media.Filler]'s answer.
 func (o *Outbox[T]) Full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -36,7 +36,7 @@ func TestPaceOfWork(t *testing.T) {
 	}
 }
 
-// The end of a connection lets go of who waits.
+// The end of a connection releases what waits.
 func TestPaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, began := signaling.NewPace(), time.Now()

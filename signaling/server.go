@@ -1,8 +1,9 @@
-// Package signaling is how people and their programs reach the gateway: what all front doors share, and the first of them.
+// Package signaling is how people and their programs reach the gateway: what all front doors share.
 //
-// [Server] lets in who may come in, and ends all visits. [Line] is a WebSocket with deadlines, pings and limits, [Outbox] the one
-// goroutine that writes to somebody, [Goodbye] what an end means to them. [WebDoor] speaks the client protocol over WebSocket and
-// data channel; PROTOCOL.md describes it for client authors. Further doors are folders of this one; none knows another.
+// [Server] checks who may come in, and ends all visits. [ServeSocket] runs a call over a WebSocket: it reads with
+// limits and at a pace, writes, pings, says goodbye, and waits for what it has started, so that a door starts no
+// goroutine. [Peers] run WebRTC calls that begin with one HTTP request. The example is a whole door. Each door is a
+// folder of this one; none knows another.
 package signaling
 
 import (
@@ -30,7 +31,8 @@ type Options struct {
 	Origins []string // whose pages may connect, besides our own; "https://example.com"
 	Hosts   []string // names that we are reached by, besides localhost and addresses
 	Access  *access.Gate
-	// Refused is told of a host or an origin that was refused, by the name of the rule; nil: nobody is. It must not block.
+	// Refused learns of a host or an origin that was refused, by the name of the rule; nil: not needed. It must not
+	// block.
 	Refused func(rule string)
 	Logger  *slog.Logger
 }
@@ -41,8 +43,8 @@ type Door struct {
 	Handler http.Handler // of requests; nil: there is only Socket
 	Socket  http.Handler // of WebSockets at the same place; nil: there are none
 
-	// Public has the requests of anybody served, as the page is: pages of other origins that are not on the list may send
-	// them, and cannot read the answer. WebSockets are never public.
+	// Public has the requests of anybody served, as the page is: pages of other origins that are not on the list may
+	// send them, and cannot read the answer. WebSockets are never public.
 	Public bool
 }
 
@@ -54,10 +56,10 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	visits map[*visit]struct{} // WebSockets, and what outlives a request
-	empty  chan struct{}       // closed when there is none; nil: nobody waits for that
+	empty  chan struct{}       // closed when there is none; nil: not awaited
 }
 
-// visit is somebody who is at a door.
+// visit is a client at a door.
 type visit struct {
 	at     string // the door's pattern and the visitor's address
 	cancel context.CancelFunc
@@ -72,12 +74,12 @@ func NewServer(o Options, doors ...Door) *Server {
 	return s
 }
 
-// bodyTimeout is how long the body of a request may take: one that never comes costs a connection, and the goroutine that would
-// read or discard it. The longest that a door takes, 64 KiB, comes in time at 105 kbit/s.
+// bodyTimeout is how long the body of a request may take: one that never comes costs a connection, and the goroutine
+// that would read or discard it. The longest that a door takes, 64 KiB, comes in time at 105 kbit/s.
 const bodyTimeout = 5 * time.Second
 
-// hurry gives the body of a request a deadline, which ends with it: an answer may take longer, and http.Server ends a request
-// whose connection cannot be read any more.
+// hurry gives the body of a request a deadline, which ends with it: an answer may take longer, and http.Server ends a
+// request whose connection cannot be read any more.
 func hurry(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -134,7 +136,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// enter is a door with everything that stands before it. Who may talk, and how much, a door asks by [access.Visitor.Authorize].
+// enter is a door with everything that stands before it. A door asks who may talk, and how much, by
+// [access.Visitor.Authorize].
 func (s *Server) enter(d Door) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public
@@ -188,8 +191,8 @@ type entrance struct {
 	at     string // as in [visit]
 }
 
-// Outlive returns a context for what goes on when the request of ctx is over, as a call that was born by it. It ends with the
-// server, which waits until leave is called; nil: the gateway is shutting down.
+// Outlive returns a context for what goes on when the request of ctx is over, as a call that was born by it. It ends
+// with the server, which waits until leave is called; nil: the gateway is shutting down.
 func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(entranceKey{}).(entrance)
 	if !ok {
@@ -221,7 +224,8 @@ func (e entrance) visit(parent context.Context) (ctx context.Context, leave func
 	}
 }
 
-// Close ends the visits that are left, and waits for them until ctx is done: the error names those that have not ended by then.
+// Close ends the visits that are left, and waits for them until ctx is done: the error names those that have not ended
+// by then.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -250,8 +254,9 @@ func (s *Server) Close(ctx context.Context) error {
 	return fmt.Errorf("visits that do not end: %s", strings.Join(left, ", "))
 }
 
-// RefuseHost answers a request by a name that is neither localhost nor one of these hosts, and reports whether it has. It guards against DNS
-// rebinding: a stranger's name that resolves to us is not ours. An address cannot be rebound, so any is good.
+// RefuseHost answers a request by a name that is neither localhost nor one of these hosts, and reports whether it has.
+// It guards against DNS rebinding: a stranger's name that resolves to us is not ours. An address cannot be rebound, so
+// any is good.
 func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -265,8 +270,8 @@ func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	return true
 }
 
-// allowedOrigin tells whether the page that asks is our own or on the list. Who sends no Origin is not a browser, so there is
-// no other page's user to protect.
+// allowedOrigin reports whether the page that asks is our own or on the list. A client that sends no Origin is not a
+// browser, so there is no other page's user to protect.
 func (s *Server) allowedOrigin(r *http.Request) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {
@@ -283,8 +288,8 @@ func (s *Server) allowedOrigin(r *http.Request) bool {
 	return ours || slices.ContainsFunc(s.options.Origins, func(o string) bool { return plain(strings.TrimSuffix(o, "/")) == plain(values[0]) })
 }
 
-// plain is the one form of a name, perhaps with a port or as an origin: in lower case and without the dot of the root, with which
-// it is the same name (RFC 1034 section 3.1).
+// plain is the one form of a name, perhaps with a port or as an origin: in lower case and without the dot of the root,
+// with which it is the same name (RFC 1034 section 3.1).
 func plain(name string) string {
 	name, port := strings.ToLower(name), ""
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.Contains(name[i:], "/") {

@@ -85,7 +85,13 @@ func (m *memory) Swap(_ context.Context, name string, was, generation uint64, va
 	return generation, nil
 }
 
-func (m *memory) Count(_ context.Context, name, member string, order uint64, n, most int, ttl time.Duration) (total int, ok bool, err error) {
+func (m *memory) Count(
+	_ context.Context,
+	name, member string,
+	order uint64,
+	n, most int,
+	ttl time.Duration,
+) (total int, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()

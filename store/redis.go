@@ -24,8 +24,8 @@ const (
 	// MinSecret is the least length of the secret, in bytes.
 	MinSecret = 16
 
-	// fewFailures in a row, and Redis is not asked for restTime but by one call, which finds out whether it is back. Each call
-	// that fails has cost somebody Timeout.
+	// After fewFailures in a row Redis is not asked for restTime; then one call finds out whether it is back. Each failed call has cost a
+	// Timeout.
 	fewFailures = 3
 	restTime    = time.Second
 
@@ -45,8 +45,8 @@ type shared struct {
 	rests    time.Time // until then; zero: it is asked
 }
 
-// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be
-// away now or later: log is told. The URL is one of
+// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be away
+// now or later; log says so. The URL is one of
 //
 //	redis://user:password@host:6379/0                                    one server
 //	redis://host:26379/0?master_name=main&addr=host2:26379               the master of this name, as these Sentinels know it
@@ -112,7 +112,7 @@ func open(address string) (redis.UniversalClient, error) {
 	return redis.NewClient(one), nil
 }
 
-// limit sets times that go-redis has at seconds. The defaults of its retries make a call to a Redis that is gone last for minutes.
+// limit lowers times that go-redis sets to seconds. With the defaults of its retries a call to a Redis that is gone lasts for minutes.
 func limit(times ...*time.Duration) {
 	for _, t := range times {
 		*t = Timeout
@@ -127,7 +127,7 @@ func badURL(err error) error {
 	return fmt.Errorf("the URL of Redis cannot be read: %w", err)
 }
 
-// key is the name as Redis has it: what it is for can be read.
+// key is the name as Redis has it: its purpose stays readable.
 func (s *shared) key(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
 	mac := hmac.New(sha256.New, s.names)
@@ -161,7 +161,7 @@ func (s *shared) ask(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// admit tells whether Redis is asked: always while it answers, and now and then by one call when it does not.
+// admit reports whether to ask Redis: always while it answers, and by one call now and then when it does not.
 func (s *shared) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,13 @@ redis.call('HSET', KEYS[1], member, string.format('%d %d %.0f', n, order, now + 
 if redis.call('PTTL', KEYS[1]) < ttl then redis.call('PEXPIRE', KEYS[1], ttl) end
 return {total + n, 1}`)
 
-func (s *shared) Count(ctx context.Context, name, member string, order uint64, n, most int, ttl time.Duration) (total int, ok bool, err error) {
+func (s *shared) Count(
+	ctx context.Context,
+	name, member string,
+	order uint64,
+	n, most int,
+	ttl time.Duration,
+) (total int, ok bool, err error) {
 	keys := []string{s.key(name)}
 	err = s.ask(ctx, func(ctx context.Context) error {
 		got, err := count.Run(ctx, s.client, keys, member, order, n, most, ttl.Milliseconds()).Int64Slice()

@@ -1,9 +1,8 @@
-// Package store is the little that several gateways know together: what it takes to go on with a conversation whose gateway has
-// died, how much of a limit all of them use, and which of them there are. [NewMemory] keeps it for one process, [OpenRedis] for all
-// that use the same Redis.
+// Package store is the state that several gateways share: what it takes to go on with a conversation whose gateway has died, how much of a
+// limit all of them use, and which of them exist. [NewMemory] keeps it for one process, [OpenRedis] for all that use the same Redis.
 //
-// Everything in it ends by itself unless it is written again in time, so what a dead gateway has left behind goes away. Who runs a
-// conversation is its only truth: nothing waits for the store but what has to, and each call ends within [Timeout].
+// Everything in it ends by itself unless it is written again in time, so what a dead gateway has left behind goes away. The gateway that
+// runs a conversation has its authoritative state. Only what has to waits for the store, and each call ends within [Timeout].
 package store
 
 import (
@@ -29,8 +28,8 @@ type Store interface {
 	// generation that there is afterwards: it differs from generation if somebody else has written. A nil value leaves the value
 	// that there is, and writes nothing where there is none: now is 0 then. With ttl 0 it deletes; now is 0 then, too.
 	//
-	// Who takes something over from another writes a higher generation, once; the other learns of it when it writes again. This
-	// is the fence between two that both believe they own it.
+	// A gateway that takes something over from another writes a higher generation, once; the other learns of it when it writes again. This
+	// fences off one of two gateways that both believe they own it.
 	Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
 
 	// Count says that a member uses n of what has this name, for ttl; total is what all use. If they would use more than most it
@@ -41,7 +40,7 @@ type Store interface {
 	// Members is who uses how much of what has this name.
 	Members(ctx context.Context, name string) (map[string]int, error)
 
-	// Down tells whether the store is taken for dead.
+	// Down reports whether the store is taken for dead.
 	Down() bool
 
 	// Close releases it.

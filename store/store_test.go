@@ -183,14 +183,20 @@ func TestRedisIsToldNothing(t *testing.T) {
 		t.Errorf("another secret finds %d, %v", g, err)
 	}
 	socket := strings.TrimPrefix(server.URL(), "unix://")
-	all, err := exec.Command("redis-cli", "-s", socket, "eval",
-		`local out = {} for _, k in ipairs(redis.call('KEYS', '*')) do out[#out+1] = k for _, v in ipairs(redis.call('HGETALL', k)) do out[#out+1] = v end end return out`, "0").Output()
+	all, err := exec.Command(
+		"redis-cli",
+		"-s",
+		socket,
+		"eval",
+		`local out = {} for _, k in ipairs(redis.call('KEYS', '*')) do out[#out+1] = k for _, v in ipairs(redis.call('HGETALL', k)) do out[#out+1] = v end end return out`,
+		"0",
+	).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, told := range []string{"alice", "192.0.2", "handle"} {
-		if strings.Contains(string(all), told) {
-			t.Errorf("Redis has %q: %s", told, all)
+	for _, seen := range []string{"alice", "192.0.2", "handle"} {
+		if strings.Contains(string(all), seen) {
+			t.Errorf("Redis has %q: %s", seen, all)
 		}
 	}
 	if !strings.Contains(string(all), "voxgate:session:") {
@@ -255,10 +261,13 @@ func TestBadURLs(t *testing.T) {
 			s.Close()
 			t.Errorf("%s is taken", c.url)
 		} else if strings.Contains(err.Error(), "hidden") {
-			t.Errorf("the password is told: %v", err)
+			t.Errorf("the password is shown: %v", err)
 		}
 	}
-	for _, url := range []string{"rediss://localhost", "redis://:p@localhost:26379/1?master_name=m&addr=b:26379", "redis://localhost:1?addr=b:1"} {
+	for _, url := range []string{
+		"rediss://localhost", "redis://:p@localhost:26379/1?master_name=m&addr=b:26379",
+		"redis://localhost:1?addr=b:1",
+	} {
 		s, err := store.OpenRedis(url, secret, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
@@ -366,29 +375,43 @@ func TestSentinel(t *testing.T) {
 	works(t, open(t, fmt.Sprintf("redis://127.0.0.1:%d?master_name=main", watcher), secret))
 }
 
-// TestTLS has a Redis with a certificate of a CA of its own: who does not know the CA does not talk to it, and who has it in
+// TestTLS has a Redis with a certificate of a CA of its own: a client that does not know the CA does not talk to it, and one that has it in
 // SSL_CERT_DIR does. Go reads that once in a process, so a second one has it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	const told = "VOXGATE_TEST_REDIS"
-	if url := os.Getenv(told); url != "" {
+	const variable = "VOXGATE_TEST_REDIS"
+	if url := os.Getenv(variable); url != "" {
 		works(t, open(t, url, secret))
 		return
 	}
 	ca, cert, key := certificates(t)
 	port := freePort(t)
-	server(t, freePort(t), "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no")
+	server(
+		t,
+		freePort(t),
+		"--tls-port",
+		fmt.Sprint(port),
+		"--tls-cert-file",
+		cert,
+		"--tls-key-file",
+		key,
+		"--tls-ca-cert-file",
+		ca,
+		"--tls-auth-clients",
+		"no",
+	)
 	command(t, port, "PONG", "--tls", "--cacert", ca, "ping")
 	url := fmt.Sprintf("rediss://127.0.0.1:%d", port)
 	err := context.DeadlineExceeded
-	for began := time.Now(); errors.Is(err, context.DeadlineExceeded) && time.Since(began) < 20*time.Second; { // 0.3 s are short on a busy machine
+	// 0.3 s are short on a busy machine
+	for began := time.Now(); errors.Is(err, context.DeadlineExceeded) && time.Since(began) < 20*time.Second; {
 		_, err = open(t, url, secret).Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
 		t.Errorf("without the CA: %v", err)
 	}
 	second := exec.Command(os.Args[0], "-test.run=^TestTLS$")
-	second.Env = append(os.Environ(), told+"="+url, "SSL_CERT_DIR="+filepath.Dir(ca))
+	second.Env = append(os.Environ(), variable+"="+url, "SSL_CERT_DIR="+filepath.Dir(ca))
 	if out, err := second.CombinedOutput(); err != nil {
 		t.Errorf("with the CA: %v\n%s", err, out)
 	}

@@ -26,7 +26,7 @@ const (
 	Silent    Scheduling = "SILENT"
 )
 
-// Declaration is what a model is told of a tool, and the rules by which the tool runs.
+// Declaration is what a model gets of a tool, and the rules by which the tool runs.
 type Declaration struct {
 	Name        string
 	Title       string // what it does, for people: "Taking photo…"
@@ -43,7 +43,7 @@ const MaxTimeout = PersonTimeout
 
 var validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$`)
 
-// ValidName tells whether a model can be told of a function of this name: a letter or _, then letters, digits, _ . : or -, 128 at
+// ValidName reports whether a function of this name can be declared to a model: a letter or _, then letters, digits, _ . : or -, 128 at
 // most (https://ai.google.dev/api/caching#FunctionDeclaration).
 func ValidName(name string) bool { return validName.MatchString(name) }
 

@@ -19,7 +19,7 @@ type Env struct {
 	Call    string          // the id of the call
 	Session string          // the id of the conversation
 	Door    string          // which front door the caller came through: "web", "sip", …
-	Caller  string          // who that is, as the front door knows it; empty: it does not
+	Caller  string          // the caller's identity, as the front door knows it; empty: unknown
 	Grant   json.RawMessage // what the front door says the caller may do; nil: nothing was said
 
 	// AskPerson shows a canvas and returns what the person has put in, or {"dismissed":true}. It waits PersonTimeout at most.
@@ -30,7 +30,7 @@ type Env struct {
 	Tell func(partial json.RawMessage)
 }
 
-// Who is what a tool outside of the gateway is told of the conversation.
+// Who is what a tool outside of the gateway learns of the conversation.
 type Who struct {
 	Session string          `json:"id"`
 	Door    string          `json:"door"`
@@ -38,7 +38,7 @@ type Who struct {
 	Grant   json.RawMessage `json:"grant,omitempty"`
 }
 
-// Who returns what such a tool is told.
+// Who returns what a tool outside of the gateway learns of it.
 func (e *Env) Who() Who { return Who{e.Session, e.Door, e.Caller, e.Grant} }
 
 type envKey struct{}
@@ -89,7 +89,7 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 	return json.Unmarshal(answer, &put) == nil && !put.Dismissed && put.Action == "submit", nil
 }
 
-// Progress tells the model how far the call is: an object. Models that cannot be told are not.
+// Progress reports to the model how far the call is: an object. Models that take no such reports get none.
 func Progress(ctx context.Context, partial json.RawMessage) {
 	if tell := EnvOf(ctx).Tell; tell != nil {
 		tell(partial)

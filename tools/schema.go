@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxSchemaNodes bounds a schema with its references followed: one of a few lines can be worth a billion, and every call
-	// would be checked against it.
+	// maxSchemaNodes bounds a schema with its references followed: one of a few lines can be worth a billion, and every call is checked
+	// against it.
 	maxSchemaNodes = 2000
 
 	// maxSchemaDepth is far below what the stack takes, and far above what a model can fill in.
@@ -35,7 +35,7 @@ const (
 	// schemaURL names a schema in what is said of it. As a bare name it would become a file's, in the gateway's own directory.
 	schemaURL = "urn:arguments"
 
-	// maxProblems bounds what a model is told of its arguments: it repairs the first few and calls again.
+	// maxProblems bounds what a model gets to read of its arguments: it repairs the first few and calls again.
 	maxProblems = 5
 	maxProblem  = 200 // bytes
 )
@@ -71,27 +71,11 @@ func ReadSchema(schema any, budget *int) (*Schema, error) {
 	if schema == nil {
 		schema = map[string]any{"type": "object"}
 	}
-	root, ok := schema.(map[string]any)
-	if !ok {
-		return nil, errors.New("a schema must be an object")
-	}
-	if err := sane(root); err != nil {
-		return nil, fmt.Errorf("has %w", err)
-	}
-	r := resolver{root: root, left: maxSchemaNodes}
-	if budget != nil {
-		r.left = min(r.left, *budget)
-		before := r.left
-		defer func() { *budget -= before - max(r.left, 0) }()
-	}
-	tree, err := r.schema(root, 0, nil)
+	tree, err := resolve(schema, budget)
 	if err != nil {
 		return nil, err
 	}
-	s := &Schema{}
-	if s.tree, ok = tree.(map[string]any); !ok {
-		return nil, errors.New("a schema must be an object")
-	}
+	s := &Schema{tree: tree}
 	if kind := s.tree["type"]; kind == nil {
 		s.tree["type"] = "object"
 	} else if kind != "object" {
@@ -110,6 +94,44 @@ func ReadSchema(schema any, budget *int) (*Schema, error) {
 		return rules, nil
 	})
 	return s, nil
+}
+
+// JSONSchema returns a schema as JSON Schema without references. Like ReadSchema it also takes Google's form; unlike it, of any type.
+func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
+	schema, err := Decode(text)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := resolve(schema, nil)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(tree)
+}
+
+// resolve follows the references of a schema and brings Google's form into that of JSON Schema.
+func resolve(schema any, budget *int) (map[string]any, error) {
+	if err := sane(schema); err != nil {
+		return nil, fmt.Errorf("has %w", err)
+	}
+	root, ok := schema.(map[string]any)
+	if !ok {
+		return nil, errors.New("a schema must be an object")
+	}
+	r := resolver{root: root, left: maxSchemaNodes}
+	if budget != nil {
+		r.left = min(r.left, *budget)
+		before := r.left
+		defer func() { *budget -= before - max(r.left, 0) }()
+	}
+	tree, err := r.schema(root, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	if root, ok = tree.(map[string]any); !ok {
+		return nil, errors.New("a schema must be an object")
+	}
+	return root, nil
 }
 
 // Tree is the schema as JSON Schema without references. It must not be changed.
@@ -171,13 +193,14 @@ type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
 
-// sane refuses numbers that are too expensive to compute with.
+// sane refuses numbers that cost too much to compute with.
 func sane(value any) error {
 	switch v := value.(type) {
 	case json.Number:
 		text := strings.TrimLeft(string(v), "-")
 		_, power, _ := strings.Cut(strings.ToLower(text), "e")
-		if p, err := strconv.Atoi(strings.TrimPrefix(power, "+")); len(text) > maxDigits || power != "" && (err != nil || p > maxPower || p < -maxPower) {
+		p, err := strconv.Atoi(strings.TrimPrefix(power, "+"))
+		if len(text) > maxDigits || power != "" && (err != nil || p > maxPower || p < -maxPower) {
 			return fmt.Errorf("a number that is out of range: %.20s", text)
 		}
 	case map[string]any:
@@ -312,7 +335,7 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 // stepsOfAPart is how many steps of a pattern cost as much as a part of a schema.
 const stepsOfAPart = 20
 
-// affords tells whether a pattern can be compiled for what is left.
+// affords reports whether a pattern can be compiled for what is left.
 func (r *resolver) affords(pattern string) bool {
 	size := patternSize(pattern)
 	if size < 0 || size/stepsOfAPart > r.left {
@@ -386,7 +409,7 @@ func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
 		return nil, fmt.Errorf("refers to %q, which is not part of it", text)
 	}
 	if slices.Contains(open, text) {
-		return nil, fmt.Errorf("refers to itself by %q, which a model cannot be told", text)
+		return nil, fmt.Errorf("refers to itself by %q, which no model takes", text)
 	}
 	var target any = r.root
 	for _, step := range strings.Split(path, "/")[1:] {

@@ -84,7 +84,7 @@ func TestSchemaRefused(t *testing.T) {
 		if _, err := schemaOf(t, schema); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %q", schema, err, want)
 		} else if strings.Contains(err.Error(), "file:") {
-			t.Errorf("%.80s tells where the gateway runs: %v", schema, err)
+			t.Errorf("%.80s reveals where the gateway runs: %v", schema, err)
 		}
 	}
 }
@@ -137,7 +137,10 @@ func TestBesideAReference(t *testing.T) {
 
 // Was wrong: additionalItems of a tuple in the old form is left as it is, but 2020-12 calls it items: a tuple that allows two takes ten.
 func TestTuplesOfTheOldForm(t *testing.T) {
-	s, err := schemaOf(t, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}}}`)
+	s, err := schemaOf(
+		t,
+		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}}}`,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +154,8 @@ func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"type":["string","null"],"minLength":"1"}},"required":["a"]}`,
 		`{"type":"OBJECT","properties":{"a":{"anyOf":[{"type":"STRING"},{"$ref":"#/$defs/x"}]}},"$defs":{"x":{"const":1}}}`,
-		`{"minimum":"abc"}`, `{"min_items":"","maxFoo":"x","nullable":true,"enum":["a"]}`, `{"properties":{"a":{"multipleOf":1e-3,"minimum":1e99}}}`,
+		`{"minimum":"abc"}`, `{"min_items":"","maxFoo":"x","nullable":true,"enum":["a"]}`,
+		`{"properties":{"a":{"multipleOf":1e-3,"minimum":1e99}}}`,
 		`{"dependencies":{"a":{"$ref":"#"}},"if":true,"then":false}`, `{"$ref":"#"}`, `{"$ref":"#x"}`, `{"type":[]}`, `{"pattern":"(?=a)"}`,
 		`{"prefixItems":[{}],"unevaluatedProperties":false,"$vocabulary":{},"$recursiveRef":"#"}`,
 	} {

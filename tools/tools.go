@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Func is one tool. It returns when ctx is done, whatever it was doing, or it is left to itself; args is a JSON object. A tool that runs in the
-// caller's browser is just another Func: one that asks the browser and waits.
+// Func is one tool. It returns when ctx is done, whatever it was doing, or it is left to itself; args is a JSON object. A tool
+// that runs in the caller's browser is just another Func: one that asks the browser and waits.
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
 // Call is one request of the model to run a tool. ID is unique within a conversation.
@@ -25,7 +25,7 @@ type Call struct {
 	Title string          `json:"title,omitempty"` // of the tool, for people
 }
 
-// Timeout is how long a call may take before the model is told that it failed. An unanswered call leaves some models
+// Timeout is how long a call may take before the model learns that it failed. An unanswered call leaves some models
 // deaf for good, so every call has one.
 const Timeout = 30 * time.Second
 
@@ -33,7 +33,7 @@ const Timeout = 30 * time.Second
 // (https://ai.google.dev/gemini-api/docs/live-guide, 128k tokens). More would push out what was said.
 const MaxResult = 64 << 10
 
-// maxFailure bounds what the model is told of a failure, in bytes.
+// maxFailure bounds what the model gets to read of a failure, in bytes.
 const maxFailure = 2000
 
 // ErrTimeout is the cause of a call's context when its time is over.

@@ -86,7 +86,8 @@ func TestRunTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		got, ok := tools.Run(t.Context(), wait, tools.Call{}, tools.Timeout)
-		if want := `{"error":"the tool did not answer in time (30s)"}`; string(got.Response) != want || !errors.Is(got.Err, tools.ErrTimeout) || !ok {
+		if want := `{"error":"the tool did not answer in time (30s)"}`; string(got.Response) != want || !errors.Is(got.Err, tools.ErrTimeout) ||
+			!ok {
 			t.Errorf("%s, %v", got.Response, ok)
 		}
 		if took := time.Since(start); took != 30*time.Second {

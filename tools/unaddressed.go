@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// Unaddressed takes out of a network error what is nobody's business: the URL, which may hold a token, and names and addresses of
-// the operator's network. Models and clients are told the rest.
+// Unaddressed removes private details from a network error: the URL, which may hold a token, and names and addresses of the operator's
+// network. Models and clients get the rest.
 func Unaddressed(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

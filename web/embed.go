@@ -1,10 +1,36 @@
 // Package web holds the pages and the JavaScript clients as they are served: no build, no third party.
+//
+//	library   the JavaScript client: exactly what is in the npm package voxgate
+//	page      the gateway's own page
+//	button    the talk button for any page
+//	vox       the page of the VOX assistant, at /vox/
+//	test      the browser tests
+//
+// The first three are served from one root, so a script there imports "./voxgate.js" wherever that lies; tsconfig.json's
+// rootDirs says the same to the type checker.
 package web
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
-// Files is the served part of this directory; its root is the root of the site.
-//
-//go:embed index.html app.webmanifest icon.svg icon.png style.css voxgate.css app.js embed.js transcript.js preferences.js recorder.js settings.js statistics.js voxgate.js connection.js calls.js outbox.js token.js turns.js callcontrols.js canvas.js dom.js elements.js native.js device.js contacts.js audio.js sight.js capture-worklet.js playback-worklet.js
-//go:embed vox/index.html vox/vox.css vox/page.js vox/vox.js
-var Files embed.FS
+var (
+	//go:embed library/*.js library/*.css page/*.html page/*.css page/*.js page/*.webmanifest page/*.svg page/*.png button/*.js
+	root embed.FS
+	//go:embed vox/*.html vox/*.css vox/*.js
+	vox embed.FS
+)
+
+// Folders returns the folders that make up the site; the root of each is the root of the site.
+func Folders() []fs.FS {
+	folders := []fs.FS{vox}
+	for _, name := range []string{"library", "page", "button"} {
+		folder, err := fs.Sub(root, name)
+		if err != nil {
+			panic(err) // the names are embedded above
+		}
+		folders = append(folders, folder)
+	}
+	return folders
+}

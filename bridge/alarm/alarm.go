@@ -3,8 +3,8 @@ package alarm
 
 import "time"
 
-// Clock has one time for each of a few alarms, which are the numbers below the one it was made with. It belongs to one
-// goroutine, which selects on C and then asks Due until nothing is.
+// Clock holds a time for each of a few alarms, numbered from 0. It belongs to one goroutine, which receives from C and
+// then calls Due until it returns no alarm.
 type Clock[K ~int] struct {
 	C     <-chan time.Time // receives when an alarm may be due
 	timer *time.Timer
@@ -18,13 +18,13 @@ func New[K ~int](count K) *Clock[K] {
 	return &Clock[K]{C: t.C, timer: t, at: make([]time.Time, count)}
 }
 
-// Set has an alarm go off in d. It replaces what was set before.
+// Set sets an alarm to go off in d. It replaces what was set before.
 func (c *Clock[K]) Set(which K, d time.Duration) {
 	c.at[which] = time.Now().Add(d)
 	c.arm()
 }
 
-// Clear takes alarms back.
+// Clear cancels alarms.
 func (c *Clock[K]) Clear(which ...K) {
 	for _, w := range which {
 		c.at[w] = time.Time{}
@@ -32,7 +32,7 @@ func (c *Clock[K]) Clear(which ...K) {
 	c.arm()
 }
 
-// IsSet tells whether an alarm is to go off.
+// IsSet reports whether an alarm is set.
 func (c *Clock[K]) IsSet(which K) bool { return !c.at[which].IsZero() }
 
 // Due takes one alarm whose time has come; ok is false when there is none.
@@ -51,7 +51,7 @@ func (c *Clock[K]) Due() (which K, ok bool) {
 // Stop releases the timer.
 func (c *Clock[K]) Stop() { c.timer.Stop() }
 
-// arm has the timer fire at the earliest alarm.
+// arm sets the timer to fire at the earliest alarm.
 func (c *Clock[K]) arm() {
 	var first time.Time
 	for _, at := range c.at {

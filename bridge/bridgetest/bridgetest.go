@@ -1,5 +1,5 @@
-// Package bridgetest is a Gemini for tests, which does what a test says, at the other end of a net.Pipe: it works in a
-// bubble of testing/synctest.
+// Package bridgetest is a scripted Gemini for tests, at the other end of a net.Pipe: it works in a bubble of
+// testing/synctest.
 package bridgetest
 
 import (
@@ -345,7 +345,7 @@ func (l *Link) Responses() []string {
 	return list
 }
 
-// Closed tells whether the bridge has closed it, and when.
+// Closed reports whether the bridge has closed it, and when.
 func (l *Link) Closed() (time.Time, bool) {
 	synctest.Wait()
 	l.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Conn is one Live connection, made by Dial. One goroutine may send (SendAudio, Send) while another one
-// receives (Recv). Close may be called by anybody at any time. Pings of the server are answered while Recv runs.
+// Conn is one Live connection, made by Dial. One goroutine may send (SendAudio, Send) while another one receives
+// (Recv). Any goroutine may call Close at any time. The server's pings are answered while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
 	key    api.Secret // to keep it out of what the server says
@@ -52,7 +52,7 @@ func (c *Conn) Close() error { return c.close() }
 func (c *Conn) shut() error {
 	close(c.closed)
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	// An error means that the peer is gone or does not read; closing is what helps then.
+	// An error means that the peer is gone or does not read; then closing helps.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
 	err := c.ws.Close()
 	c.follow(context.Background())
@@ -111,11 +111,11 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message; SetupComplete is set in none, Dial has taken it. The Audio of a message is valid until the
-// next call. A message of nothing but audio is the same one each time, of which the next call sets Audio and AudioRate; all
-// else is the caller's.
+// Recv returns the next message; SetupComplete is set in none, Dial has taken it. The Audio of a message is valid until
+// the next call. A message of nothing but audio is reused: the next call overwrites its Audio and AudioRate. All else
+// is the caller's.
 //
-// ctx is followed until a call has another one or the connection ends, so a reader does best to use one for all calls.
+// ctx is followed until a call has another one or the connection ends, so a reader should use one ctx for all calls.
 //
 // After a *wire.FrameError or a *wire.ServerError the connection goes on. Every other error is final and is returned by each
 // further call: *wire.CloseError when the server ended it or the link was lost, ctx's error when ctx ended (which makes
@@ -181,8 +181,8 @@ func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 		return nil, err
 	}
 	m, err := c.dec.Decode(c.in.Bytes())
-	if told, ok := errors.AsType[*wire.ServerError](err); ok {
-		told.Message = wire.OneLine(c.key.Hide(told.Message), wire.MaxReason)
+	if e, ok := errors.AsType[*wire.ServerError](err); ok {
+		e.Message = wire.OneLine(c.key.Hide(e.Message), wire.MaxReason)
 	}
 	return m, err
 }
@@ -215,8 +215,8 @@ func (c *Conn) read(ctx context.Context) error {
 	return &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// follow has ctx end the read under way and those to come, in place of the one before. It goes on between reads, because to
-// begin it costs four allocations.
+// follow makes the end of ctx end the read under way and later ones, in place of the ctx before. It stays in force
+// between reads, because each start costs four allocations.
 func (c *Conn) follow(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,7 +47,10 @@ func TestSend(t *testing.T) {
 		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "hi"}}), `{"realtimeInput":{"text":"hi"}}`},
 		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}}), `{"realtimeInput":{"activityStart":{}}}`},
 		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}}), `{"realtimeInput":{"activityEnd":{}}}`},
-		{send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}}), `{"realtimeInput":{"audioStreamEnd":true}}`},
+		{
+			send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}}),
+			`{"realtimeInput":{"audioStreamEnd":true}}`,
+		},
 		{
 			send(t, conn, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: &wire.Blob{MIMEType: "image/jpeg", Data: []byte{255}}}}),
 			`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"/w=="}}}`,
@@ -123,7 +126,10 @@ func TestServerEnds(t *testing.T) {
 
 func TestBadMessagesDoNotEnd(t *testing.T) {
 	conn := dial(t, tcpClient(t, live(func(_ testing.TB, ws *websocket.Conn) {
-		for _, m := range []string{`{"serverContent":`, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"quota of ` + testKey + `"}}`, `{"serverContent":{"turnComplete":true}}`} {
+		for _, m := range []string{
+			`{"serverContent":`,
+			`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"quota of ` + testKey + `"}}`, `{"serverContent":{"turnComplete":true}}`,
+		} {
 			_ = ws.WriteMessage(websocket.BinaryMessage, []byte(m))
 		}
 		untilGone(t, ws)
@@ -133,7 +139,7 @@ func TestBadMessagesDoNotEnd(t *testing.T) {
 		t.Errorf("%v, want a FrameError", err)
 	}
 	_, err = conn.Recv(t.Context())
-	if told, ok := errors.AsType[*wire.ServerError](err); !ok || told.Code != 429 || strings.Contains(err.Error(), testKey) {
+	if seen, ok := errors.AsType[*wire.ServerError](err); !ok || seen.Code != 429 || strings.Contains(err.Error(), testKey) {
 		t.Errorf("%v, want a ServerError", err)
 	}
 	if m, err := conn.Recv(t.Context()); err != nil || !m.Content.TurnComplete {
@@ -150,8 +156,9 @@ func TestErrorsHideTheKey(t *testing.T) {
 			untilGone(t, ws)
 		}).handler(t)))
 		_, err := conn.Recv(t.Context())
-		told, ok := errors.AsType[*wire.ServerError](err)
-		if !ok || strings.Contains(told.Message, testKey[:8]) || strings.Contains(told.Message, "\n") || len(told.Message) > wire.MaxReason+len("…") {
+		seen, ok := errors.AsType[*wire.ServerError](err)
+		if !ok || strings.Contains(seen.Message, testKey[:8]) || strings.Contains(seen.Message, "\n") ||
+			len(seen.Message) > wire.MaxReason+len("…") {
 			t.Fatalf("the key after %d bytes: %v", before, err)
 		}
 		_ = conn.Close()
@@ -171,7 +178,8 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			err := conn.SendAudio(ctx, make([]int16, 320), 16000)
-			if again := conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "x"}}); !errors.Is(again, context.DeadlineExceeded) {
+			again := conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: "x"}})
+			if !errors.Is(again, context.DeadlineExceeded) {
 				t.Errorf("%v with a context that is over", again)
 			}
 			return err
@@ -283,7 +291,9 @@ func TestContextOfACallIsItsOwn(t *testing.T) {
 func TestAudioIsOverwritten(t *testing.T) {
 	message := func(sample byte, more string) []byte {
 		data := base64.StdEncoding.EncodeToString([]byte{sample, 0, sample, 0})
-		return []byte(`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + data + `"}}]}` + more + `}}`)
+		return []byte(
+			`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + data + `"}}]}` + more + `}}`,
+		)
 	}
 	conn := dial(t, tcpClient(t, script(func(t testing.TB, ws *websocket.Conn) {
 		for _, m := range [][]byte{

@@ -19,8 +19,8 @@ import (
 
 // Setup is what a Live connection starts with. Package setup makes it; the zero value is api.DefaultModel as Google has set it.
 type Setup struct {
-	// Object is the setup as a JSON object in the words of the Gemini API, with its name for the model. Dial puts Vertex
-	// AI's name in its place there, and adds what the other fields say.
+	// Object is the setup as a JSON object in the form of the Gemini API, with its name for the model. On Vertex AI Dial
+	// replaces the name; it also adds what the other fields say.
 	Object json.RawMessage
 
 	// Alpha is set if Object has fields that only an experimental version of the Gemini API knows. Vertex AI has them in
@@ -33,12 +33,12 @@ type Setup struct {
 	// Handle is the newest handle of an earlier connection of the same session, or "" for a fresh one.
 	Handle string
 
-	// History is what a fresh session is told of the conversation so far, oldest first; one that is resumed knows it. It
-	// gets no answer. Roles alternate between "user" and "model".
+	// History is what a fresh session gets of the conversation so far, oldest first; a resumed one knows it. It gets no
+	// answer. Roles alternate between "user" and "model".
 	History []wire.Content
 
-	// Announced is set if the setup must say that History comes first: so for models that take no clientContent later.
-	// Others take theirs as a turn without an end, which is how LiveKit and pydantic-ai do it.
+	// Announced is set if the setup must announce History, as for models that take no clientContent later. Others take it
+	// as an incomplete turn, as LiveKit and pydantic-ai send it.
 	Announced bool
 
 	// Upgraded, if not nil, is called once the WebSocket is open and the setup is about to be sent.
@@ -72,16 +72,16 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // an instruction may be half made of what that would triple
+	enc.SetEscapeHTML(false) // escaping would triple the many HTML characters of some instructions
 	if err := enc.Encode(map[string]any{"setup": setup}); err != nil {
 		return nil, fmt.Errorf("gemini: encode the setup: %w", err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Dial opens a Live connection, sends the setup and waits until the server has accepted it; then it tells a fresh session
-// its history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
-// *wire.CloseError if the setup was. The connection outlives ctx.
+// Dial opens a Live connection, sends the setup and waits until the server has accepted it; then it sends a fresh
+// session its history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was
+// refused, and with *wire.CloseError if the setup was. The connection outlives ctx.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	u, err := client.Live(s.Alpha)
 	if err != nil {
@@ -113,8 +113,8 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	return conn, nil
 }
 
-// admitted connects with the credentials there are, and returns their secret. If they were refused and there may be others,
-// it tries once more.
+// admitted connects with the current credentials, and returns their secret. If they are refused and new ones can be
+// had, it tries once more.
 func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
 	for again := false; ; again = true {
 		header, secret, err := client.Credentials(ctx)
@@ -137,13 +137,13 @@ func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.C
 	}
 }
 
-// tcpDialer makes connections on which the end of the other side is noticed within ten seconds: by the acknowledgements of
-// what is sent, or of probes while nothing is.
+// tcpDialer makes connections that notice the loss of the other side within ten seconds, by missing acknowledgements of
+// data or of probes.
 var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// upgrade connects and performs the WebSocket handshake. Secret is what must not stand in an error.
+// upgrade connects and performs the WebSocket handshake. The secret must not appear in an error.
 func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.Header, secret api.Secret) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout,
 		fmt.Errorf("no answer to the upgrade within %v: %w", handshakeTimeout, context.DeadlineExceeded))
@@ -157,8 +157,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer looks at its context's deadline alone. So it gets none, and the end of ours closes
-	// the connection under it.
+	// Once connected, the dialer heeds only its context's deadline. So it gets none, and the end of our context closes the
+	// connection under it.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	dialer.NetDialContext = func(_ context.Context, network, addr string) (net.Conn, error) {

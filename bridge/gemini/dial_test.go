@@ -64,7 +64,10 @@ func TestDialSendsKeyPathAndSetup(t *testing.T) {
 
 // TestSetupMessage looks at what is sent first, and at the history behind it.
 func TestSetupMessage(t *testing.T) {
-	history := []wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	history := []wire.Content{
+		{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)},
+		{Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)},
+	}
 	const turns = `"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]}]`
 	object := func(fields string) json.RawMessage {
 		return json.RawMessage(`{"model":"models/gemini-9",` + fields + `}`)
@@ -79,12 +82,27 @@ func TestSetupMessage(t *testing.T) {
 	}{
 		{name: "nothing", first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
 		{name: "null", setup: gemini.Setup{Object: json.RawMessage(`null`)}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
-		{name: "as it came", setup: gemini.Setup{Object: object(`"a":{"b":"<é>","c":1.50}`)}, first: `{"setup":{"a":{"b":"<é>","c":1.50},"model":"models/gemini-9"}}`},
+		{
+			name: "as it came", setup: gemini.Setup{Object: object(`"a":{"b":"<é>","c":1.50}`)},
+			first: `{"setup":{"a":{"b":"<é>","c":1.50},"model":"models/gemini-9"}}`,
+		},
 		{name: "tuned", setup: gemini.Setup{Object: json.RawMessage(`{"model":"tunedModels/x"}`)}, first: `{"setup":{"model":"tunedModels/x"}}`},
-		{name: "fresh", setup: gemini.Setup{Resumable: true}, path: "v1beta.GenerativeService.BidiGenerateContent", first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{}}}`},
-		{name: "alpha", setup: gemini.Setup{Alpha: true}, path: "v1alpha.GenerativeService.BidiGenerateContent", first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
-		{name: "resumed", setup: gemini.Setup{Handle: "<h>"}, first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{"handle":"<h>"}}}`},
-		{name: "history", setup: gemini.Setup{History: history}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`, second: `{"clientContent":{` + turns + `}}`},
+		{
+			name: "fresh", setup: gemini.Setup{Resumable: true}, path: "v1beta.GenerativeService.BidiGenerateContent",
+			first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{}}}`,
+		},
+		{
+			name: "alpha", setup: gemini.Setup{Alpha: true}, path: "v1alpha.GenerativeService.BidiGenerateContent",
+			first: `{"setup":{"model":"models/gemini-3.8-live"}}`,
+		},
+		{
+			name: "resumed", setup: gemini.Setup{Handle: "<h>"},
+			first: `{"setup":{"model":"models/gemini-3.8-live","sessionResumption":{"handle":"<h>"}}}`,
+		},
+		{
+			name: "history", setup: gemini.Setup{History: history}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`,
+			second: `{"clientContent":{` + turns + `}}`,
+		},
 		{
 			name: "announced history", setup: gemini.Setup{History: history, Announced: true},
 			first:  `{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"model":"models/gemini-3.8-live"}}`,
@@ -92,11 +110,13 @@ func TestSetupMessage(t *testing.T) {
 		},
 		{name: "none to announce", setup: gemini.Setup{Announced: true}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
 		{
-			name: "Vertex", vertex: true, setup: gemini.Setup{Object: object(`"a":1`), Alpha: true}, path: "v1beta1.LlmBidiService/BidiGenerateContent",
+			name: "Vertex", vertex: true, setup: gemini.Setup{Object: object(`"a":1`), Alpha: true},
+			path:  "v1beta1.LlmBidiService/BidiGenerateContent",
 			first: `{"setup":{"a":1,"model":"projects/a-project/locations/us/publishers/google/models/gemini-9"}}`,
 		},
 		{
-			name: "tuned on Vertex", vertex: true, setup: gemini.Setup{Object: json.RawMessage(`{"model":"projects/a-project/locations/us/endpoints/7"}`)},
+			name: "tuned on Vertex", vertex: true,
+			setup: gemini.Setup{Object: json.RawMessage(`{"model":"projects/a-project/locations/us/endpoints/7"}`)},
 			first: `{"setup":{"model":"projects/a-project/locations/us/endpoints/7"}}`,
 		},
 	} {
@@ -139,7 +159,8 @@ func TestSetupMessage(t *testing.T) {
 	}
 	for _, wrong := range []string{`[]`, `{"model":7}`, `{`, ``} {
 		client := &api.Client{BaseURL: "http://nowhere.test"}
-		if _, err := gemini.Dial(t.Context(), client, gemini.Setup{Object: json.RawMessage(wrong)}); err == nil || !strings.Contains(err.Error(), "the setup is not") {
+		if _, err := gemini.Dial(t.Context(), client, gemini.Setup{Object: json.RawMessage(wrong)}); err == nil ||
+			!strings.Contains(err.Error(), "the setup is not") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
@@ -160,7 +181,10 @@ func TestNoKeyNoHeader(t *testing.T) {
 }
 
 func TestBaseURLRefused(t *testing.T) {
-	for _, base := range []string{"ftp://x", "host:1", "http://", "http://u:hunter2@x", "http://x?key=hunter2", "http://x:hunter2", ":", "/path"} {
+	for _, base := range []string{
+		"ftp://x", "host:1", "http://", "http://u:hunter2@x", "http://x?key=hunter2", "http://x:hunter2", ":",
+		"/path",
+	} {
 		client := &api.Client{BaseURL: base}
 		_, err := gemini.Dial(t.Context(), client, gemini.Setup{})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -295,16 +319,19 @@ func TestDialEnds(t *testing.T) {
 
 func TestEarlyMessagesAreKept(t *testing.T) {
 	client := tcpClient(t, script(func(_ testing.TB, ws *websocket.Conn) {
-		for _, m := range []string{`{"a":1}`, `{]`, `{"setupComplete":{"sessionId":"s"},"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, `{"b":2}`} {
+		for _, m := range []string{
+			`{"a":1}`, `{]`,
+			`{"setupComplete":{"sessionId":"s"},"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, `{"b":2}`,
+		} {
 			_ = ws.WriteMessage(websocket.TextMessage, []byte(m))
 		}
 		untilGone(t, ws)
 	}).handler(t))
 	conn := dial(t, client)
 	for i, ok := range []func(*wire.ServerMessage) bool{
-		func(m *wire.ServerMessage) bool { return string(m.Extra["a"]) == "1" },
+		func(m *wire.ServerMessage) bool { return string(m.Beside) == `{"a":1}` },
 		func(m *wire.ServerMessage) bool { return m.Resumption != nil && m.Resumption.Handle == "h" },
-		func(m *wire.ServerMessage) bool { return string(m.Extra["b"]) == "2" },
+		func(m *wire.ServerMessage) bool { return string(m.Beside) == `{"b":2}` },
 	} {
 		m, err := conn.Recv(t.Context())
 		if err != nil || !ok(m) {

@@ -1,7 +1,6 @@
-// Package gemini is the connection to Google's Gemini Live API: it opens one, on the Gemini API or on Vertex AI, sends and
-// receives on it. What is said there, and what an end means for the next dial, package wire knows; where Google is and who we
-// are for it, package api. What a connection is set up with is decided elsewhere (package setup), and so is what is said on
-// it (package bridge).
+// Package gemini is the connection to Google's Gemini Live API: it opens one, on the Gemini API or on Vertex AI, sends
+// and receives on it. Package wire has the messages, and what an end means for the next dial; package api Google's
+// addresses and our credentials; package setup the setup of a connection; and package bridge decides what is said.
 //
 // Google's Go SDK is not used to connect: its Live client ignores contexts, sets no deadlines, drops fields it does not know, and
 // spends 38 allocations on 20 ms of audio.
@@ -26,8 +25,8 @@ const (
 	// session is refused while the old one is open, so a peer that does not read must not hold it up.
 	closeTimeout = 500 * time.Millisecond
 
-	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Gemini's
-	// answers to WebSocket pings were seen to take 30 s, so pings cannot tell a dead link from a slow server;
+	// userTimeout is TCP_USER_TIMEOUT: how long sent data may stay unacknowledged by the peer's kernel. Gemini's answers
+	// to WebSocket pings were seen to take 30 s, so pings cannot distinguish a dead link from a slow server;
 	// acknowledgements can.
 	userTimeout = 8 * time.Second
 

@@ -35,7 +35,16 @@ func TestDeadPeersAreNoticed(t *testing.T) {
 	if ms := option(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); ms != 8000 {
 		t.Errorf("what is sent may be without acknowledgement for %d ms", ms)
 	}
-	idle, interval, count := option(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE), option(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL), option(unix.IPPROTO_TCP, unix.TCP_KEEPCNT)
+	idle, interval, count := option(
+		unix.IPPROTO_TCP,
+		unix.TCP_KEEPIDLE,
+	), option(
+		unix.IPPROTO_TCP,
+		unix.TCP_KEEPINTVL,
+	), option(
+		unix.IPPROTO_TCP,
+		unix.TCP_KEEPCNT,
+	)
 	if on := option(unix.SOL_SOCKET, unix.SO_KEEPALIVE); on != 1 || idle+interval*count > 10 {
 		t.Errorf("probes %d: after %d s, %d times every %d s", on, idle, count, interval)
 	}

@@ -92,7 +92,8 @@ func TestVertexWithDefaultCredentials(t *testing.T) {
 	if n := fetched.Load(); n != 1 {
 		t.Errorf("%d tokens were fetched", n)
 	}
-	if want := "/prefix/v1beta1/publishers/google/models/gemini-3.8-live"; len(paths) != 3 || paths[0] != "/prefix"+vertexPath || paths[2] != want {
+	if want := "/prefix/v1beta1/publishers/google/models/gemini-3.8-live"; len(paths) != 3 || paths[0] != "/prefix"+vertexPath ||
+		paths[2] != want {
 		t.Errorf("paths %q", paths)
 	}
 }
@@ -124,7 +125,7 @@ func TestVertexWithoutCredentials(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 			if text := err.Error(); strings.Contains(text, assertion) || strings.Contains(text, private[40:80]) {
-				t.Errorf("too much is told: %s", text)
+				t.Errorf("too much is shown: %s", text)
 			}
 			if err := client.Check(t.Context(), ""); errors.Is(err, api.ErrCredentials) != c.credentials {
 				t.Errorf("check: %v", err)
@@ -138,7 +139,10 @@ func TestVertexWithoutCredentials(t *testing.T) {
 		{"no file", "", true},
 		{"not JSON", "planted", true},
 		{"a key that is none", `{"type":"service_account","client_email":"a@b","private_key":"planted","token_uri":"http://127.0.0.1:1"}`, true},
-		{"nobody there", `{"type":"authorized_user","client_id":"a","client_secret":"planted","refresh_token":"planted","token_uri":"http://127.0.0.1:1"}`, false},
+		{
+			"nobody there",
+			`{"type":"authorized_user","client_id":"a","client_secret":"planted","refresh_token":"planted","token_uri":"http://127.0.0.1:1"}`, false,
+		},
 	} {
 		name := filepath.Join(t.TempDir(), "account.json")
 		if c.file != "" {

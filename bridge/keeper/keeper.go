@@ -1,17 +1,20 @@
-// Package keeper keeps one conversation with Gemini going over many connections. Gemini ends each of them after some ten
-// minutes, networks end them sooner, and a model may fall silent on one that stays open. The keeper dials the next one,
-// goes on with the newest handle or tells a fresh session what was said, and says again what had no answer.
+// Package keeper keeps one conversation with Gemini going over many connections. Gemini ends each of them after some
+// ten minutes, networks end them sooner, and a model may fall silent on one that stays open. The keeper dials the next
+// one, goes on with the newest handle or gives a fresh session what was said, and says again what had no answer.
 //
-// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs what Work delivers,
-// and calls OnAlarm when Alarms does. What the owner must know comes as an [Event], by a call of [Options].Tell from within one of these methods.
+// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs what Work delivers, and calls
+// OnAlarm when Alarms does. What the owner must know comes as an [Event]: these methods call [Options].Tell.
 package keeper
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"voxgate/bridge/alarm"
+	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
@@ -27,18 +30,18 @@ type Options struct {
 	Uplink  *uplink.Uplink
 	Logger  *slog.Logger
 
-	// Tell tells the owner what has happened. It must not block.
+	// Tell gives the owner an event. It must not block.
 	Tell func(context.Context, Event)
-	// Idle tells whether the owner needs the connection just now: nobody speaks, no answer is under way, no tool runs.
+	// Idle reports whether the owner needs the connection just now: nobody speaks, no answer is under way, no tool runs.
 	Idle func() bool
-	// Calling tells whether the model waits for a tool: then its silence is none.
+	// Calling reports whether the model waits for a tool: its silence is then expected.
 	Calling func() bool
-	// History is what a fresh session is told of the conversation, or one that goes on of the time since the newest
-	// [HandleChanged]; without what is said again, because it has no answer.
+	// History is what a fresh session gets of the conversation, or a resumed one of the time since the newest
+	// [HandleChanged]. It leaves out what has no answer, which is said again.
 	History func(fresh bool) []wire.Content
 }
 
-// Event is what the owner is told: one of the types below.
+// Event is what the owner learns: one of the types below.
 type Event any
 
 type (
@@ -52,13 +55,15 @@ type (
 		Cleared      bool // or because the history was to be forgotten
 	}
 
-	// CatchUp follows Linked: what the session waits for, as the answers of tools, is to be put into the uplink again.
+	// CatchUp follows Linked: the owner is to put what the session waits for, such as the answers of tools, into the
+	// uplink again.
 	CatchUp struct{}
 
 	// SetUp follows CatchUp on the first connection.
 	SetUp struct{}
 
-	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long ago.
+	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long
+	// ago.
 	Rewound struct{ Replayed, Lost time.Duration }
 
 	// Dialled is the outcome of a dial.
@@ -68,7 +73,7 @@ type (
 		Cause string // why it has failed: lost, stale handle, quota, fatal or auth; empty: it has not
 	}
 
-	// LinkEnd says that a connection is over which was dialled and set up at these times. Cause is empty if we have ended it.
+	// LinkEnd says that a connection has ended, and when it was dialled and set up. Cause is empty if we have ended it.
 	LinkEnd struct {
 		Kind      LinkKind
 		Began, Up time.Time
@@ -78,7 +83,7 @@ type (
 	// Unlinked says that the connection is gone, and with it the end of an answer that was under way.
 	Unlinked struct{}
 
-	// HandleChanged says that there is a new handle, or none any more: Knows has other answers.
+	// HandleChanged says that the handle is new, or gone: Knows may answer differently.
 	HandleChanged struct{}
 
 	// Configured says that Config has changed.
@@ -90,21 +95,21 @@ type (
 	// Cleared answers Clear.
 	Cleared struct{}
 
-	// Waiting is told again and again while the model cannot answer: first after 1 s. Long is set from 5 s on. Unsure means
-	// that perhaps nobody waits.
+	// Waiting repeats while the model cannot answer: first after 1 s. Long is set from 5 s on. Unsure means that perhaps
+	// nobody waits.
 	Waiting struct{ Long, Unsure bool }
 
-	// WaitOver says that it can again.
+	// WaitOver says that the model can answer again.
 	WaitOver struct{}
 
 	// Stalled says that the model is silent where an answer is due, and what is tried.
 	Stalled struct{ Tried Remedy }
 
-	// Unanswered says that nothing that was said will be answered any more. GaveUp: because the model is silent whatever was
-	// tried. Unsure: perhaps nothing was said, or not to the model.
+	// Unanswered says that what was said will not be answered any more. GaveUp: the model stayed silent whatever was
+	// tried. Sure: something was certainly said. Aside: perhaps not to the model.
 	Unanswered struct{ GaveUp, Sure, Aside bool }
 
-	// Dropped says that what was said last was given up: each session that hears it ends.
+	// Dropped says that what was said last was given up, because each session that hears it dies.
 	Dropped struct{}
 
 	// Failed says that the conversation cannot go on. Used: there was a connection before.
@@ -133,7 +138,7 @@ const (
 	SettingUp              // it is open, the model has not yet accepted the set-up
 	Up                     // the model listens
 	Resuming               // there is none, the next one goes on with the newest handle
-	Reseeding              // there is none, the next one begins a fresh session that is told what was said
+	Reseeding              // there is none, the next one begins a fresh session with what was said
 )
 
 // Counts are what a keeper has done so far, for the log.
@@ -143,7 +148,7 @@ type Counts struct {
 	LongestWait               time.Duration
 }
 
-// Keeper keeps one conversation going. See the package comment for who may call its methods.
+// Keeper keeps one conversation going. The package comment says which goroutine may call its methods.
 type Keeper struct {
 	Options
 	work   chan func(context.Context) // of dials, and of the reader and the writer of the connection
@@ -166,12 +171,49 @@ type Keeper struct {
 	paused   bool
 	failed   bool
 
-	// now counts what happens, so that one can tell which of two things came first; unsaved is when the newest thing happened
-	// that a handle should know of.
+	// now counts what happens, which orders events; unsaved is its value at the newest event that a handle should know of.
 	now, unsaved int
 }
 
-// alarmKind is something to be looked after at a certain time.
+// link is the connection to the model. Whatever comes from a stopped one is void.
+type link struct {
+	epoch    int          // counts dials
+	conn     *gemini.Conn // nil while there is none
+	busy     bool         // a dial is under way or waits for its time
+	upgraded bool         // the first dial has a WebSocket, but no session yet
+	setUp    bool         // there was a session
+	since    time.Time
+	outcome  Dialled            // of the dial
+	cause    string             // of its end; empty: it is ours
+	cancel   context.CancelFunc // of the dial, or of the reader and writer
+	running  sync.WaitGroup     // dial, reader, writer
+}
+
+// handle is the newest one by which the session can go on.
+type handle struct {
+	text string
+	when int // it came; see Keeper.now
+}
+
+// update is a configuration without an answer.
+type update struct {
+	config  setup.Config
+	refused error
+}
+
+// replacement is the plan to replace the connection, which serves until nobody needs it.
+type replacement struct {
+	why   string
+	until time.Time // at the latest; zero: no plan
+}
+
+// wait is a time in which the model cannot answer.
+type wait struct {
+	since  time.Time // zero: none
+	unsure bool      // perhaps nobody waits
+}
+
+// alarmKind is something to do at a certain time.
 type alarmKind int
 
 const (
@@ -179,66 +221,19 @@ const (
 	alarmRetry                    // dial again
 	alarmAge                      // the connection is so old that its end is near, though no goAway came
 	alarmReplace                  // the connection is replaced now, whoever speaks
-	alarmHandle                   // nobody speaks, but the handle is not the newest: it is waited for no longer
+	alarmHandle                   // nobody speaks, and the handle that was waited for has not come
 	alarmTrial                    // Gemini has not objected to a change of the configuration
 	alarmStall                    // the model should have said something
 	alarmStale                    // what was said will not be answered any more
-	alarmWait                     // the next thing a person hears or sees who waits
+	alarmWait                     // the next sign for a person who waits
 	alarmIdle                     // nobody has come back: the connection costs money
 	numAlarms
-)
-
-const (
-	// idleTime is how long a parked conversation keeps its connection. A reloaded page is back sooner; longer, and an
-	// abandoned session costs money.
-	idleTime = 5 * time.Second
-
-	// laterTime is how long a client that configures after connecting may take. Clients of OpenAI's protocol send their
-	// session.update with the first round trip.
-	laterTime = 800 * time.Millisecond
 )
 
 // New returns a keeper that does nothing before Start.
 func New(o Options, config setup.Config) *Keeper {
 	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll)
 	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
-}
-
-// Start dials. With later it waits for the first Update, but not for long.
-func (k *Keeper) Start(ctx context.Context, later bool) {
-	if later {
-		k.clock.Set(alarmLater, laterTime)
-		return
-	}
-	k.dial(ctx)
-}
-
-// Restore has a keeper, instead of Start, go on with a conversation that another one has kept, from its newest handle; empty: there is
-// none. It dials at Return.
-func (k *Keeper) Restore(handleText string) {
-	k.link.setUp, k.parked = true, true
-	k.opened = k.config
-	k.now = 1
-	k.handle = handle{text: handleText, when: 1}
-	k.failures.silent = true // the last connection may be open still, for all that Gemini knows
-}
-
-// Handle is the newest handle; empty: there is none.
-func (k *Keeper) Handle() string { return k.handle.text }
-
-// Quiet tells whether the conversation could go on elsewhere without anything being cut off. With known the newest handle must
-// know of all, too.
-func (k *Keeper) Quiet(known bool) bool {
-	return k.serving() && !k.Uplink.Unanswered() && k.watch.what == forNothing && k.Idle() && (!known || k.handle.when > k.unsaved)
-}
-
-// Close ends the connection and waits for what the keeper has started.
-func (k *Keeper) Close() {
-	k.clock.Stop()
-	if k.Probe {
-		k.Breaker.release()
-	}
-	k.endLink(context.Background())
 }
 
 // Work delivers functions that the owner's loop is to run.
@@ -253,114 +248,27 @@ func (k *Keeper) Config() *setup.Config { return &k.config }
 // Counts returns what was done so far.
 func (k *Keeper) Counts() Counts { return k.counts }
 
-// Connected tells whether there is a connection, also when nobody is served by it.
+// Handle is the newest handle; empty: there is none.
+func (k *Keeper) Handle() string { return k.handle.text }
+
+// Connected reports whether there is a connection, even if it serves nobody.
 func (k *Keeper) Connected() bool { return k.link.conn != nil }
 
-// Begun tells whether there ever was a connection.
+// Begun reports whether there ever was a connection.
 func (k *Keeper) Begun() bool { return k.link.setUp }
 
-// Phase is where the connection stands now.
-func (k *Keeper) Phase() Phase {
-	next, _ := k.nextConfig()
-	switch {
-	case k.link.conn != nil:
-		return Up
-	case !k.link.setUp && k.link.upgraded:
-		return SettingUp
-	case !k.link.setUp:
-		return Dialing
-	case k.nextHandle(next) == "":
-		return Reseeding
-	}
-	return Resuming
-}
-
-// serving tells whether somebody is served by a connection.
+// serving reports whether a connection serves somebody.
 func (k *Keeper) serving() bool { return k.link.conn != nil && !k.parked }
 
-// Happened notes that something happened which the session's next handle should know of, and returns when: a number that
-// grows.
+// Happened notes an event that the session's next handle should know of, and returns its number in their order.
 func (k *Keeper) Happened() (when int) {
 	k.now++
 	k.unsaved = k.now
 	return k.now
 }
 
-// Knows tells whether the session behind the newest handle knows of what happened then.
+// Knows reports whether the session behind the newest handle knows of the event with that number.
 func (k *Keeper) Knows(when int) bool { return k.handle.text != "" && when < k.handle.when }
-
-// Park is called when nobody is there to be served any more. The connection is kept for a while.
-func (k *Keeper) Park(ctx context.Context) {
-	k.parked = true
-	k.endWait(ctx)
-	if k.clock.IsSet(alarmRetry) {
-		k.link.busy = false
-	}
-	k.clock.Clear(alarmStall, alarmRetry, alarmHandle)
-	k.clock.Set(alarmIdle, idleTime)
-}
-
-// Return is called when somebody is there again, or somebody else: there is a connection, or it is dialled.
-func (k *Keeper) Return(ctx context.Context) {
-	was := k.parked
-	k.parked = false
-	k.clock.Clear(alarmIdle)
-	switch {
-	case k.link.conn != nil && was:
-		k.update(ctx)
-		if k.watch.what != forNothing {
-			k.await(k.patience())
-		}
-	case k.link.conn != nil || k.clock.IsSet(alarmLater):
-	default:
-		if was {
-			k.beginWait()
-		}
-		if !k.link.busy {
-			k.dial(ctx)
-		}
-	}
-}
-
-// Pause says that the caller is on hold, or is not any more: then nobody waits for an answer.
-func (k *Keeper) Pause(ctx context.Context, on bool) {
-	k.paused = on
-	switch {
-	case on:
-		k.stopExpecting(ctx)
-	case k.watch.what != forNothing: // it was asked while on hold
-		k.await(k.patience())
-	}
-}
-
-// OnAlarm does what is due. It may be called when nothing is.
-func (k *Keeper) OnAlarm(ctx context.Context) {
-	for !k.failed {
-		which, ok := k.clock.Due()
-		if !ok {
-			return
-		}
-		switch which {
-		case alarmLater, alarmRetry:
-			k.dial(ctx)
-		case alarmAge:
-			k.replaceSoon(ctx, "age", ageSpare)
-		case alarmReplace, alarmHandle:
-			k.replaceNow(ctx)
-		case alarmTrial:
-			k.accepted(ctx)
-		case alarmStall:
-			k.onStall(ctx)
-		case alarmStale:
-			k.Uplink.Answered()
-			k.abandon(ctx, Unanswered{})
-		case alarmWait:
-			k.onWait(ctx)
-		case alarmIdle:
-			k.unlink(ctx)
-		}
-	}
-}
 
 // adopt puts a configuration in force.
 func (k *Keeper) adopt(ctx context.Context, c setup.Config) {
@@ -370,4 +278,50 @@ func (k *Keeper) adopt(ctx context.Context, c setup.Config) {
 	k.config = c
 	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll)
 	k.Tell(ctx, Configured{})
+}
+
+// stop closes the connection and waits for its reader and writer: Gemini refuses a handle while the connection that
+// used it is open.
+func (l *link) stop() {
+	l.epoch++
+	l.busy = false
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
+	}
+	if l.conn != nil {
+		l.conn.Close()
+		l.conn = nil
+	}
+	l.running.Wait()
+}
+
+func (r *replacement) wanted() bool { return !r.until.IsZero() }
+
+// Why an update is refused here.
+var (
+	ErrTooManyUpdates  = errors.New("too many changes of the configuration wait for Gemini")
+	ErrTooManyMessages = errors.New("too many messages wait for Gemini")
+)
+
+// answerUpdate answers the oldest update.
+func (k *Keeper) answerUpdate(ctx context.Context, err error) {
+	k.updates = k.updates[1:]
+	k.Tell(ctx, Updated{err})
+}
+
+// answerRefused answers the updates that were refused and are next in order.
+func (k *Keeper) answerRefused(ctx context.Context) {
+	for len(k.updates) > 0 && k.updates[0].refused != nil {
+		k.answerUpdate(ctx, k.updates[0].refused)
+	}
+}
+
+// rejected ends a trial: Gemini has closed the connection.
+func (k *Keeper) rejected(ctx context.Context, err error) {
+	old := *k.trial
+	k.trial = nil
+	k.clock.Clear(alarmTrial)
+	k.adopt(ctx, old)
+	k.answerUpdate(ctx, err)
 }

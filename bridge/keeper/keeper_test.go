@@ -19,7 +19,7 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// owner is the loop that a keeper belongs to. It writes down what it is told.
+// owner is the loop that a keeper belongs to. It writes down what it gets.
 type owner struct {
 	*testing.T
 	gemini  *bridgetest.Upstream
@@ -41,11 +41,18 @@ const stall = 6 * time.Second
 func bubble(t *testing.T, config string, f func(o *owner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o := &owner{T: t, gemini: bridgetest.NewUpstream(t), uplink: uplink.New(), breaker: &keeper.Breaker{}, do: make(chan func()), begun: time.Now()}
+		o := &owner{
+			T:       t,
+			gemini:  bridgetest.NewUpstream(t),
+			uplink:  uplink.New(),
+			breaker: &keeper.Breaker{},
+			do:      make(chan func()),
+			begun:   time.Now(),
+		}
 		o.keeper = keeper.New(keeper.Options{
 			Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: o.gemini.Dial},
 			Breaker: o.breaker, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
-			Tell: o.told, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
+			Tell: o.seen, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
 			History: func(bool) []wire.Content { return nil },
 		}, o.config(config))
 		ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +74,7 @@ func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Link)) 
 		o.loops(func() { o.keeper.Start(o.ctx, false) })
 		l := o.gemini.Next().Accept()
 		l.Handle("h")
-		o.tells("HandleChanged, Linked first fresh, CatchUp, SetUp, HandleChanged")
+		o.sees("HandleChanged, Linked first fresh, CatchUp, SetUp, HandleChanged")
 		f(o, l)
 	})
 }
@@ -105,8 +112,8 @@ func (o *owner) loops(f func()) {
 	synctest.Wait()
 }
 
-// told is keeper.Options.Tell. What comes all the time is not written down.
-func (o *owner) told(_ context.Context, e keeper.Event) {
+// seen is keeper.Options.Tell. What comes all the time is not written down.
+func (o *owner) seen(_ context.Context, e keeper.Event) {
 	word := strings.TrimPrefix(fmt.Sprintf("%T", e), "keeper.")
 	is := func(yes bool, what string) {
 		if yes {
@@ -139,19 +146,19 @@ func (o *owner) told(_ context.Context, e keeper.Event) {
 	o.log = append(o.log, word)
 }
 
-// tells compares what the owner was told since it was last asked.
-func (o *owner) tells(want string) {
+// sees compares what the owner got since it was last asked.
+func (o *owner) sees(want string) {
 	o.Helper()
 	synctest.Wait()
 	o.loops(func() {
 		if got := strings.Join(o.log, ", "); got != want {
-			o.Errorf("told\n  %s\nwant\n  %s", got, want)
+			o.Errorf("got\n  %s\nwant\n  %s", got, want)
 		}
 		o.log = nil
 	})
 }
 
-// timed has f run, and returns what was told of some kinds within a time, each with the seconds since.
+// timed runs f, and returns the events of some kinds within a time, each with the seconds since.
 func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 	o.loops(func() { o.log = nil; f() })
 	var got []string
@@ -222,7 +229,7 @@ func TestReplacement(t *testing.T) {
 				if test.busy {
 					o.loops(func() { o.busy = false })
 				}
-				o.tells(want)
+				o.sees(want)
 				time.Sleep(9 * time.Minute) // the deadline was the old connection's
 				o.gemini.Idle()
 			})
@@ -272,13 +279,14 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Without a network a conversation is given up after 30 s, and whoever waits is told after 1 s and then every other.
+// Without a network a conversation is given up after 30 s, and a person who waits gets a sign after 1 s and then every other.
 func TestNoNetwork(t *testing.T) {
 	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
 		o.gemini.Set(0, errors.New("no route"))
 		got := o.timed(32*time.Second, l.Cut, "Waiting", "Failed")
-		if !strings.HasPrefix(got, "1 Waiting, 3 Waiting, 5 Waiting long, 7 Waiting long, ") || !strings.HasSuffix(got, "29 Waiting long, 30 Failed used") {
-			t.Errorf("told %s", got)
+		if !strings.HasPrefix(got, "1 Waiting, 3 Waiting, 5 Waiting long, 7 Waiting long, ") ||
+			!strings.HasSuffix(got, "29 Waiting long, 30 Failed used") {
+			t.Errorf("got %s", got)
 		}
 	})
 }
@@ -290,7 +298,7 @@ func TestUpdate(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		happen func(o *owner, l *bridgetest.Link)
-		told   string
+		seen   string
 		want   string // the instruction in force
 	}{
 		"in place": {inPlace, func(_ *owner, l *bridgetest.Link) {
@@ -313,7 +321,10 @@ func TestUpdate(t *testing.T) {
 			o.gemini.Next().End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
 		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
-		"another connection": {other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() }, "Unlinked, WaitOver, Linked, CatchUp, Updated", "long"},
+		"another connection": {
+			other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() },
+			"Unlinked, WaitOver, Linked, CatchUp, Updated", "long",
+		},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
@@ -330,7 +341,7 @@ func TestUpdate(t *testing.T) {
 			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
 				o.loops(func() { o.keeper.Update(o.ctx, o.config(test.config), nil) })
 				test.happen(o, l)
-				o.tells(test.told)
+				o.sees(test.seen)
 				if got := string(o.keeper.Config().Effective()); !strings.Contains(got, test.want) {
 					t.Errorf("in force is %s", got)
 				}

@@ -6,33 +6,27 @@ import (
 )
 
 const (
-	// maxAge is when a connection is taken for old: Gemini closes it after about ten minutes and does not always say so
-	// before (js-genai #618). It says so at nine when it does, which leaves this to those that get no goAway.
+	// maxAge is when a connection counts as old: Gemini closes it after about ten minutes and does not always send goAway
+	// (js-genai #618). It sends goAway at nine, so only connections without one get so old.
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// ageSpare is how long an old connection waits for a quiet moment, and updateSpare another configuration.
+	// ageSpare is how long the replacement of an old connection waits for a quiet moment, and updateSpare that for another
+	// configuration.
 	ageSpare    = 30 * time.Second
 	updateSpare = 30 * time.Second
 
 	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
 	goAwaySpare = 5 * time.Second
 
-	// handleTime is how long a quiet connection is kept for a handle that knows the last turn. Gemini gives one within 100 ms.
+	// handleTime is how long a quiet connection is kept for a handle that knows the last turn. Gemini gives one within 100
+	// ms.
 	handleTime = 3 * time.Second
 )
 
-// replacement is the plan to replace the connection, which serves until nobody needs it.
-type replacement struct {
-	why   string
-	until time.Time // at the latest; zero: no plan
-}
-
-func (r *replacement) wanted() bool { return !r.until.IsZero() }
-
-// Replacing tells whether the connection will be replaced as soon as nobody needs it.
+// Replacing reports whether the connection will be replaced as soon as nobody needs it.
 func (k *Keeper) Replacing() bool { return k.serving() && k.replace.wanted() }
 
-// replaceSoon has the connection replaced at the next quiet moment, and within a time.
+// replaceSoon plans to replace the connection at the next quiet moment, and within a time.
 func (k *Keeper) replaceSoon(ctx context.Context, why string, within time.Duration) {
 	if k.parked {
 		k.unlink(ctx) // nobody listens
@@ -44,7 +38,7 @@ func (k *Keeper) replaceSoon(ctx context.Context, why string, within time.Durati
 		return
 	}
 	k.replace = replacement{why: why, until: until}
-	k.clock.Set(alarmReplace, within) // our own: a server may fall silent after goAway
+	k.clock.Set(alarmReplace, within) // our own deadline: a server may fall silent after goAway
 }
 
 // Settle replaces a connection that is to be replaced, if nobody needs it now. The owner calls it whenever it has done
@@ -55,8 +49,8 @@ func (k *Keeper) Settle(ctx context.Context) {
 	}
 }
 
-// idle tells whether the connection can be replaced without cutting anything off: nobody speaks, nothing is to be answered, no
-// tool runs, and the handle knows all that.
+// idle reports whether the connection can be replaced without cutting anything off: nobody speaks, no answer is due, no
+// tool runs, and the handle knows everything.
 func (k *Keeper) idle() bool {
 	if k.Uplink.Unanswered() || k.watch.what != forNothing || !k.Idle() {
 		k.clock.Clear(alarmHandle)
@@ -71,7 +65,8 @@ func (k *Keeper) idle() bool {
 	return false
 }
 
-// replaceNow closes the connection and dials the next one with the newest handle. What is said meanwhile waits in the uplink.
+// replaceNow closes the connection and dials the next one with the newest handle. What is said meanwhile waits in the
+// uplink.
 func (k *Keeper) replaceNow(ctx context.Context) {
 	if k.parked {
 		k.unlink(ctx) // nobody listens

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"voxgate/bridge/gemini/setup"
@@ -12,24 +11,12 @@ import (
 // maxUpdates bounds the updates that wait for a connection.
 const maxUpdates = 16
 
-// trialTime is how long a change in place counts as not yet accepted. Gemini does not answer it, but closes the connection
-// at once for what it refuses.
+// trialTime is how long a change in place counts as not yet accepted. Gemini does not answer it, but closes the
+// connection at once for what it refuses.
 const trialTime = 500 * time.Millisecond
 
-// Why an update is refused here.
-var (
-	ErrTooManyUpdates  = errors.New("too many changes of the configuration wait for Gemini")
-	ErrTooManyMessages = errors.New("too many messages wait for Gemini")
-)
-
-// update is a configuration without an answer.
-type update struct {
-	config  setup.Config
-	refused error
-}
-
-// Update changes the configuration: in place where the model can, else by another connection when nobody needs the one there
-// is. Each is answered by [Updated], in order. With an error it is refused when its turn comes.
+// Update changes the configuration: in place where the model can, else by another connection when nobody needs the one
+// there is. Each is answered by [Updated], in order. With an error it is refused when its turn comes.
 func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error) {
 	if len(k.updates) >= maxUpdates {
 		refused = ErrTooManyUpdates
@@ -80,29 +67,7 @@ func (k *Keeper) accepted(ctx context.Context) {
 	k.update(ctx)
 }
 
-// rejected ends a trial: Gemini has closed the connection.
-func (k *Keeper) rejected(ctx context.Context, err error) {
-	old := *k.trial
-	k.trial = nil
-	k.clock.Clear(alarmTrial)
-	k.adopt(ctx, old)
-	k.answerUpdate(ctx, err)
-}
-
-// answerUpdate answers the oldest update.
-func (k *Keeper) answerUpdate(ctx context.Context, err error) {
-	k.updates = k.updates[1:]
-	k.Tell(ctx, Updated{err})
-}
-
-// answerRefused answers the updates that were refused and are next in order.
-func (k *Keeper) answerRefused(ctx context.Context) {
-	for len(k.updates) > 0 && k.updates[0].refused != nil {
-		k.answerUpdate(ctx, k.updates[0].refused)
-	}
-}
-
-// Clear has a fresh session go on that is told nothing. It is answered by [Cleared].
+// Clear goes on in a fresh session that knows nothing. It is answered by [Cleared].
 func (k *Keeper) Clear(ctx context.Context) {
 	k.Uplink.Clear()
 	k.ExpectNothing(ctx)

@@ -16,27 +16,15 @@ const (
 	// maxAnswers bounds the answers that are kept.
 	maxAnswers = 2 * maxCalls
 
-	// sameCall is how long after a session took over that never saw a call the same question gets the same answer: it asks
-	// again what the one before has asked, and a tool that sends a message must not send it twice.
+	// sameCall is how long a call's answer is reused after a session that never saw the call has taken over: that session
+	// asks again, and a tool that sends a message must not send it twice.
 	sameCall = 30 * time.Second
 
 	// travelTime is how long an answer may take to Gemini. A handle that comes sooner may have been given before it.
 	travelTime = time.Second
 )
 
-// answer is a call with its answer, kept until a handle knows of both.
-type answer struct {
-	call tools.Call
-	reply
-	came, sent int       // when the call came and the answer was sent: see [Model].Happened
-	at         time.Time // of sending
-	known      bool      // the session behind the newest handle knows of it
-	spoken     bool      // the model has gone on to speak: the person knows of it
-	asked      bool      // the person has asked something since
-	orphaned   time.Time // when a session took over that never saw the call; zero: none has
-}
-
-// respond answers a call that came at a time.
+// respond answers the call that came at the time came.
 func (c *Calls) respond(call tools.Call, came int, r reply) {
 	if len(c.answers) == maxAnswers {
 		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.known }), 0)
@@ -46,7 +34,7 @@ func (c *Calls) respond(call tools.Call, came int, r reply) {
 	c.send(call, r)
 }
 
-// respondAll answers a call, and those that wait for the same answer.
+// respondAll answers a call, and the others that wait for the same answer.
 func (c *Calls) respondAll(o *call, r reply) {
 	for _, w := range o.wanted() {
 		c.respond(w.Call, w.when, r)
@@ -54,7 +42,7 @@ func (c *Calls) respondAll(o *call, r reply) {
 	}
 }
 
-// waits tells whether a call of this id waits for an answer.
+// waits reports whether a call of this id waits for an answer.
 func (c *Calls) waits(id string) bool {
 	if c.open[id] != nil {
 		return true
@@ -67,8 +55,8 @@ func (c *Calls) waits(id string) bool {
 	return false
 }
 
-// answerAsBefore has a call answered from another one with the same name and arguments that is open, or was answered
-// and not spoken of yet: models call twice for one thing. It reports whether the call has its answer already (done), and
+// answerAsBefore answers a call from another one with the same name and arguments that is open, or was answered and not
+// yet spoken of: models call twice for one thing. It reports whether the call has its answer already (done), and
 // whether it need not run (ok).
 func (c *Calls) answerAsBefore(when int, call tools.Call, f setup.Function) (done, ok bool) {
 	if f.Repeats || f.Where == setup.OnCanvas {
@@ -113,17 +101,20 @@ func (c *Calls) send(call tools.Call, r reply) {
 	}
 }
 
-// forgetDetached drops what a cancelled call has said of its result: none follows, also not to a session that asks again.
+// forgetDetached drops the promise of a result that a cancelled call has made: none follows, not even for a session
+// that asks again.
 func (c *Calls) forgetDetached(o *call) {
 	if o.detached {
 		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.came == o.when })
 	}
 }
 
-// answeredBefore is the answer that the same question got from the session before, if the person has not heard of it yet.
+// answeredBefore is the answer that the same question got from the session before, if the person has not heard of it
+// yet.
 func (c *Calls) answeredBefore(call tools.Call) (reply, bool) {
 	for i, a := range c.answers {
-		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
+		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name &&
+			sameArgs(a.call.Args, call.Args) {
 			c.answers = slices.Delete(c.answers, i, i+1)
 			return a.reply, true
 		}
@@ -140,7 +131,7 @@ func sameArgs(a, b json.RawMessage) bool {
 	return x != nil && reflect.DeepEqual(x, y)
 }
 
-// decoded is what a text says, with its numbers as they are written; nil if it is not JSON.
+// decoded is the value of a JSON text, with its numbers as they are written; nil if it is not JSON.
 func decoded(text json.RawMessage) (value any) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -150,8 +141,8 @@ func decoded(text json.RawMessage) (value any) {
 	return value
 }
 
-// SendAgain sends a new connection the answers that its session waits for: it knows of the call, and the answer went to the
-// connection before. Pictures that went with one are said again by the uplink.
+// SendAgain sends a new connection the answers that its session waits for: it knows the call, and the answer went to
+// the connection before. The uplink sends the pictures of an answer again.
 func (c *Calls) SendAgain() {
 	c.Uplink.TakeBack() // those that were not sent are among them
 	for _, a := range c.answers {
@@ -169,14 +160,15 @@ func (c *Calls) Spoken() {
 	}
 }
 
-// Asked notes that the person asks for something: what was answered before need not be the answer to that.
+// Asked notes that the person asks for something: an earlier answer need not be the answer to that.
 func (c *Calls) Asked() {
 	for i := range c.answers {
 		c.answers[i].asked = true
 	}
 }
 
-// HandleChanged forgets what the session behind the newest handle knows, but for what it may ask for again.
+// HandleChanged forgets the answers that the session behind the newest handle knows, except those that it may ask for
+// again.
 func (c *Calls) HandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
 		if !a.orphaned.IsZero() {
@@ -189,13 +181,13 @@ func (c *Calls) HandleChanged() {
 	}
 }
 
-// arrived tells whether the session behind the newest handle knows of an answer.
+// arrived reports whether the session behind the newest handle knows of an answer.
 func (c *Calls) arrived(a answer) bool {
 	return c.Model.Knows(a.sent) && (a.spoken || time.Since(a.at) >= travelTime)
 }
 
-// Orphan cancels the calls that the session behind the newest handle has never seen: the one that knew of them is gone. What
-// was answered of those is kept for when it asks again.
+// Orphan cancels the calls that the session behind the newest handle has never seen: the one that knew of them is gone.
+// Their answers are kept in case it asks again.
 func (c *Calls) Orphan() {
 	var ids []string
 	for id, o := range c.open {

@@ -36,7 +36,7 @@ func (c *Calls) Start(ctx context.Context, wanted []wire.FunctionCall) {
 		if no != nil {
 			c.respond(call, when, reply{response: tools.Respond(nil, no.model).Response})
 			answered = true
-			if c.told.Allow() {
+			if c.failures.Allow() {
 				c.Client.Failed(&no.client)
 			}
 			continue
@@ -71,13 +71,13 @@ func deny(model error, problem Problem, format string, args ...any) *denial {
 	return &denial{model, Error{problem, fmt.Sprintf(format, args...)}}
 }
 
-// admit looks whether a call can be run.
+// admit checks whether a call may run.
 func (c *Calls) admit(call tools.Call) (setup.Function, *denial) {
 	function, declared := c.Model.Find(call.Name)
 	running, shown := int(c.abandoned.Load()), 0
 	for _, o := range c.open {
 		if c.withPerson(o) {
-			shown++ // for minutes, perhaps: it must not keep others from running
+			shown++ // perhaps for minutes: it must not keep others from running
 		} else {
 			running++
 		}
@@ -85,22 +85,22 @@ func (c *Calls) admit(call tools.Call) (setup.Function, *denial) {
 	switch {
 	case !c.pace.Allow():
 		return function, deny(errors.New("too many calls in a short time: wait, and do not call again unless the person asks"),
-			TooMany, "Gemini called %q too soon after %d other calls; it was told so.", call.Name, callBurst)
+			TooMany, "Gemini called %q too soon after %d other calls; it got an error.", call.Name, callBurst)
 	case !declared:
 		return function, deny(fmt.Errorf("there is no tool %q here", call.Name),
 			Unknown, "Gemini called %q, which the configuration does not declare.", call.Name)
 	case running >= maxCalls, shown >= maxCalls:
 		return function, deny(errors.New("too many calls are running"),
-			TooMany, "Gemini called %q while %d calls were running; it was told so.", call.Name, running+shown)
+			TooMany, "Gemini called %q while %d calls were running; it got an error.", call.Name, running+shown)
 	}
 	if err := function.Check(call.Args); err != nil {
-		return function, deny(err, Broken, "Gemini called %q wrongly and was told so: %s.", call.Name, tools.Cut(err.Error(), maxReason))
+		return function, deny(err, Broken, "Gemini called %q wrongly and got an error: %s.", call.Name, tools.Cut(err.Error(), maxReason))
 	}
 	return function, nil
 }
 
-// begin starts a call where its function runs. It returns what the client is to be asked, if it is, and whether the call has its
-// answer already.
+// begin starts a call where its function runs. It returns what to ask the client, if anything, and whether the call has
+// its answer already.
 func (c *Calls) begin(ctx context.Context, when int, wanted tools.Call, f setup.Function) (q *question, answered bool) {
 	o := &call{Call: wanted, function: f, began: time.Now(), when: when}
 	switch f.Where {
@@ -205,7 +205,7 @@ func (c *Calls) finish(o *call, r reply, err error) {
 	}
 	if errors.Is(err, tools.ErrTimeout) {
 		c.Logger.Warn("tool did not answer", "tool", o.Name)
-		c.Client.Failed(&Error{Broken, fmt.Sprintf("The tool %q did not answer in time; Gemini was told so.", o.Name)})
+		c.Client.Failed(&Error{Broken, fmt.Sprintf("The tool %q did not answer in time; Gemini got an error.", o.Name)})
 		c.observe(o, "timeout")
 	} else {
 		c.observe(o, outcome)
@@ -226,10 +226,11 @@ func (c *Calls) finish(o *call, r reply, err error) {
 	}
 }
 
-// underWayResponse is what a model is told that would wait for too long.
+// underWayResponse is the first answer for a model that would wait too long.
 var underWayResponse = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
 
-// detach has the model go on: a person is asked, which may take minutes, or the tool has more time than a model may be deaf.
+// detach lets the model go on: a person is asked, which may take minutes, or the tool may take longer than the model
+// can go without input.
 func (c *Calls) detach(o *call) {
 	if !c.isCurrent(o) || !o.blocks() {
 		return
@@ -244,14 +245,14 @@ func (c *Calls) detach(o *call) {
 	}
 }
 
-// followUp tells the model the result of a call that it was not made to wait for.
+// followUp gives the model the result of a call for which it did not have to wait.
 func (c *Calls) followUp(o *call, r reply) {
 	if r.parts != nil {
 		c.Model.Pictures(r.parts)
 	}
 	text, err := json.Marshal(map[string]any{"tool": o.Name, "args": o.Args, "result": r.response})
 	if err != nil {
-		c.Logger.Error("result not told", "tool", o.Name, "err", err)
+		c.Logger.Error("result not sent", "tool", o.Name, "err", err)
 		return
 	}
 	if !c.Model.Text(string(text)) {
@@ -259,7 +260,7 @@ func (c *Calls) followUp(o *call, r reply) {
 	}
 }
 
-// onPartial tells a model that takes such how far a call is.
+// onPartial reports a call's progress, to a model that takes such reports.
 func (c *Calls) onPartial(o *call, r reply) {
 	if o.partial++; o.partial > maxPartial || !c.isCurrent(o) {
 		return
@@ -300,7 +301,7 @@ func (c *Calls) schedule(o *call, r reply) reply {
 	return r
 }
 
-// Cancel stops calls whose answers the model no longer wants.
+// Cancel stops the calls whose answers the model no longer wants.
 func (c *Calls) Cancel(ids []string) {
 	var withdrawn []string
 	stopped := false
@@ -343,7 +344,7 @@ func (c *Calls) unwanted(id string) *call {
 	return nil
 }
 
-// CancelAll stops all calls, and forgets what was answered: another conversation begins.
+// CancelAll stops all calls and forgets the answers: another conversation begins.
 func (c *Calls) CancelAll() {
 	var ids []string
 	for _, o := range c.oldestFirst() {
@@ -369,9 +370,9 @@ func (c *Calls) oldestFirst() []*call {
 	return list
 }
 
-// Finish answers the calls that are open when the conversation ends, so that the model is not left waiting, and blocks until
-// all answers have been sent, at most for a quarter of a second. Nothing is taken from Work any more. linked: somebody is there
-// to send them to.
+// Finish answers the calls that are open when the conversation ends, so that the model is not left waiting, and blocks
+// until all answers have been sent, at most for a quarter of a second. Nothing is taken from Work any more. linked:
+// there is a connection to send them by.
 func (c *Calls) Finish(linked bool) {
 	close(c.over)
 	left := c.oldestFirst()

@@ -9,11 +9,11 @@ import (
 	"voxgate/tools"
 )
 
-// Kept is an open call, as another gateway must know of it that goes on with the conversation.
+// Kept is what another gateway needs to know of an open call to go on with the conversation.
 type Kept struct {
 	tools.Call
 	Known bool     // to the session behind the newest handle
-	Later bool     `json:",omitempty"` // the model was told that the result follows as text
+	Later bool     `json:",omitempty"` // the model knows that the result follows as text
 	Asked []string `json:",omitempty"` // ids of what the client was asked because of it
 }
 
@@ -32,10 +32,11 @@ func (c *Calls) Kept() (list []Kept) {
 	return list
 }
 
-// errElsewhere is what the model is told of a tool that ran in a gateway which is gone. It may have done what it was to do.
+// errElsewhere is the answer of a tool that ran in a gateway which is gone. It may have done its work.
 var errElsewhere = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
 
-// Restore goes on with calls of a conversation that another gateway had. Those that the client runs stay open. What ran in that gateway is lost.
+// Restore takes over the open calls of a conversation from another gateway. Those that the client runs stay open; those
+// that ran in that gateway are lost.
 func (c *Calls) Restore(list []Kept) {
 	var asked []tools.Call
 	var withdrawn []string

@@ -16,18 +16,6 @@ import (
 // maxShown is how many canvases that the model need not wait for the client may still answer.
 const maxShown = 32
 
-// question is what the client was asked and has not answered: to run a function of its own, to show a canvas, or to ask the
-// person something for a tool of the gateway.
-type question struct {
-	tools.Call       // as the client gets it
-	of         *call // without an answer; nil: it has one, and what a person puts into the canvas goes up as text
-	number     int   // the order in which they came
-
-	person      bool                // the answer is a person's
-	interactive bool                // there is something to put in, or a button
-	tool        chan<- personAnswer // a tool of the gateway asks; it has room for one
-}
-
 // personAnswer is what a person has answered, or why not.
 type personAnswer struct {
 	response json.RawMessage
@@ -35,10 +23,10 @@ type personAnswer struct {
 }
 
 var (
-	// dismissed is what a canvas answers that the person has put away, or has not answered.
+	// dismissed is the answer of a canvas that the person has closed or not answered.
 	dismissed = json.RawMessage(`{"dismissed":true}`)
 
-	// onScreen is what it answers at once, and onScreenOpen where the model cannot wait for the person.
+	// onScreen is its answer when it is shown, and onScreenOpen that where the model cannot wait for the person.
 	onScreen     = json.RawMessage(`{"shown":true}`)
 	onScreenOpen = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
@@ -51,14 +39,14 @@ func (c *Calls) ask(q *question) *question {
 	return q
 }
 
-// withdraw tells the client of questions that are not to be answered any more.
+// withdraw cancels questions to the client.
 func (c *Calls) withdraw(ids []string) {
 	if len(ids) > 0 {
 		c.Client.Withdraw(ids)
 	}
 }
 
-// dropQuestions takes back what a call still asks the client, and returns the ids.
+// dropQuestions cancels what a call still asks the client, and returns the ids.
 func (c *Calls) dropQuestions(of *call) (ids []string) {
 	for id, q := range c.questions {
 		if q.of == of {
@@ -73,7 +61,7 @@ func (c *Calls) dropQuestions(of *call) (ids []string) {
 	return ids
 }
 
-// withPerson tells whether a call waits for a person.
+// withPerson reports whether a call waits for a person.
 func (c *Calls) withPerson(o *call) bool {
 	for _, q := range c.questions {
 		if q.of == o && q.person {
@@ -83,12 +71,13 @@ func (c *Calls) withPerson(o *call) bool {
 	return false
 }
 
-// show has the client show a canvas. Where nobody is to answer, or the model would wait, the call is answered at once.
+// show asks the client to show a canvas. A canvas without input, or one that would block the model, is answered at
+// once.
 func (c *Calls) show(o *call) (q *question, answered bool) {
 	clean, interactive, err := c.board.Put(o.Name, o.Args)
 	if err != nil {
 		c.respond(o.Call, o.when, reply{response: tools.Respond(nil, err).Response})
-		c.Client.Warn(fmt.Sprintf("Gemini called %q wrongly and was told so: %s.", o.Name, tools.Cut(err.Error(), maxReason)))
+		c.Client.Warn(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Cut(err.Error(), maxReason)))
 		c.observe(o, Failed)
 		return nil, true
 	}
@@ -127,7 +116,8 @@ func (c *Calls) forgetShown() {
 	}
 }
 
-// askPerson asks the person something for a tool of the gateway, in the tool's goroutine. It blocks until there is an answer.
+// askPerson asks the person something for a tool of the gateway, in the tool's goroutine. It blocks until there is an
+// answer.
 func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage) (json.RawMessage, error) {
 	answer := make(chan personAnswer, 1)
 	// Random, because the model names its calls itself.
@@ -200,7 +190,7 @@ func (c *Calls) Answer(r Response) error {
 	return nil
 }
 
-// answerShown takes what a person has put into a canvas that the model has not waited for.
+// answerShown takes a person's input into a canvas that the model did not wait for.
 func (c *Calls) answerShown(q *question, r Response) error {
 	input := q.interactive && isInput(r.Response)
 	if input && len(r.Response) > tools.MaxResult {
@@ -213,15 +203,15 @@ func (c *Calls) answerShown(q *question, r Response) error {
 	return nil
 }
 
-// isInput tells whether a canvas answers with what a person has put in, and not that it was put away or went on: then a button
-// was pressed.
+// isInput reports whether a canvas answers with a person's input, and not only that it was closed or continued by a
+// button.
 func isInput(response json.RawMessage) bool {
 	var fields struct{ Action string }
 	return json.Unmarshal(response, &fields) == nil && fields.Action != ""
 }
 
-// questionNamed finds the only question of a name, for clients of the old protocol that answer without an id. What is only
-// shown is meant if there is no other.
+// questionNamed finds the only question of a name, for clients of the old protocol that answer without an id. A canvas
+// that is only shown matches if there is no other.
 func (c *Calls) questionNamed(name string) *question {
 	var found, shown *question
 	for _, q := range c.questions {

@@ -1,5 +1,5 @@
-// Package toolcalls runs the function calls of a conversation, and answers each of them once: those that run here, those that
-// the client runs, and the canvases that it shows.
+// Package toolcalls runs the function calls of a conversation, and answers each of them once: those that run here,
+// those that the client runs, and the canvases that it shows.
 //
 // [Calls] belong to one goroutine, their owner's loop, which also runs what Work delivers.
 package toolcalls
@@ -24,55 +24,55 @@ const (
 	// maxCalls bounds the calls of one conversation that run at the same time.
 	maxCalls = 16
 
-	// callRate and callBurst bound what a model that calls again and again can set going: people ask for less than one thing a
-	// second, and a chain of calls is a burst.
+	// callRate and callBurst limit a model that calls again and again: people ask for less than one thing a second, and a
+	// chain of calls is a burst.
 	callRate  = rate.Limit(1)
 	callBurst = 30
 
-	// failEvery and failBurst bound what the client is told of calls that were not run.
+	// failEvery and failBurst limit how often the client hears of calls that were not run.
 	failEvery = 5 * time.Second
 	failBurst = 10
 
-	// maxReason bounds what the client is told of a failure, in bytes.
+	// maxReason bounds the reason of a failure that the client gets, in bytes.
 	maxReason = 300
 
 	// maxPartial bounds what a call may answer before its last answer.
 	maxPartial = 32
 
-	// blockingTimeout is how long a tool may take that the model waits for: it hears nothing meanwhile, and
-	// gemini-3.1-flash-live cancels the call after some 12 s (livekit/agents PR 5556).
+	// blockingTimeout is how long a tool may block the model, which hears nothing meanwhile, and gemini-3.1-flash-live
+	// cancels the call after some 12 s (livekit/agents PR 5556).
 	blockingTimeout = 10 * time.Second
 
 	// lastAnswers is how long the answers of a conversation that ends may take to the model: a round trip.
 	lastAnswers = 250 * time.Millisecond
 )
 
-// Client is who is asked, and told, of calls. No method blocks.
+// Client runs calls, and learns of those that run here. No method blocks.
 type Client interface {
-	// Ask wants these calls run, and each answered by [Calls.Answer].
+	// Ask asks the client to run these calls and to answer each with [Calls.Answer].
 	Ask([]tools.Call)
-	// Withdraw says that nobody wants the answers to these any more.
+	// Withdraw cancels these: their answers are no longer wanted.
 	Withdraw(ids []string)
-	// Status tells of a call that runs here.
+	// Status reports a call that runs here.
 	Status(Status)
-	// Failed tells of a call that was not run, or not answered.
+	// Failed reports a call that was not run, or not answered.
 	Failed(*Error)
-	// Warn tells the client's developer.
+	// Warn is for the client's developer.
 	Warn(string)
-	// CanShow tells whether a canvas can be shown.
+	// CanShow reports whether a canvas can be shown.
 	CanShow() bool
 }
 
-// Model is who calls. No method blocks.
+// Model is the model that calls. No method blocks.
 type Model interface {
 	// Find finds a declared function.
 	Find(name string) (setup.Function, bool)
 	// Expect says that the model has something to react to.
 	Expect()
-	// Text sends real-time text, Pictures a part of a turn that asks for nothing: an array of Part. False: too much waits.
+	// Text sends real-time text, Pictures an array of Part in a turn that asks for no answer. False: too much waits.
 	Text(string) bool
 	Pictures(parts json.RawMessage) bool
-	// Happened and Knows tell what the session behind the newest handle knows of: see keeper.Keeper.
+	// Happened and Knows say what the session behind the newest handle knows: see keeper.Keeper.
 	Happened() (when int)
 	Knows(when int) bool
 }
@@ -85,11 +85,11 @@ type Options struct {
 	Tools       []tools.Tool        // that run here
 	Env         tools.Env           // what they may know of the conversation
 	SignPicture func(string) string // see [canvas.NewBoard]
-	Observe     func(End)           // is told of the end of each call; it must not block
+	Observe     func(End)           // gets the end of each call; it must not block
 	Logger      *slog.Logger
 }
 
-// Status is how a call stands that runs here.
+// Status is the state of a call that runs here.
 type Status struct {
 	ID, Name, Title string
 	Status          string // one of the constants below
@@ -136,7 +136,7 @@ func (e *Error) Error() string { return e.Message }
 
 // Response is a client's answer to a call.
 type Response struct {
-	ID, Name     string          // without an ID the only open call of that name is meant
+	ID, Name     string          // without an ID it answers the only open call of that name
 	Response     json.RawMessage // any JSON; nil: done
 	Scheduling   tools.Scheduling
 	WillContinue bool            // more is to come
@@ -146,10 +146,10 @@ type Response struct {
 // Calls are the function calls of one conversation.
 type Calls struct {
 	Options
-	funcs map[string]tools.Func // that run here, by name
-	board *canvas.Board
-	pace  *rate.Limiter // of calls
-	told  *rate.Limiter // of failures
+	funcs    map[string]tools.Func // that run here, by name
+	board    *canvas.Board
+	pace     *rate.Limiter // of calls
+	failures *rate.Limiter // as the client hears of them
 
 	work      chan func()   // for the owner's loop
 	over      chan struct{} // closed when nothing is taken from work any more
@@ -172,14 +172,14 @@ type call struct {
 	when     int // it came: an older handle does not know of it
 	partial  int // answers before the last one
 
-	again   []again // calls for the same that came while it was open, and get its answer
+	again   []again // equal calls that came while it was open, and get its answer
 	dropped bool    // the model has taken it back, but not those in again
 
 	pictures []json.RawMessage // of these, until the model does not wait any more
-	detached bool              // the model, which would wait, was told that the result follows as text
+	detached bool              // the model, which would wait, knows that the result follows as text
 }
 
-// again is a call for what another one is for.
+// again is a call equal to another one.
 type again struct {
 	tools.Call
 	when int
@@ -193,7 +193,7 @@ func (o *call) wanted() []again {
 	return append([]again{{o.Call, o.when}}, o.again...)
 }
 
-// blocks tells whether the model waits for it.
+// blocks reports whether the model waits for it.
 func (o *call) blocks() bool { return o.function.Blocking && !o.detached }
 
 func (o *call) stop() {
@@ -205,20 +205,44 @@ func (o *call) stop() {
 	}
 }
 
+// answer is a call with its answer, kept until a handle knows of both.
+type answer struct {
+	call tools.Call
+	reply
+	came, sent int       // when the call came and the answer was sent: see [Model].Happened
+	at         time.Time // of sending
+	known      bool      // the session behind the newest handle knows of it
+	spoken     bool      // the model has gone on to speak: the person knows of it
+	asked      bool      // the person has asked something since
+	orphaned   time.Time // when a session took over that never saw the call; zero: none has
+}
+
+// question is what the client was asked and has not answered: to run a function of its own, to show a canvas, or to ask
+// the person something for a tool of the gateway.
+type question struct {
+	tools.Call       // as the client gets it
+	of         *call // without an answer; nil: it has one, and what a person puts into the canvas goes up as text
+	number     int   // the order in which they came
+
+	person      bool                // the answer is a person's
+	interactive bool                // there is something to put in, or a button
+	tool        chan<- personAnswer // a tool of the gateway asks; it has room for one
+}
+
 // reply is what goes up for a call.
 type reply struct {
 	response   json.RawMessage
 	scheduling tools.Scheduling
 	parts      json.RawMessage // pictures, an array of Part; nil: none
 	behind     bool            // the pictures go behind the answer
-	whole      bool            // it says what came of the call, and that did not fail
+	whole      bool            // it is the result of a call that did not fail
 }
 
 // New returns the calls of a conversation that begins. Finish releases them.
 func New(o Options) *Calls {
 	c := &Calls{
 		Options: o, funcs: map[string]tools.Func{}, board: canvas.NewBoard(o.SignPicture),
-		pace: rate.NewLimiter(callRate, callBurst), told: rate.NewLimiter(rate.Every(failEvery), failBurst),
+		pace: rate.NewLimiter(callRate, callBurst), failures: rate.NewLimiter(rate.Every(failEvery), failBurst),
 		work: make(chan func()), over: make(chan struct{}), open: map[string]*call{}, questions: map[string]*question{},
 	}
 	for _, t := range o.Tools {
@@ -230,11 +254,11 @@ func New(o Options) *Calls {
 // Work delivers functions that the owner's loop is to run.
 func (c *Calls) Work() <-chan func() { return c.work }
 
-// IsOpen tells whether a call or a question of this id waits for the client, or the call runs here.
+// IsOpen reports whether a call or a question of this id waits for the client, or the call runs here.
 func (c *Calls) IsOpen(id string) bool { return c.questions[id] != nil || c.open[id] != nil }
 
-// Calling tells whether calls are without an answer that comes by itself: what a person is asked may take minutes, in which a
-// model that does not wait for it goes on.
+// Calling reports whether a call is open whose answer comes by itself. A person's answer may take minutes, and a model
+// that does not wait for it goes on.
 func (c *Calls) Calling() bool {
 	for _, o := range c.open {
 		if o.blocks() || !c.withPerson(o) {
@@ -244,8 +268,8 @@ func (c *Calls) Calling() bool {
 	return false
 }
 
-// Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time limit,
-// so the gate opens again whatever happens.
+// Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time
+// limit, so the gate opens again whatever happens.
 func (c *Calls) Gate() {
 	shut := false
 	for _, o := range c.open {
@@ -254,7 +278,7 @@ func (c *Calls) Gate() {
 	c.Uplink.Gate(shut)
 }
 
-// post has the owner's loop run f. It blocks until then, and reports false if the conversation has ended before.
+// post makes the owner's loop run f. It blocks until f has begun, and reports false if the conversation ends first.
 func (c *Calls) post(f func()) bool {
 	select {
 	case c.work <- f:
@@ -264,7 +288,7 @@ func (c *Calls) post(f func()) bool {
 	}
 }
 
-// after has the owner's loop run f in d, unless the call has ended by then.
+// after makes the owner's loop run f in d, unless the call has ended by then.
 func (c *Calls) after(o *call, d time.Duration, f func()) {
 	o.timers = append(o.timers, time.AfterFunc(d, func() {
 		c.post(func() {
@@ -277,7 +301,7 @@ func (c *Calls) after(o *call, d time.Duration, f func()) {
 
 func (c *Calls) isCurrent(o *call) bool { return c.open[o.ID] == o }
 
-// status tells the client of a call that runs here.
+// status reports a call that runs here to the client.
 func (c *Calls) status(o *call, status string, result json.RawMessage, message string) {
 	if o.function.Where == setup.InGateway {
 		c.Client.Status(Status{

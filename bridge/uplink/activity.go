@@ -12,22 +12,23 @@ const (
 	prefix = 300 * time.Millisecond
 
 	// onset and hangover are what it takes to begin and to end a speech. The hangover is shorter than any silence by which
-	// Gemini ends a turn (500 ms and more), so that our person has ended when its answer begins.
+	// Gemini ends a turn (500 ms and more), so that our speech has ended when the answer begins.
 	onset    = 60 * time.Millisecond
 	hangover = 240 * time.Millisecond
 
 	// suffix is how much silence behind a speech is said again with it: enough for Gemini to find its end.
 	suffix = time.Second
 
-	// maxReplay bounds what is kept to be said again: a long sentence. Three seconds would lose the beginning of one of seven.
+	// maxReplay bounds what is kept to be said again: a long sentence. Three seconds would lose the beginning of a
+	// sentence of seven.
 	maxReplay = 10 * time.Second
 
-	// MicPause is how long a microphone may send nothing in the middle of a speech. Google wants to be told of pauses of
+	// MicPause is how long a microphone may send nothing in the middle of a speech. Google wants to know of pauses of
 	// more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
 
-// activity is whether the person speaks: found by voice activity detection, or told by a client that marks speech itself.
+// activity is whether the person speaks: found by voice activity detection, or marked by the client.
 // Guarded by Uplink.mu.
 type activity struct {
 	vad      vad.Detector
@@ -37,7 +38,7 @@ type activity struct {
 	ended    time.Time // when the last one did, unless speaking
 	last     time.Time // when audio last came
 	loud     time.Time // when loud audio last came, or the end was marked
-	void     bool      // the last speech was not said to its end: nobody answers it
+	void     bool      // the last speech was not said to its end: it gets no answer
 
 	manual  bool // the client marks speech itself
 	preRoll time.Duration
@@ -68,7 +69,7 @@ func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
 	return began, ended
 }
 
-// speech is the number of the speech that a chunk belongs to which has just been heard; 0: it is silence.
+// speech is the number of the speech to which the latest chunk belongs; 0: it is silence.
 func (a *activity) speech() int {
 	if a.speaking || a.speeches > 0 && a.last.Sub(a.ended) <= suffix {
 		return a.speeches
@@ -76,7 +77,7 @@ func (a *activity) speech() int {
 	return 0
 }
 
-// voiced is how much of the present or last speech was loud. Who marks speech by hand means it.
+// voiced is how much of the present or last speech was loud. A client that marks speech by hand means it.
 func (a *activity) voiced() time.Duration {
 	switch {
 	case a.void:
@@ -89,7 +90,7 @@ func (a *activity) voiced() time.Duration {
 	return a.ended.Sub(a.began)
 }
 
-// begin is told of speech, and returns what was said just before.
+// begin begins a speech, and returns what was said just before.
 func (a *activity) begin() []Item {
 	before := a.before
 	a.before, a.kept = nil, 0
@@ -98,7 +99,7 @@ func (a *activity) begin() []Item {
 	return before
 }
 
-// end is told that the speech is over, and reports whether there was one.
+// end ends the speech, and reports whether there was one.
 func (a *activity) end() bool {
 	was := a.speaking
 	if was {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// replayBuffer is what was sent and may have to be sent again, oldest first: the turn that the model has not answered, and the
-// newest prefix, with which the next speech begins. Guarded by Uplink.mu.
+// replayBuffer is what was sent and may have to be sent again, oldest first: the turn that the model has not answered,
+// and the newest prefix, with which the next speech begins. Guarded by Uplink.mu.
 type replayBuffer struct {
 	open  bool // there is a turn without an answer
 	items []Item
@@ -17,7 +17,7 @@ type replayBuffer struct {
 	acted int
 	known bool
 
-	settled []Item // what was typed and is taken for answered
+	settled []Item // typed text that is taken for answered
 }
 
 // add takes an item that is sent.
@@ -48,7 +48,7 @@ func (b *replayBuffer) add(it Item) {
 	}
 }
 
-// silent tells whether audio is of no speech that wants an answer.
+// silent reports whether audio belongs to no speech that wants an answer.
 func (b *replayBuffer) silent(it Item) bool { return it.PCM != nil && (it.speech == 0 || !b.open) }
 
 // cut removes items.
@@ -95,7 +95,7 @@ func (b *replayBuffer) answered(unfinished int) {
 	b.acted, b.known, b.lost = 0, false, 0
 }
 
-// unsettle takes back what was typed: what has been answered was something else.
+// unsettle marks typed text as unanswered again: the answer was to something else.
 func (b *replayBuffer) unsettle() {
 	b.items = append(b.items, b.settled...)
 	b.open = b.open || len(b.settled) > 0
@@ -105,7 +105,7 @@ func (b *replayBuffer) unsettle() {
 // actedOn notes that the model has called a tool because of what was said.
 func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.known = b.start(unfinished), false }
 
-// handled notes that there is a new handle.
+// handled notes a new handle.
 func (b *replayBuffer) handled() {
 	b.known = b.acted > 0
 	for i := len(b.items) - 1; i >= 0; i-- {
@@ -115,7 +115,7 @@ func (b *replayBuffer) handled() {
 	}
 }
 
-// take empties the buffer, which stays open. It returns what is to be said again to a session that goes on, or to a fresh one.
+// take empties the buffer, which stays open. It returns what to say again to a resumed session, or to a fresh one.
 func (b *replayBuffer) take(fresh bool) (again []Item, lost time.Duration) {
 	skip := 0
 	if b.known && !fresh {

@@ -1,10 +1,8 @@
-// Package uplink is what goes to the model, and what went there since it last answered: audio, marks, typed turns, pictures
-// and the answers of tools. It hears when the person speaks, and says again what a lost link has taken with it.
+// Package uplink queues what goes to the model, and keeps what it has not answered: audio, marks, typed turns, pictures
+// and the answers of tools. It detects speech, and sends again what was lost with a link.
 package uplink
 
 import (
-	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,9 +13,6 @@ import (
 )
 
 const (
-	// Chunk is how much audio travels in one message: 20 ms, the least that Google's best practices recommend (20-40 ms).
-	Chunk = media.FrameDuration
-
 	// maxQueued bounds the audio that waits for a link. Ten seconds hold what a person says while the model is being
 	// dialled; after that the oldest is dropped and counted.
 	maxQueued = 10 * time.Second
@@ -26,7 +21,8 @@ const (
 	// enough.
 	maxUrgent = 100
 
-	// maxResponses bounds the answers to tool calls that wait: more than a model asks for in one message, and each is owed.
+	// maxResponses bounds the answers to tool calls that wait: more than a model asks for in one message; none may be
+	// dropped.
 	maxResponses = 5000
 
 	// maxMarks bounds the marks that wait among the audio.
@@ -35,14 +31,13 @@ const (
 	// clearSpeech is the level (-30 dBov) above which what the gate keeps out is taken for speech.
 	clearSpeech = 1000
 
-	// ReplaySpeed is how much faster than spoken a turn is said again: it catches up, and is still a stream. Gemini's sense
-	// of time is its input, so all at once would be no speech any more.
+	// ReplaySpeed is how much faster than spoken a turn is said again: it catches up, but is still a stream. Gemini's
+	// clock is its input, so audio sent all at once would not be speech to it.
 	ReplaySpeed = 2
 )
 
-// Uplink is what goes to the model, and what went there since it last answered. The microphone and the loop put in, the
-// link's writer takes out; it outlives links, so nothing said during a reconnect is lost. All methods are safe from any
-// goroutine.
+// Uplink holds what goes to the model, and what it has not answered. The microphone and the loop put in, the link's
+// writer takes out; it outlives links, so nothing said during a reconnect is lost. Any goroutine may call its methods.
 type Uplink struct {
 	Ready  chan struct{} // has a token when there may be something to take
 	Turned chan struct{} // has a token when speech may have begun or ended, or was lost
@@ -71,61 +66,6 @@ type Uplink struct {
 	due    time.Time // when the next of it may go
 }
 
-// Turn is a typed turn. A complete one wants an answer.
-type Turn struct {
-	Parts    json.RawMessage // an array of Part
-	Complete bool
-	Picture  *wire.Blob // goes with it, as one more part; nil: none. Many turns may share one.
-}
-
-// Mark says where speech begins and ends, or that the microphone pauses.
-type Mark int
-
-// The kinds of [Mark].
-const (
-	Start Mark = iota
-	End
-	Pause
-)
-
-// Why a mark is refused: Gemini would close the session for it, or too many wait.
-var (
-	ErrManual    = errors.New("a pause has no meaning while the client marks speech itself")
-	ErrAutomatic = errors.New("the begin and the end of speech are found by Gemini")
-	ErrFull      = errors.New("too many marks wait")
-)
-
-// Item is one thing to send: a chunk of audio, a typed turn, or another message.
-type Item struct {
-	Rate    int
-	PCM     []int16
-	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
-	Turn    *Turn // to be sent in the form of the model that it goes to
-	Message *wire.ClientMessage
-	Sent    chan struct{} // if nothing else: to be closed when it is come to, because all before it was sent
-}
-
-// typed tells whether it is words that want an answer, as speech does.
-func (i Item) typed() bool {
-	return i.Turn != nil && i.Turn.Complete || i.Message != nil && i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Text != ""
-}
-
-// hint tells whether it is words that want none.
-func (i Item) hint() bool { return i.Turn != nil && !i.Turn.Complete }
-
-// mark tells whether it keeps its place among the audio.
-func (i Item) mark() bool {
-	in := i.Message
-	return in != nil && in.RealtimeInput != nil && (in.RealtimeInput.ActivityStart || in.RealtimeInput.ActivityEnd || in.RealtimeInput.AudioStreamEnd)
-}
-
-func (i Item) duration() time.Duration {
-	if i.Rate == 0 {
-		return 0
-	}
-	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
-}
-
 // New returns an empty uplink.
 func New() *Uplink {
 	return &Uplink{Ready: make(chan struct{}, 1), Turned: make(chan struct{}, 1), person: newActivity()}
@@ -138,12 +78,13 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Configure says who marks where speech begins and ends, and how much of the audio before a mark belongs to it.
+// Configure sets whether the client marks where speech begins and ends, and how much of the audio before a mark belongs
+// to it.
 func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.person.manual != manual { // what was marked in the other way would close the session
-		if u.person.end() { // in mid-speech: the rest would have no begin, so what was said of it wants no answer
+		if u.person.end() { // in mid-speech: the rest would have no begin, so what was said is not to be answered
 			u.person.void = true
 			signal(u.Turned)
 		}
@@ -180,7 +121,7 @@ func (u *Uplink) Audio(pcm []int16, rate int) {
 		u.Gated.Add(1)
 		u.person.last = time.Now()
 		if media.RMS(pcm) >= clearSpeech && u.GatedSpeech.Add(1) == 1 {
-			signal(u.Turned) // the owner tells the client
+			signal(u.Turned) // the owner informs the client
 		}
 		return
 	}
@@ -221,7 +162,8 @@ func (u *Uplink) put(it Item) {
 	u.queue = append(u.queue, it)
 }
 
-// dropOldest removes the oldest audio that was never sent: silence if there is some, else speech. The marks stay. Needs mu.
+// dropOldest removes the oldest audio that was never sent: silence if there is some, else speech. The marks stay. Needs
+// mu.
 func (u *Uplink) dropOldest() {
 	oldest := -1
 	for i := u.head + u.replay; i < len(u.queue); i++ {
@@ -240,12 +182,12 @@ func (u *Uplink) dropOldest() {
 	u.queued -= it.duration()
 	u.Dropped.Add(1)
 	if it.speech > 0 && u.Lost.Add(1) == 1 {
-		signal(u.Turned) // the owner tells the client
+		signal(u.Turned) // the owner informs the client
 	}
 }
 
-// Mark queues a mark among the audio, so that what was said before it is heard before it. It refuses what the model would
-// close the session for, and what is one too many.
+// Mark queues a mark among the audio, so that what was said before it is heard before it. It refuses a mark for which
+// the model would close the session, and one too many.
 func (u *Uplink) Mark(m Mark) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -257,7 +199,7 @@ func (u *Uplink) Mark(m Mark) error {
 	case u.marks >= maxMarks:
 		return ErrFull
 	}
-	if u.paused { // it is told when it is over, if there is something to be told
+	if u.paused { // the loop learns of it when the pause is over
 		switch m {
 		case Start:
 			u.person.begin()
@@ -285,17 +227,11 @@ func (u *Uplink) Mark(m Mark) error {
 	return nil
 }
 
-// markOf is the message of a mark in a speech.
-func markOf(m Mark, speech int) Item {
-	return Item{speech: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{
-		ActivityStart: m == Start, ActivityEnd: m == End, AudioStreamEnd: m == Pause,
-	}}}
-}
-
 // Send queues m ahead of the audio. It reports false when too much waits already.
 func (u *Uplink) Send(m wire.ClientMessage) bool { return u.enqueue(Item{Message: &m}, maxUrgent) }
 
-// Say queues a typed turn ahead of the audio, but behind what is said again. It reports false when too much waits already.
+// Say queues a typed turn ahead of the audio, but behind what is said again. It reports false when too much waits
+// already.
 func (u *Uplink) Say(t Turn) bool { return u.enqueue(Item{Turn: &t}, maxUrgent) }
 
 // First queues m ahead of everything.
@@ -312,7 +248,7 @@ func (u *Uplink) Respond(r wire.FunctionResponse) bool {
 	return u.enqueue(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)
 }
 
-// Sent returns a channel that is closed when all that waits now ahead of the audio has been sent.
+// Sent returns a channel that is closed when all that waits ahead of the audio now has been sent.
 func (u *Uplink) Sent() <-chan struct{} {
 	sent := make(chan struct{})
 	u.mu.Lock()
@@ -356,7 +292,8 @@ func (u *Uplink) TakeBack() {
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.Message != nil && it.Message.ToolResponse != nil })
 }
 
-// Gate stops audio, or lets it through again. While a synchronous tool runs, some models close the session for it.
+// Gate stops audio, or lets it through again. Some models close the session if audio comes while a synchronous tool
+// runs.
 func (u *Uplink) Gate(gated bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -367,8 +304,8 @@ func (u *Uplink) Gate(gated bool) {
 	signal(u.Ready)
 }
 
-// Pause puts the way for sound and pictures on hold, or opens it again. What comes meanwhile is dropped without a word. A
-// speech that was begun ends for the model, too: it would take what comes after the hold for the rest of it.
+// Pause puts sound and pictures on hold, or lets them through again. What comes meanwhile is silently dropped. A speech
+// under way ends for the model, too: it would take what comes after the hold for the rest of it.
 func (u *Uplink) Pause(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -386,7 +323,7 @@ func (u *Uplink) Pause(on bool) {
 	signal(u.Ready)
 }
 
-// hold drops what waits and what has no answer, and ends a speech that the model has heard the begin of. Needs mu.
+// hold drops what waits and what has no answer, and ends a speech whose beginning the model has heard. Needs mu.
 func (u *Uplink) hold() {
 	begun := !slices.ContainsFunc(u.queue[u.head:], func(it Item) bool { return it.mark() && it.Message.RealtimeInput.ActivityStart })
 	u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.PCM != nil || it.mark() })
@@ -407,8 +344,8 @@ func (u *Uplink) hold() {
 	}
 }
 
-// Next takes the next thing to send. ok is false when nothing may be sent; then wait says when, if it is only too early.
-// What is taken counts as said: if its link dies it is said again, as long as it has no answer.
+// Next takes the next thing to send. ok is false when nothing may be sent; wait then says for how long, if it is only
+// too early. What is taken counts as said: if its link dies before it is answered, it is said again.
 func (u *Uplink) Next() (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -469,7 +406,7 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 }
 
 // Rewind puts what was said and not answered before everything that waits: the link it went by is gone. It returns how
-// much of it is speech, and how much speech was too long ago.
+// much of it is speech, and how much speech was too old.
 func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -500,7 +437,7 @@ func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
 	return speech, lost
 }
 
-// prune drops the silence that waits, but for the newest prefix: it would only delay what follows it. Needs mu.
+// prune drops queued silence except the newest prefix: it would only delay what follows. Needs mu.
 func (u *Uplink) prune() {
 	kept := time.Duration(0)
 	for i := len(u.queue) - 1; i >= u.head+u.replay; i-- {
@@ -533,7 +470,7 @@ func (u *Uplink) Answered() {
 	u.sent.answered(u.unfinished())
 }
 
-// Unsettle takes back what was typed and is taken for answered.
+// Unsettle marks typed text that was taken for answered as unanswered again.
 func (u *Uplink) Unsettle() {
 	u.mu.Lock()
 	u.sent.unsettle()
@@ -547,28 +484,29 @@ func (u *Uplink) Acted() {
 	u.mu.Unlock()
 }
 
-// Handled notes that there is a new handle: what the model has acted on need not be said to its session again.
+// Handled notes a new handle: what the model has acted on need not be said to its session again.
 func (u *Uplink) Handled() {
 	u.mu.Lock()
 	u.sent.handled()
 	u.mu.Unlock()
 }
 
-// Unanswered tells whether something was said that the model has not answered, or waits to be sent.
+// Unanswered reports whether something was said that the model has not answered, or waits to be sent.
 func (u *Uplink) Unanswered() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.sent.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
 }
 
-// Speech tells whether the person speaks now, how many speeches there were so far, and how much of the last was voiced.
+// Speech reports whether the person speaks now, how many speeches there were so far, and how much of the last was
+// voiced.
 func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.person.speaking, u.person.speeches, u.person.voiced()
 }
 
-// Began is when the person has begun to speak last: when the voice came, and not when that was sure.
+// Began is when the person last began to speak: when the voice came, not when it was recognised as speech.
 func (u *Uplink) Began() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -578,18 +516,64 @@ func (u *Uplink) Began() time.Time {
 	return u.person.began.Add(-onset)
 }
 
-// LastLoud is when the end of the last speech came: its last loud 20 ms, or the mark of who marks speech by hand.
+// LastLoud is when the last speech ended: its last loud 20 ms, or the mark of a client that marks speech by hand.
 func (u *Uplink) LastLoud() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.person.loud
 }
 
-// Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is its
-// input: without audio it would wait for the end of the sentence for ever.
+// Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is
+// its input: without audio it would wait for ever for the end of the sentence.
 func (u *Uplink) Stopped() bool {
 	u.mu.Lock()
 	silent := u.person.speaking && !u.person.manual && time.Since(u.person.last) >= MicPause
 	u.mu.Unlock()
 	return silent && u.Mark(Pause) == nil
+}
+
+// Picture gives the model something to look at: the newest wins, and one a second is sent. An unchanged one is sent
+// only while the person speaks.
+func (u *Uplink) Picture(b wire.Blob, changed bool) {
+	u.mu.Lock()
+	if !u.paused {
+		u.view.show(b, changed)
+	}
+	u.mu.Unlock()
+	signal(u.Ready)
+}
+
+// Blind forgets the picture: there is nothing to look at any more.
+func (u *Uplink) Blind() {
+	u.mu.Lock()
+	u.view.newest, u.view.unsent = nil, false
+	u.mu.Unlock()
+}
+
+// Seen takes the current picture to go with a typed turn, which cannot wait for the next one; nil if there is none, or
+// it may not go.
+func (u *Uplink) Seen() *wire.Blob {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	v := &u.view
+	if v.newest == nil || time.Since(v.came) > inlineAge || v.inline && len(v.newest.Data) > largeInline || !u.room(v.newest) {
+		return nil
+	}
+	v.inline = true
+	return v.newest
+}
+
+// room reports whether a picture may be kept with the turns that wait or have no answer. Needs mu.
+func (u *Uplink) room(next *wire.Blob) bool {
+	held := []*wire.Blob{next}
+	size := len(next.Data)
+	for _, list := range [][]Item{u.urgent, u.queue[u.head:], u.sent.items, u.sent.settled} {
+		for _, it := range list {
+			if it.Turn != nil && it.Turn.Picture != nil && !slices.Contains(held, it.Turn.Picture) {
+				held = append(held, it.Turn.Picture)
+				size += len(it.Turn.Picture.Data)
+			}
+		}
+	}
+	return len(held) == 1 || size <= maxInline
 }

@@ -268,7 +268,7 @@ func TestVoiceActivity(t *testing.T) {
 	})
 }
 
-// Who marks speech by hand is heard between the marks, and in so much time before.
+// A client that marks speech by hand is heard between the marks, and in so much time before.
 func TestMarksByHand(t *testing.T) {
 	bubble(t, func(p *person) {
 		for mark, want := range map[uplink.Mark]error{uplink.Start: uplink.ErrAutomatic, uplink.End: uplink.ErrAutomatic, uplink.Pause: nil} {
@@ -458,7 +458,7 @@ func TestPause(t *testing.T) {
 			}
 			p.says(loud, time.Second)
 			p.up.Picture(picture("during"), true)
-			if manual { // marks of that time are told when it is over
+			if manual { // marks of that time are sent when it is over
 				_, _, _ = p.up.Mark(uplink.Start), p.up.Mark(uplink.End), p.up.Mark(uplink.Start)
 			}
 			p.sent(end)

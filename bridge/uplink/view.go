@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"slices"
 	"time"
 
 	"voxgate/bridge/gemini/wire"
@@ -13,15 +12,15 @@ const (
 	pictureTime = time.Second
 
 	// inlineAge is how old a picture may be that goes with a typed turn. A track gives one every second; one that a client
-	// sent is what it was talking of.
+	// sent is what the person talks about.
 	inlineAge = 10 * time.Second
 
-	// largeInline is the size in bytes above which a picture goes with one typed turn only: the model has it then, and a line
-	// of text would cost megabytes again. A camera's or a screen's has some 20 KB.
+	// largeInline is the size in bytes above which a picture goes with one typed turn only: the model has it then, and a
+	// line of text would cost megabytes again. A camera's or a screen's has some 20 KB.
 	largeInline = 1 << 20
 
-	// maxInline bounds the pictures in bytes that typed turns hold which are not answered. A turn whose picture is one too
-	// many goes without; one picture of any size is not. The client's own limit is that of a message, 8 MB of picture.
+	// maxInline bounds, in bytes, the pictures that unanswered typed turns hold. A turn whose picture would exceed it goes
+	// without, but a single picture is always kept; the limit of a message, 8 MB of picture, bounds that.
 	maxInline = 8 << 20
 )
 
@@ -35,7 +34,7 @@ type view struct {
 	inline  bool      // the newest went with a typed turn
 }
 
-// show takes a picture. One that shows what the one before did waits for the person to speak.
+// show takes a picture. One that shows the same as the one before waits until the person speaks.
 func (v *view) show(b wire.Blob, changed bool) {
 	v.newest, v.came, v.unsent, v.inline = &b, time.Now(), true, false
 	v.changed = v.changed || changed || v.sent.IsZero()
@@ -52,50 +51,4 @@ func (v *view) take(speaking bool) (it Item, wait time.Duration, ok bool) {
 	}
 	v.unsent, v.changed, v.sent = false, false, now
 	return Item{Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: v.newest}}}, 0, true
-}
-
-// Picture gives the model something to look at: the newest wins, and one a second is sent. One that is not changed is sent
-// only while the person speaks.
-func (u *Uplink) Picture(b wire.Blob, changed bool) {
-	u.mu.Lock()
-	if !u.paused {
-		u.view.show(b, changed)
-	}
-	u.mu.Unlock()
-	signal(u.Ready)
-}
-
-// Blind forgets the picture: there is nothing to look at any more.
-func (u *Uplink) Blind() {
-	u.mu.Lock()
-	u.view.newest, u.view.unsent = nil, false
-	u.mu.Unlock()
-}
-
-// Seen takes the picture that the person shows now to go with a typed turn, which cannot wait until the model looks; nil if
-// there is none, or it may not.
-func (u *Uplink) Seen() *wire.Blob {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	v := &u.view
-	if v.newest == nil || time.Since(v.came) > inlineAge || v.inline && len(v.newest.Data) > largeInline || !u.room(v.newest) {
-		return nil
-	}
-	v.inline = true
-	return v.newest
-}
-
-// room tells whether a picture may be kept with the turns that wait or have no answer. Needs mu.
-func (u *Uplink) room(next *wire.Blob) bool {
-	held := []*wire.Blob{next}
-	size := len(next.Data)
-	for _, list := range [][]Item{u.urgent, u.queue[u.head:], u.sent.items, u.sent.settled} {
-		for _, it := range list {
-			if it.Turn != nil && it.Turn.Picture != nil && !slices.Contains(held, it.Turn.Picture) {
-				held = append(held, it.Turn.Picture)
-				size += len(it.Turn.Picture.Data)
-			}
-		}
-	}
-	return len(held) == 1 || size <= maxInline
 }

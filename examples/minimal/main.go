@@ -46,7 +46,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	a.told, a.ear = os.Stderr, os.Stdout
+	a.transcript, a.ear = os.Stderr, os.Stdout
 	if err := a.run(ctx, os.Stdin); err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func main() {
 // app is one conversation.
 type app struct {
 	url, token string
-	told       io.Writer // what was said
+	transcript io.Writer // what was said
 
 	mic *webrtc.TrackLocalStaticSample
 	mu  sync.Mutex
@@ -193,7 +193,13 @@ func (a *app) connect(ctx context.Context) error {
 		c.send("DISCONNECT_GEMINI", nil)
 		ws.Close()
 	})()
-	hello := map[string]any{"initialConfig": map[string]any{}, "resumable": true, "resumeToken": a.resume, "lastEvent": a.lastEvent, "token": a.token}
+	hello := map[string]any{
+		"initialConfig": map[string]any{},
+		"resumable":     true,
+		"resumeToken":   a.resume,
+		"lastEvent":     a.lastEvent,
+		"token":         a.token,
+	}
 	if err := c.send("CONNECT_GEMINI", hello); err != nil {
 		return err
 	}
@@ -314,9 +320,9 @@ func (c *connection) received(m message) error {
 	case "WEBRTC_ICE_CANDIDATE":
 		return c.candidate(m.Payload)
 	case "CONTENT_MESSAGE":
-		io.WriteString(c.app.told, p.ServerContent.InputTranscription.Text+p.ServerContent.OutputTranscription.Text)
+		io.WriteString(c.app.transcript, p.ServerContent.InputTranscription.Text+p.ServerContent.OutputTranscription.Text)
 	case "TURN_COMPLETE", "INTERRUPTED":
-		fmt.Fprintln(c.app.told)
+		fmt.Fprintln(c.app.transcript)
 	case "GEMINI_ERROR":
 		log.Print(p.Message)
 	case "GEMINI_DISCONNECTED":

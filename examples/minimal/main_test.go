@@ -123,8 +123,8 @@ func (w *wire) cut() {
 // A question is heard and answered, and after a lost connection another one, in the same conversation.
 func TestTalk(t *testing.T) {
 	w := newWire(t, startGateway(t))
-	var told, ear buffer
-	a := app{url: "ws://" + w.Addr().String() + "/ws", told: &told, ear: &ear}
+	var seen, ear buffer
+	a := app{url: "ws://" + w.Addr().String() + "/ws", transcript: &seen, ear: &ear}
 	mic, microphone := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -135,11 +135,11 @@ func TestTalk(t *testing.T) {
 	}()
 	ask := func() {
 		heard := len(ear.Bytes())
-		before := strings.Count(string(told.Bytes()), "You said")
+		before := strings.Count(string(seen.Bytes()), "You said")
 		binary.Write(microphone, binary.LittleEndian, mediatest.Speech(time.Second, rate))
 		go microphone.Write(make([]byte, 2*rate*2)) // 2 s in which nobody speaks; the next question waits behind them
 		waitFor(t, "the answer", func() bool {
-			return len(ear.Bytes()) > heard+rate && strings.Count(string(told.Bytes()), "You said") > before
+			return len(ear.Bytes()) > heard+rate && strings.Count(string(seen.Bytes()), "You said") > before
 		})
 	}
 	ask()
@@ -150,8 +150,8 @@ func TestTalk(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(string(told.Bytes()), "of speech") {
-		t.Errorf("told %q", told.Bytes())
+	if !strings.Contains(string(seen.Bytes()), "of speech") {
+		t.Errorf("got %q", seen.Bytes())
 	}
 }
 
@@ -161,7 +161,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	a := app{url: "ws://" + l.Addr().String(), told: io.Discard, ear: io.Discard}
+	a := app{url: "ws://" + l.Addr().String(), transcript: io.Discard, ear: io.Discard}
 	if err := a.run(t.Context(), strings.NewReader("")); err == nil {
 		t.Error("no error")
 	}

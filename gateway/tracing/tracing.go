@@ -1,4 +1,4 @@
-// Package tracing tells an OpenTelemetry collector of conversations.
+// Package tracing sends an OpenTelemetry collector a trace of each conversation.
 //
 //	conversation              from its begin to its end
 //	├── link                  a connection to the model, from its dial to its end, or a dial that has failed
@@ -6,7 +6,7 @@
 //	    └── execute_tool NAME
 //
 // A span has times, numbers and names, and nothing of what was said, asked of a tool or answered by it. A turn and what is in it
-// is told when it is over, since only then it is known from when it counts.
+// become spans when the turn is over: only then it is known when it began.
 package tracing
 
 import (
@@ -21,7 +21,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	api "go.opentelemetry.io/otel/trace"
@@ -55,21 +54,22 @@ type call struct {
 // maxCalls bounds the calls of a turn that has no end; more of them have no span.
 const maxCalls = 100
 
-// New returns nil if no collector is named in the environment, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. The other
-// variables are those of the OpenTelemetry SDK, which reads them itself.
+// New returns nil if no collector is named in the environment, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. Of the
+// other standard variables those of the exporter are read here, and the rest by the SDK.
 func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
-	if first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") == "" ||
+	if setting("ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
-	if p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
+	if p := setting("PROTOCOL"); p != "" && p != "http/protobuf" {
 		return nil, fmt.Errorf("traces: the protocol %q is not spoken here; http/protobuf is", p)
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	exporter, err := newExporter()
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "voxgate")), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "voxgate")),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
@@ -164,7 +164,8 @@ func (t *Tracer) onCall(c *conversation, o call) {
 }
 
 func (t *Tracer) call(parent api.Span, o call) {
-	span := t.begin(parent, "execute_tool "+o.Name, api.SpanKindInternal, o.at.Add(-o.Took), attribute.String("gen_ai.operation.name", "execute_tool"),
+	span := t.begin(parent, "execute_tool "+o.Name, api.SpanKindInternal, o.at.Add(-o.Took),
+		attribute.String("gen_ai.operation.name", "execute_tool"),
 		attribute.String("gen_ai.tool.name", o.Name), attribute.String("voxgate.where", o.Where), attribute.String("voxgate.outcome", o.Outcome))
 	if o.Outcome == "failed" || o.Outcome == "timeout" {
 		span.SetStatus(codes.Error, o.Outcome)

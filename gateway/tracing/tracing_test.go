@@ -158,7 +158,7 @@ func (silent) Rate() int                      { return bridge.VoiceRate }
 func (silent) Lead() time.Duration            { return 0 }
 func (silent) WriteFrame(f media.Frame) error { return nil }
 
-// A conversation with a tool call is told as a tree, and what was said in it is not.
+// A conversation with a tool call is exported as a tree, and what was said in it is not.
 func TestAConversationIsATree(t *testing.T) {
 	r := newReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", r.url)
@@ -183,7 +183,8 @@ func TestAConversationIsATree(t *testing.T) {
 		},
 	})
 	c := &caller{says: []string{"planted words", `/tool pay {"to":"planted argument"}`}, turns: make(chan struct{}, 10)}
-	if err := host.Serve(t.Context(), c, bridge.Open{Config: []byte(`{}`), Origin: bridge.Origin{Door: "sip", Key: "shop", Identity: "planted@person"}}); !errors.Is(err, bridge.ErrGoodbye) {
+	open := bridge.Open{Config: []byte(`{}`), Origin: bridge.Origin{Door: "sip", Key: "shop", Identity: "planted@person"}}
+	if err := host.Serve(t.Context(), c, open); !errors.Is(err, bridge.ErrGoodbye) {
 		t.Errorf("ended with %v", err)
 	}
 	if err := host.Shutdown(t.Context()); err != nil {
@@ -194,7 +195,7 @@ func TestAConversationIsATree(t *testing.T) {
 	}
 	want := "conversation[sip][shop][goodbye] {link[first] link[first](lost) turn[1] turn[3] {execute_tool pay[failed](failed)}}"
 	if got := r.tree(nil, "voxgate.door", "voxgate.key", "voxgate.turn", "voxgate.link", "voxgate.outcome", "voxgate.reason"); got != want {
-		t.Errorf("told\n  %s\nwant\n  %s", got, want)
+		t.Errorf("got\n  %s\nwant\n  %s", got, want)
 	}
 	if r.service != "voxgate" {
 		t.Errorf("the service is %q", r.service)
@@ -231,8 +232,9 @@ func TestCallsFindTheirTurn(t *testing.T) {
 	if err := traced.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got, want := r.tree(nil, "voxgate.cut"), "conversation(unknown_error) {execute_tool none turn[voice] {execute_tool early execute_tool late}}"; got != want {
-		t.Errorf("told\n  %s\nwant\n  %s", got, want)
+	if got, want := r.tree(nil, "voxgate.cut"),
+		"conversation(unknown_error) {execute_tool none turn[voice] {execute_tool early execute_tool late}}"; got != want {
+		t.Errorf("got\n  %s\nwant\n  %s", got, want)
 	}
 }
 

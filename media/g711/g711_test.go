@@ -79,7 +79,9 @@ func TestEncoder(t *testing.T) {
 			}
 			heard = heard[320:]
 			gain := 20 * math.Log10(media.RMS(heard)/media.RMS(in))
-			if share := mediatest.ToneLevel(heard, 8000, hz); want > -2 && (math.Abs(gain-want) > 0.5 && hz < 3400 || gain < want-0.5 || share < 0.99) || want < -50 && gain > want {
+			if share := mediatest.ToneLevel(heard, 8000, hz); want > -2 &&
+				(math.Abs(gain-want) > 0.5 && hz < 3400 || gain < want-0.5 || share < 0.99) ||
+				want < -50 && gain > want {
 				t.Errorf("%s: a tone of %.0f Hz comes out at %.1f dB, %.3f of it that tone", name, hz, gain, share)
 			}
 		}
@@ -133,8 +135,17 @@ func TestConcealment(t *testing.T) {
 				slices.Sort(snr)
 				slices.Sort(level)
 				middle := len(snr) / 2
-				t.Logf("of %d lost frames of voice: %.1f, %.1f and %.1f dB of SNR at the quartiles, %.2f times as loud; the largest step is %d, %d in what was sent",
-					len(snr), snr[middle/2], snr[middle], snr[middle+middle/2], level[middle], mediatest.MaxStep(heard), mediatest.MaxStep(whole))
+				t.Logf(
+					"of %d lost frames of voice: %.1f, %.1f and %.1f dB of SNR at the quartiles, "+
+						"%.2f times as loud; the largest step is %d, %d in what was sent",
+					len(snr),
+					snr[middle/2],
+					snr[middle],
+					snr[middle+middle/2],
+					level[middle],
+					mediatest.MaxStep(heard),
+					mediatest.MaxStep(whole),
+				)
 				if len(snr) < 50 || snr[middle] < 1.2 || level[middle] < 0.85 || level[middle] > 1.15 {
 					t.Error("lost sound is not concealed")
 				}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Lateness measures how late this machine runs what is due, beside a test that judges real time: on a busy one a figure says something of
-// the machine, and nothing of the code.
+// Lateness measures how late this machine runs what is due, beside a test that judges real time: on a busy machine a figure says nothing
+// about the code.
 type Lateness struct {
 	mu    sync.Mutex
 	begun time.Time
@@ -15,7 +15,7 @@ type Lateness struct {
 	most  time.Duration // by which one did
 }
 
-// lateTick is how often the machine is asked to be in time: as often as the shortest thing that tests judge.
+// lateTick is how often lateness is measured: as often as the shortest thing that tests judge.
 const lateTick = 5 * time.Millisecond
 
 // MeasureLateness measures until the test ends.

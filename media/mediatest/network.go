@@ -84,7 +84,7 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	return arrives, copies
 }
 
-// burst moves between the two states, and tells whether the packet is lost. The bad state is left with probability
+// burst moves between the two states, and reports whether the packet is lost. The bad state is left with probability
 // 1/Length, so it lasts Length packets at the mean; it is entered as often as makes Loss the share of time spent in it.
 func (p *Path) burst(turn float64) bool {
 	b := &p.impairment.Burst

@@ -117,7 +117,19 @@ var Conversation = sync.OnceValue(func() []int16 {
 		}
 		return pcm
 	}
-	speech, one, again := clip("../../web/test/speech.wav", 44, 16000), clip("../../bridge/one-moment.pcm", 0, 24000), clip("../../bridge/say-again.pcm", 0, 24000)
+	speech, one, again := clip(
+		"../../web/test/speech.wav",
+		44,
+		16000,
+	), clip(
+		"../../bridge/one-moment.pcm",
+		0,
+		24000,
+	), clip(
+		"../../bridge/say-again.pcm",
+		0,
+		24000,
+	)
 	pcm := room(nil, 200*time.Millisecond)
 	for range 3 {
 		pcm = room(append(pcm, again...), 250*time.Millisecond)

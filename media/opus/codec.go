@@ -32,7 +32,7 @@ func (Codec) NewEncoder(rate int) (media.Encoder, error) {
 	return &adaptive{rate: rate, clean: clean}, nil
 }
 
-// adaptive encodes with the encoder that the path asks for.
+// adaptive encodes with the encoder that suits the path.
 type adaptive struct {
 	rate   int
 	clean  *Encoder

@@ -11,14 +11,17 @@ import (
 
 // The figures that decide which decoder is the default: `go test ./media/opus -run Loss -bench Decoder -v`.
 
-// streams are what senders send: browsers by default, and told of losses; a telephone gateway; this gateway itself.
+// streams are what senders send: browsers by default, and after reports of loss; a telephone gateway; this gateway itself.
 func streams(t testing.TB) map[string][][]byte {
 	pcm := mediatest.Conversation()
 	pcm = pcm[:len(pcm)/960/2*960]
 	fec, narrow := mediatest.Hybrid, mediatest.SILK
 	fec.FEC = true
 	return map[string][][]byte{
-		"hybrid": mediatest.Hybrid.Encode(t, pcm), "hybrid FEC": fec.Encode(t, pcm), "SILK": narrow.Encode(t, pcm), "CELT": mediatest.CELT.Encode(t, pcm),
+		"hybrid": mediatest.Hybrid.Encode(
+			t,
+			pcm,
+		), "hybrid FEC": fec.Encode(t, pcm), "SILK": narrow.Encode(t, pcm), "CELT": mediatest.CELT.Encode(t, pcm),
 	}
 }
 

@@ -33,8 +33,8 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration implements [media.Codec]: a packet copies one frame (FEC), or nothing. Pion's decoder reads no copies. The flag of the copy (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit
-// each, at the very start of the first SILK frame.
+// CopyDuration implements [media.Codec]: a packet copies one frame (FEC), or nothing. Pion's decoder reads no copies. The flag of the copy
+// (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the very start of the first SILK frame.
 func (c Codec) CopyDuration(packet []byte) time.Duration {
 	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
 		return 0

@@ -26,7 +26,10 @@ func TestOpusPacket(t *testing.T) {
 		{"TOC alone", []byte{1 << 3}, 20 * time.Millisecond, false, []byte{}},
 		{"two equal", []byte{1<<3 | 1, 0x40, 2}, 40 * time.Millisecond, true, []byte{0x40, 2}},
 		{"two different", []byte{1<<3 | 2, 1, 0x40, 2}, 40 * time.Millisecond, true, []byte{0x40, 2}},
-		{"two different, long", append([]byte{1<<3 | 2, 252, 1, 0x40}, make([]byte, 300)...), 40 * time.Millisecond, true, append([]byte{0x40}, make([]byte, 300)...)},
+		{
+			"two different, long", append([]byte{1<<3 | 2, 252, 1, 0x40}, make([]byte, 300)...), 40 * time.Millisecond, true,
+			append([]byte{0x40}, make([]byte, 300)...),
+		},
 		{"three, padded", []byte{1<<3 | 3, 0x40 | 3, 2, 0x40, 5, 5, 0, 0}, 60 * time.Millisecond, true, []byte{0x40, 5, 5, 0, 0}},
 		{"three, of any length", []byte{1<<3 | 3, 0x80 | 3, 1, 1, 0x40, 5, 6}, 60 * time.Millisecond, true, []byte{0x40, 5, 6}},
 		{"header cut off", []byte{1<<3 | 3}, 20 * time.Millisecond, false, nil},

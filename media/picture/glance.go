@@ -6,7 +6,7 @@ import "image"
 // dozen.
 const grid = 32
 
-// glance is a picture as two of them are compared: the brightness of its cells.
+// glance is a picture reduced to what is compared: the brightness of its cells.
 type glance struct {
 	size  image.Point // of the picture
 	cells [grid * grid]byte
@@ -31,8 +31,8 @@ func look(m *image.YCbCr) glance {
 	return g
 }
 
-// differs tells whether the picture shows something else than the older one. That all of it became a little brighter,
-// as when a camera adjusts itself, does not count.
+// differs reports whether the picture shows something else than the older one. That all of it became a little brighter, as when a camera
+// adjusts itself, does not count.
 func (g glance) differs(old glance) bool { return g.size != old.size || g.distance(old) >= changeCells }
 
 // distance counts the cells that have changed.

@@ -32,8 +32,8 @@ const (
 	interval = time.Second
 	slack    = 250 * time.Millisecond
 
-	// What a stranger can make us keep and compute. 4096x2304 holds a 4K screen; decoding it takes 14 MB and a tenth of a
-	// second. The key frame of a screen of that size has 400 KB when the sender has bandwidth to spare.
+	// Bounds for what a stranger can make us keep and compute. 4096x2304 holds a 4K screen; decoding it takes 14 MB and a tenth of a second.
+	// The key frame of a screen of that size has 400 KB when the sender has bandwidth to spare.
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
@@ -73,9 +73,9 @@ func NewViewer(turn sync.Locker, show func(jpeg []byte, changed bool)) *Viewer {
 // Stats returns the counters.
 func (v *Viewer) Stats() Stats { return v.stats }
 
-// Packet takes a packet that came at the given time. It does not keep p. It returns the sequence numbers of packets that a key
-// frame lacks, as far as p tells of them, to be asked for again: each a few times. Without an answer the frame is lost, which
-// at 5 % loss is every other one.
+// Packet takes a packet that came at the given time. It does not keep p. It returns the sequence numbers of packets that a key frame lacks,
+// as far as p shows them, to be asked for again: each a few times. Without an answer the frame is lost, which at 5 % loss is every other
+// one.
 func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 	due := !now.Add(slack).Before(v.next)
 	lost := v.frame.add(p, due)

@@ -12,9 +12,9 @@ import (
 	"voxgate/media/playout"
 )
 
-// TestNothingStaleIsHeard interrupts an answer at every moment: every millisecond while it comes in and is played, and for
-// a while after. Nothing of the old voice may follow but a fade of 5 ms within one tick, nothing may click, the new answer must be whole, and
-// the generations must tell the two apart.
+// TestNothingStaleIsHeard interrupts an answer at every moment: every millisecond while it comes in and is played, and for a while after.
+// Nothing of the old voice may follow but a fade of 5 ms within one tick, nothing may click, the new answer must be whole, and the
+// generations must distinguish the two.
 func TestNothingStaleIsHeard(t *testing.T) {
 	const old, next = 8000, 5001 // no step of the fade is the same
 	for _, lead := range []time.Duration{0, 200 * ms} {

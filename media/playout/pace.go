@@ -17,7 +17,7 @@ func (p *Pacer) tick(at time.Time) bool {
 	return p.ticked
 }
 
-// kick sees to it that new sound gets out: at once if the pacer was idle, else by the ticker.
+// kick gets new sound out: at once if the pacer was idle, else by the ticker.
 func (p *Pacer) kick() {
 	if p.out == nil || p.hold || p.queue.len() == 0 {
 		return
@@ -36,7 +36,7 @@ func (p *Pacer) kick() {
 	}
 }
 
-// step does the work of one tick and tells whether there is more to come.
+// step does the work of one tick and reports whether there is more to come.
 func (p *Pacer) step(now time.Duration) bool {
 	waiting := p.queue.len()
 	if p.hold {
@@ -95,11 +95,11 @@ func (p *Pacer) stepAhead(now time.Duration) {
 	}
 }
 
-// voiced tells whether the talkspurt is still before its trail.
+// voiced reports whether the talkspurt has not reached its trail.
 func (p *Pacer) voiced() bool { return p.talking && p.trail == 0 }
 
-// starts tells whether a frame handed over now opens a talkspurt. If ticks were skipped it does: without the marker, and a
-// timestamp that has followed the clock, the far end would play everything later from here on.
+// starts reports whether a frame handed over now opens a talkspurt. After skipped ticks it does: without the marker, and a timestamp that
+// has followed the clock, the far end would play everything later from here on.
 func (p *Pacer) starts(now time.Duration) bool { return !p.talking || p.next < now }
 
 // speak hands over one frame of sound.

@@ -15,17 +15,17 @@ const (
 	// trailFrames is how many frames of silence follow a talkspurt before packets stop. Measured in Chromium: after a
 	// bare stop its jitter buffer invents 65 ms of the old voice; after five frames it falls silent at once.
 	trailFrames = 5
-	// maxQueue bounds what waits to be played. The model sends an answer faster than it is spoken, and answers of more
-	// than two minutes at a stretch are a fault.
+	// maxQueue bounds what waits to be played. The model sends an answer faster than it is spoken, and a single answer of more than two
+	// minutes is a fault.
 	maxQueue = 2 * time.Minute
 	// maxAtOnce bounds a frame of a [media.Filler]: much may have waited for room.
 	maxAtOnce = time.Second
-	// maxHeld bounds what waits while nobody listens yet. Who connects later than that wants the end, not the beginning.
+	// maxHeld bounds what waits while nobody listens yet. A client that connects later wants the end, not the beginning.
 	maxHeld = 10 * time.Second
 )
 
 var (
-	// ErrFull says that a write was refused since two minutes of sound are waiting already.
+	// ErrFull says that a write was refused because two minutes of sound are waiting already.
 	ErrFull = errors.New("playout is full")
 	// ErrClosed says that a write came after Close.
 	ErrClosed = errors.New("playout is closed")
@@ -130,9 +130,9 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Mark has f called once: with true when all sound written before has been handed to the output, or at once if none is
-// waiting; with false when it was flushed or dropped. Marks are called one at a time, in order, by the ticker or within
-// a method of the pacer. f must not block and must not call the pacer; it may post to a channel that has room.
+// Mark calls f once: with true when all sound written before has been handed to the output, or at once if none is waiting; with false when
+// it was flushed or dropped. Marks are called one at a time, in order, by the ticker or within a method of the pacer. f must not block and
+// must not call the pacer; it may post to a channel that has room.
 func (p *Pacer) Mark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -142,9 +142,9 @@ func (p *Pacer) Mark(f func(heard bool)) {
 	}
 }
 
-// Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and no frame of it is
-// written any more, but for one: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An
-// output with lead is not told: what it got early is void, and the next frame's PTS is the time of that frame again.
+// Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and no frame of it is written any
+// more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output with lead
+// gets nothing: what it got early is void, and the next frame's PTS is the time of that frame again.
 func (p *Pacer) Flush() Flushed {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -178,7 +178,7 @@ func (p *Pacer) Flush() Flushed {
 	return cut
 }
 
-// Duck makes the voice quieter by so many decibels within the next frame, or as loud as it came with 0.
+// Duck makes the voice quieter by so many decibels within the next frame; 0 restores its level.
 func (p *Pacer) Duck(db float64) {
 	p.mu.Lock()
 	p.duck = math.Pow(10, -db/20)
@@ -188,7 +188,7 @@ func (p *Pacer) Duck(db float64) {
 	p.mu.Unlock()
 }
 
-// Tap has t hear what is heard from now on; nil: nobody.
+// Tap gives t what is heard from now on; nil: nobody gets it.
 func (p *Pacer) Tap(t Tap) {
 	p.mu.Lock()
 	p.tap = t

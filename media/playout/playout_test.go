@@ -87,7 +87,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// constant returns sound that can be told apart by its level.
+// constant returns sound that can be identified by its level.
 func constant(d time.Duration, level int16) []int16 {
 	return slices.Repeat([]int16{level}, media.Samples(d, outRate))
 }

@@ -46,7 +46,7 @@ func (t *Ticker) Close() {
 	t.wg.Wait()
 }
 
-// Late is how many frames were handed over 20 ms and more after their time, because the machine was busy.
+// Late is how many frames were handed over at least 20 ms late, because the machine was busy.
 func (t *Ticker) Late() uint64 { return t.late.Load() }
 
 func (t *Ticker) shard() *shard {
@@ -65,7 +65,7 @@ type shard struct {
 	added []*Pacer // waiting for their first tick
 }
 
-// add has the pacer served from the next tick on, until its tick method returns false.
+// add serves the pacer from the next tick on, until its tick method returns false.
 func (s *shard) add(p *Pacer) {
 	s.mu.Lock()
 	s.added = append(s.added, p)
@@ -127,7 +127,7 @@ func (s *shard) after(now time.Time) time.Time {
 	return s.epoch.Add(k * media.FrameDuration)
 }
 
-// tickAll serves the pacers and returns those that have more to say.
+// tickAll serves the pacers and returns those that have more to play.
 func tickAll(active []*Pacer, at time.Time) []*Pacer {
 	more := active[:0]
 	for _, p := range active {

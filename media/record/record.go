@@ -1,7 +1,7 @@
 // Package record writes a conversation to an Ogg Opus file with two channels: the person left, the model right.
 //
-// Both lie on one line of time, the wall clock's, so the file tells who spoke over whom and how long an answer took. It is
-// written about a second late: so long, what comes late still finds its place and what was never heard is taken back.
+// Both follow the wall clock, so the file shows who spoke over whom and how long an answer took. It is written about a second late, so that
+// late sound still finds its place and unheard sound can be taken back.
 package record
 
 import (
@@ -37,11 +37,11 @@ const (
 	// one that never uses SILK, whose stereo prediction would carry each voice into the other's channel.
 	preSkip = 120
 
-	// pageTime is how often a page is written. A crash costs as much, and hold.
+	// pageTime is how often a page is written. A crash loses as much, plus hold.
 	pageTime = time.Second
 
-	// queued is how many pieces of sound may wait for the goroutine that encodes: both sides' of more than two seconds,
-	// longer than a disk that works keeps anybody waiting.
+	// queued is how many pieces of sound may wait for the goroutine that encodes: both sides' of more than two seconds, longer than a working
+	// disk delays a write.
 	queued = 256
 
 	// maxPiece bounds what a piece holds, in samples: a client may send seconds at once, and queued times that is much.
@@ -108,7 +108,7 @@ func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	return r, nil
 }
 
-// name is what a recording may be called: no way to another folder.
+// name is what a recording may be called; it cannot lead to another folder.
 var name = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
 // Create begins a recording to a new file in dir, called by the time it began, to the millisecond, and by id. Only the gateway's
@@ -162,7 +162,7 @@ func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
 	}
 }
 
-// Failed is closed when the disk has refused something. Nothing is recorded any more; Close says why.
+// Failed is closed when the disk has refused a write. Nothing is recorded any more; Close says why.
 func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
 // Stop ends the recording now. It does not wait; Close does.

@@ -216,7 +216,10 @@ func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
 	}{
 		{"at once", func(d time.Duration) time.Duration { return d }, []time.Duration{1000 * ms, 3000 * ms}},
 		{"jitter", func(d time.Duration) time.Duration { return d + d*7919%(60*ms) }, []time.Duration{1030 * ms, 3030 * ms}},
-		{"bursts of 100 ms", func(d time.Duration) time.Duration { return (d + 99*ms) / (100 * ms) * (100 * ms) }, []time.Duration{1050 * ms, 3050 * ms}},
+		{
+			"bursts of 100 ms", func(d time.Duration) time.Duration { return (d + 99*ms) / (100 * ms) * (100 * ms) },
+			[]time.Duration{1050 * ms, 3050 * ms},
+		},
 		{"held up for 600 ms", func(d time.Duration) time.Duration {
 			if d > 2000*ms && d < 2600*ms {
 				return 2600 * ms
@@ -360,7 +363,7 @@ func TestFullDisk(t *testing.T) {
 		select {
 		case <-r.Failed():
 		default:
-			t.Error("nobody is told")
+			t.Error("nobody learns of it")
 		}
 		if err := r.Close(); !errors.Is(err, errFull) {
 			t.Errorf("Close returned %v", err)

@@ -2,7 +2,7 @@ package record
 
 import "voxgate/media"
 
-// Lengths on the line of time are in samples.
+// Lengths on the timeline are in samples.
 const (
 	// hold is how long after its time sound is written. It must be longer than what a client is given ahead (200 ms), or
 	// an interruption could not take it back, and than the delay of a network that is still worth talking over.
@@ -13,9 +13,8 @@ const (
 	loose      = rate / 10
 	loosePause = rate / 20
 
-	// early bounds what is kept of the person's sound whose time is yet to come: of a client that sends speech faster than it is
-	// spoken, and of wrong clocks. Of the model's there may be as much as a playout keeps: a client that paces the voice itself has it
-	// as soon as it comes.
+	// early bounds how much of the person's sound is kept ahead of its time, for clients that send speech faster than it is spoken and for
+	// wrong clocks. Of the model's there may be as much as a playout keeps: a client that paces the voice itself has it as soon as it comes.
 	early      = 10 * rate
 	earlyModel = 120 * rate
 

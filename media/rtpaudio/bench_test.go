@@ -72,7 +72,12 @@ func BenchmarkReceiver(b *testing.B) {
 				}
 				raw = append(raw, p)
 			}
-			o := rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: c.choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}, NACK: func(uint32, []uint16) {}}
+			o := rtpaudio.ReceiverOptions{
+				Codec: opus.Codec{Decoder: c.choice},
+				Types: []uint8{typeOpus},
+				RED:   []uint8{typeRED},
+				NACK:  func(uint32, []uint16) {},
+			}
 			src := &endless{raw: raw, n: b.N, lost: c.lost}
 			b.ReportAllocs()
 			if err := rtpaudio.NewReceiver(discard{}, o).Run(context.Background(), src); err != nil {

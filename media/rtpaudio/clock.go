@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// jitterSlack is how late a packet may be, at least, before silence takes its place: 20 ms more than the longest loss that
-	// is concealed, since silence written before would stand in its place. The sink has no clock but what is written, so
-	// lateness costs it nothing, while silence within a word does.
+	// jitterSlack is how late a packet may be, at least, before silence takes its place: 20 ms more than the longest loss that is concealed,
+	// since silence written earlier would replace the concealment. The sink's only clock is what is written, so lateness costs it nothing, but
+	// silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
 	// maxSlack bounds the slack where packets come later still. All of it is waited for at the end of each turn of a sender
 	// that stops sending in silence.
@@ -18,8 +18,8 @@ const (
 	// endOfTurn is how much of a pause always reaches the sink in real time, even if it is ahead of the clock: the end of a
 	// turn is found by the silence after it, and waiting for that would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is how long after the last packet that silence begins if the sink is ahead: longer than jitterSlack, or
-	// every late packet would put it further ahead.
+	// aheadWait is how long after the last packet the silence of endOfTurn begins if the sink is ahead: longer than jitterSlack, or every late
+	// packet would put it further ahead.
 	aheadWait = 200 * time.Millisecond
 	// quiet is the RMS below which decoded sound is taken for a pause in any room: -54 dBov, 28 dB below speech.
 	quiet = 64
@@ -28,9 +28,9 @@ const (
 	// overRoom is how many times the level of the room's noise a pause may have, 6 dB: frames of steady noise reach 3 dB over
 	// the quietest of them.
 	overRoom = 2
-	// leastLoud is how much sound in a row ends a pause. Less is a click, which is not left out, but is no word either.
+	// leastLoud is how much sound in a row ends a pause. Less is a click: it is kept, but is no word.
 	leastLoud = 2 * media.FrameDuration
-	// leastPause is how long a pause must have lasted before more is made of it: longer than the closure of a "p".
+	// leastPause is how long a pause must have lasted before it is stretched: longer than the closure of a "p".
 	leastPause = 200 * time.Millisecond
 	// leastEdit is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as
 	// much in two minutes.
@@ -135,8 +135,8 @@ func (c *clock) pace(n int, now time.Time) error {
 	return c.writeSound(c.pcm[:n])
 }
 
-// inPause tells whether decoded sound is part of a pause, and counts how long that is. The loudest 20 ms of it decide, since
-// a word may begin in a long packet.
+// inPause reports whether decoded sound is part of a pause, and counts how long that is. The loudest 20 ms of it decide, since a word may
+// begin in a long packet.
 func (c *clock) inPause(pcm []int16, d time.Duration) bool {
 	level := 0.0
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {

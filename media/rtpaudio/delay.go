@@ -94,8 +94,7 @@ func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 // base is the least delay in the last two to four seconds, in relation to the first packet.
 func (m *delayMeter) base() time.Duration { return min(m.least[0], m.least[1]) }
 
-// weigh puts a lateness into the histogram. Of packets that come at once, held up by one thing, the first tells how long
-// that was.
+// weigh puts a lateness into the histogram. Of packets that one delay has held up together, the first shows how long it was.
 func (m *delayMeter) weigh(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory

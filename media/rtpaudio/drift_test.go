@@ -50,7 +50,13 @@ func (d *drifting) Read(b []byte) (int, error) {
 	}
 	time.Sleep(time.Until(d.next))
 	p := rtp.Packet{
-		Header:  rtp.Header{Version: 2, PayloadType: typeOpus, SequenceNumber: uint16(d.i), Timestamp: uint32(d.i * media.Samples(d.frame, 48000)), SSRC: 7},
+		Header: rtp.Header{
+			Version:        2,
+			PayloadType:    typeOpus,
+			SequenceNumber: uint16(d.i),
+			Timestamp:      uint32(d.i * media.Samples(d.frame, 48000)),
+			SSRC:           7,
+		},
 		Payload: d.packets[d.i%len(d.packets)],
 	}
 	d.i, d.next = d.i+1, time.Time{}
@@ -101,7 +107,15 @@ func TestReceiverDrift(t *testing.T) {
 			t.Run(fmt.Sprintf("%d ppm %v %v", ppm, c.frame, c.jitter), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					src := &drifting{packets: packets, frame: c.frame, ppm: ppm, jitter: c.jitter, length: c.length, rng: rand.New(rand.NewPCG(2, 2)), start: time.Now()}
+					src := &drifting{
+						packets: packets,
+						frame:   c.frame,
+						ppm:     ppm,
+						jitter:  c.jitter,
+						length:  c.length,
+						rng:     rand.New(rand.NewPCG(2, 2)),
+						start:   time.Now(),
+					}
 					sink := &follower{start: src.start}
 					rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{typeOpus}})
 					if err := rx.Run(context.Background(), src); err != nil {

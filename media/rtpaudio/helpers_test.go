@@ -85,11 +85,23 @@ func (r *recorder) before(at time.Duration) time.Duration {
 // receive plays the arrivals to a receiver of Opus, lets total pass, and returns what it wrote. It must run in a bubble.
 func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.DecoderChoice) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
-	return receiveBy(t, arrivals, total, 16000, rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}})
+	return receiveBy(
+		t,
+		arrivals,
+		total,
+		16000,
+		rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}},
+	)
 }
 
 // receiveBy is receive by any codec.
-func receiveBy(t *testing.T, arrivals []arrival, total time.Duration, rate int, o rtpaudio.ReceiverOptions) (*recorder, rtpaudio.ReceiverStats) {
+func receiveBy(
+	t *testing.T,
+	arrivals []arrival,
+	total time.Duration,
+	rate int,
+	o rtpaudio.ReceiverOptions,
+) (*recorder, rtpaudio.ReceiverStats) {
 	t.Helper()
 	sink := &recorder{rate: rate, start: time.Now()}
 	src := newNetwork(path{func(time.Duration) []time.Duration { return []time.Duration{0} }}, total)

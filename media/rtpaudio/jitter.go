@@ -40,7 +40,7 @@ func (r *reorderer) reset(seq uint16) {
 	r.next, r.history, r.held, r.present = seq, 0, 0, 0
 }
 
-// came tells whether seq, at most 64 before next, has come.
+// came reports whether seq, at most 64 before next, has come.
 func (r *reorderer) came(seq uint16) bool {
 	return r.history>>(r.next-1-seq)&1 != 0
 }
@@ -53,7 +53,7 @@ func (r *reorderer) advance(seq uint16) (lost int) {
 	return lost
 }
 
-// holds tells whether seq, less than heldPackets after next, is held.
+// holds reports whether seq, less than heldPackets after next, is held.
 func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%heldPackets)&1 != 0 }
 
 // hold keeps a copy of p, less than heldPackets after next, and returns false if it holds it already.
@@ -80,7 +80,7 @@ func (r *reorderer) hold(p packet) bool {
 	return true
 }
 
-// overtaken tells whether seq comes after one that follows it.
+// overtaken reports whether seq comes after one that follows it.
 func (r *reorderer) overtaken(seq uint16) bool {
 	return r.held > 0 && int16(seq-r.newest) < 0
 }

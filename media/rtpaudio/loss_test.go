@@ -14,7 +14,7 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// protected is speech as a browser sends it where it was told of loss: 32 kb/s with in-band FEC.
+// protected is speech as a browser sends it where it learned of loss: 32 kb/s with in-band FEC.
 func protected(t testing.TB) [][]byte {
 	c := mediatest.Hybrid
 	c.FEC = true
@@ -57,9 +57,24 @@ func TestReceiverImpaired(t *testing.T) {
 			}
 			slices.Sort(delays)
 			got, p95 := 100*share(blocks), delays[len(delays)*95/100]
-			t.Logf("%-15s %-8s %6.2f %% present, added delay p50 %5v p95 %5v max %5v; lost %d, FEC %d, RED %d, asked %d, late %d, made up %v, silence %v, skipped %v",
-				c.name, s.name, got, delays[len(delays)/2].Round(ms), p95.Round(ms), delays[len(delays)-1].Round(ms),
-				stats.Lost, stats.Recovered, stats.Copied, stats.Asked, stats.Late, stats.Concealed, stats.Silence, stats.Skipped)
+			t.Logf(
+				"%-15s %-8s %6.2f %% present, added delay p50 %5v p95 %5v max %5v; "+
+					"lost %d, FEC %d, RED %d, asked %d, late %d, made up %v, silence %v, skipped %v",
+				c.name,
+				s.name,
+				got,
+				delays[len(delays)/2].Round(ms),
+				p95.Round(ms),
+				delays[len(delays)-1].Round(ms),
+				stats.Lost,
+				stats.Recovered,
+				stats.Copied,
+				stats.Asked,
+				stats.Late,
+				stats.Concealed,
+				stats.Silence,
+				stats.Skipped,
+			)
 			if got < c.least[i] {
 				t.Errorf("want %.1f %%", c.least[i])
 			}
@@ -175,7 +190,10 @@ func TestReceiverRED(t *testing.T) {
 			return append(a, p)
 		}, rtpaudio.ReceiverStats{Packets: 51, Padding: 1}},
 		{"copies that are none", 1, func(a []arrival) []arrival {
-			a[20].pkt.Payload = slices.Concat([]byte{0x80 | 13, 0x80, 0, 3, 0x80 | typeOpus, 15, 0, 0, 0x80 | typeOpus, 0, 0, 1, typeOpus, 1, 2, 3, 4}, packets[20])
+			a[20].pkt.Payload = slices.Concat([]byte{
+				0x80 | 13, 0x80, 0, 3, 0x80 | typeOpus, 15, 0, 0, 0x80 | typeOpus, 0, 0, 1, typeOpus, 1, 2, 3,
+				4,
+			}, packets[20])
 			return a
 		}, rtpaudio.ReceiverStats{Packets: 50}},
 	} {
@@ -215,7 +233,11 @@ func TestReceiverBadRED(t *testing.T) {
 		payload []byte
 		want    rtpaudio.ReceiverStats
 	}{
-		{"lengths", []byte{0x80 | typeOpus, 15, 3, 0xff, typeOpus, 1, 2, 3}, rtpaudio.ReceiverStats{Packets: 49, Malformed: 1, Lost: 1, Concealed: 20 * ms}},
+		{
+			"lengths",
+			[]byte{0x80 | typeOpus, 15, 3, 0xff, typeOpus, 1, 2, 3},
+			rtpaudio.ReceiverStats{Packets: 49, Malformed: 1, Lost: 1, Concealed: 20 * ms},
+		},
 		{"another primary", []byte{13, 1, 2, 3}, rtpaudio.ReceiverStats{Packets: 50, OtherPayload: 1, Silence: 20 * ms}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -248,7 +270,12 @@ func TestReceiverAsks(t *testing.T) {
 		given time.Duration // when what follows the first that is lost was written
 	}{
 		{"nothing", 60 * ms, nil, nil, nil, 0},
-		{"never answered", 50 * ms, nil, []int{20}, []ask{{420 * ms, []uint16{20}}, {480 * ms, []uint16{20}}, {540 * ms, []uint16{20}}}, 600 * ms},
+		{
+			"never answered", 50 * ms, nil,
+			[]int{20},
+			[]ask{{420 * ms, []uint16{20}}, {480 * ms, []uint16{20}}, {540 * ms, []uint16{20}}},
+			600 * ms,
+		},
 		{"far away", 150 * ms, nil, []int{20, 21}, []ask{{440 * ms, []uint16{20, 21}}}, 640 * ms},
 		{"too far", 250 * ms, nil, []int{20}, nil, 480 * ms},
 		{"unknown distance", 0, nil, []int{20}, []ask{{420 * ms, []uint16{20}}}, 480 * ms},
@@ -280,7 +307,10 @@ func TestReceiverAsks(t *testing.T) {
 					return []time.Duration{0}
 				}}, 2*time.Second)
 				for i, payload := range packets {
-					raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, PayloadType: typeOpus, SequenceNumber: uint16(i), Timestamp: uint32(i) * 960, SSRC: 7}, Payload: payload}).Marshal()
+					raw, err := (&rtp.Packet{Header: rtp.Header{
+						Version: 2, PayloadType: typeOpus, SequenceNumber: uint16(i), Timestamp: uint32(i) * 960,
+						SSRC: 7,
+					}, Payload: payload}).Marshal()
 					if err != nil {
 						t.Fatal(err)
 					}

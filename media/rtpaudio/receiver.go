@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// maxConcealed is how long the voice is made up before silence: beyond it Opus has nothing left but noise, and appendix I
-	// of G.711 nothing at all.
+	// maxConcealed is how long lost sound is concealed before silence: beyond it Opus has only noise left, and appendix I of G.711 nothing.
 	maxConcealed = 60 * time.Millisecond
 	// maxDropout and maxMisorder bound what is taken for loss and for lateness: RFC 3550, appendix A.1. Beyond them the
 	// sender has started anew. The appendix wants two packets to believe that; SRTP has made sure of the first.
@@ -199,7 +198,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// ended tells whether err says that there is nothing to read any more.
+// ended reports whether err says that there is nothing more to read.
 func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }

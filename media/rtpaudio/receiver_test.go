@@ -397,11 +397,13 @@ func TestReceiverEnds(t *testing.T) {
 		{"broken", broken, broken, 50},
 	} {
 		src := &failing{err: c.err}
-		if err := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(t.Context(), src); !errors.Is(err, c.want) || src.reads != c.reads {
+		receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}})
+		if err := receiver.Run(t.Context(), src); !errors.Is(err, c.want) || src.reads != c.reads {
 			t.Errorf("%s: Run returned %v after %d reads", c.name, err, src.reads)
 		}
 	}
-	if err := rtpaudio.NewReceiver(&recorder{rate: 44100}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}}).Run(t.Context(), &failing{err: io.EOF}); err == nil {
+	if err := rtpaudio.NewReceiver(&recorder{rate: 44100}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}}).Run(t.Context(),
+		&failing{err: io.EOF}); err == nil {
 		t.Error("Opus at 44100 Hz")
 	}
 	packet, _ := stream(mediatest.CELT.Encode(t, mediatest.Speech(20*ms, 48000)), 0, 0)[0].pkt.Marshal()
@@ -431,7 +433,8 @@ func TestReceiverEnds(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		go func() { _, _ = far.Write(packet) }()
-		err := rtpaudio.NewReceiver(&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(t.Context(), near)
+		err := rtpaudio.NewReceiver(&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).
+			Run(t.Context(), near)
 		if !errors.Is(err, broken) {
 			t.Errorf("Run returned %v when the sink failed", err)
 		}

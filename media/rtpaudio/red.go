@@ -32,9 +32,9 @@ type redBlock struct {
 	payload     []byte
 }
 
-// parseRED splits the payload of a RED packet (RFC 2198, section 3) into its blocks: copies of earlier packets, the oldest
-// first, and last what the packet would hold without RED. The blocks lie in payload and are appended to into, which must
-// be empty. A payload whose lengths do not fit is refused as a whole: nothing tells which of them is wrong.
+// parseRED splits the payload of a RED packet (RFC 2198, section 3) into its blocks: copies of earlier packets, the oldest first, and last
+// what the packet would hold without RED. The blocks lie in payload and are appended to into, which must be empty. A payload whose lengths
+// do not fit is refused as a whole: any of them may be wrong.
 func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 	header, size := payload, 0
 	for len(header) > 0 && header[0]&0x80 != 0 { // another block follows
@@ -58,8 +58,8 @@ func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 	return append(into, primary), nil
 }
 
-// unpack replaces the payload of a RED packet by what it would be without RED, and returns the copies of earlier packets
-// that it held, oldest first. isSound tells whether the payload is the codec's.
+// unpack replaces the payload of a RED packet by what it would be without RED, and returns the copies of earlier packets that it held,
+// oldest first. isSound reports whether the payload is the codec's.
 func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isSound bool, err error) {
 	switch {
 	case slices.Contains(s.options.Types, p.PayloadType):

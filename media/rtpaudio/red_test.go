@@ -16,7 +16,11 @@ func TestParseRED(t *testing.T) {
 	}{
 		{"the primary alone", []byte{111, 1, 2, 3}, []redBlock{{111, 0, []byte{1, 2, 3}}}},
 		{"an empty primary", []byte{111}, []redBlock{{111, 0, []byte{}}}},
-		{"one copy, as Chrome sends it", []byte{0x80 | 111, 960 >> 6, 960 << 2 & 0xff, 2, 111, 1, 2, 3}, []redBlock{{111, 960, []byte{1, 2}}, {111, 0, []byte{3}}}},
+		{
+			"one copy, as Chrome sends it",
+			[]byte{0x80 | 111, 960 >> 6, 960 << 2 & 0xff, 2, 111, 1, 2, 3},
+			[]redBlock{{111, 960, []byte{1, 2}}, {111, 0, []byte{3}}},
+		},
 		{"an empty copy", []byte{0x80 | 111, 0, 4, 0, 111, 3}, []redBlock{{111, 1, []byte{}}, {111, 0, []byte{3}}}},
 		{
 			"two copies of different types",

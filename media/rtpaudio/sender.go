@@ -20,13 +20,13 @@ const (
 	// senderRate is the rate of Gemini's voice. Opus takes it as it is; G.711 resamples.
 	senderRate = 24000
 
-	// lossy is the share of lost packets above which the codec is told to expect losses: below 3 % Opus at 48 kb/s without FEC
-	// sounds better than at 32 kb/s with it (opus.NewEncoder). healthy is the share below which it is told to expect none, after
-	// healthyReports in a row: the voice with FEC costs four times the CPU, but a voice that changes every second is worse.
+	// lossy is the share of lost packets above which the codec is set to expect losses: below 3 % Opus at 48 kb/s without FEC sounds better
+	// than at 32 kb/s with it (opus.NewEncoder). healthy is the share below which it is set to expect none, after healthyReports in a row: the
+	// voice with FEC costs four times the CPU, but a voice that changes every second is worse.
 	lossy          = 0.03
 	healthy        = 0.01
 	healthyReports = 3
-	// leastReported is how many packets a judgement needs: of fewer than one second's, one loss would be more than 2 %.
+	// leastReported is how many packets a report needs to count: with fewer than one second's, one loss would be more than 2 %.
 	leastReported = 50
 )
 
@@ -70,9 +70,9 @@ func (s *Sender) Negotiated(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// Report says how many packets the peer has missed since the last report (RFC 3550, section 6.4.1), of how many. Above 3 %
-// the codec is told to expect them (Opus goes on with in-band FEC, at 32 kb/s); below 1 % for a few seconds of voice, to expect
-// none. One goroutine at a time.
+// Report says how many packets the peer has missed since the last report (RFC 3550, section 6.4.1), of how many. Above 3 % the codec is set
+// to expect losses (Opus goes on with in-band FEC, at 32 kb/s); below 1 % for a few seconds of voice, to expect none. One goroutine at a
+// time.
 func (s *Sender) Report(lost, of int) {
 	s.lost += max(lost, 0)
 	s.reported += max(of, 0)

@@ -230,7 +230,11 @@ func BenchmarkSender(b *testing.B) {
 		codec media.Codec
 		red   uint8
 		lost  int
-	}{{"Opus", opus.Codec{}, 0, 0}, {"Opus RED", opus.Codec{}, 63, 0}, {"Opus lossy", opus.Codec{}, 0, 10}, {"Opus RED lossy", opus.Codec{}, 63, 10}, {"PCMU", g711.MuLaw, 0, 0}} {
+	}{{"Opus", opus.Codec{}, 0, 0}, {"Opus RED", opus.Codec{}, 63, 0}, {"Opus lossy", opus.Codec{}, 0, 10}, {
+		"Opus RED lossy",
+		opus.Codec{},
+		63, 10,
+	}, {"PCMU", g711.MuLaw, 0, 0}} {
 		b.Run(c.name, func(b *testing.B) {
 			out, err := rtpaudio.NewSender(discard{}, c.codec)
 			if err != nil {

@@ -14,8 +14,8 @@ const (
 	// overtaken another is mostly one or two ahead, and it is as much as concealment can cover. It costs delay only where
 	// packets are missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait is how long one is waited for that was asked for again, or on a path that delays packets so much. A person
-	// would hear the hole and the rush after it; a model waits, and then has the word.
+	// maxGapWait is how long to wait for a packet that was asked for again, or on a path that delays packets so much. A person would hear the
+	// gap and the rush after it; a model waits, and gets the word.
 	maxGapWait = 200 * time.Millisecond
 	// maxAsked is how often a packet is asked for: at 20 % loss each way the third request leaves 5 % of the missing out.
 	maxAsked = 3
@@ -114,8 +114,7 @@ func (s *stream) order(p packet, ssrc uint32, copies []redBlock) error {
 	return s.playHeld(now)
 }
 
-// measure has the clock learn from the delay of p, unless that is the answer to a request or a duplicate: those tell nothing
-// about the path.
+// measure adds the delay of p to the clock's measurements, unless p is a retransmission or a duplicate: those say nothing about the path.
 func (s *stream) measure(p packet, ahead int) {
 	newest := ahead >= 0 && !s.reorder.overtaken(p.seq)
 	if !newest {
@@ -132,7 +131,7 @@ func (s *stream) measure(p packet, ahead int) {
 	}
 }
 
-// hold keeps p, since packets before it are missing, and sees that they come.
+// hold keeps p, since packets before it are missing, and asks for them.
 func (s *stream) hold(p packet, copies []redBlock) error {
 	overtaken := s.reorder.overtaken(p.seq)
 	switch {
@@ -265,7 +264,7 @@ func (s *stream) play(p *packet, now time.Time) error {
 	n, err := s.dec.Decode(p.payload, s.pcm[:s.most])
 	if err != nil {
 		s.stats.Malformed++
-		return nil // the next packet's timestamp tells how much is missing
+		return nil // the next packet's timestamp shows how much is missing
 	}
 	if p.copied {
 		s.stats.Copied++

@@ -134,7 +134,9 @@ func noises(c *corpus) map[string][]int16 {
 		brown = 0.95*brown + x
 		fan[i] = int16(500 * brown * (1 + 0.2*math.Sin(2*math.Pi*23*float64(i)/16000)))
 		t := float64(i) / 16000
-		hum[i] = int16(1500 * (math.Sin(2*math.Pi*50*t) + 0.7*math.Sin(2*math.Pi*100*t+1) + 0.5*math.Sin(2*math.Pi*150*t+2) + 0.3*math.Sin(2*math.Pi*250*t) + 0.2*math.Sin(2*math.Pi*350*t)))
+		hum[i] = int16(
+			1500 * (math.Sin(2*math.Pi*50*t) + 0.7*math.Sin(2*math.Pi*100*t+1) + 0.5*math.Sin(2*math.Pi*150*t+2) + 0.3*math.Sin(2*math.Pi*250*t) + 0.2*math.Sin(2*math.Pi*350*t)),
+		)
 	}
 	out := map[string][]int16{"white": white, "pink": pink, "fan": fan, "hum": hum, "6 voices": c.babble}
 	for name, pcm := range out {

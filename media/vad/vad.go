@@ -1,4 +1,4 @@
-// Package vad tells speech from silence and noise.
+// Package vad detects speech in silence and noise.
 package vad
 
 import (
@@ -15,7 +15,7 @@ const (
 	leastSpeech = 100
 	// overFloor is how far above the noise floor speech is unless a Detector says otherwise: 9.5 dB.
 	overFloor = 3
-	// leastFrame has enough of a spectrum to tell noise from a voice.
+	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
 	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values
 	// without another source were found with the corpus of TestCorpus.
@@ -27,13 +27,13 @@ const (
 	noiseFlat = 0.42
 	// longestHiss is how long noise may go on within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is how long a sound that does not change is taken for speech: no vowel is as long, a fan that starts is.
+	// steadyAfter is how long a sound that does not change is taken for speech: longer than any vowel, but not than a fan that starts.
 	steadyAfter = 1500 * time.Millisecond
 	// steadyChange is how much, in nepers of power, the bands of a steady sound differ from their mean: noise by 0.53 to 0.67,
 	// speech by 1.3 and more.
 	steadyChange = 0.75
-	// pureTone is the flatness below which a steady sound is no noise but somebody's signal, and stays speech for longer: that
-	// of a loud hum is 0.002 with noise 33 dB below it.
+	// pureTone is the flatness below which a steady sound is a signal rather than noise, and stays speech for longer: that of a loud hum is
+	// 0.002 with noise 33 dB below it.
 	pureTone = 0.001
 	// constantRate is how fast a constant in the sound is followed, as a share of the difference in each frame, and
 	// constantShare the share of a frame's power that is one for sure.
@@ -144,7 +144,7 @@ func (v *Detector) judge(frame []int16, rate int, d time.Duration) bool {
 		return false
 	}
 	if len(frame) < media.Samples(leastFrame, rate) {
-		return v.loud > 0 // the end of a clip: too short to tell
+		return v.loud > 0 // the end of a clip: too short to judge
 	}
 	over := v.OverFloor
 	if over == 0 {
@@ -228,7 +228,7 @@ func evidence(ratio float32) float32 {
 	return ratio - 1 - float32(math.Log(float64(ratio)))
 }
 
-// follow has the noise floors learn from a frame.
+// follow updates the noise floors from a frame.
 func (v *Detector) follow(power *[bands]float32, speech, noise bool) {
 	steady := v.steady >= steadyAfter
 	for i, p := range power {

@@ -29,7 +29,7 @@ import (
 
 // Options make a [Gate].
 type Options struct {
-	// Required has nobody talk without a token. Without it everybody may, within the limits.
+	// Required: a conversation needs a token. Otherwise anybody may talk, within the limits.
 	Required bool
 	// Keys is the keys file; empty: there is none. It is read again when it has changed.
 	Keys string
@@ -38,10 +38,10 @@ type Options struct {
 	// IdentityHeader is a request header by which a trusted proxy says who the person is; empty: none does.
 	IdentityHeader string
 	Limits         Limits
-	// Refused is told the rule of each refusal; nil: nobody is. It must not block.
+	// Refused gets the rule of each refusal. It must not block and may be nil.
 	Refused func(rule string)
-	// Store is what several gateways count together, and Node how this one is called there: a name that no other has and none had
-	// before. Nil: one in this process, which nobody shares.
+	// Store is what several gateways count together, and Node how this one is called there: a name that no other gateway has or had
+	// before. Nil: a store of this process alone.
 	Store  store.Store
 	Node   string
 	Fleet  Fleet
@@ -78,11 +78,11 @@ func New(o Options) (*Gate, error) {
 		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
 		freed: make(chan struct{}), logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
 	}
-	g.shared.running.Go(g.tell)
+	g.shared.running.Go(g.publish)
 	return g, nil
 }
 
-// HasKeys tells whether there is a keys file: without one nobody can show anything that counts.
+// HasKeys reports whether there is a keys file. Without one there are no valid credentials.
 func (g *Gate) HasKeys() bool { return g != nil && g.keys.exist() }
 
 // Close ends what the gate does in the background.
@@ -105,9 +105,9 @@ type Visitor struct {
 
 type visitorKey struct{}
 
-// Visit finds out who sends a request; it does not judge yet. From finds the visitor in the context that it returns.
+// Visit finds out who sends a request; it does not judge yet. [From] finds the visitor in the context that it returns.
 func (g *Gate) Visit(r *http.Request) context.Context {
-	if g == nil { // nobody is asked anything
+	if g == nil { // no access control
 		return r.Context()
 	}
 	v := &Visitor{gate: g, token: tokenOf(r), passed: g.passedOn(r)}
@@ -121,7 +121,7 @@ func (g *Gate) Visit(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), visitorKey{}, v)
 }
 
-// From returns the visitor of a request's context; one who may do anything where no gate stands.
+// From returns the visitor of a request's context. Without a gate it is one that may do anything.
 func From(ctx context.Context) *Visitor {
 	if v, ok := ctx.Value(visitorKey{}).(*Visitor); ok {
 		return v
@@ -132,8 +132,8 @@ func From(ctx context.Context) *Visitor {
 // Address is where the visitor comes from: the peer of the connection, or whom a trusted proxy speaks for.
 func (v *Visitor) Address() netip.Addr { return v.address }
 
-// Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. RFC 6455 section 4.1 has
-// a client give up where it has offered some and none was chosen.
+// Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. By RFC 6455 section 4.1
+// a client gives up if it has offered some and none was chosen.
 const Subprotocol = "voxgate"
 
 // tokenPrefix is before the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
@@ -158,7 +158,7 @@ func tokenOf(r *http.Request) string {
 }
 
 // client is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
-// anybody can write its beginning). trusted tells whether a trusted proxy has sent it.
+// anybody can write its beginning). trusted reports whether a trusted proxy has sent it.
 func (g *Gate) client(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
@@ -197,8 +197,8 @@ func (g *Gate) trusts(a netip.Addr) bool {
 	return false
 }
 
-// Authorize has the visitor open a conversation: it fills in who they are, what they may have and who pays, or refuses. token came in
-// the first message; empty: that of the request counts. Whoever is let in is counted when the conversation begins, and a refusal
+// Authorize lets the visitor open a conversation, or refuses: it fills in who they are, what they may use and who pays. token came in
+// the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
 // may come then, too. A token that has expired is good for a resume, and for nothing else.
 func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	g := v.gate
@@ -211,7 +211,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	p, err := g.pass(v, token, false)
 	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
 		if late, lateErr := g.pass(v, token, true); lateErr == nil {
-			p, open.Instead, err = late, told(err), nil
+			p, open.Instead, err = late, publicError(err), nil
 		}
 	}
 	if err == nil && !p.grant.allowsDoor(open.Origin.Door) {
@@ -229,15 +229,15 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	return nil
 }
 
-// errNotTheirs refuses who may not act on a conversation. Doors say that there is none.
+// errNotTheirs refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.
 var errNotTheirs = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation is somebody else's."}
 
-// NotTheirs tells whether an error of [Visitor.Acts] is that the conversation is somebody else's.
+// NotTheirs reports whether an error of [Visitor.Acts] is that the conversation is somebody else's.
 func NotTheirs(err error) bool { return err == error(errNotTheirs) }
 
-// Acts refuses who may not go on with a conversation that runs, join it or end it: who has begun it may, by a token of the same key for the same
-// person, also when that has expired; the server key in whose name it was begun, if it may mint tokens; and a key that may watch it. Token came
-// in a way of the door's own; empty: that of the request counts.
+// Acts refuses a visitor that may not resume a running conversation, join it or end it. These may: the one that began it, by a token of
+// the same key for the same person, also when that has expired; the server key in whose name it was begun, if it may mint tokens; and a
+// key that may watch it. Token came in a way of the door's own; empty: that of the request counts.
 func (v *Visitor) Acts(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.exist() {
@@ -275,7 +275,7 @@ func (g *Gate) Trunk(name string, sessions int) bridge.Account {
 	return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: name, sessions: sessions}}
 }
 
-// Key refuses who does not show a server key that may do this; name is the key's.
+// Key refuses a visitor without a server key that may do this; name is the key's.
 func (v *Visitor) Key(may string) (name string, err error) {
 	if v.gate == nil {
 		return "", nil
@@ -293,7 +293,7 @@ func (v *Visitor) Key(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: its own, or all.
 type Watcher struct{ key *Key }
 
-// Watcher refuses who does not show a server key that may watch conversations.
+// Watcher refuses a visitor without a server key that may watch conversations.
 func (v *Visitor) Watcher() (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
@@ -308,7 +308,7 @@ func (v *Visitor) Watcher() (Watcher, error) {
 	return Watcher{&k}, nil
 }
 
-// Sees tells whether a conversation is one that the key may watch, steer and end.
+// Sees reports whether a conversation is one that the key may watch, steer and end.
 func (w Watcher) Sees(on bridge.Origin) bool { return w.key == nil || w.key.sees(on) }
 
 func lacks(may string) error {
@@ -331,7 +331,7 @@ type pass struct {
 	sessions int       // conversations of the issuer at once; 0: as the limits say
 }
 
-// pass looks at what somebody shows. With late a token is good that has expired.
+// pass checks somebody's credentials. With late, a token that has expired is good.
 func (g *Gate) pass(v *Visitor, token string, late bool) (pass, error) {
 	switch {
 	case v.doubtful:
@@ -370,7 +370,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.message }
 
-// refuse logs a refusal, counts it, and gives it the form that callers are told.
+// refuse logs a refusal, counts it, and returns it in the form that callers get.
 func (v *Visitor) refuse(err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
@@ -379,14 +379,14 @@ func (v *Visitor) refuse(err error) error {
 	if f := v.gate.options.Refused; f != nil {
 		f(r.rule)
 	}
-	v.gate.logged.Do(func() { // strangers do not fill the disk; the metrics count all
+	v.gate.logged.Do(func() { // strangers must not fill the disk; the metrics count all
 		v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
 	})
-	return told(err)
+	return publicError(err)
 }
 
-// told is a refusal as callers are told of it.
-func told(err error) error {
+// publicError is a refusal as callers see it.
+func publicError(err error) error {
 	if r, ok := err.(*refusal); ok {
 		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry, Status: r.status}
 	}

@@ -30,7 +30,7 @@ type claim struct {
 	what   string
 }
 
-// claims are in the order in which they are asked: who is refused by their own limit takes nothing of what is for all.
+// claims are in the order in which they are checked: a caller over its own limit takes nothing from what all share.
 func (a *account) claims() (claims []claim) {
 	l := a.visitor.gate.options.Limits
 	if name, limited := block(a.visitor.address); limited {
@@ -42,7 +42,10 @@ func (a *account) claims() (claims []claim) {
 		if p.grant.Sessions > 0 {
 			most = p.grant.Sessions
 		}
-		claims = append(claims, claim{share{"token", p.issuer + " " + p.id}, most, p.grant.Tokens, "There are too many conversations of this token at once."})
+		claims = append(
+			claims,
+			claim{share{"token", p.issuer + " " + p.id}, most, p.grant.Tokens, "There are too many conversations of this token at once."},
+		)
 	}
 	if p.issuer != "" {
 		most := l.SessionsPerKey
@@ -131,7 +134,7 @@ func tooMany(c claim) error {
 	return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.what, retry: comeBack}
 }
 
-// nothingLeft refuses what nobody pays for. Needs mu.
+// nothingLeft refuses a conversation whose budget is spent. Needs mu.
 func (g *Gate) nothingLeft(c claim) error {
 	r := &refusal{rule: "budget of " + c.kind, code: bridge.CodeBusy, message: "What may be spent is spent."}
 	now, u := g.options.Now(), g.usage(c.share)
@@ -157,7 +160,8 @@ func (a *account) Continue() {
 	}
 }
 
-// beginAmong asks whether the other gateways leave room for a conversation that has begun here. It blocks for as long as the store may take.
+// beginAmong asks whether the other gateways leave room for a conversation that has begun here. It blocks for as long as the store may
+// take.
 func (a *account) beginAmong() error {
 	g := a.visitor.gate
 	claims := a.claims()
@@ -178,7 +182,7 @@ func (a *account) beginAmong() error {
 	return nil
 }
 
-// useUp uses a token that is for one conversation, and tells whether nobody has before: here or, where gateways share, anywhere.
+// useUp uses a token that is good for one conversation, and reports whether it was unused: here or, where gateways share, anywhere.
 func (a *account) useUp() bool {
 	g := a.visitor.gate
 	mine := rand.Uint64N(1<<53-1) + 1 // a generation that nobody else writes
@@ -198,14 +202,14 @@ const firstTurn = 1000
 func (a *account) turnCost() int { return max(firstTurn, a.turn) }
 
 // reserveTries is how often a reservation is tried while others take of the same budget, after a random part of reservePause: of
-// several at the same moment each may see what the others ask for, and nobody gets it.
+// several at the same moment each may see the others' requests, and all may fail.
 const (
 	reserveTries = 3
 	reservePause = 20 * time.Millisecond
 )
 
-// Reserve reserves tokens for what may cost so many; got is fewer if fewer are left. Settle says, once, what it has cost: what is left of the
-// reservation is given back. It takes the place of what the conversation itself has reserved for its next turn. It blocks for as long
+// Reserve reserves tokens for what may cost so many; got is fewer if fewer are left. Settle says, once, what it has cost: what is left of
+// the reservation is given back. It takes the place of what the conversation itself has reserved for its next turn. It blocks for as long
 // as the store may take.
 func (a *account) Reserve(tokens int) (got int, settle func(cost int), err error) {
 	g := a.visitor.gate
@@ -270,8 +274,9 @@ func (a *account) tightest(budgets []claim) (tight claim) {
 	return tight
 }
 
-// roomAmong tells the other gateways what is reserved here, got of it for this account. ok is false if they leave no room for all of that, but for
-// so much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so no token is missed in between.
+// roomAmong reports to the other gateways what is reserved here, got of it for this account. ok is false if they leave no room for all of
+// that, but for so much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so no token is
+// missed in between.
 func (a *account) roomAmong(budgets []claim, got int) (room int, ok bool) {
 	g := a.visitor.gate
 	rooms := make([]int, len(budgets))
@@ -297,7 +302,7 @@ func (a *account) roomAmong(budgets []claim, got int) (room int, ok bool) {
 	return slices.Min(rooms), !slices.Contains(taken, false)
 }
 
-// add counts tokens with each budget, and has the others told. Needs mu.
+// add counts tokens with each budget, and has the others informed. Needs mu.
 func (a *account) add(what resource, tokens int) {
 	if tokens == 0 {
 		return
@@ -315,8 +320,8 @@ func (a *account) giveBack() {
 	a.next = 0
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as it is known here how much there is, and returns what this one may spend of
-// the tightest budget. Needs mu.
+// reserveTurn reserves the next turn of a conversation, as far as it is known here how much there is, and returns what this one may spend
+// of the tightest budget. Needs mu.
 func (a *account) reserveTurn() (left, most int) {
 	a.giveBack()
 	budgets := a.budgets()

@@ -17,7 +17,7 @@ const (
 	bodyRetry = 5 * time.Second
 )
 
-// errCrowded is for who has waited in vain.
+// errCrowded is the error after a wait in vain.
 var errCrowded = &refusal{
 	rule: "bodies", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "Too many bytes of requests are under way: send this one again in a moment.",
@@ -40,9 +40,9 @@ type bodyShare struct {
 	most int
 }
 
-// Body has the bytes of a request's body counted, as they are read, among those under way: in all, of the visitor's address, and of their key. It
-// must be closed when nothing is kept of it. A read for which there is no room waits for 5 s and then fails with a [*bridge.Error],
-// whose [Status] is 503.
+// Body has the bytes of a request's body counted, as they are read, among those under way: in all, of the visitor's address, and of their
+// key. It must be closed when nothing is kept of it. A read for which there is no room waits for 5 s and then fails with a
+// [*bridge.Error], whose [Status] is 503.
 func (v *Visitor) Body(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:

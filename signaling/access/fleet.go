@@ -15,10 +15,11 @@ import (
 	"voxgate/bridge"
 )
 
-// Passed is the header of a request that another gateway has passed on: it says who asks there, and no credential of theirs comes with it.
+// Passed is the header of a request that another gateway has passed on: it says who asks there, in place of their credentials.
 const Passed = "Voxgate-Passed"
 
-// passedLife is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the leeway.
+// passedLife is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the
+// leeway.
 const passedLife = 10 * time.Second
 
 // Fleet is what gateways that share a Redis know each other by. The zero value is of a gateway that is alone.
@@ -33,8 +34,8 @@ func NewFleet(secret string) (Fleet, error) {
 	return Fleet{key}, err
 }
 
-// Node is how a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they believe no
-// URL: whoever writes to the store could have requests sent to theirs.
+// Node is how a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
+// believe no URL: whoever writes to the store could have requests sent to theirs.
 func (f Fleet) Node(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
 }
@@ -71,7 +72,7 @@ func (v *Visitor) NodeURL(node string) *url.URL {
 	return v.gate.options.Fleet.url(node)
 }
 
-// passedClaims are what one gateway tells another of who asks.
+// passedClaims are what one gateway says to another about who asks.
 type passedClaims struct {
 	jwt.RegisteredClaims
 	Request string   `json:"request"` // the only one that it is for: method and path
@@ -84,8 +85,8 @@ type passedClaims struct {
 
 func requestOf(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// Pass puts who asks into a request to another gateway, in place of what they have shown. Token is what the door has made of that; empty: what came
-// with the request counts.
+// Pass puts who asks into a request to another gateway, in place of what they have shown. Token is what the door has made of that; empty:
+// what came with the request counts.
 func (v *Visitor) Pass(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)
@@ -122,8 +123,17 @@ func (g *Gate) passedOn(r *http.Request) *passedClaims {
 		return nil
 	}
 	c := &passedClaims{}
-	_, err := jwt.ParseWithClaims(said, c, func(*jwt.Token) (any, error) { return g.options.Fleet.key, nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(g.options.Now), jwt.WithLeeway(leeway))
+	_, err := jwt.ParseWithClaims(
+		said,
+		c,
+		func(*jwt.Token) (any, error) { return g.options.Fleet.key, nil },
+		jwt.WithValidMethods(
+			[]string{jwt.SigningMethodHS256.Name},
+		),
+		jwt.WithExpirationRequired(),
+		jwt.WithTimeFunc(g.options.Now),
+		jwt.WithLeeway(leeway),
+	)
 	if err != nil || c.Request != requestOf(r) {
 		return nil
 	}

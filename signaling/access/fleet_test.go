@@ -36,7 +36,8 @@ func TestBetweenGateways(t *testing.T) {
 	a, b, alone := gateOf("a secret of these gateways"), gateOf("a secret of these gateways"), gateOf("")
 	node := a.options.Fleet.Node("ABC", "http://10.0.0.1:3001")
 	for said, want := range map[string]string{
-		node: "http://10.0.0.1:3001", strings.Replace(node, "10.0.0.1", "10.0.0.2", 1): "", "ABC http://10.0.0.1:3001": "", "zzz http://evil:1 AAAA": "", "ABC": "", "": "",
+		node: "http://10.0.0.1:3001", strings.Replace(node, "10.0.0.1", "10.0.0.2", 1): "", "ABC http://10.0.0.1:3001": "",
+		"zzz http://evil:1 AAAA": "", "ABC": "", "": "",
 		gateOf("another secret of others").options.Fleet.Node("ABC", "http://10.0.0.1:3001"): "", b.options.Fleet.Node("ABC", ""): "",
 	} {
 		got := ""
@@ -79,7 +80,7 @@ func TestBetweenGateways(t *testing.T) {
 		}
 		for _, g := range []*Gate{alone, gateOf("another secret of others")} {
 			if acts, watches := there(g, "/v1/sessions/x"); acts || watches {
-				t.Errorf("%.10q is believed by who shares no secret", shown.token)
+				t.Errorf("%.10q is believed by a gateway with another secret", shown.token)
 			}
 		}
 		if acts, watches := there(b, "/v1/sessions/y"); acts || watches {

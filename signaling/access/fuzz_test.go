@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// newGate returns a gate that nobody passes without a token, and a key that mints.
+// newGate returns a gate that wants a token from everybody, and a key that mints.
 func newGate(t testing.TB) (*access.Gate, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -49,7 +49,8 @@ func mint(t *testing.T, gate *access.Gate, key, body string) string {
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 		t.Fatalf("%d %q: %v", w.Code, w.Body, err)
 	}
-	if (w.Code == http.StatusOK) != (answer.Token != "") || w.Code != http.StatusOK && (w.Code != http.StatusBadRequest || answer.Error.Message == "") {
+	if (w.Code == http.StatusOK) != (answer.Token != "") ||
+		w.Code != http.StatusOK && (w.Code != http.StatusBadRequest || answer.Error.Message == "") {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	return answer.Token
@@ -82,8 +83,10 @@ func FuzzToken(f *testing.F) {
 func FuzzMint(f *testing.F) {
 	gate, key := newGate(f)
 	for _, seed := range []string{
-		`{}`, ``, `{"identity":"ada","expiresIn":60,"once":true}`, `{"expiresIn":-1}`, `{"expiresIn":1e9}`, `{"grant":{"models":["a*","[","\\"],"tools":["*"],"doors":["web"]}}`,
-		`{"grant":{"maxSeconds":5,"sessions":1,"tokens":100,"agent":{"prompt":"x","voice":"Puck"}}}`, `{"grant":{"sessions":-1}}`, `{"unknown":1}`, `{"identity":"\ud800"}`,
+		`{}`, ``, `{"identity":"ada","expiresIn":60,"once":true}`, `{"expiresIn":-1}`, `{"expiresIn":1e9}`,
+		`{"grant":{"models":["a*","[","\\"],"tools":["*"],"doors":["web"]}}`,
+		`{"grant":{"maxSeconds":5,"sessions":1,"tokens":100,"agent":{"prompt":"x","voice":"Puck"}}}`, `{"grant":{"sessions":-1}}`,
+		`{"unknown":1}`, `{"identity":"\ud800"}`,
 	} {
 		f.Add(seed)
 	}
@@ -118,11 +121,12 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// FuzzForwarded says anything about who is spoken for. Who is no trusted proxy speaks for nobody.
+// FuzzForwarded says anything about who is spoken for. Only a trusted proxy speaks for others.
 func FuzzForwarded(f *testing.F) {
 	gate, _ := newGate(f)
 	for _, seed := range []string{
-		"", "198.51.100.7", "6.6.6.6, 198.51.100.7", "198.51.100.7, 192.0.2.9", "unknown", "[::1]:80", "::ffff:192.0.2.1", "2001:db8::1%lo", strings.Repeat("192.0.2.1,", 100), ",,,",
+		"", "198.51.100.7", "6.6.6.6, 198.51.100.7", "198.51.100.7, 192.0.2.9", "unknown", "[::1]:80", "::ffff:192.0.2.1", "2001:db8::1%lo",
+		strings.Repeat("192.0.2.1,", 100), ",,,",
 	} {
 		f.Add(seed, "192.0.2.1:1234")
 		f.Add(seed, "198.51.100.1:1234")
@@ -142,7 +146,8 @@ func FuzzForwarded(f *testing.F) {
 			return
 		}
 		own := from.Addr().Unmap()
-		if proxy := netip.MustParsePrefix("192.0.2.0/24").Contains(own) || netip.MustParsePrefix("2001:db8::/32").Contains(own); !proxy && got != own {
+		if proxy := netip.MustParsePrefix("192.0.2.0/24").Contains(own) || netip.MustParsePrefix("2001:db8::/32").Contains(own); !proxy &&
+			got != own {
 			t.Fatalf("%q, who says %q, is at %v", remote, forwarded, got)
 		}
 	})

@@ -19,18 +19,12 @@ type Grant struct {
 	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0: no limit
 	Sessions   int      `json:"sessions,omitempty"`   // at once, of this token; 0: no limit of its own
 	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, that may be spent with it in all; 0: no limit
-	Agent      *Agent   `json:"agent,omitempty"`      // how the model is, whatever the client says; nil: as the client says
+
+	// Agent is how the model is, whatever the client says; nil: as the client says.
+	Agent *bridge.Agent `json:"agent,omitempty"`
 }
 
-// Agent is how the model is. An empty field is the client's choice.
-type Agent struct {
-	Prompt   string `json:"prompt,omitempty"`   // the system instruction
-	Voice    string `json:"voice,omitempty"`    // one of Google's prebuilt voices: "Puck"
-	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
-	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
-}
-
-// check refuses a grant that cannot be meant.
+// check refuses a grant that makes no sense.
 func (g *Grant) check(at string) error {
 	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools} {
 		for i, pattern := range list {
@@ -47,7 +41,7 @@ func (g *Grant) check(at string) error {
 	return nil
 }
 
-// within completes a grant by what its issuer may grant, and refuses what is more than that, or cannot be meant.
+// within completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
 func (g Grant) within(most Grant, at string) (Grant, error) {
 	if err := g.check(at); err != nil {
 		return g, err
@@ -89,7 +83,7 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// covered tells whether one of these patterns matches a name, or everything that the pattern name matches.
+// covered reports whether one of these patterns matches a name, or everything that the pattern name matches.
 func covered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return p == name || covers(parts(p), parts(name)) })
 }
@@ -123,10 +117,10 @@ func parts(pattern string) (list []part) {
 	return list
 }
 
-// covers tells whether a pattern matches all that another one, or a name, does. A star is covered by a star alone, and a class by the same class: who
-// grants one can write it in the same way.
+// covers reports whether a pattern matches all that another one, or a name, does. Only a star covers a star, and only the same class
+// covers a class: who grants a class can write it in the same way.
 func covers(most, own []part) bool {
-	// before[i] tells whether the first i parts of most cover those of own that were looked at.
+	// before[i] says whether the first i parts of most cover those of own that were looked at.
 	before := make([]bool, len(most)+1)
 	before[0] = true
 	for i, m := range most {
@@ -154,7 +148,7 @@ func covers(most, own []part) bool {
 
 func (g *Grant) allowsDoor(door string) bool { return len(g.Doors) == 0 || covered(g.Doors, door) }
 
-// json is the grant as tools are told of it.
+// json is the grant as tools see it.
 func (g *Grant) json() json.RawMessage {
 	raw, err := json.Marshal(g)
 	if err != nil {
@@ -167,7 +161,7 @@ func (g *Grant) json() json.RawMessage {
 func (g *Grant) bridge() *bridge.Grant {
 	b := &bridge.Grant{Models: g.Models, Tools: g.Tools, MaxDuration: time.Duration(g.MaxSeconds) * time.Second}
 	if g.Agent != nil {
-		b.Agent = bridge.Agent(*g.Agent)
+		b.Agent = *g.Agent
 	}
 	return b
 }

@@ -64,12 +64,12 @@ func (i Issuance) pass(issuer, identity string) pass {
 
 func (k Key) may(what string) bool { return slices.Contains(k.May, what) }
 
-// sees tells whether it may watch, steer and end a conversation.
+// sees reports whether it may watch, steer and end a conversation.
 func (k Key) sees(on bridge.Origin) bool {
 	return k.may(MayWatchAll) || k.may(MayWatch) && k.Name == on.Key
 }
 
-// keyPrefix begins each server key, so that a scanner for leaked secrets, and a person, knows one.
+// keyPrefix begins each server key, so that people, and scanners for leaked secrets, recognize one.
 const keyPrefix = "vgk_"
 
 // keyring is the keys file as it stands.
@@ -88,7 +88,7 @@ type keyring struct {
 	closed  bool
 }
 
-// stamp tells whether a file has changed.
+// stamp reports whether a file has changed.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -151,7 +151,7 @@ func (k *keyring) read() error {
 		return err
 	}
 	k.mu.Lock()
-	k.stamp = info // what is wrong is said once
+	k.stamp = info // an error is logged once
 	k.mu.Unlock()
 	secret, err := f.check()
 	if err != nil {
@@ -254,7 +254,11 @@ func (f *file) check() (secret []byte, err error) {
 // key finds a server key.
 func (k *keyring) key(shown string) (Key, error) {
 	if shown == "" {
-		return Key{}, &refusal{rule: "no key", code: bridge.CodeUnauthorized, message: "This address wants a server key, as Authorization: Bearer."}
+		return Key{}, &refusal{
+			rule:    "no key",
+			code:    bridge.CodeUnauthorized,
+			message: "This address wants a server key, as Authorization: Bearer.",
+		}
 	}
 	k.fresh()
 	k.mu.Lock()
@@ -266,7 +270,7 @@ func (k *keyring) key(shown string) (Key, error) {
 func (k *keyring) find(shown string) (Key, error) {
 	digest := sha256.Sum256([]byte(shown))
 	hash := hex.EncodeToString(digest[:])
-	for _, key := range k.file.Keys { // by its hash, so the time that it takes tells nothing of the key
+	for _, key := range k.file.Keys { // by its hash, so the time that it takes reveals nothing about the key
 		if strings.EqualFold(key.SHA256, hash) {
 			return key, nil
 		}
@@ -282,8 +286,8 @@ func (k *keyring) proxy(identity string) pass {
 	return k.file.Proxy.pass("proxy", identity)
 }
 
-// NewKey makes a server key, writes its hash into the keys file, which it makes if there is none, and returns the key: it can be
-// read nowhere again.
+// NewKey makes a server key, writes its hash into the keys file, which it makes if there is none, and returns the key, which
+// is not stored anywhere.
 func NewKey(path, name string, may []string) (string, error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {
@@ -319,7 +323,7 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replace(path, append(text, '\n'))
 }
 
-// replace writes a file in one step: who reads it meanwhile reads the old one or the new one.
+// replace writes a file in one step: a reader sees the old one or the new one.
 func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// An issuer that does not answer when the keys file has changed holds up nobody but who has noticed the change.
+// An issuer that does not answer when the keys file has changed holds up only the request that has noticed the change.
 func TestAnIssuerThatHangs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	asked, hang := make(chan struct{}, 8), make(chan struct{})
@@ -53,7 +53,9 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	if err != nil || json.Unmarshal(text, &keys) != nil {
 		t.Fatal(err)
 	}
-	keys["issuers"] = []any{map[string]any{"name": "slow", "algorithm": "RS256", "jwks": issuer.URL, "audience": "voxgate", "grant": map[string]any{}}}
+	keys["issuers"] = []any{
+		map[string]any{"name": "slow", "algorithm": "RS256", "jwks": issuer.URL, "audience": "voxgate", "grant": map[string]any{}},
+	}
 	text, err = json.Marshal(keys)
 	if err != nil || os.WriteFile(file, text, 0o600) != nil {
 		t.Fatal(err)
@@ -80,7 +82,10 @@ func TestAnIssuerThatFailsIsLogged(t *testing.T) {
 	defer issuer.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	file := filepath.Join(t.TempDir(), "keys.json")
-	text := `{"secret":"` + strings.Repeat("A", 43) + `","issuers":[{"name":"shop","algorithm":"RS256","jwks":"` + issuer.URL + `","audience":"voxgate","grant":{}}]}`
+	text := `{"secret":"` + strings.Repeat(
+		"A",
+		43,
+	) + `","issuers":[{"name":"shop","algorithm":"RS256","jwks":"` + issuer.URL + `","audience":"voxgate","grant":{}}]}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

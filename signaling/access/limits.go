@@ -30,10 +30,10 @@ type Limits struct {
 }
 
 // defaultLimits: what an address may is far above what a household needs, and what one machine carries is by its CPU: some
-// 400 calls a core (README).
+// 400 calls a core (docs/figures.md).
 var defaultLimits = Limits{
-	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30, CallsPerMinute: 600,
-	Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
+	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
+	CallsPerMinute: 600, Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
 	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB serves calls, too
 }
 
@@ -41,9 +41,11 @@ var defaultLimits = Limits{
 func (l *Limits) names() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
-		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute, "calls-per-minute": &l.CallsPerMinute,
-		"parked": &l.Parked, "parked-per-address": &l.ParkedPerAddress, "waiting-per-address": &l.WaitingPerAddress,
-		"body-megabytes": &l.BodyMegabytes, "body-megabytes-per-address": &l.BodyMegabytesPerAddress, "body-megabytes-per-key": &l.BodyMegabytesPerKey,
+		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute,
+		"calls-per-minute": &l.CallsPerMinute, "parked": &l.Parked,
+		"parked-per-address": &l.ParkedPerAddress, "waiting-per-address": &l.WaitingPerAddress,
+		"body-megabytes": &l.BodyMegabytes, "body-megabytes-per-address": &l.BodyMegabytesPerAddress,
+		"body-megabytes-per-key": &l.BodyMegabytesPerKey,
 	}
 }
 
@@ -86,10 +88,10 @@ const (
 
 var resourceNames = [resources]string{"sessions", "reserved", "spent"}
 
-// tally is how much is used by this gateway, and by the others as the store has told.
+// tally is how much this gateway uses, and how much the others do by the store's last answer.
 type tally struct {
 	own, others int
-	told        int    // of its own
+	reported    int    // of its own
 	asked       uint64 // the newest call of Count
 }
 
@@ -109,10 +111,10 @@ func (u *usage) left(budget int) int {
 	return budget - u.counts[spent].own - u.counts[spent].others - u.counts[reserved].own
 }
 
-// running tells whether a conversation or a call of it runs here.
+// running reports whether a conversation or a call of it runs here.
 func (u *usage) running() bool { return u.counts[sessions].own > 0 || u.counts[reserved].own > 0 }
 
-// idle tells whether nothing would be lost with it.
+// idle reports whether nothing would be lost with it.
 func (u *usage) idle(now time.Time) bool {
 	for _, l := range []*rate.Limiter{u.begun, u.called} {
 		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
@@ -122,7 +124,7 @@ func (u *usage) idle(now time.Time) bool {
 	return !u.running() && u.parked == 0 && u.waiting == 0 && u.bodies == 0 && u.counts[spent].own == 0
 }
 
-// sweepEvery is how often what nobody uses is dropped.
+// sweepEvery is how often unused shares are dropped.
 const sweepEvery = time.Minute
 
 // usage of a share. Needs mu.
@@ -154,7 +156,7 @@ func (g *Gate) usage(s share) *usage {
 // today is the day for which a budget counts, in UTC.
 func today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// sweep forgets who uses nothing. Needs mu.
+// sweep forgets shares that nobody uses. Needs mu.
 func (g *Gate) sweep(now time.Time) {
 	g.swept = now
 	for s, u := range g.shares {

@@ -15,7 +15,7 @@ const (
 	leaseEvery = 5 * time.Second
 	// budgetTime is how long what was spent is known: a day, by any clock.
 	budgetTime = 48 * time.Hour
-	// atOnce is how many counters are told at a time.
+	// atOnce is how many counters are reported at a time.
 	atOnce = 16
 )
 
@@ -40,7 +40,13 @@ type shared struct {
 }
 
 func newShared(s store.Store, node string) *shared {
-	return &shared{store: cmp.Or(s, store.NewMemory()), node: node, wake: make(chan struct{}, 1), stop: make(chan struct{}), changed: map[counter]bool{}}
+	return &shared{
+		store:   cmp.Or(s, store.NewMemory()),
+		node:    node,
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		changed: map[counter]bool{},
+	}
 }
 
 // changed notes that this gateway uses more or less of a share. Needs mu.
@@ -54,7 +60,7 @@ func (g *Gate) changed(s share, what resource) {
 	}
 }
 
-// pending tells whether the others are to be told of a share. Needs the gate's mu.
+// pending reports whether a share has changes that the others do not know of yet. Needs the gate's mu.
 func (h *shared) pending(s share) bool {
 	for what := range resources {
 		if h.changed[counter{s, what}] {
@@ -64,8 +70,8 @@ func (h *shared) pending(s share) bool {
 	return false
 }
 
-// tell tells the others what this gateway uses, until the gate is closed.
-func (g *Gate) tell() {
+// publish reports to the others what this gateway uses, until the gate is closed.
+func (g *Gate) publish() {
 	renew := time.NewTicker(leaseEvery)
 	defer renew.Stop()
 	for {
@@ -77,12 +83,12 @@ func (g *Gate) tell() {
 		case <-g.shared.stop:
 			return
 		}
-		g.tellAll(g.due(all))
+		g.publishAll(g.due(all))
 	}
 }
 
-// due are the counters of which the others are to be told; with all also those that end unless they are told again, and of budgets that somebody
-// uses here those that others may have used.
+// due are the counters to report to the others; with all also those that expire unless they are reported again, and of budgets that
+// somebody uses here those that others may have used.
 func (g *Gate) due(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +104,7 @@ func (g *Gate) due(all bool) (due []counter) {
 	return due
 }
 
-func (g *Gate) tellAll(list []counter) {
+func (g *Gate) publishAll(list []counter) {
 	work := make(chan counter)
 	var wg sync.WaitGroup
 	for range min(atOnce, len(list)) {
@@ -115,15 +121,15 @@ func (g *Gate) tellAll(list []counter) {
 	wg.Wait()
 }
 
-// count tells how much this gateway uses of a share, and learns what all use. ok is false if that would be more than most (below 0: no
-// limit); then nothing is changed. While the store is away all is what was known before. What is spent is told before less is reserved
-// for it: in between others would count neither.
+// count reports how much this gateway uses of a share, and learns what all use. ok is false if that would be more than most (below 0: no
+// limit); then nothing is changed. While the store is unreachable, all is the last known number. What is spent is reported before less is
+// reserved for it: in between others would count neither.
 func (g *Gate) count(c counter, most int) (all int, ok bool) {
 	g.mu.Lock()
 	u := g.usage(c.share)
 	report := g.report(c, u)
 	before := func() {}
-	if t := u.counts[spent]; c.what == reserved && t.own != t.told {
+	if t := u.counts[spent]; c.what == reserved && t.own != t.reported {
 		first := g.report(counter{c.share, spent}, u)
 		before = func() { first(-1) }
 	}
@@ -151,7 +157,7 @@ func (g *Gate) report(c counter, u *usage) func(most int) (all int, ok bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if t := &u.counts[c.what]; ok && t.asked == order && u.day == day { // else all is not of this number
-			t.told, t.others = now.own, all-now.own
+			t.reported, t.others = now.own, all-now.own
 		}
 		return all, ok
 	}

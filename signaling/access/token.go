@@ -56,7 +56,7 @@ type Issuer struct {
 	Issuance
 }
 
-// issuer is one that can be asked.
+// issuer is an Issuer with its keys.
 type issuer struct {
 	Issuer
 	keys jwt.Keyfunc
@@ -83,7 +83,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 			log.Error("an issuer's keys cannot be had", "issuer", i.Name, "jwks", at, "err", err)
 		}
 	}
-	later := true // an issuer that is away when we start is no reason not to start
+	later := true // the gateway starts even if an issuer is unreachable
 	set, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{i.JWKS}, keyfunc.Override{
 		HTTPTimeout: jwksTimeout, RefreshInterval: jwksInterval, NoErrorReturnFirstHTTPReq: &later,
 		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: jwksTimeout, RefreshErrorHandlerFunc: failed,
@@ -118,7 +118,7 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verify looks at a token, or at a server key that may talk. With late a token is good that has expired.
+// verify checks a token, or a server key that may talk. With late, a token that has expired is good.
 func (k *keyring) verify(token string, late bool) (pass, error) {
 	k.fresh()
 	k.mu.Lock()
@@ -135,7 +135,7 @@ func (k *keyring) verify(token string, late bool) (pass, error) {
 	case len(token) > maxToken:
 		return pass{}, badToken(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
 	}
-	// Whose it is decides which key and which algorithm count; nothing else is believed before the signature was checked.
+	// The issuer decides which key and which algorithm count; nothing else is trusted before the signature was checked.
 	var said claims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
 		return pass{}, badToken(err)
@@ -161,7 +161,7 @@ func (k *keyring) verify(token string, late bool) (pass, error) {
 	return pass{}, badToken(err)
 }
 
-// verifyOurs looks at a token that we have minted. The key that it was minted for must still be there.
+// verifyOurs checks a token that we have minted. The key that it was minted for must still be there.
 func (k *keyring) verifyOurs(token string, secret []byte, now func() time.Time) (pass, error) {
 	c, err := parse(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, ours, now)
 	if err != nil {
@@ -226,7 +226,7 @@ type Minted struct {
 // maxWanted bounds the request, in bytes: most of it is the prompt of an agent.
 const maxWanted = 64 << 10
 
-// ServeHTTP mints a session token for who shows a server key that may: POST /v1/tokens.
+// ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, err := From(r.Context()).Key(MayMint)
 	if err != nil {
@@ -256,7 +256,7 @@ type Minter struct {
 	name string
 }
 
-// Minter refuses who does not show a server key that may mint tokens, as key or with the request. Where there are no keys everybody may.
+// Minter refuses a client without a server key that may mint tokens, as key or with the request. Where there are no keys anybody may.
 func (v *Visitor) Minter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
 		return Minter{}, nil
@@ -267,7 +267,7 @@ func (v *Visitor) Minter(key string) (Minter, error) {
 	return Minter{v.gate, name}, err
 }
 
-// Mint makes a token with what the key may grant, but for one door. Where there are no keys nobody needs a token, and it makes none.
+// Mint makes a token with what the key may grant, but for one door. Where there are no keys no token is needed, and it makes none.
 func (m Minter) Mint(w Wanted, door string) (Minted, error) {
 	if m.gate == nil {
 		return Minted{}, nil
@@ -337,5 +337,5 @@ func Refuse(w http.ResponseWriter, err error) {
 	json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
 
-// seconds rounds up: who comes back at once comes too early.
+// seconds rounds up: rounded down, a client would come back too early.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

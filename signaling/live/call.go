@@ -3,7 +3,6 @@ package live
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -21,18 +20,19 @@ import (
 const (
 	// maxMessage bounds a message, in bytes: a picture of 8 MiB in base64, as at the first door.
 	maxMessage = 11 << 20
-	// maxLogged bounds what a line of the log has of a stranger's, in bytes.
+	// maxEarly bounds how many messages wait for the conversation to begin: while the model is dialled next to nothing
+	// happens.
+	maxEarly = 64
+	// maxLogged bounds a stranger's text in a log line, in bytes.
 	maxLogged = 300
 )
 
 // call is one socket. It is a [bridge.Caller] and the [media.Output] of its conversation.
 type call struct {
+	*signaling.Socket
 	door   *Door
-	line   *signaling.Line
 	log    *slog.Logger
-	out    *signaling.Outbox[outgoing]
-	frames chan frame    // that have come; closed when the socket is lost
-	ready  chan struct{} // closed when the client was told that the conversation is there
+	ready  chan struct{} // closed when the client knows that the conversation is there
 	failed chan error    // a change of the configuration was refused
 
 	session atomic.Pointer[bridge.Session]       // nil before Serve
@@ -40,13 +40,14 @@ type call struct {
 	void    atomic.Uint32                        // voice of generations before this one is not to be heard
 	changes atomic.Int32                         // of the configuration that the client waits for
 
-	reader     reader             // owned by run, then by Serve
-	mic        *bridge.Microphone // owned by Serve, and dropped
-	dropped    bool               // the log has told of what was not passed on
+	reader     reader             // of what the client sends
+	mic        *bridge.Microphone // owned, as dropped is, by what takes messages
+	dropped    bool               // the log knows of what was not passed on
 	translator translator         // owned by Notify, whose calls come one at a time
 
-	begun sync.Once
-	hello [][]byte // what the client is told first; there when ready is closed
+	mu    sync.Mutex
+	begun bool
+	early [][]byte // that waits until the client knows of the conversation
 }
 
 // kept is what the door keeps for a conversation: the newest config that a client wanted.
@@ -64,26 +65,6 @@ func (k *kept) swap(config []byte) (changed bool) {
 	return changed
 }
 
-// frame is a message of the client.
-type frame struct {
-	data []byte
-	err  error // it cannot be used
-}
-
-// outgoing is a message to the client.
-type outgoing struct {
-	data       []byte
-	voice      bool
-	generation uint32 // of the voice
-}
-
-func newCall(d *Door) *call {
-	return &call{
-		door: d, out: signaling.NewOutbox[outgoing](), frames: make(chan frame, 8),
-		ready: make(chan struct{}), failed: make(chan error, 1),
-	}
-}
-
 // onRoundTrip does not block.
 func (c *call) onRoundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
@@ -91,60 +72,33 @@ func (c *call) onRoundTrip(d time.Duration) {
 	}
 }
 
-// read takes what comes by the socket until it is lost, or nobody wants it any more.
-func (c *call) read(gone <-chan struct{}) {
-	defer close(c.frames)
-	for limit := protocol.MaxControl; ; limit = maxMessage { // a setup has no pictures, and may be a stranger's
-		data, _, err := c.line.Read(limit)
-		f := frame{data: data}
-		switch {
-		case errors.Is(err, signaling.ErrTooLong):
-			f.err = invalid("", fmt.Sprintf("The message is too long: it may have %d bytes.", limit))
-		case err != nil:
-			return
+// put queues a message for the client: Google's server sends binary ones, and clients in browsers rely on it. What
+// comes before begin waits for it: a client that is not let in gets nothing.
+func (c *call) put(message []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun {
+		if len(c.early) < maxEarly {
+			c.early = append(c.early, message)
 		}
-		c.line.Opened()
-		select {
-		case c.frames <- f:
-		case <-gone:
-			return
-		}
+		return
 	}
+	c.Put(signaling.Outgoing{Data: message})
 }
 
-// write sends what was queued, but no voice that was cut off since. Google's server sends binary messages; clients in browsers rely on it.
-func (c *call) write(_ context.Context, o outgoing) error {
-	if o.voice && o.generation < c.void.Load() {
-		return nil
-	}
-	return c.line.Write(o.data, false)
-}
-
-// send sends what is queued, from when the conversation is there. A client that is not let in, until over, is sent nothing.
-func (c *call) send(over <-chan struct{}) error {
-	select {
-	case <-c.ready:
-	case <-over:
-		select {
-		case <-c.ready:
-		default:
-			return nil
-		}
-	}
-	for _, m := range c.hello {
-		if err := c.line.Write(m, false); err != nil {
-			return err
-		}
-	}
-	return c.out.Run(context.Background(), c.write) // the goodbye is written, too
-}
-
-// begin tells the client that the conversation is there, the first time. What was queued before follows.
+// begin sends setupComplete, the first time.
 func (c *call) begin(b bridge.SetupComplete) {
-	c.begun.Do(func() {
-		c.hello = ready(b)
-		close(c.ready)
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.begun {
+		return
+	}
+	c.begun = true
+	for _, message := range append(ready(b), c.early...) {
+		c.Put(signaling.Outgoing{Data: message})
+	}
+	c.early = nil
+	close(c.ready)
 }
 
 // run waits for the setup, lets the client in, and carries its conversation until it has ended or the socket is lost.
@@ -167,21 +121,25 @@ func (c *call) run(ctx context.Context, token string) error {
 	return c.door.Host.Serve(ctx, c, open)
 }
 
-// setup waits for the first message.
+// setup waits for the first message. It has no pictures, and may be a stranger's.
 func (c *call) setup(ctx context.Context) (*setup, error) {
-	select {
-	case f, ok := <-c.frames:
-		switch {
-		case !ok:
-			return nil, errNoSetup
-		case f.err != nil:
-			return nil, f.err
-		}
-		q, err := c.reader.parse(f.data)
-		return q.setup, err
-	case <-ctx.Done():
+	m, err := c.Read(ctx, protocol.MaxControl)
+	switch {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, errNoSetup
 	}
+	c.Opened()
+	if m.Err != nil {
+		return nil, tooLong(protocol.MaxControl)
+	}
+	q, err := c.reader.parse(m.Data)
+	return q.setup, err
+}
+
+func tooLong(limit int) error {
+	return invalid("", fmt.Sprintf("The message is too long: it may have %d bytes.", limit))
 }
 
 // Serve implements bridge.Caller.
@@ -193,17 +151,17 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		return err
 	}
 	s.Attach(c)
-	ready := c.ready
+	messages, ready := c.Messages(), c.ready
 	for {
 		select {
 		case <-ready:
 			s.Hold(false)
 			ready = nil
-		case f, ok := <-c.frames:
+		case m, ok := <-messages:
 			if !ok {
 				return nil
 			}
-			if err := c.take(s, f); err != nil {
+			if err := c.take(s, m); err != nil {
 				return err
 			}
 		case err := <-c.failed:
@@ -215,7 +173,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// goOn goes on with a conversation, if it is not a new one. One that the client wants otherwise now is there when it is so.
+// goOn goes on with a conversation, if it is not a new one. One that the client wants otherwise now is there when it is
+// so.
 func (c *call) goOn(s *bridge.Session) error {
 	back, config := c.back.Load(), encode(c.reader.config)
 	switch {
@@ -230,17 +189,17 @@ func (c *call) goOn(s *bridge.Session) error {
 }
 
 // take does what a message asks for.
-func (c *call) take(s *bridge.Session, f frame) error {
-	if f.err != nil {
-		return f.err
+func (c *call) take(s *bridge.Session, m signaling.Message) error {
+	if m.Err != nil {
+		return tooLong(maxMessage)
 	}
 	began := time.Now()
-	q, err := c.reader.parse(f.data)
+	q, err := c.reader.parse(m.Data)
 	if err != nil {
 		return err
 	}
 	if q.input == nil || q.input.PCM == nil && q.input.Picture == nil {
-		defer func() { c.line.Spent(time.Since(began)) }()
+		defer func() { c.Spent(time.Since(began)) }()
 	}
 	if q.dropped != "" && !c.dropped {
 		c.dropped = true
@@ -260,7 +219,7 @@ func (c *call) take(s *bridge.Session, f frame) error {
 	}
 	for _, a := range q.answers {
 		err := s.Do(a)
-		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // else nobody waits for it any more, as Google takes it
+		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // else the call is no longer open, which Google accepts
 			return err
 		}
 	}
@@ -336,11 +295,12 @@ func (c *call) Notify(e bridge.Event) {
 		}
 	}
 	for _, m := range c.translator.translate(e.Body) {
-		c.out.Put(outgoing{data: m}, len(m))
+		c.put(m)
 	}
 }
 
-// changed reports whether an answer to a change of the configuration is to one of the client's, and not of the operator's backend.
+// changed reports whether an answer to a change of the configuration is to one of the client's, and not of the
+// operator's backend.
 func (c *call) changed() bool {
 	ours := c.changes.Load() > 0
 	if ours {
@@ -353,14 +313,10 @@ func (c *call) changed() bool {
 // generationComplete for its end (livekit-plugins-google 1.8.9, realtime_api.py), so nothing of it may come later.
 func (c *call) Lead() time.Duration { return media.AtOnce }
 
-var _ media.Filler = (*call)(nil)
-
-// Full implements media.Filler.
-func (c *call) Full() bool { return c.out.Full() }
+var _ media.Filler = (*call)(nil) // by its socket
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {
-	message := encodeVoice(f.PCM)
-	c.out.Put(outgoing{data: message, voice: true, generation: f.Generation}, len(message))
+	c.Put(signaling.Outgoing{Data: encodeVoice(f.PCM), Void: &c.void, Generation: f.Generation})
 	return nil
 }

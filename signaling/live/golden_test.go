@@ -41,7 +41,7 @@ func golden(t *testing.T, name, got string) {
 
 func raw(fields string) bridge.Raw { return bridge.Raw{ServerContent: json.RawMessage(fields)} }
 
-// TestMessagesOfEvents has a client told of what happens.
+// TestMessagesOfEvents translates events into messages for a client.
 func TestMessagesOfEvents(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []struct {
@@ -81,7 +81,16 @@ func TestMessagesOfEvents(t *testing.T) {
 			bridge.Raw{ServerContent: json.RawMessage(`{"voiceActivity":{"type":"ACTIVITY_START"}}`), Beside: true},
 		}},
 		{"nothing that Google knows", []bridge.Body{
-			bridge.ToolStatus{}, bridge.StateChange{}, bridge.UserSpeaking{}, bridge.Thinking{}, bridge.Usage{}, bridge.Log{}, bridge.Grounding{}, bridge.Thought{}, bridge.Latency{}, bridge.History{},
+			bridge.ToolStatus{},
+			bridge.StateChange{},
+			bridge.UserSpeaking{},
+			bridge.Thinking{},
+			bridge.Usage{},
+			bridge.Log{},
+			bridge.Grounding{},
+			bridge.Thought{},
+			bridge.Latency{},
+			bridge.History{},
 		}},
 	} {
 		fmt.Fprintf(&b, "# %s\n", c.name)
@@ -111,20 +120,26 @@ func TestCommandsOfMessages(t *testing.T) {
 		{"setups", []string{`{"setup":{"model":"m","session_resumption":{"handle":"h"},"system_instruction":{"parts":[{"text":"x"}]},"history_config":{},"newField":1}}`, `{"setup":{}}`}},
 		{"refused setups", []string{`{"setup":[]}`, `{"setup":null}`, `{}`, `{"setup":{"sessionResumption":7}}`, `{"setup":{"sessionResumption":{"transparent":true}}}`, `{"setup":{"historyConfig":7}}`, `[`}},
 		{"typed", []string{
-			setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":true}}`, `{"clientContent":{"turns":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"}]}]}}`,
+			setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":true}}`,
+			`{"clientContent":{"turns":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"}]}]}}`,
 			`{"client_content":{"turns":[{"role":"user","parts":[{"inline_data":{"mime_type":"audio/pcm","data":"_-8"}}]}],"turn_complete":true}}`, `{"clientContent":{"turnComplete":true}}`, `{"clientContent":{}}`,
 			`{"clientContent":{"turns":[{"parts":[{"text":"a","thoughtSignature":"eA=="}]}]}}`,
 		}},
 		{"turns of the model", []string{
-			setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]},{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
-			`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}],"turnComplete":true}}`, `{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}]}}`,
+			setup,
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]},{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
+			`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}],"turnComplete":true}}`,
+			`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}]}}`,
 		}},
 		{"initial history", []string{
-			`{"setup":{"historyConfig":{"initialHistoryInClientContent":true}}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}]}}`,
-			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"b"}]}],"turnComplete":true}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
+			`{"setup":{"historyConfig":{"initialHistoryInClientContent":true}}}`,
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}]}}`,
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"b"}]}],"turnComplete":true}}`,
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
 		}},
 		{"refused turns", []string{
-			setup, `{"clientContent":{"turns":{}}}`, `{"clientContent":{"turns":[{"role":"tool","parts":[{"text":"a"}]}]}}`, `{"clientContent":{"turns":[{"parts":[{"functionCall":{}}]}]}}`, `{"clientContent":{"turns":[{}]}}`,
+			setup, `{"clientContent":{"turns":{}}}`, `{"clientContent":{"turns":[{"role":"tool","parts":[{"text":"a"}]}]}}`,
+			`{"clientContent":{"turns":[{"parts":[{"functionCall":{}}]}]}}`, `{"clientContent":{"turns":[{}]}}`,
 		}},
 		{"real time", []string{
 			setup, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=24000","data":"AQD//w=="}}}`, `{"realtime_input":{"audio":{"mime_type":"audio/pcm","data":"AQD__w=="}}}`,
@@ -132,10 +147,12 @@ func TestCommandsOfMessages(t *testing.T) {
 			`{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"AQD"}}}`, `{"realtimeInput":{}}`, `{"realtimeInput":{"video":{"mimeType":"image/gif","data":"AQD//w=="}}}`,
 		}},
 		{"answers of tools", []string{
-			setup, `{"toolResponse":{"functionResponses":[{"id":"1","name":"n","response":{"my_field":"a-b"},"scheduling":"INTERRUPT","will_continue":true}]}}`, `{"toolResponse":{}}`, `{"toolResponse":{"functionResponses":[{"response":{}}]}}`,
+			setup,
+			`{"toolResponse":{"functionResponses":[{"id":"1","name":"n","response":{"my_field":"a-b"},"scheduling":"INTERRUPT","will_continue":true}]}}`, `{"toolResponse":{}}`, `{"toolResponse":{"functionResponses":[{"response":{}}]}}`,
 		}},
 		{"changes", []string{
-			setup, `{"contextUpdate":{"systemInstruction":{"parts":[{"text":"x"}]}}}`, `{"contextUpdate":{"tools":{"tools":[{"googleSearch":{}}]}}}`, `{"contextUpdate":{"tools":{}}}`, `{"contextUpdate":{"tools":7}}`,
+			setup, `{"contextUpdate":{"systemInstruction":{"parts":[{"text":"x"}]}}}`,
+			`{"contextUpdate":{"tools":{"tools":[{"googleSearch":{}}]}}}`, `{"contextUpdate":{"tools":{}}}`, `{"contextUpdate":{"tools":7}}`,
 		}},
 		{"no messages", []string{setup, `{"nonsense":{}}`, `{"clientContent":{},"toolResponse":{}}`, `7`}},
 	} {
@@ -160,7 +177,10 @@ func describe(r reader, q request, err error) string {
 		words = append(words, fmt.Sprintf("open %+v with %s", *q.setup, encode(r.config)))
 	}
 	if in := q.input; in != nil {
-		words = append(words, fmt.Sprintf("pcm %v at %d, pauses %v, %d bytes of picture, then %+v", in.PCM, in.Rate, in.Pauses, len(in.Picture), in.Commands))
+		words = append(
+			words,
+			fmt.Sprintf("pcm %v at %d, pauses %v, %d bytes of picture, then %+v", in.PCM, in.Rate, in.Pauses, len(in.Picture), in.Commands),
+		)
 	}
 	for _, command := range q.commands {
 		switch c := command.(type) {

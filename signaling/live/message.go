@@ -155,7 +155,7 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: encode(config)}}}, nil
 }
 
-// content reads turns. The last one is what the person says, if it asks for an answer; the model is told of those before it, as far
+// content reads turns. The last one is what the person says, if it asks for an answer; the model gets those before it as history, as far
 // as they are not the person's own.
 func (r *reader) content(raw json.RawMessage) (request, error) {
 	var p struct {

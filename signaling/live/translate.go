@@ -10,18 +10,18 @@ import (
 	"voxgate/media"
 )
 
-// translator makes Google's messages of what happens in a conversation, for one socket that carries it. It knows neither the socket
-// nor the conversation. The zero value is for a client that begins one.
+// translator makes Google's messages of what happens in a conversation, for one socket that carries it. It knows
+// neither the socket nor the conversation. The zero value is for a client that begins one.
 type translator struct {
-	cut  bool // the client was told that the turn is interrupted
-	open bool // it was told something of an answer, and not that its turn is complete
+	cut  bool // the client knows that the turn is interrupted
+	open bool // it has something of an answer, and not the end of its turn
 }
 
 // object is a JSON object whose fields are kept as they came.
 type object = map[string]json.RawMessage
 
-// ready tells that the conversation is there, and a handle for it, if the client wanted that. Google has more handles to give, one
-// after each turn; ours is good until it is used.
+// ready reports that the conversation is there, with a handle for it, if the client wanted one. Google has more handles
+// to give, one after each turn; ours is good until it is used.
 func ready(b bridge.SetupComplete) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
 	if b.ResumeToken != "" {
@@ -30,7 +30,7 @@ func ready(b bridge.SetupComplete) [][]byte {
 	return list
 }
 
-// translate returns the messages that tell a client of an event.
+// translate returns the messages for a client about an event.
 func (t *translator) translate(body bridge.Body) [][]byte {
 	switch b := body.(type) {
 	case bridge.Raw:
@@ -61,7 +61,7 @@ func (t *translator) translate(body bridge.Body) [][]byte {
 
 var yes = json.RawMessage("true")
 
-// complete tells that a turn is over whose end the model did not tell: the connection to it was lost.
+// complete ends a turn whose end the model did not report, because the connection to it was lost.
 func (t *translator) complete() [][]byte {
 	if !t.open {
 		return nil
@@ -108,7 +108,7 @@ func is(fields object, name string) bool { return bytes.Equal(fields[name], yes)
 
 func content(fields object) []byte { return encode(object{"serverContent": encode(fields)}) }
 
-// encode writes a message. What cannot be written is an empty one, which says nothing: Google's server sends such, too.
+// encode writes a message. What cannot be written becomes an empty one: Google's server sends such, too.
 func encode(message any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -121,7 +121,11 @@ func encode(message any) []byte {
 
 // What is around the voice in a message.
 var (
-	voiceHead = fmt.Appendf(nil, `{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":"`, bridge.VoiceRate)
+	voiceHead = fmt.Appendf(
+		nil,
+		`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":"`,
+		bridge.VoiceRate,
+	)
 	voiceTail = []byte(`"}}]}}}`)
 )
 

@@ -16,19 +16,19 @@ const (
 	statusFailed    = "failed"
 )
 
-// ear is what is known of the person's speech.
+// ear is the state of the person's speech.
 type ear struct {
 	heard     time.Duration // in all
 	since     time.Duration // of heard, when what is said now began
 	item      string        // of the speech that is under way; empty: none is
 	spoken    *item         // the newest that was committed; nil: none was
-	written   bool          // its transcript was told
+	written   bool          // the client has its transcript
 	text      string        // of a transcript that came before its item
 	whole     bool          // of all of it
 	turn      int           // of the newest whole transcript
 	committed bool          // the client may ask for an answer to what was said
 	due       bool          // the model answers what was said by itself
-	open      bool          // the model was told that somebody speaks, by hand
+	open      bool          // the model knows, by a mark of ours, that somebody speaks
 	vad       vad.Detector
 	rest      []int16 // less than a frame of sound
 }
@@ -41,27 +41,27 @@ const (
 	leastQuestion = 300 * time.Millisecond
 )
 
-// mode begins to hear in another way.
+// mode starts hearing anew, for another mode of taking turns.
 func (e *ear) mode() { e.item, e.committed, e.due, e.open, e.rest = "", false, false, false, nil }
 
-// speechStarted tells that the person speaks.
+// speechStarted reports that the person speaks.
 func (d *dialogue) speechStarted() {
 	d.unwanted, d.called = false, false
 	d.endIdle()
 	d.ear.item = d.newID("item")
 	padding := time.Duration(d.session.Audio.Input.TurnDetection.padding()) * time.Millisecond
 	d.ear.since = max(0, d.ear.heard-onset-padding)
-	d.tell("input_audio_buffer.speech_started", object{"item_id": d.ear.item, "audio_start_ms": d.ear.since.Milliseconds()})
+	d.emit("input_audio_buffer.speech_started", object{"item_id": d.ear.item, "audio_start_ms": d.ear.since.Milliseconds()})
 }
 
-// speechStopped tells that the person has stopped, and makes an item of what was said.
+// speechStopped reports that the person has stopped, and makes an item of what was said.
 func (d *dialogue) speechStopped() {
 	if d.ear.item == "" {
 		return
 	}
 	id := d.ear.item
 	d.ear.item = ""
-	d.tell("input_audio_buffer.speech_stopped", object{"item_id": id, "audio_end_ms": d.ear.heard.Milliseconds()})
+	d.emit("input_audio_buffer.speech_stopped", object{"item_id": id, "audio_end_ms": d.ear.heard.Milliseconds()})
 	d.commitSpeech(id)
 }
 
@@ -76,9 +76,9 @@ func (d *dialogue) endIdle() {
 func (d *dialogue) commitSpeech(id string) {
 	i := &item{ID: id, Object: "realtime.item", Type: typeMessage, Status: completed, Role: roleUser, Content: []part{{Type: inputAudio}}}
 	i.voice = d.ear.heard - d.ear.since
-	d.tell("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": d.items.last()})
+	d.emit("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": d.items.last()})
 	d.addItem(i, len(d.items.items))
-	d.tell("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
+	d.emit("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
 	d.ear.spoken, d.ear.written, d.ear.since = i, false, d.ear.heard
 	d.ear.committed = d.session.turns() != modelsEar
 	d.ear.due = !d.ear.committed && i.voice >= leastQuestion && d.active == nil
@@ -89,7 +89,7 @@ func (d *dialogue) commitSpeech(id string) {
 	}
 }
 
-// transcript tells what was understood of what was said: the next piece, or all of it.
+// transcript reports the transcript of what was said: the next piece, or all of it.
 func (d *dialogue) transcript(text string, whole bool) {
 	if d.ear.spoken == nil || d.ear.item != "" || d.ear.written {
 		if !whole {
@@ -109,7 +109,7 @@ func (d *dialogue) transcript(text string, whole bool) {
 	if !whole {
 		if d.session.Audio.Input.Transcription != nil {
 			where["delta"] = text
-			d.tell("conversation.item.input_audio_transcription.delta", where)
+			d.emit("conversation.item.input_audio_transcription.delta", where)
 		}
 		return
 	}
@@ -118,11 +118,11 @@ func (d *dialogue) transcript(text string, whole bool) {
 	if d.session.Audio.Input.Transcription != nil {
 		where["transcript"] = text
 		where["usage"] = object{"type": "duration", "seconds": float64(i.voice.Milliseconds()) / 1000}
-		d.tell("conversation.item.input_audio_transcription.completed", where)
+		d.emit("conversation.item.input_audio_transcription.completed", where)
 	}
 }
 
-// happen tells the client of what has happened, and returns what the engine is to do about it.
+// happen reports an event to the client, and returns what the engine is to do about it.
 func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 	switch b := body.(type) {
 	case bridge.SetupComplete:
@@ -130,10 +130,10 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 			d.answered(nil)
 		}
 		d.begun = d.begun || len(d.updates) == 0
-		return d.nowSo()
+		return d.caughtUp()
 	case bridge.SetupFailed:
 		d.answered(b.Err)
-		return d.nowSo()
+		return d.caughtUp()
 	case bridge.UserSpeaking:
 		return d.onSpeech(b.Speaking)
 	case bridge.UserText:
@@ -179,8 +179,8 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 	return nil
 }
 
-// nowSo returns the commands that have waited for the session, if the engine has it.
-func (d *dialogue) nowSo() (commands []bridge.Command) {
+// caughtUp returns the commands that have waited for changes of the session, if the engine has taken all.
+func (d *dialogue) caughtUp() (commands []bridge.Command) {
 	if len(d.updates) == 0 {
 		d.ready = true
 		commands, d.asked = d.asked, nil
@@ -207,11 +207,11 @@ func (d *dialogue) answered(refused *bridge.Error) {
 		d.session = first.old
 	}
 	d.fail(first.event, &apiError{Code: "session_update_failed", Message: inSession.Replace(refused.Message), Param: "session"})
-	d.tell("session.updated", object{"session": d.session})
+	d.emit("session.updated", object{"session": d.session})
 	d.config = d.session.config()
 }
 
-// onSpeech follows the engine's ear. In the other modes it tells of our own marks.
+// onSpeech follows the engine's ear. In the other modes the event echoes our own marks.
 func (d *dialogue) onSpeech(speaking bool) []bridge.Command {
 	if d.session.turns() != modelsEar {
 		return nil
@@ -224,7 +224,7 @@ func (d *dialogue) onSpeech(speaking bool) []bridge.Command {
 	return d.seeds()
 }
 
-// wanted tells whether what comes of an answer is for the client, and if not what the engine is to do.
+// wanted reports whether what comes of an answer is for the client, and if not what the engine is to do.
 func (d *dialogue) wanted() (commands []bridge.Command, ok bool) {
 	switch {
 	case d.cutting:
@@ -240,10 +240,10 @@ func (d *dialogue) wanted() (commands []bridge.Command, ok bool) {
 func (d *dialogue) start(asked bool, metadata json.RawMessage) {
 	d.active = &response{id: d.newID("resp"), asked: asked, metadata: metadata}
 	d.unwanted, d.called, d.usage = false, false, nil
-	d.tell("response.created", object{"response": d.response("in_progress", nil)})
+	d.emit("response.created", object{"response": d.response("in_progress", nil)})
 }
 
-// speech is the item of what is said now. The first time it is told. turn 0 is the newest.
+// speech is the item of what is said now. The first time it is reported. turn 0 is the newest.
 func (d *dialogue) speech(turn int) *item {
 	if turn > 0 {
 		d.turn = turn
@@ -256,13 +256,21 @@ func (d *dialogue) speech(turn int) *item {
 	if d.active.speech != nil {
 		return d.active.speech
 	}
-	i := &item{ID: d.newID("item"), Object: "realtime.item", Type: typeMessage, Status: inProgress, Role: roleAssistant, Content: []part{}, turn: d.turn}
+	i := &item{
+		ID:      d.newID("item"),
+		Object:  "realtime.item",
+		Type:    typeMessage,
+		Status:  inProgress,
+		Role:    roleAssistant,
+		Content: []part{},
+		turn:    d.turn,
+	}
 	d.active.speech = i
 	d.addOutput(i)
-	d.tell("response.content_part.added", d.where(i, object{"part": d.contentPart("")}))
+	d.emit("response.content_part.added", d.where(i, object{"part": d.contentPart("")}))
 	if d.calls && d.playing == "" && !d.session.writes() {
 		d.playing = d.active.id
-		d.tell("output_audio_buffer.started", object{"response_id": d.playing})
+		d.emit("output_audio_buffer.started", object{"response_id": d.playing})
 	}
 	empty := ""
 	if d.session.writes() {
@@ -285,10 +293,10 @@ func (d *dialogue) contentPart(text string) object {
 	return object{"type": "audio", "transcript": text}
 }
 
-// addOutput tells of an item of the active response.
+// addOutput reports an item of the active response.
 func (d *dialogue) addOutput(i *item) {
 	d.active.output = append(d.active.output, i)
-	d.tell("response.output_item.added", object{"response_id": d.active.id, "output_index": len(d.active.output) - 1, "item": i})
+	d.emit("response.output_item.added", object{"response_id": d.active.id, "output_index": len(d.active.output) - 1, "item": i})
 	d.addItem(i, len(d.items.items))
 }
 
@@ -299,7 +307,7 @@ func (d *dialogue) where(i *item, fields object) object {
 	return fields
 }
 
-// say tells a piece of what the model says.
+// say reports a piece of what the model says.
 func (d *dialogue) say(b bridge.AssistantText) {
 	if d.called {
 		d.left += b.Text
@@ -311,12 +319,12 @@ func (d *dialogue) say(b bridge.AssistantText) {
 func (d *dialogue) addText(i *item, text string) {
 	if p := &i.Content[0]; p.Type == outputText {
 		p.Text += text
-		d.tell("response.output_text.delta", d.where(i, object{"delta": text}))
+		d.emit("response.output_text.delta", d.where(i, object{"delta": text}))
 	} else {
 		i.pieces = append(i.pieces, piece{text, i.voice})
 		all := *p.Transcript + text
 		p.Transcript = &all
-		d.tell("response.output_audio_transcript.delta", d.where(i, object{"delta": text}))
+		d.emit("response.output_audio_transcript.delta", d.where(i, object{"delta": text}))
 	}
 }
 
@@ -337,7 +345,7 @@ func (d *dialogue) onTurnComplete(turn int) {
 	d.calling = false
 	d.turn = max(d.turn, turn)
 	if d.playing != "" {
-		d.tell("output_audio_buffer.stopped", object{"response_id": d.playing})
+		d.emit("output_audio_buffer.stopped", object{"response_id": d.playing})
 		d.playing = ""
 	}
 }
@@ -362,7 +370,7 @@ func (d *dialogue) onInterrupted(b bridge.Interrupted) {
 	}
 }
 
-// cutShort tells how much was heard of an answer of a call. Other clients tell us.
+// cutShort reports how much was heard of an answer of a call. Other clients report that to us.
 func (d *dialogue) cutShort(b bridge.Interrupted) {
 	n := slices.IndexFunc(d.items.items, func(i *item) bool { return i.turn == b.Turn && b.Turn > 0 })
 	if !d.calls || n < 0 {
@@ -370,18 +378,18 @@ func (d *dialogue) cutShort(b bridge.Interrupted) {
 	}
 	i := d.items.items[n]
 	i.Content[0].Transcript = &b.Heard
-	d.tell("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
+	d.emit("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 
-// clearVoice tells that what is left of a call's voice will not be heard.
+// clearVoice reports that what is left of a call's voice will not be heard.
 func (d *dialogue) clearVoice() {
 	if d.playing != "" {
-		d.tell("output_audio_buffer.cleared", object{"response_id": d.playing})
+		d.emit("output_audio_buffer.cleared", object{"response_id": d.playing})
 		d.playing = ""
 	}
 }
 
-// call tells of functions that the client is to run. It ends the response: clients answer with the next.
+// call reports functions that the client is to run. It ends the response: clients answer with the next.
 func (d *dialogue) call(b bridge.ToolCall) {
 	d.unwanted = false
 	if d.active == nil {
@@ -395,10 +403,10 @@ func (d *dialogue) call(b bridge.ToolCall) {
 		i := &item{ID: d.newID("item"), Object: "realtime.item", Type: typeCall, Status: inProgress, CallID: c.ID, Name: c.Name, Arguments: &none}
 		d.addOutput(i)
 		at := object{"response_id": d.active.id, "item_id": i.ID, "output_index": len(d.active.output) - 1, "call_id": c.ID, "delta": arguments}
-		d.tell("response.function_call_arguments.delta", at)
+		d.emit("response.function_call_arguments.delta", at)
 		delete(at, "delta")
 		at["name"], at["arguments"] = c.Name, arguments
-		d.tell("response.function_call_arguments.done", at)
+		d.emit("response.function_call_arguments.done", at)
 		i.Arguments, i.Status = &arguments, completed
 		d.open[c.ID] = true
 		d.endItem(i)
@@ -407,7 +415,7 @@ func (d *dialogue) call(b bridge.ToolCall) {
 	d.called, d.calling = true, true
 }
 
-// endSpeech tells that nothing more is said in the active response.
+// endSpeech reports that nothing more is said in the active response.
 func (d *dialogue) endSpeech(status string) {
 	i := d.active.speech
 	if i == nil || i.Status != inProgress {
@@ -416,19 +424,19 @@ func (d *dialogue) endSpeech(status string) {
 	i.Status = status
 	text := i.said()
 	if d.session.writes() {
-		d.tell("response.output_text.done", d.where(i, object{"text": text}))
+		d.emit("response.output_text.done", d.where(i, object{"text": text}))
 	} else {
-		d.tell("response.output_audio.done", d.where(i, object{}))
-		d.tell("response.output_audio_transcript.done", d.where(i, object{"transcript": text}))
+		d.emit("response.output_audio.done", d.where(i, object{}))
+		d.emit("response.output_audio_transcript.done", d.where(i, object{"transcript": text}))
 	}
-	d.tell("response.content_part.done", d.where(i, object{"part": d.contentPart(text)}))
+	d.emit("response.content_part.done", d.where(i, object{"part": d.contentPart(text)}))
 	d.endItem(i)
 }
 
-// endItem tells that an item of the active response is whole.
+// endItem reports that an item of the active response is complete.
 func (d *dialogue) endItem(i *item) {
-	d.tell("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
-	d.tell("response.output_item.done", object{"response_id": d.active.id, "output_index": slices.Index(d.active.output, i), "item": i})
+	d.emit("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
+	d.emit("response.output_item.done", object{"response_id": d.active.id, "output_index": slices.Index(d.active.output, i), "item": i})
 }
 
 // end ends the active response. reason is why it was cancelled, err why it has failed.
@@ -450,7 +458,7 @@ func (d *dialogue) end(status, reason string, err error) {
 		details = object{"type": status, "error": why}
 	}
 	d.endSpeech(itemStatus)
-	d.tell("response.done", object{"response": d.response(status, details)})
+	d.emit("response.done", object{"response": d.response(status, details)})
 	d.active, d.usage = nil, nil
 }
 
@@ -463,9 +471,10 @@ func (d *dialogue) response(status string, details any) object {
 	}
 	return object{
 		"object": "realtime.response", "id": r.id, "status": status, "status_details": details, "output": output,
-		"conversation_id": "conv_" + d.session.ID, "output_modalities": d.session.OutputModalities, "max_output_tokens": d.session.MaxOutputTokens,
-		"audio": object{"output": object{"format": d.session.Audio.Output.Format, "voice": d.session.Audio.Output.Voice}},
-		"usage": d.tokens(), "metadata": r.metadata,
+		"conversation_id": "conv_" + d.session.ID, "output_modalities": d.session.OutputModalities,
+		"max_output_tokens": d.session.MaxOutputTokens,
+		"audio":             object{"output": object{"format": d.session.Audio.Output.Format, "voice": d.session.Audio.Output.Voice}},
+		"usage":             d.tokens(), "metadata": r.metadata,
 	}
 }
 
@@ -479,7 +488,8 @@ func (d *dialogue) tokens() any {
 	return object{
 		"total_tokens": t.Total, "input_tokens": in, "output_tokens": out,
 		"input_token_details": object{
-			"text_tokens": t.PromptBy["TEXT"] + t.ToolUse, "audio_tokens": t.PromptBy["AUDIO"], "image_tokens": t.PromptBy["IMAGE"] + t.PromptBy["VIDEO"],
+			"text_tokens": t.PromptBy["TEXT"] + t.ToolUse, "audio_tokens": t.PromptBy["AUDIO"],
+			"image_tokens":  t.PromptBy["IMAGE"] + t.PromptBy["VIDEO"],
 			"cached_tokens": t.Cached, "cached_tokens_details": object{"text_tokens": t.Cached, "audio_tokens": 0, "image_tokens": 0},
 		},
 		"output_token_details": object{"text_tokens": t.ResponseBy["TEXT"] + t.Thoughts, "audio_tokens": t.ResponseBy["AUDIO"]},

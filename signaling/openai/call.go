@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"voxgate/bridge"
@@ -17,8 +16,8 @@ import (
 const (
 	// maxEvent bounds an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// hold is how long the results of functions wait for the response.create that clients send after them, because the model answers
-	// results, and how long a response.create waits for a change of the session before it.
+	// hold is how long the results of functions wait for the response.create that clients send after them, because the
+	// model answers results, and how long a response.create waits for a change of the session before it.
 	hold = time.Second
 )
 
@@ -29,8 +28,6 @@ type call struct {
 	wake   chan struct{} // has a token when there is something in todo
 	over   chan struct{} // closed when the conversation is
 
-	session atomic.Pointer[bridge.Session] // nil before Serve
-
 	order     sync.Mutex // held while something is decided and carried out; taken before mu
 	mu        sync.Mutex
 	dialogue  *dialogue
@@ -40,16 +37,20 @@ type call struct {
 	encoder   encoder
 }
 
-// listener is a connection that is told of the conversation: the one that carries it, or a second one.
+// listener is a connection that gets the conversation's events: the one that carries it, or a second one.
 type listener struct {
-	out  *signaling.Outbox[[]byte]
+	out  outlet
 	pace pace // of what comes by it
+}
+
+// outlet takes what goes to a client, and never blocks. A [signaling.Socket] is one.
+type outlet interface {
+	PutText(event []byte)
+	Full() bool
 }
 
 // pace has a client wait for as long as its events take too long: see [signaling.Pace].
 type pace interface{ Spent(took time.Duration) }
-
-func newListener(p pace) *listener { return &listener{signaling.NewOutbox[[]byte](), p} }
 
 // read reads an event that has come.
 func (l *listener) read(data []byte) event {
@@ -78,7 +79,7 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return &call{log: log, dialogue: d, events: make(chan event), wake: make(chan struct{}, 1), over: make(chan struct{})}
 }
 
-// with has the dialogue do something, and tells what comes of it. from is the connection that has asked; nil: none has.
+// with has the dialogue do something, and sends what comes of it. from is the connection that has asked; nil: none has.
 func (c *call) with(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,13 +87,13 @@ func (c *call) with(from *listener, do func(d *dialogue)) {
 	for _, t := range c.dialogue.drain() {
 		for _, l := range c.listeners {
 			if !t.alone || l == from || from == nil {
-				l.out.Put(t.data, len(t.data))
+				l.out.PutText(t.data)
 			}
 		}
 	}
 }
 
-// join has a connection told from now on, and leave does no more.
+// join subscribes a connection, and leave unsubscribes it.
 func (c *call) join(l *listener) {
 	c.mu.Lock()
 	c.listeners = append(c.listeners, l)
@@ -140,28 +141,27 @@ func clipLong(text string) string {
 	return text
 }
 
-// carry does what clients and events ask for, until lost or ctx is done. hear takes the sound that comes by events; nil: none does.
-func (c *call) carry(ctx context.Context, s *bridge.Session, lost <-chan struct{}, hear func(sound []byte) error) error {
+// carry does what clients and events ask for, until lost or ctx is done. own sends by in, which may be nil. hear takes
+// the sound that comes by events; nil: none does.
+func (c *call) carry(
+	ctx context.Context, s *bridge.Session, own *listener, in <-chan signaling.Message, lost <-chan struct{}, hear func(sound []byte) error,
+) error {
 	late := time.NewTimer(hold)
 	late.Stop()
 	defer late.Stop()
 	for {
-		events := c.events
+		events, in := c.events, in
 		if c.early() {
-			events = nil // marks of speech would be refused
+			events, in = nil, nil // marks of speech would be refused
 		}
+		var e event
 		select {
-		case e := <-events:
-			began := time.Now()
-			c.take(s, e, hear)
-			if e.from.spent(e, began); e.Type == "input_audio_buffer.append" {
-				break
+		case e = <-events:
+		case m, ok := <-in:
+			if !ok {
+				return nil
 			}
-			if c.holds() {
-				late.Reset(hold)
-			} else {
-				late.Stop()
-			}
+			e = own.event(m)
 		case <-c.wake:
 			c.act(s, event{}, func(*dialogue) (todo []bridge.Command) {
 				todo, c.todo = c.todo, nil
@@ -174,10 +174,23 @@ func (c *call) carry(ctx context.Context, s *bridge.Session, lost <-chan struct{
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		if e.from == nil {
+			continue
+		}
+		began := time.Now()
+		c.take(s, e, hear)
+		if e.from.spent(e, began); e.Type == "input_audio_buffer.append" {
+			continue
+		}
+		if c.holds() {
+			late.Reset(hold)
+		} else {
+			late.Stop()
+		}
 	}
 }
 
-// early tells whether the model does not take turns yet as the client wants to take them.
+// early reports whether the model does not take turns yet as the client wants to take them.
 func (c *call) early() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,8 +233,8 @@ type engine interface {
 	Do(bridge.Command) error
 }
 
-// act has the dialogue decide what an event asks for, and the engine carry it out before anything else is decided: sound may come by
-// another goroutine than events, and a mark of speech must not overtake the one before.
+// act has the dialogue decide what an event asks for, and the engine carry it out before anything else is decided:
+// sound may come by another goroutine than events, and a mark of speech must not overtake the one before.
 func (c *call) act(s engine, e event, decide func(*dialogue) []bridge.Command) {
 	c.order.Lock()
 	defer c.order.Unlock()
@@ -249,13 +262,13 @@ func (c *call) hear(s engine, mic media.Sink, pcm []int16) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead and WriteFrame implement [media.Output]. OpenAI's server sends a voice faster than it is played, and its clients are made for
-// that: they keep to the time themselves, and say by conversation.item.truncate how much was heard.
+// Lead and WriteFrame implement [media.Output]. OpenAI's server sends a voice faster than it is played, and its clients
+// are made for that: they keep to the time themselves, and say by conversation.item.truncate how much was heard.
 func (c *call) Lead() time.Duration { return media.AtOnce }
 
 var _ media.Filler = (*call)(nil)
 
-// Full implements [media.Filler]: who reads too slowly beside somebody who does not is lost in the end.
+// Full implements [media.Filler]. A connection that reads too slowly beside one that does not is lost in the end.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +284,7 @@ func (c *call) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// end tells the connections why it is over, if that is an error. own may not have joined.
+// end reports to the connections why it is over, if that is an error. own may not have joined.
 func (c *call) end(own *listener, err error) {
 	c.mu.Lock()
 	if !slices.Contains(c.listeners, own) {
@@ -284,12 +297,16 @@ func (c *call) end(own *listener, err error) {
 	close(c.over)
 }
 
-// ending is the error by which a client is told of an end; nil: it is none.
+// ending is the error that a client gets for an end; nil: it is none.
 func ending(err error) *apiError {
 	var own *apiError
 	var limit bridge.Limit
 	switch {
-	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, bridge.ErrGoodbye), errors.Is(err, bridge.ErrReplaced), errors.Is(err, signaling.ErrSlow):
+	case err == nil,
+		errors.Is(err, bridge.ErrLeft),
+		errors.Is(err, bridge.ErrGoodbye),
+		errors.Is(err, bridge.ErrReplaced),
+		errors.Is(err, signaling.ErrSlow):
 		return nil
 	case errors.As(err, &own):
 		return own

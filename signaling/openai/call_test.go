@@ -45,7 +45,8 @@ type silent struct{}
 func (silent) Rate() int              { return 24000 }
 func (silent) WritePCM([]int16) error { return nil }
 
-// By push to talk over WebRTC sound and events come by two goroutines: the end of speech does not overtake its beginning.
+// By push to talk over WebRTC sound and events come by two goroutines: the end of speech does not overtake its
+// beginning.
 func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	d := newDialogue("gpt-realtime", true, counted())
 	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":null}}}`))
@@ -63,7 +64,7 @@ func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	})
 	<-engine.begun
 	for _, kind := range []string{"input_audio_buffer.commit", "response.create"} {
-		e := event{from: newListener(nil)}
+		e := event{from: &listener{}}
 		if e.clientEvent, e.err = readEvent([]byte(`{"type":"` + kind + `"}`)); e.err != nil {
 			t.Fatal(e.err)
 		}

@@ -13,30 +13,30 @@ import (
 	"voxgate/media"
 )
 
-// dialogue is a conversation as OpenAI has it: a session, items and responses. What a client sends and what happens in the engine go
-// in; messages to the client and commands to the engine come out. It knows neither sockets nor the engine, and is for one goroutine at
-// a time.
+// dialogue is a conversation as OpenAI has it: a session, items and responses. What a client sends and what happens in
+// the engine go in; messages to the client and commands to the engine come out. It knows neither sockets nor the
+// engine, and is for one goroutine at a time.
 type dialogue struct {
 	newID func(prefix string) string
-	calls bool // it is a call: the voice has a track of its own, and what is told of it is when it is heard
+	calls bool // it is a call: the voice has a track of its own, and events of it say when it is heard
 
 	settings
 	items   itemList
-	pending []*item         // created, and the model was not told of them
-	results []*item         // of functions, that the model was not told of
+	pending []*item         // created, and the model does not have them yet
+	results []*item         // of functions, that the model does not have yet
 	open    map[string]bool // ids of the calls without a result
 	active  *response
 	ear     ear
-	usage   *bridge.Usage // of a turn whose end is about to be told
+	usage   *bridge.Usage // of a turn whose end is about to be reported
 	progress
 
-	out []told
+	out []message
 }
 
 // settings are what the client wants, and how far the engine has it.
 type settings struct {
 	session session
-	config  json.RawMessage  // of the session, as the engine was told of it
+	config  json.RawMessage  // of the session, as the engine has it
 	updates []change         // of the session, that the engine has not answered
 	asked   []bridge.Command // that wait until the engine has the session as it is; nil: none
 	begun   bool             // there is a model that listens
@@ -54,8 +54,8 @@ type progress struct {
 	cutting  bool   // the engine is about to cut off what is said
 }
 
-// told is a message to the client.
-type told struct {
+// message is a message to the client.
+type message struct {
 	data  []byte
 	alone bool // to the connection that has asked
 }
@@ -80,15 +80,15 @@ func newDialogue(model string, calls bool, newID func(string) string) *dialogue 
 	return &dialogue{newID: newID, calls: calls, settings: settings{session: newSession(newID("sess"), model)}, open: map[string]bool{}}
 }
 
-// drain returns what is to be told.
-func (d *dialogue) drain() []told {
+// drain returns the messages to be sent.
+func (d *dialogue) drain() []message {
 	out := d.out
 	d.out = nil
 	return out
 }
 
-// tell tells of an event. fields may be nil.
-func (d *dialogue) tell(kind string, fields object) { d.put(kind, fields, false) }
+// emit sends an event. fields may be nil.
+func (d *dialogue) emit(kind string, fields object) { d.put(kind, fields, false) }
 
 func (d *dialogue) put(kind string, fields object, alone bool) {
 	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q`, kind, d.newID("event"))
@@ -97,13 +97,13 @@ func (d *dialogue) put(kind string, fields object, alone bool) {
 	} else {
 		data = append(append(data, ','), encode(fields)[1:]...)
 	}
-	d.out = append(d.out, told{data, alone})
+	d.out = append(d.out, message{data, alone})
 }
 
-// created tells of the session, as the first event.
+// created reports the session, as the first event.
 func (d *dialogue) created(alone bool) { d.put("session.created", object{"session": d.session}, alone) }
 
-// fail tells of an error; event is the id of the client's that it answers.
+// fail reports an error; event is the id of the client's that it answers.
 func (d *dialogue) fail(event string, err error) {
 	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
 	var own *apiError
@@ -161,7 +161,8 @@ func readEvent(raw []byte) (e clientEvent, err error) {
 	return e, nil
 }
 
-// take does what a client's event asks for, but for sound, and returns what the engine is to do, in order. An error is for the client.
+// take does what a client's event asks for, but for sound, and returns what the engine is to do, in order. An error is
+// for the client.
 func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 	switch e.Type {
 	case "session.update":
@@ -170,7 +171,7 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 		return d.commit()
 	case "input_audio_buffer.clear":
 		d.ear.committed = false
-		d.tell("input_audio_buffer.cleared", nil)
+		d.emit("input_audio_buffer.cleared", nil)
 		return nil, nil
 	case "conversation.item.create":
 		return nil, d.create(e)
@@ -204,7 +205,7 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 // maxUpdates bounds the changes of the session that wait for the engine's answer.
 const maxUpdates = 16
 
-// update changes the session. The client is told at once; if the engine refuses, it is told of that, too.
+// update changes the session. The client learns of it at once, and of a refusal by the engine later.
 func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
 		return nil, &apiError{Code: "missing_required_parameter", Param: "session", Message: "session is missing."}
@@ -219,10 +220,17 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	old := d.session
 	next.Model = old.Model // stays, as at OpenAI
 	for _, kind := range next.unserved() {
-		d.fail(e.EventID, &apiError{Code: "unsupported_tool", Param: "session.tools", Message: fmt.Sprintf("Tools of type %q are not served; functions are.", kind)})
+		d.fail(
+			e.EventID,
+			&apiError{
+				Code:    "unsupported_tool",
+				Param:   "session.tools",
+				Message: fmt.Sprintf("Tools of type %q are not served; functions are.", kind),
+			},
+		)
 	}
 	d.session = next
-	d.tell("session.updated", object{"session": d.session})
+	d.emit("session.updated", object{"session": d.session})
 	if old.turns() != next.turns() {
 		d.ear.mode()
 		d.ready = false
@@ -241,13 +249,13 @@ func noItem(code, id string) error {
 	return &apiError{Code: code, Param: "item_id", Message: fmt.Sprintf("There is no item %q in the conversation.", clip(id))}
 }
 
-// Bounds of what waits to be told to the model.
+// Bounds of what waits for the model.
 const (
 	maxPending      = 64
 	maxPendingBytes = 12 << 20
 )
 
-// create puts an item into the conversation. The model is told of it with the next response, or before the person speaks.
+// create puts an item into the conversation. The model gets it with the next response, or before the person speaks.
 func (d *dialogue) create(e clientEvent) error {
 	i, err := readItem(e.Item)
 	if err != nil {
@@ -260,13 +268,21 @@ func (d *dialogue) create(e clientEvent) error {
 		at = 0
 	default:
 		if at = d.items.index(previous) + 1; at == 0 {
-			return &apiError{Code: "item_create_invalid_previous_item_id", Param: "previous_item_id", Message: fmt.Sprintf("There is no item %q in the conversation.", clip(previous))}
+			return &apiError{
+				Code:    "item_create_invalid_previous_item_id",
+				Param:   "previous_item_id",
+				Message: fmt.Sprintf("There is no item %q in the conversation.", clip(previous)),
+			}
 		}
 	}
 	if i.ID == "" {
 		i.ID = d.newID("item")
 	} else if d.items.find(i.ID) != nil {
-		return &apiError{Code: "item_create_duplicate_item_id", Param: "item.id", Message: fmt.Sprintf("There is an item %q already.", clip(i.ID))}
+		return &apiError{
+			Code:    "item_create_duplicate_item_id",
+			Param:   "item.id",
+			Message: fmt.Sprintf("There is an item %q already.", clip(i.ID)),
+		}
 	}
 	bytes := i.size()
 	for _, p := range d.pending {
@@ -282,12 +298,12 @@ func (d *dialogue) create(e clientEvent) error {
 		d.pending = append(d.pending, i)
 	}
 	d.addItem(i, at)
-	d.tell("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
+	d.emit("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
 	return nil
 }
 
 func (d *dialogue) addItem(i *item, at int) {
-	d.tell("conversation.item.added", object{"previous_item_id": d.items.add(i, at), "item": i})
+	d.emit("conversation.item.added", object{"previous_item_id": d.items.add(i, at), "item": i})
 }
 
 // before is the id of the item before one.
@@ -317,7 +333,7 @@ func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
 		}
 		i.Content[0].Transcript = &kept
 	}
-	d.tell("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": heard.Milliseconds()})
+	d.emit("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": heard.Milliseconds()})
 	if i.turn == 0 || d.calls { // of a call the engine knows better
 		return nil, nil
 	}
@@ -337,11 +353,11 @@ func (d *dialogue) delete(e clientEvent) error {
 		}
 	}
 	d.items.delete(n)
-	d.tell("conversation.item.deleted", object{"item_id": e.ItemID})
+	d.emit("conversation.item.deleted", object{"item_id": e.ItemID})
 	return nil
 }
 
-// begin is what a model is asked with that has nothing to answer, and no instruction.
+// begin is the prompt for a model that has nothing to answer, and no instruction.
 const begin = "Begin the conversation."
 
 // respond has the model answer: the results of its calls, what was said, what was typed, or nothing.
@@ -360,20 +376,34 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 	d.endIdle()
 	switch {
 	case asked.Conversation != "" && asked.Conversation != "auto":
-		return nil, &apiError{Code: "unsupported", Param: "response.conversation", Message: "Responses outside of the conversation are not served."}
+		return nil, &apiError{
+			Code:    "unsupported",
+			Param:   "response.conversation",
+			Message: "Responses outside of the conversation are not served.",
+		}
 	case len(asked.Input) > 0:
-		return nil, &apiError{Code: "unsupported", Param: "response.input", Message: "A response with an input of its own is not served: create items."}
+		return nil, &apiError{
+			Code:    "unsupported",
+			Param:   "response.input",
+			Message: "A response with an input of its own is not served: create items.",
+		}
 	case len(asked.Metadata) > 64<<10:
 		return nil, &apiError{Code: "invalid_value", Param: "response.metadata", Message: "response.metadata is too long."}
 	case d.active != nil:
-		return nil, &apiError{Code: "conversation_already_has_active_response", Message: fmt.Sprintf("Conversation already has an active response in progress: %s. Wait until the response is finished before creating a new one.", d.active.id)}
+		return nil, &apiError{
+			Code: "conversation_already_has_active_response",
+			Message: fmt.Sprintf(
+				"Conversation already has an active response in progress: %s. Wait until the response is finished before creating a new one.",
+				d.active.id,
+			),
+		}
 	}
-	return d.whenSo(d.ask(asked.Instructions, asked.Metadata)), nil
+	return d.afterUpdates(d.ask(asked.Instructions, asked.Metadata)), nil
 }
 
-// whenSo returns commands if the engine has the session as it is now: what a client asks for after a change of the session comes
-// after it. Else they wait, but for the results of calls, for which another connection would wait.
-func (d *dialogue) whenSo(commands []bridge.Command) []bridge.Command {
+// afterUpdates returns commands if the engine has the session as it is now: what a client asks for after a change of
+// the session comes after it. Else they wait, but for the results of calls, for which another connection would wait.
+func (d *dialogue) afterUpdates(commands []bridge.Command) []bridge.Command {
 	if len(d.updates) == 0 || len(commands) == 0 || answers(commands) {
 		return commands
 	}
@@ -381,7 +411,7 @@ func (d *dialogue) whenSo(commands []bridge.Command) []bridge.Command {
 	return nil
 }
 
-// ask begins a response, and returns what the model is asked by.
+// ask begins a response, and returns the command that asks the model for it.
 func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.Command {
 	said, due := d.ear.committed, d.ear.due
 	d.ear.committed, d.ear.due = false, false
@@ -416,7 +446,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.C
 	return append(commands, bridge.Respond{Instruction: cmp.Or(instructions, begin)})
 }
 
-// answers tells whether the model is given the results of calls, which it answers.
+// answers reports whether the model gets the results of calls, which it answers.
 func answers(commands []bridge.Command) bool {
 	if len(commands) == 0 {
 		return false
@@ -432,7 +462,7 @@ func (d *dialogue) takeLate() []bridge.Command {
 	return commands
 }
 
-// takeResults are the results that the model was not told of.
+// takeResults are the results that the model does not have yet.
 func (d *dialogue) takeResults() (commands []bridge.Command) {
 	for _, i := range d.results {
 		result := json.RawMessage(value(i.Output))
@@ -446,7 +476,7 @@ func (d *dialogue) takeResults() (commands []bridge.Command) {
 	return commands
 }
 
-// seeds tell the model of items that it is not to answer.
+// seeds give the model the items that it is not to answer.
 func (d *dialogue) seeds() []bridge.Command {
 	var turns []bridge.SeedTurn
 	for _, i := range d.pending {
@@ -466,7 +496,7 @@ func (d *dialogue) cancel(e clientEvent) ([]bridge.Command, error) {
 	if d.active == nil || e.ResponseID != "" && e.ResponseID != d.active.id {
 		return nil, &apiError{Code: "response_cancel_not_active", Message: "Cancellation failed: no active response found."}
 	}
-	if d.asked != nil { // nobody was asked
+	if d.asked != nil { // the model was not asked yet
 		d.asked = nil
 		d.end(statusCancelled, "client_cancelled", nil)
 		return nil, nil
@@ -548,9 +578,12 @@ func (d *dialogue) commit() ([]bridge.Command, error) {
 		d.speechStopped()
 		return nil, nil
 	case d.session.turns() == modelsEar && d.ear.item != "":
-		return []bridge.Command{bridge.AudioStreamEnd}, nil // of which UserSpeaking tells
+		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports it
 	}
-	return nil, &apiError{Code: "input_audio_buffer_commit_empty", Message: "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio."}
+	return nil, &apiError{
+		Code:    "input_audio_buffer_commit_empty",
+		Message: "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio.",
+	}
 }
 
 // leastCommit is the least that may be committed.
@@ -559,7 +592,7 @@ const leastCommit = 100 * time.Millisecond
 // longDelta bounds the sound in a message, so that it has less than 256 KiB.
 const longDelta = bridge.VoiceRate
 
-// voice tells of the voice, encoded in the format of the session, so and so long.
+// voice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
 func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
 	if d.cutting || d.calls || d.called {
 		return
@@ -568,7 +601,7 @@ func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
 	i.voice += lasts
 	for len(encoded) > 0 {
 		n := min(len(encoded), longDelta)
-		d.tell("response.output_audio.delta", d.where(i, object{"delta": base64.StdEncoding.EncodeToString(encoded[:n])}))
+		d.emit("response.output_audio.delta", d.where(i, object{"delta": base64.StdEncoding.EncodeToString(encoded[:n])}))
 		encoded = encoded[n:]
 	}
 }

@@ -70,9 +70,6 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 			if err != nil {
 				d.fail(event.EventID, err)
 			}
-		case bridge.Body:
-			fmt.Fprintf(b, "! %T\n", s)
-			commands = d.happen(s)
 		case []int16:
 			fmt.Fprintf(b, "> %v in one piece\n", time.Duration(len(s))*time.Second/16000)
 			commands = d.sound(s, 16000)
@@ -89,6 +86,9 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 			}
 		case time.Duration:
 			d.voice([]byte{1, 2}, s)
+		default: // an event's body
+			fmt.Fprintf(b, "! %T\n", s)
+			commands = d.happen(s)
 		}
 		for _, m := range d.drain() {
 			fmt.Fprintf(b, "%s\n", m.data)
@@ -125,7 +125,16 @@ var sentence = append(mediatest.Tone(time.Second, 16000, 440, 12000), make([]int
 var (
 	began   = bridge.UserSpeaking{Speaking: true}
 	stopped = bridge.UserSpeaking{}
-	spent   = bridge.Usage{Turn: wire.Tokens{Prompt: 10, Response: 5, Thoughts: 2, Total: 17, PromptBy: map[string]int{"AUDIO": 10}, ResponseBy: map[string]int{"AUDIO": 5}}}
+	spent   = bridge.Usage{
+		Turn: wire.Tokens{
+			Prompt:     10,
+			Response:   5,
+			Thoughts:   2,
+			Total:      17,
+			PromptBy:   map[string]int{"AUDIO": 10},
+			ResponseBy: map[string]int{"AUDIO": 5},
+		},
+	}
 )
 
 // TestDialogues plays conversations over a WebSocket, and those of calls.
@@ -140,7 +149,13 @@ func TestDialogues(t *testing.T) {
 			fmt.Fprintf(&b, "# %s\n", c.name)
 			d := newDialogue("gpt-realtime", file.calls, counted())
 			if c.session != "" {
-				play(&strings.Builder{}, d, `{"type":"session.update","session":`+c.session+`}`, bridge.SetupComplete{}, bridge.SetupComplete{Update: true})
+				play(
+					&strings.Builder{},
+					d,
+					`{"type":"session.update","session":`+c.session+`}`,
+					bridge.SetupComplete{},
+					bridge.SetupComplete{Update: true},
+				)
 			}
 			play(&b, d, c.steps...)
 		}
@@ -171,22 +186,68 @@ var socketCases = []dialogueCase{
 		bridge.AssistantText{Turn: 1, Text: "Good day.", Final: true},
 		bridge.TurnComplete{Turn: 1},
 	}},
-	{"the model is sooner than our ear", transcribed, []any{sound{440, time.Second}, began, bridge.UserText{Turn: 1, Text: "Hi", Final: true}, bridge.Speaking{Turn: 1}, stopped}},
+	{
+		"the model is sooner than our ear",
+		transcribed,
+		[]any{sound{440, time.Second}, began, bridge.UserText{Turn: 1, Text: "Hi", Final: true}, bridge.Speaking{Turn: 1}, stopped},
+	},
 	{"typed", "", []any{
-		typed, `{"type":"response.create","response":{"metadata":{"client_event_id":"7"},"instructions":"Be brief."}}`, bridge.Speaking{Turn: 1}, says(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1},
+		typed, `{"type":"response.create","response":{"metadata":{"client_event_id":"7"},"instructions":"Be brief."}}`,
+		bridge.Speaking{Turn: 1},
+		says(1, "Hi"), 100 * time.Millisecond,
+		bridge.TurnComplete{Turn: 1},
 	}},
-	{"asked for an answer that is due", "", []any{sound{440, time.Second}, began, sound{0, time.Second}, stopped, create, bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.TurnComplete{Turn: 1}}},
+	{
+		"asked for an answer that is due",
+		"",
+		[]any{
+			sound{440, time.Second},
+			began,
+			sound{0, time.Second},
+			stopped,
+			create,
+			bridge.Speaking{Turn: 1},
+			says(1, "Hi"),
+			bridge.TurnComplete{Turn: 1},
+		},
+	},
 	{"asked for a beginning", "", []any{create, bridge.Speaking{Turn: 1}, says(1, "Hello"), bridge.TurnComplete{Turn: 1}}},
-	{"interrupted by the voice", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), time.Second, began, bridge.Interrupted{Turn: 1, By: bridge.ByVoice}, bridge.TurnComplete{Turn: 1}}},
+	{
+		"interrupted by the voice",
+		"",
+		[]any{
+			bridge.Speaking{Turn: 1},
+			says(1, "A long "),
+			time.Second,
+			began,
+			bridge.Interrupted{Turn: 1, By: bridge.ByVoice},
+			bridge.TurnComplete{Turn: 1},
+		},
+	},
 	{"heard in part", "", []any{
 		bridge.Speaking{Turn: 1},
 		says(1, "One "), time.Second, says(1, "two "), time.Second, says(1, "three"), time.Second,
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":1500}`,
-		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":99999}`, `{"type":"conversation.item.retrieve","item_id":"item1"}`,
+		`{"type":"conversation.item.truncate","item_id":"item1","content_index":0,"audio_end_ms":99999}`,
+		`{"type":"conversation.item.retrieve","item_id":"item1"}`,
 	}},
 	{"cancelled", "", []any{typed, create, bridge.Speaking{Turn: 1}, says(1, "Hi"), cancel, cancel}},
-	{"cancelled before it begins", "", []any{typed, create, cancel, bridge.Speaking{Turn: 1}, bridge.Interrupted{Turn: 1, By: bridge.ByClient}, typed, create, bridge.Speaking{Turn: 2}, says(2, "Hi")}},
+	{
+		"cancelled before it begins",
+		"",
+		[]any{
+			typed,
+			create,
+			cancel,
+			bridge.Speaking{Turn: 1},
+			bridge.Interrupted{Turn: 1, By: bridge.ByClient},
+			typed,
+			create,
+			bridge.Speaking{Turn: 2},
+			says(2, "Hi"),
+		},
+	},
 	{"a function", "", []any{
 		bridge.Speaking{Turn: 1},
 		says(1, "Let me see."), 100 * time.Millisecond, calls("c1", "weather", `{"city":"Röm<>"}`),
@@ -198,7 +259,9 @@ var socketCases = []dialogueCase{
 		bridge.TurnComplete{Turn: 3},
 	}},
 	{"two functions, and an answer in the same turn", "", []any{
-		bridge.ToolCall{Calls: []tools.Call{{ID: "c1", Name: "a", Args: json.RawMessage(`{}`)}, {ID: "c2", Name: "b", Args: json.RawMessage(`{}`)}}},
+		bridge.ToolCall{
+			Calls: []tools.Call{{ID: "c1", Name: "a", Args: json.RawMessage(`{}`)}, {ID: "c2", Name: "b", Args: json.RawMessage(`{}`)}},
+		},
 		`{"type":"conversation.item.create","item":{"id":"o1","type":"function_call_output","call_id":"c1","output":"1"}}`,
 		`{"type":"conversation.item.create","item":{"id":"o2","type":"function_call_output","call_id":"c2","output":"two"}}`, create,
 		bridge.Speaking{Turn: 1},
@@ -206,7 +269,13 @@ var socketCases = []dialogueCase{
 		bridge.TurnComplete{Turn: 1},
 	}},
 	{"a function, and nothing to say", "", []any{
-		calls("c1", "a", `{}`), `{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"1"}}`, create, bridge.TurnComplete{Turn: 1}, typed, create,
+		calls(
+			"c1",
+			"a",
+			`{}`,
+		), `{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"1"}}`, create,
+		bridge.TurnComplete{Turn: 1},
+		typed, create,
 	}},
 	{"seeded", "", []any{
 		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"system","content":[{"type":"input_text","text":"It is Monday."}]}}`,
@@ -217,7 +286,11 @@ var socketCases = []dialogueCase{
 		create,
 	}},
 	{"seeded, and spoken to", "", []any{typed, began, sound{440, time.Second}, stopped}},
-	{"deleted", "", []any{typed, `{"type":"conversation.item.delete","item_id":"item1"}`, `{"type":"conversation.item.delete","item_id":"item1"}`, create}},
+	{
+		"deleted",
+		"",
+		[]any{typed, `{"type":"conversation.item.delete","item_id":"item1"}`, `{"type":"conversation.item.delete","item_id":"item1"}`, create},
+	},
 	{"push to talk", `{"audio":{"input":{"turn_detection":null}}}`, []any{
 		sound{440, 200 * time.Millisecond},
 		began, `{"type":"input_audio_buffer.commit"}`, create, stopped,
@@ -226,12 +299,34 @@ var socketCases = []dialogueCase{
 		bridge.TurnComplete{Turn: 1},
 		`{"type":"input_audio_buffer.commit","event_id":"mine"}`, `{"type":"input_audio_buffer.clear"}`,
 	}},
-	{"no answer but on request", `{"audio":{"input":{"turn_detection":{"type":"semantic_vad","eagerness":"high","create_response":false}}}}`, []any{
-		sound{440, time.Second}, sound{0, time.Second}, sound{440, time.Second}, sound{0, time.Second}, create, bridge.Speaking{Turn: 1}, says(1, "Yes?"), bridge.TurnComplete{Turn: 1},
-	}},
-	{"a sentence in one piece, and no answer but on request", `{"audio":{"input":{"turn_detection":{"type":"server_vad","create_response":false}}}}`, []any{sentence, create}},
+	{
+		"no answer but on request",
+		`{"audio":{"input":{"turn_detection":{"type":"semantic_vad","eagerness":"high","create_response":false}}}}`,
+		[]any{
+			sound{
+				440,
+				time.Second,
+			},
+			sound{0, time.Second},
+			sound{440, time.Second},
+			sound{0, time.Second},
+			create,
+			bridge.Speaking{Turn: 1},
+			says(1, "Yes?"),
+			bridge.TurnComplete{Turn: 1},
+		},
+	},
+	{
+		"a sentence in one piece, and no answer but on request",
+		`{"audio":{"input":{"turn_detection":{"type":"server_vad","create_response":false}}}}`,
+		[]any{sentence, create},
+	},
 	{"written", `{"output_modalities":["text"]}`, []any{typed, create, says(1, "Hi "), says(1, "you."), bridge.TurnComplete{Turn: 1}}},
-	{"the connection to the model is lost", "", []any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByLink}}},
+	{
+		"the connection to the model is lost",
+		"",
+		[]any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByLink}},
+	},
 	{"the model does not answer", "", []any{typed, create, bridge.StateChange{Unanswered: true}}},
 	{"a session", "", []any{
 		`{"type":"session.update","session":{"type":"realtime","tracing":"auto"}}`, `{"type":"session.update","session":{"tracing":null}}`,
@@ -241,14 +336,40 @@ var socketCases = []dialogueCase{
 		bridge.SetupFailed{Err: &bridge.Error{Message: "No.", Field: "payload.tools"}},
 		`{"type":"session.update","session":{"tool_choice":"none","max_output_tokens":100,"reasoning":{"effort":"low"},"audio":{"input":{"format":{"type":"audio/pcmu"},"turn_detection":{"type":"semantic_vad"}}}}}`,
 	}},
-	{"nothing that OpenAI knows", "", []any{bridge.ToolStatus{}, bridge.StateChange{}, bridge.Log{}, bridge.Grounding{}, bridge.Thought{}, bridge.Latency{}, bridge.History{}, bridge.Raw{}}},
+	{
+		"nothing that OpenAI knows",
+		"",
+		[]any{
+			bridge.ToolStatus{},
+			bridge.StateChange{},
+			bridge.Log{},
+			bridge.Grounding{},
+			bridge.Thought{},
+			bridge.Latency{},
+			bridge.History{},
+			bridge.Raw{},
+		},
+	},
 }
 
 var callCases = []dialogueCase{
 	{"spoken to", "", []any{began, stopped, bridge.Speaking{Turn: 1}, says(1, "Hi"), 100 * time.Millisecond, bridge.TurnComplete{Turn: 1}}},
-	{"interrupted by the voice", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), began, bridge.Interrupted{Turn: 1, By: bridge.ByVoice, Heard: "A", Played: time.Second}}},
+	{
+		"interrupted by the voice",
+		"",
+		[]any{
+			bridge.Speaking{Turn: 1},
+			says(1, "A long "),
+			began,
+			bridge.Interrupted{Turn: 1, By: bridge.ByVoice, Heard: "A", Played: time.Second},
+		},
+	},
 	{"interrupted by the client", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), cancel}},
-	{"its voice cleared", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), `{"type":"output_audio_buffer.clear"}`, `{"type":"output_audio_buffer.clear"}`}},
+	{
+		"its voice cleared",
+		"",
+		[]any{bridge.Speaking{Turn: 1}, says(1, "A long "), `{"type":"output_audio_buffer.clear"}`, `{"type":"output_audio_buffer.clear"}`},
+	},
 	{"a call whose voice goes on", "", []any{
 		bridge.Speaking{Turn: 1},
 		says(1, "Let me "), calls("c1", "weather", `{}`), says(1, "see. "),
@@ -259,27 +380,44 @@ var callCases = []dialogueCase{
 
 var refusedCases = []dialogueCase{
 	{"events", "", []any{
-		`{`, `[]`, `{}`, `{"type":"sing","event_id":"mine"}`, `{"type":7,"event_id":"mine"}`, `{"type":"input_audio_buffer.append","audio":"?"}`, `{"type":"output_audio_buffer.clear"}`,
+		`{`, `[]`, `{}`, `{"type":"sing","event_id":"mine"}`, `{"type":7,"event_id":"mine"}`,
+		`{"type":"input_audio_buffer.append","audio":"?"}`, `{"type":"output_audio_buffer.clear"}`,
 		`{"type":"session.update","event_id":"mine"}`, `{"type":"response.create","response":7}`,
 	}},
 	{"sessions", "", []any{
-		`{"type":"session.update","session":{"type":"transcription"}}`, `{"type":"session.update","session":{"instructions":7}}`, `{"type":"session.update","session":[]}`,
-		`{"type":"session.update","session":{"audio":{"input":{"format":{"type":"audio/opus"}}}}}`, `{"type":"session.update","session":{"audio":{"output":{"format":{"rate":16000}}}}}`,
-		`{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"type":"magic"}}}}}`, `{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"threshold":2}}}}}`,
-		`{"type":"session.update","session":{"output_modalities":["audio","text"]}}`, `{"type":"session.update","session":{"max_output_tokens":"many"}}`, `{"type":"session.update","session":{"tools":[{"type":"function"}]}}`,
+		`{"type":"session.update","session":{"type":"transcription"}}`, `{"type":"session.update","session":{"instructions":7}}`,
+		`{"type":"session.update","session":[]}`,
+		`{"type":"session.update","session":{"audio":{"input":{"format":{"type":"audio/opus"}}}}}`,
+		`{"type":"session.update","session":{"audio":{"output":{"format":{"rate":16000}}}}}`,
+		`{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"type":"magic"}}}}}`,
+		`{"type":"session.update","session":{"audio":{"input":{"turn_detection":{"threshold":2}}}}}`,
+		`{"type":"session.update","session":{"output_modalities":["audio","text"]}}`,
+		`{"type":"session.update","session":{"max_output_tokens":"many"}}`, `{"type":"session.update","session":{"tools":[{"type":"function"}]}}`,
 	}},
 	{"items", "", []any{
-		`{"type":"conversation.item.create"}`, `{"type":"conversation.item.create","item":{"type":"mcp_call"}}`, `{"type":"conversation.item.create","item":{"type":"message","role":"robot"}}`,
+		`{"type":"conversation.item.create"}`, `{"type":"conversation.item.create","item":{"type":"mcp_call"}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"robot"}}`,
 		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_image","image_url":"https://example.com/a.png"}]}}`,
 		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_audio","audio":"AAAA"}]}}`,
 		`{"type":"conversation.item.create","previous_item_id":"none","item":{"type":"message","role":"user","content":[]}}`,
-		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`, `{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`,
+		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`,
+		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`,
 		`{"type":"conversation.item.retrieve","item_id":"none"}`, `{"type":"conversation.item.truncate","item_id":"none"}`,
 	}},
-	{"responses", "", []any{`{"type":"response.create","response":{"conversation":"none"}}`, `{"type":"response.create","response":{"input":[{}]}}`, create, `{"type":"response.create","event_id":"mine"}`, cancel}},
+	{
+		"responses",
+		"",
+		[]any{
+			`{"type":"response.create","response":{"conversation":"none"}}`,
+			`{"type":"response.create","response":{"input":[{}]}}`,
+			create,
+			`{"type":"response.create","event_id":"mine"}`,
+			cancel,
+		},
+	},
 }
 
-// FuzzEvents has a dialogue take anything that a client sends, and go on: what it tells is JSON, and what is refused is told.
+// FuzzEvents has a dialogue take anything that a client sends, and go on: what it sends is JSON, and a refusal is reported.
 func FuzzEvents(f *testing.F) {
 	for _, list := range [][]dialogueCase{socketCases, refusedCases} {
 		for _, c := range list {
@@ -297,7 +435,7 @@ func FuzzEvents(f *testing.F) {
 			play(&b, d, text, bridge.Speaking{Turn: 1}, says(1, "x"), bridge.TurnComplete{Turn: 1}, began, stopped)
 			for line := range strings.Lines(b.String()) {
 				if line[0] == '{' && !json.Valid([]byte(line)) {
-					t.Fatalf("told %s", line)
+					t.Fatalf("sent %s", line)
 				}
 			}
 		}

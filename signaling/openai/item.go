@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// maxItems is how many items of a conversation are kept; the oldest are forgotten. maxKept bounds their text, in bytes.
+	// maxItems is how many items of a conversation are kept; the oldest are forgotten. maxKept bounds their text, in
+	// bytes.
 	maxItems = 256
 	maxKept  = 4 << 20
 	// maxItem bounds an item but for its pictures, in bytes.
@@ -76,7 +77,8 @@ const (
 	outputAudio = "output_audio"
 )
 
-// MarshalJSON implements json.Marshaler. A transcript that is not known yet is null: clients want the field to be there.
+// MarshalJSON implements json.Marshaler. A transcript that is not known yet is null: clients want the field to be
+// there.
 func (p part) MarshalJSON() ([]byte, error) {
 	switch p.Type {
 	case inputText, outputText:
@@ -107,7 +109,7 @@ func (i *item) said() string {
 	return strings.Join(texts, "\n")
 }
 
-// parts are the item as the model is told of it: an array of the engine's parts.
+// parts are the item as the model gets it: an array of the engine's parts.
 func (i *item) parts() (list []object) {
 	switch i.Type {
 	case typeCall:
@@ -136,7 +138,8 @@ func picture(url string) (mimeType, data string, ok bool) {
 		return "", "", false
 	}
 	mimeType, data, ok = strings.Cut(rest, ";base64,")
-	return mimeType, data, ok && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType) && data != "" && len(data) <= maxPicture
+	return mimeType, data, ok && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType) && data != "" &&
+		len(data) <= maxPicture
 }
 
 // readItem reads an item that a client creates. Its id may be empty.
@@ -168,7 +171,11 @@ func readItem(raw json.RawMessage) (*item, error) {
 		size -= len(c.ImageURL)
 	}
 	if size > maxItem {
-		return nil, &apiError{Code: "invalid_value", Param: "item", Message: fmt.Sprintf("The item is too long: without its pictures it may have %d bytes.", maxItem)}
+		return nil, &apiError{
+			Code:    "invalid_value",
+			Param:   "item",
+			Message: fmt.Sprintf("The item is too long: without its pictures it may have %d bytes.", maxItem),
+		}
 	}
 	i := &item{ID: given.ID, Object: "realtime.item", Type: given.Type, Status: completed}
 	switch given.Type {

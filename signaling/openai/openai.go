@@ -1,10 +1,11 @@
-// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them, find here the
-// WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in the form of their general
-// availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says which line of a client changes, and what is
-// not served.
+// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them,
+// find here the WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in
+// the form of their general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says
+// which line of a client changes, and what is not served.
 //
-// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A call is one
-// dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data channel.
+// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A
+// call is one dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data
+// channel.
 package openai
 
 import (
@@ -21,7 +22,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gorilla/websocket"
 
@@ -36,7 +36,8 @@ import (
 const (
 	// doorName is what grants and tools know this door by.
 	doorName = "openai"
-	// subprotocol is that of OpenAI's WebSocket, and keyPrefix is before the key among the others: a browser can send no header.
+	// subprotocol is that of OpenAI's WebSocket, and keyPrefix is before the key among the others: a browser can send
+	// no header.
 	subprotocol = "realtime"
 	keyPrefix   = "openai-insecure-api-key."
 
@@ -55,7 +56,7 @@ type Door struct {
 
 	minted minted
 
-	calls sync.Map // *peerCall, by its id
+	calls signaling.Peers[*peerCall]
 }
 
 // Doors are its addresses.
@@ -80,7 +81,8 @@ func (d *Door) Doors() []signaling.Door {
 // newID makes an id as OpenAI's are.
 func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
 
-// tokenOf is the token in one of the forms that are OpenAI's alone; empty: there is none. Other headers the kit has read.
+// tokenOf is the token in one of the forms that are OpenAI's alone; empty: there is none. Other headers the kit has
+// read.
 func tokenOf(r *http.Request) string {
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key
@@ -96,13 +98,13 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// guest is who was let in to open a conversation.
+// guest is a client that was let in to open a conversation.
 type guest struct {
 	open  *bridge.Open
 	bound *session // to the secret that they have shown; nil: none was
 }
 
-// admit lets in who may open a conversation, before anything else of the request is read.
+// admit lets in a client that may open a conversation, before anything else of the request is read.
 func (d *Door) admit(r *http.Request) (guest, error) {
 	g := guest{open: &bridge.Open{Origin: bridge.Origin{Door: doorName}}}
 	token := tokenOf(r)
@@ -119,7 +121,8 @@ func (d *Door) admit(r *http.Request) (guest, error) {
 	return g, access.From(r.Context()).Authorize(g.open, token)
 }
 
-// opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil: it has none.
+// opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:
+// it has none.
 func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*bridge.Open, error) {
 	if g.bound != nil {
 		g.bound.ID = dialogue.session.ID
@@ -134,17 +137,24 @@ func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*
 		dialogue.session = next
 	}
 	if _, ok := geminiModel(dialogue.session.Model); !ok {
-		return nil, &apiError{Code: "invalid_model", Param: "model", Message: fmt.Sprintf("There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(dialogue.session.Model))}
+		return nil, &apiError{
+			Code:  "invalid_model",
+			Param: "model",
+			Message: fmt.Sprintf(
+				"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.",
+				clip(dialogue.session.Model),
+			),
+		}
 	}
 	dialogue.config = dialogue.session.config()
 	g.open.Config, g.open.Later = dialogue.config, g.bound == nil && asked == nil
 	return g.open, nil
 }
 
-// find is the call of an id, for somebody who may have it. The secret that it was begun with is good for it after its time, too.
+// find is the call of an id, for a client that may have it. The secret that it was begun with is good for it after its
+// time, too.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
-	found, _ := d.calls.Load(id)
-	c, _ := found.(*peerCall) // nil: there is none
+	c, _ := d.calls.Call(id) // nil: there is none
 	token := tokenOf(r)
 	if strings.HasPrefix(token, secretPrefix) {
 		if c != nil && c.shown == sha256.Sum256([]byte(token)) {
@@ -202,7 +212,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	offer, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer " + err.Error() + "."}
+		return badOffer(err)
 	}
 	if !offer.Talks() {
 		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer has no audio section that can be served."}
@@ -213,35 +223,22 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, leave := signaling.Outlive(r.Context())
-	if leave == nil {
-		return bridge.ErrShutdown
+	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
+	c := &peerCall{
+		PeerCall: signaling.PeerCall{
+			Offer: offer,
+		}, call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r))),
 	}
 	id := signaling.NodeID(d.Host, newID("rtc"))
-	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r))), offer: offer, answer: make(chan string, 1)}
-	ended := make(chan error, 1)
-	d.calls.Store(id, c)
-	go func() {
-		defer leave()
-		defer d.calls.Delete(id)
-		err := d.Host.Serve(ctx, c, *open)
-		if ending(err) != nil {
-			log.Info("call ended", "err", clipLong(err.Error()))
-		}
-		ended <- err
-	}()
-	select {
-	case sdp := <-c.answer:
-		w.Header().Set("Content-Type", sdpType)
-		w.Header().Set("Location", "/v1/realtime/calls/"+id)
-		w.Header().Set("Access-Control-Expose-Headers", "Location")
-		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, sdp)
-		return nil
-	case err := <-ended:
+	if sdp, err = d.calls.Begin(r, d.Host, id, c, *open); err != nil {
 		return err
 	}
+	w.Header().Set("Content-Type", sdpType)
+	w.Header().Set("Location", "/v1/realtime/calls/"+id)
+	w.Header().Set("Access-Control-Expose-Headers", "Location")
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, sdp)
+	return nil
 }
 
 const sdpType = "application/sdp"
@@ -255,7 +252,10 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOffer))
 		return string(raw), nil, unread(err)
 	case err != nil || kind != "multipart/form-data":
-		return "", nil, &apiError{Code: "unsupported_content_type", Message: "The body must be application/sdp, or multipart/form-data with the parts sdp and session."}
+		return "", nil, &apiError{
+			Code:    "unsupported_content_type",
+			Message: "The body must be application/sdp, or multipart/form-data with the parts sdp and session.",
+		}
 	}
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -304,15 +304,13 @@ func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
 	if d.pass(w, r, id) {
 		return nil
 	}
-	c, err := d.find(r, id)
-	if err != nil {
+	if _, err := d.find(r, id); err != nil {
 		return err
 	}
 	if verb := r.PathValue("verb"); verb != "hangup" {
 		return &apiError{Code: "call_not_found", Message: fmt.Sprintf("%q is not served: this is no telephone call.", clip(verb))}
 	}
-	d.calls.Delete(id) // who asks again need not wait for its end
-	c.hangUp()
+	d.calls.HangUp(id)
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
@@ -320,8 +318,10 @@ func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
 // statuses are the HTTP statuses of errors that are not 400.
 var statuses = map[string]int{
 	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
-	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge, "unsupported_content_type": http.StatusUnsupportedMediaType,
-	"rate_limit_exceeded": http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable, "method_not_allowed": http.StatusMethodNotAllowed,
+	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
+	"unsupported_content_type": http.StatusUnsupportedMediaType,
+	"rate_limit_exceeded":      http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable,
+	"method_not_allowed": http.StatusMethodNotAllowed,
 }
 
 // refuse answers a request with an error.
@@ -346,14 +346,14 @@ func refuse(w http.ResponseWriter, err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
 	}
-	told := object{"message": e.Message, "type": "invalid_request_error", "param": nil, "code": e.Code}
+	body := object{"message": e.Message, "type": "invalid_request_error", "param": nil, "code": e.Code}
 	if e.Type != "" {
-		told["type"] = e.Type
+		body["type"] = e.Type
 	}
 	if e.Param != "" {
-		told["param"] = e.Param
+		body["param"] = e.Param
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(encode(object{"error": told}))
+	w.Write(encode(object{"error": body}))
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,43 +13,29 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-const (
-	// channelLabel is the data channel's, which the client makes.
-	channelLabel = "oai-events"
-	// connectTime is how long a peer may take until it is connected.
-	connectTime = 15 * time.Second
-)
+// channelLabel is the data channel's, which the client makes.
+const channelLabel = "oai-events"
 
 // peerCall is a conversation whose sound travels by WebRTC.
 type peerCall struct {
+	signaling.PeerCall
 	*call
 	door   *Door
 	origin bridge.Origin
-	shown  [sha256.Size]byte // the hash of what they have shown
-	offer  rtc.Offer
-	answer chan string // takes the one there is
+	shown  [sha256.Size]byte // the hash of the secret that it was begun with
 }
 
 // Serve implements [bridge.Caller].
 func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) (err error) {
-	c.session.Store(s)
 	c.log.Info("client connected", "call", s.ID())
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	pace := signaling.NewPace()
-	own, lost, gone := newListener(pace), make(chan struct{}), make(chan struct{})
-	isLost := sync.OnceFunc(func() { close(lost) })
-	late := time.AfterFunc(connectTime, isLost)
-	defer late.Stop()
-	var cameras rtc.Cameras
+	pace, out, gone := signaling.NewPace(), signaling.NewOutbox[[]byte](), make(chan struct{})
+	own := &listener{texts{out}, pace}
 	var writing sync.WaitGroup
-	peer, err := c.door.RTC.NewPeer(rtc.PeerOptions{
-		Session: &heard{signaling.PeerSession{Session: s}, c.call}, Cameras: &cameras, Decoder: c.door.OpusDecoder, Logger: c.log, Channel: channelLabel,
-		Connected: func() { late.Stop(); s.Hold(false) },
-		Lost:      func(string) { isLost() },
-		Opened: func(channel *rtc.Channel) {
-			c.write(ctx, cancel, &writing, own, channel)
-		},
+	peer, err := c.Answer(s, c.door.RTC, rtc.PeerOptions{
+		Session: &heard{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log, Channel: channelLabel,
+		Opened: func(channel *rtc.Channel) { c.write(ctx, cancel, &writing, out, channel) },
 		Closed: func(*rtc.Channel) {},
 		Message: func(message []byte, isText bool) {
 			pace.Came(len(message))
@@ -59,28 +46,35 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) (err error) {
 			}
 		},
 	})
+	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
+		return badOffer(err)
+	}
 	if err != nil {
 		return err
 	}
-	defer cameras.Stop()
 	defer peer.Close()
 	defer close(gone)
 	defer pace.End()
-	sdp, err := peer.Answer(c.offer)
-	if err != nil {
-		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer " + err.Error() + "."}
-	}
 	if peer.WantsChannel() {
 		c.join(own)
 	}
-	s.Attach(peer.Voice())
-	c.answer <- sdp
-	err = c.carry(ctx, s, lost, nil)
+	c.Begin(peer)
+	err = c.carry(ctx, s, own, nil, peer.Lost, nil)
 	c.end(own, err)
-	own.out.Close()
+	out.Close()
 	waitFor(&writing, farewellTime)
 	return err
 }
+
+// badOffer is the error for an offer that cannot be answered.
+func badOffer(err error) error {
+	return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer " + err.Error() + "."}
+}
+
+// texts is an outbox as an [outlet].
+type texts struct{ *signaling.Outbox[[]byte] }
+
+func (t texts) PutText(event []byte) { t.Put(event, len(event)) }
 
 // farewellTime is how long the last events may take to be sent.
 const farewellTime = time.Second
@@ -100,10 +94,16 @@ func waitFor(running *sync.WaitGroup, most time.Duration) {
 	}
 }
 
-// write sends what is told by the channel, which has opened.
-func (c *peerCall) write(ctx context.Context, cancel context.CancelCauseFunc, writing *sync.WaitGroup, own *listener, channel *rtc.Channel) {
+// write sends events by the channel, which has opened.
+func (c *peerCall) write(
+	ctx context.Context,
+	cancel context.CancelCauseFunc,
+	writing *sync.WaitGroup,
+	out *signaling.Outbox[[]byte],
+	channel *rtc.Channel,
+) {
 	writing.Go(func() {
-		err := own.out.Run(ctx, func(ctx context.Context, m []byte) error {
+		err := out.Run(ctx, func(ctx context.Context, m []byte) error {
 			if len(m) > channel.Limit() {
 				c.log.Info("event too long for the client's channel", "bytes", len(m), "most", channel.Limit())
 				return nil
@@ -145,11 +145,4 @@ type tap struct {
 // WritePCM implements [media.Sink].
 func (t *tap) WritePCM(pcm []int16) error {
 	return t.heard.call.hear(t.heard.Session, t.Sink, pcm)
-}
-
-// hangUp ends the conversation.
-func (c *call) hangUp() {
-	if s := c.session.Load(); s != nil {
-		_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
-	}
 }

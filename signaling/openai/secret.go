@@ -26,13 +26,13 @@ const (
 // secret is what a client secret is bound to. The store has it, so that a page may come to any gateway that shares the store.
 type secret struct {
 	Session session `json:"session"`
-	Token   string  `json:"token"` // of the gateway's; empty: nobody is asked for one
+	Token   string  `json:"token"` // of the gateway's; empty: none is needed
 }
 
 // secretName is what the store has a client secret under.
 func secretName(value string) string { return "secret/" + value }
 
-// errStoreAway refuses whose secret cannot be looked up or kept.
+// errStoreAway refuses a client whose secret cannot be looked up or kept.
 var errStoreAway = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
 // secret finds what a client secret is bound to; ok is false if it is not known, or has expired.
@@ -95,7 +95,7 @@ func (m *minted) add(size int, life time.Duration) bool {
 	return true
 }
 
-// identityHeader is by which OpenAI is told for whom a backend acts.
+// identityHeader names to OpenAI the person for whom a backend acts.
 const identityHeader = "OpenAI-Safety-Identifier"
 
 // mint makes a secret for a page, bound to a session.

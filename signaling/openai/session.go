@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxSession bounds a session as it is told, in bytes: the longest message that Chromium takes by a data channel.
+	// maxSession bounds a session as it is sent, in bytes: the longest message that Chromium takes by a data channel.
 	maxSession = 256 << 10
 	// maxTools bounds the functions of a session.
 	maxTools = 128
-	// leastSilence bounds how short a silence may end a turn, in milliseconds. OpenAI's default of 200 is copied by clients without
-	// a thought, and with Gemini cuts people off who take a breath.
+	// leastSilence bounds how short a silence may end a turn, in milliseconds. OpenAI's default of 200 is copied by
+	// clients unchanged, and with Gemini it cuts people off when they take a breath.
 	leastSilence = 300
 	// voiceRate is that of audio/pcm, in Hz, the only one of OpenAI's API.
 	voiceRate = bridge.VoiceRate
 )
 
-// session is OpenAI's session object: what the client wants, and is told that it has. Reading JSON into it is the merge that
-// session.update is: what is not there stays, and unknown fields are passed over.
+// session is OpenAI's session object: what the client wants, and hears that it has. Reading JSON into it is the merge
+// that session.update is: what is not there stays, and unknown fields are passed over.
 type session struct {
 	Type             string            `json:"type"`
 	Object           string            `json:"object"`
@@ -62,7 +62,7 @@ type audio struct {
 	} `json:"output"`
 }
 
-// format is audio/pcm, audio/pcmu or audio/pcma. The rate is only told of the first.
+// format is audio/pcm, audio/pcmu or audio/pcma. Only the first has a rate.
 type format struct {
 	Type string `json:"type"`
 	Rate int    `json:"rate,omitempty"`
@@ -184,7 +184,11 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		return next, &apiError{Code: "invalid_type", Param: "session", Message: "session must be an object."}
 	}
 	if kind := value(patch.Type); kind != "" && kind != "realtime" {
-		return next, &apiError{Code: "invalid_value", Param: "session.type", Message: fmt.Sprintf("Sessions of type %q are not served; only realtime is.", clip(kind))}
+		return next, &apiError{
+			Code:    "invalid_value",
+			Param:   "session.type",
+			Message: fmt.Sprintf("Sessions of type %q are not served; only realtime is.", clip(kind)),
+		}
 	}
 	if err := json.Unmarshal(raw, &next); err != nil {
 		return next, wrongType(err, "session")
@@ -197,12 +201,16 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		return next, err
 	}
 	if len(encode(next)) > maxSession {
-		return next, &apiError{Code: "invalid_value", Param: "session", Message: fmt.Sprintf("The session is too long: it may have %d bytes.", maxSession)}
+		return next, &apiError{
+			Code:    "invalid_value",
+			Param:   "session",
+			Message: fmt.Sprintf("The session is too long: it may have %d bytes.", maxSession),
+		}
 	}
 	return next, nil
 }
 
-// check refuses what cannot be meant, and makes what can be the usual form of it.
+// check refuses what makes no sense, and normalizes the rest.
 func (s *session) check() error {
 	wrong := func(param, problem string) error {
 		return &apiError{Code: "invalid_value", Param: "session." + param, Message: "session." + param + " " + problem}
@@ -338,7 +346,7 @@ func geminiModel(name string) (model string, ok bool) {
 
 type object = map[string]any
 
-// config is the session as the engine is told of it.
+// config is the session for the engine.
 func (s *session) config() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
 	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.writes() {
@@ -351,7 +359,8 @@ func (s *session) config() json.RawMessage {
 		generation["temperature"] = *s.Temperature
 	}
 	if s.Reasoning != nil {
-		if level := map[string]string{"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}[s.Reasoning.Effort]; level != "" {
+		levels := map[string]string{"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}
+		if level := levels[s.Reasoning.Effort]; level != "" {
 			generation["thinkingConfig"] = object{"thinkingLevel": level}
 		}
 	}
@@ -374,15 +383,15 @@ func (s *session) config() json.RawMessage {
 	return encode(config)
 }
 
-// input is who finds out where speech begins and ends.
+// input says which side detects where speech begins and ends.
 func (s *session) input() object {
 	detection, d := object{}, s.Audio.Input.TurnDetection
 	input := object{"automaticActivityDetection": detection}
 	if d == nil || !d.InterruptResponse { // the client says itself when an answer is cut off
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// Google's own prefixPaddingMs is how much speech it takes to begin one. Only where the engine is told where speech begins does it
-	// mean what prefix_padding_ms means, how much from before belongs to it.
+	// Google's own prefixPaddingMs is how much speech it takes to begin one. Only where we say where speech begins does
+	// it mean what prefix_padding_ms means, how much from before belongs to it.
 	if s.turns() != modelsEar {
 		detection["disabled"], detection["prefixPaddingMs"] = true, d.padding()
 		return input

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"sync"
-
-	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
 	"voxgate/signaling"
@@ -18,10 +14,11 @@ import (
 // socketCall is a conversation whose sound travels in events.
 type socketCall struct {
 	*call
-	own  *listener
-	lost chan struct{} // closed when the socket is
-	mic  *bridge.Microphone
-	now  *bridge.Session // owned by Serve, as mic is
+	own    *listener
+	socket *signaling.Socket
+	in     <-chan signaling.Message
+	mic    *bridge.Microphone
+	now    *bridge.Session // owned by Serve, as mic is
 }
 
 // Serve implements [bridge.Caller].
@@ -31,7 +28,7 @@ func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.join(c.own)
 	s.Attach(c)
 	s.Hold(false)
-	return c.carry(ctx, s, c.lost, c.append)
+	return c.carry(ctx, s, c.own, c.in, c.socket.Gone(), c.append)
 }
 
 // append takes sound of the client.
@@ -54,16 +51,24 @@ func (c *socketCall) append(sound []byte) error {
 }
 
 // attend keeps a second connection to a call until it is lost, or the call is over.
-func (c *call) attend(ctx context.Context, own *listener, lost <-chan struct{}) error {
+func (c *call) attend(ctx context.Context, own *listener, in <-chan signaling.Message) error {
 	c.join(own)
 	defer c.leave(own)
-	select {
-	case <-lost:
-		return nil
-	case <-c.over:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		select {
+		case m, ok := <-in:
+			if !ok {
+				return nil
+			}
+			select {
+			case c.events <- own.event(m):
+			case <-c.over:
+			}
+		case <-c.over:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -72,79 +77,47 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	if d.pass(w, r, r.URL.Query().Get("call_id")) {
 		return
 	}
-	line, err := accept(w, r)
-	if err != nil {
-		return // it has answered
-	}
-	defer line.Close()
-	line.Opened() // a client need not say anything
-	own, lost, gone, written := newListener(line), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	log := d.Logger.With("door", doorName, "remote", line.Remote())
-	ctx, cancel := context.WithCancelCause(r.Context())
-	to, open, err := d.opening(r, log)
-	var running sync.WaitGroup
-	running.Go(func() { line.Ping(ctx) })
-	running.Go(func() { read(line, own, to.events, lost, gone) })
-	running.Go(func() {
-		defer close(written)
-		if err := own.out.Run(context.WithoutCancel(ctx), func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
-			cancel(err)
-		}
-	})
-	switch {
-	case err != nil:
-		to.end(own, err)
-	case open == nil:
-		err = to.attend(ctx, own, lost)
-	default:
-		err = d.Host.Serve(ctx, &socketCall{call: to, own: own, lost: lost}, *open)
-		to.end(own, err)
-	}
-	own.out.Close()
-	<-written
-	code, reason := goodbye(err)
-	if code != websocket.CloseNormalClosure {
-		log.Info("client refused or lost", "close", code, "err", clipLong(err.Error()))
-	}
-	line.Goodbye(code, reason) // which ends read
-	close(gone)
-	cancel(nil)
-	running.Wait()
-}
-
-// accept makes a line of a request. Clients that offer the protocol are answered that they have it.
-func accept(w http.ResponseWriter, r *http.Request) (*signaling.Line, error) {
-	if slices.Contains(websocket.Subprotocols(r), subprotocol) {
-		return signaling.AcceptAs(subprotocol, w, r)
-	}
-	return signaling.Accept(w, r, nil)
-}
-
-// read passes on what comes by a socket until it is lost, which it tells, or nobody wants it any more.
-func read(line *signaling.Line, own *listener, events chan<- event, lost chan<- struct{}, gone <-chan struct{}) {
-	defer close(lost)
-	for {
-		data, text, err := line.Read(maxEvent)
-		e := event{from: own}
+	o := signaling.SocketOptions{Limit: maxEvent, Goodbye: goodbye, Subprotocol: subprotocol}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
+		s.Opened() // a client need not say anything
+		log := d.Logger.With("door", doorName, "remote", s.Remote())
+		to, open, err := d.opening(r, log)
+		own, in := &listener{s, s}, s.Messages()
 		switch {
-		case errors.Is(err, signaling.ErrTooLong):
-			e.err = &apiError{Code: "invalid_event", Message: fmt.Sprintf("The event is too long: it may have %d bytes.", maxEvent)}
 		case err != nil:
-			return
-		case !text:
-			e.err = &apiError{Code: "invalid_event", Message: "Expected a text WebSocket message; binary frames are not supported."}
+			to.end(own, err)
+		case open == nil:
+			err = to.attend(ctx, own, in)
 		default:
-			e = own.read(data)
+			err = d.Host.Serve(ctx, &socketCall{call: to, own: own, socket: s, in: in}, *open)
+			to.end(own, err)
 		}
-		select {
-		case events <- e:
-		case <-gone:
-			return
+		if code, _ := goodbye(err); code != signaling.CloseNormal {
+			log.Info("client refused or lost", "close", code, "err", clipLong(err.Error()))
 		}
-	}
+		return err
+	})
 }
 
-// opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even with an error.
+// event is what has come by a socket.
+func (l *listener) event(m signaling.Message) event {
+	switch {
+	case m.Err != nil:
+		return event{
+			from: l,
+			err:  &apiError{Code: "invalid_event", Message: fmt.Sprintf("The event is too long: it may have %d bytes.", maxEvent)},
+		}
+	case !m.Text:
+		return event{
+			from: l,
+			err:  &apiError{Code: "invalid_event", Message: "Expected a text WebSocket message; binary frames are not supported."},
+		}
+	}
+	return l.read(m.Data)
+}
+
+// opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even
+// with an error.
 func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.Open, err error) {
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {
@@ -171,7 +144,7 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 // goodbye is the close code and the reason by which OpenAI's server would say why it is over.
 func goodbye(err error) (code int, reason string) {
 	code, reason = signaling.Goodbye(err)
-	if code == websocket.CloseNormalClosure || code == websocket.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
+	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
 		return code, reason
 	}
 	switch e := ending(err); {

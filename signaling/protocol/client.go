@@ -42,14 +42,14 @@ type ClientMessage struct {
 	length int // of the whole message, in bytes
 }
 
-// mayBeLarge tells whether messages of a type may have pictures.
+// mayBeLarge reports whether messages of a type may have pictures.
 func mayBeLarge(kind string) bool {
 	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
 }
 
 // Read reads the text of a client's message from r, and of one that is too long for its type no more than 1 MiB: that is refused. It
-// blocks as long as r does.
-func Read(r io.Reader) ([]byte, error) {
+// blocks as long as r does. It is for [voxgate/signaling.SocketOptions].
+func Read(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio
 	if _, err := text.ReadFrom(io.LimitReader(r, MaxControl+1)); err != nil {
@@ -70,7 +70,7 @@ func Read(r io.Reader) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checkLong tells, of the beginning of a message, whether it may have more than 1 MiB.
+// checkLong checks by the beginning of a message that it may have more than 1 MiB.
 func checkLong(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":
@@ -307,7 +307,7 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 }
 
 // ToolResponses reads SEND_TOOL_RESPONSE: the answers, flat. The results are not looked at: most of what is long is an answer
-// that nobody waits for any more.
+// that is no longer awaited.
 func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
@@ -362,7 +362,12 @@ const maxWrapped = 3
 // readAnswer reads an element of functionResponses: an answer; or {functionResponse: answer}; or an answer whose response is a
 // Content around the real ones, as clients from before 2024-06 send it. What they do not say themselves outer does. It also
 // returns how many bytes of it are pictures.
-func readAnswer(raw json.RawMessage, at string, outer bridge.ToolResponse, wrapped int) (answers []bridge.ToolResponse, media int, err error) {
+func readAnswer(
+	raw json.RawMessage,
+	at string,
+	outer bridge.ToolResponse,
+	wrapped int,
+) (answers []bridge.ToolResponse, media int, err error) {
 	a := outer
 	var nested, parts json.RawMessage
 	_, err = readFields(raw, at, map[string]any{

@@ -147,7 +147,7 @@ func Disconnected(reason string) ServerMessage {
 	return message(typeDisconnected, payload)
 }
 
-// Error tells of an error that is a [bridge.Error], or is made one.
+// Error reports an error that is a [bridge.Error], or is made one.
 func Error(err error) ServerMessage {
 	e := bridge.AsError(err)
 	return message(typeError, errorPayload{Message: e.Message, Details: errorDetailsOf(e)})
@@ -158,7 +158,7 @@ func SetupRefused(e *bridge.Error) ServerMessage {
 	return message(typeSetupComplete, setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}})
 }
 
-// Warning tells the client's developer.
+// Warning warns the client's developer.
 func Warning(text string) ServerMessage {
 	return message(typeLog, logPayload{Type: "warn", Message: text})
 }
@@ -194,7 +194,7 @@ func AudioChunk(generation uint32, pcm []byte) ServerMessage {
 	return ServerMessage{kind: typeAudioChunk, payload: payload}
 }
 
-// Event is what an event of the conversation becomes; false: nothing is said of it, because another message says it.
+// Event is the message for an event of the conversation; false: it has none, because another message says the same.
 func Event(e bridge.Event) (ServerMessage, bool) {
 	m, ok := body(e.Body)
 	m.event, m.time = e.Number, e.Time
@@ -225,7 +225,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 			p.Resumed = &e.Resumed
 		}
 		if e.Resumed {
-			p.Received = append([]string{}, e.Received...) // told even if there are none
+			p.Received = append([]string{}, e.Received...) // sent even if there are none
 		}
 		return message(typeSetupComplete, p), true
 	case bridge.SetupFailed:

@@ -91,7 +91,8 @@ func TestEventsAsMessages(t *testing.T) {
 		{
 			"tools",
 			bridge.SetupComplete{SessionID: "s", Update: true, Tools: []bridge.Tool{
-				{Name: "a", Behavior: "BLOCKING", Where: "client"}, {Name: "b", Title: "B…", Behavior: "NON_BLOCKING", Scheduling: "SILENT", Where: "gateway"},
+				{Name: "a", Behavior: "BLOCKING", Where: "client"},
+				{Name: "b", Title: "B…", Behavior: "NON_BLOCKING", Scheduling: "SILENT", Where: "gateway"},
 			}},
 			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","recording":false,"tools":[{"name":"a","behavior":"BLOCKING","where":"client"},` +
 				`{"name":"b","title":"B…","behavior":"NON_BLOCKING","scheduling":"SILENT","where":"gateway"}]},"seq":1}`,
@@ -178,7 +179,7 @@ func TestEveryEventIsTold(t *testing.T) {
 	} {
 		delete(missing, fmt.Sprintf("%T", e))
 		if m, ok := Event(bridge.Event{Body: e}); !ok || !json.Valid(m.Encode(1)) {
-			t.Errorf("%T is told as %s", e, m.Encode(1))
+			t.Errorf("%T is sent as %s", e, m.Encode(1))
 		}
 	}
 	for name := range missing {

@@ -20,7 +20,7 @@ type piecePayload struct {
 	Data  string `json:"data"`
 }
 
-// Pieces are the messages that carry an encoded message which is too long for its way, in their order. id tells it from
+// Pieces are the messages that carry an encoded message which is too long for its data channel, in their order. id tells it from
 // the others that were sent in pieces.
 func Pieces(id uint64, text []byte) iter.Seq[[]byte] {
 	pieces := split(text, pieceSize)

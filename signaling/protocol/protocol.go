@@ -53,14 +53,14 @@ const (
 	typePong             = "PONG"
 )
 
-// version is told in GEMINI_CONNECTED; it changes when a client written for the one before would no longer work.
+// version is sent in GEMINI_CONNECTED; it changes when a client written for the one before would no longer work.
 const version = 1
 
 // ServerMessage is a message of the gateway, but for its place in the order of those that are sent.
 type ServerMessage struct {
 	kind    string
 	payload []byte    // JSON; empty: none
-	event   uint64    // number of the event of the conversation that it tells of; 0: none
+	event   uint64    // number of the event of the conversation that it reports; 0: none
 	time    time.Time // of that
 }
 

@@ -21,7 +21,7 @@ type backend interface {
 	ask(ctx context.Context, httpMethod, model, method string, request upload) (answer []byte, err error)
 }
 
-// refused is an error of a backend that the client is told, in Google's shape.
+// refused is an error of a backend for the client, in Google's shape.
 type refused struct {
 	status int
 	body   object
@@ -103,10 +103,10 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 	defer resp.Body.Close()
 	g.api.Refused(secret, resp.StatusCode)
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	told := secret.Hide(string(text)) // it may have echoed it
+	said := secret.Hide(string(text)) // it may have echoed it
 	var body object
-	if json.Unmarshal([]byte(told), &body) != nil || body["error"] == nil {
-		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, told)
+	if json.Unmarshal([]byte(said), &body) != nil || body["error"] == nil {
+		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, said)
 	}
 	return nil, &refused{resp.StatusCode, body, resp.Header.Get("Retry-After")}
 }

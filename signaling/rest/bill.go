@@ -21,14 +21,14 @@ const (
 
 // bill is what a call costs whoever pays for it, in tokens.
 type bill struct {
-	settle   func(cost int) // nil: nobody counts it
+	settle   func(cost int) // nil: it is not counted
 	question int            // by its length
-	told     int            // by the backend, for all so far
+	reported int            // by the backend, for all so far
 	said     int            // of the answer so far, in bytes of text
 }
 
-// charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An error
-// is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
+// charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An
+// error is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
 func charge(account bridge.Account, method string, request []byte) (*bill, []byte, error) {
 	b := &bill{question: len(request) / bytesPerToken}
 	if _, most := account.Spend(0); most == 0 {
@@ -68,7 +68,7 @@ func generates(method string) bool {
 	return method == "generateContent" || method == "streamGenerateContent"
 }
 
-// note notes what a piece of an answer says and costs. A stream tells of the tokens of all so far, so the newest count.
+// note notes what a piece of an answer says and costs. A stream reports the tokens of all so far, so the newest count.
 func (b *bill) note(answer object) {
 	candidates, _ := answer["candidates"].([]any)
 	for _, one := range candidates {
@@ -82,13 +82,14 @@ func (b *bill) note(answer object) {
 		}
 	}
 	usage, _ := answer["usageMetadata"].(object)
-	b.told = max(b.told, number(usage["totalTokenCount"]), sumOf(usage))
+	b.reported = max(b.reported, number(usage["totalTokenCount"]), sumOf(usage))
 }
 
-// pay settles the bill of a call that was asked with ctx, once, and returns what it has cost: what the backend has told, or, by the length of its
-// text, what it was asked and has answered before the client left or the stream broke off. Answered is a call whose answer tells of no tokens.
+// pay settles the bill of a call with ctx, once, and returns its cost: the tokens that the backend has reported. If it has reported none,
+// the length of the text counts, of the question and of the answer until the client left or the stream broke off. answered says that the
+// answer is complete.
 func (b *bill) pay(ctx context.Context, answered bool) int {
-	cost := b.told
+	cost := b.reported
 	if cost == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
 		cost = b.question + b.said/bytesPerToken
 	}
@@ -98,7 +99,7 @@ func (b *bill) pay(ctx context.Context, answered bool) int {
 	return cost
 }
 
-// question is what of a request tells how much it costs. Google takes its fields in snake_case, too.
+// question is the part of a request that says how much it costs. Google takes its fields in snake_case, too.
 type question struct {
 	Content   sizedContent   `json:"content"`
 	Contents  []sizedContent `json:"contents"`

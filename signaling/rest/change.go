@@ -7,8 +7,8 @@ import (
 	"voxgate/bridge"
 )
 
-// withAgent is a request as the agent that a grant fixes has it: its prompt takes the place of the client's, and, where speech is asked for, its
-// voice and language do.
+// withAgent is a request as the agent that a grant fixes has it: its prompt takes the place of the client's, and, where speech is asked
+// for, its voice and language do.
 func withAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	if a.Prompt == "" && a.Voice == "" && a.Language == "" {
 		return request, nil
@@ -90,8 +90,8 @@ func remove(fields object, name string) {
 	}
 }
 
-// find finds a field under a name or another spelling of it: in snake_case, as Google takes it, or with other capitals, which some decoders do
-// not mind.
+// find finds a field under a name or another spelling of it: in snake_case, as Google takes it, or with other capitals, which some
+// decoders do not mind.
 func find(fields object, name string) string {
 	for there := range fields {
 		if strings.EqualFold(strings.ReplaceAll(there, "_", ""), name) {

@@ -28,12 +28,15 @@ var statuses = map[int]string{
 	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
-// errorObject is an error in Google's shape. retry, where it is known when to come back, is told as RetryInfo, which the Gemini CLI
+// errorObject is an error in Google's shape. retry, where it is known when to come back, is sent as RetryInfo, which the Gemini CLI
 // keeps to.
 func errorObject(status int, message string, retry time.Duration) object {
 	details := []any{}
 	if retry > 0 {
-		details = append(details, object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds()))})
+		details = append(
+			details,
+			object{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds()))},
+		)
 	}
 	return object{"error": object{"code": status, "message": message, "status": cmp.Or(statuses[status], "UNKNOWN"), "details": details}}
 }

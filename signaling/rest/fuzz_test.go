@@ -33,7 +33,14 @@ func jsonOrEvents(t *testing.T, status int, text string) {
 }
 
 // methods are what is called, and how.
-var methods = []string{"generateContent", "streamGenerateContent?alt=sse", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
+var methods = []string{
+	"generateContent",
+	"streamGenerateContent?alt=sse",
+	"streamGenerateContent",
+	"countTokens",
+	"embedContent",
+	"batchEmbedContents",
+}
 
 // FuzzRequests sends anything as the body of a call, for the built-in emulator and for a server of chat completions.
 func FuzzRequests(f *testing.F) {

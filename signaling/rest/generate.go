@@ -38,7 +38,7 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 	defer watch.Stop()
 	next, err := d.backend(model).generate(ctx, model, upload{text: request}, true)
 	if err != nil {
-		return told(ctx, err)
+		return publicError(ctx, err)
 	}
 	for {
 		event, err := next()
@@ -47,10 +47,10 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 			return nil
 		}
 		if err != nil {
-			return told(ctx, err)
+			return publicError(ctx, err)
 		}
 		if said, failed := event["error"].(object); failed {
-			return told(ctx, &refused{status: number(said["code"]), body: event})
+			return publicError(ctx, &refused{status: number(said["code"]), body: event})
 		}
 		reason := complete(event, false)
 		candidates, _ := event["candidates"].([]any)
@@ -65,8 +65,8 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 	}
 }
 
-// told is an error of a backend as callers inside of the gateway are told of it.
-func told(ctx context.Context, err error) error {
+// publicError is an error of a backend as callers inside the gateway see it.
+func publicError(ctx context.Context, err error) error {
 	if r := (*refused)(nil); errors.As(err, &r) {
 		code := bridge.CodeRefused
 		switch r.status {
@@ -84,5 +84,9 @@ func told(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {
 		return cause
 	}
-	return &bridge.Error{Code: bridge.CodeConnectionFailed, Message: "The model cannot be reached, or its answer broke off.", Err: errors.Join(err, context.Cause(ctx))}
+	return &bridge.Error{
+		Code:    bridge.CodeConnectionFailed,
+		Message: "The model cannot be reached, or its answer broke off.",
+		Err:     errors.Join(err, context.Cause(ctx)),
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/tools"
 )
 
 // completions translates to a server of chat completions and back: https://platform.openai.com/docs/api-reference/chat.
@@ -131,7 +132,7 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 // format is the form of an answer in JSON, by a schema if there is one.
 func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
-		jsonSchema = lowerTypes(schema)
+		jsonSchema = standard(schema)
 	}
 	if jsonSchema == nil {
 		return &chatFormat{Type: "json_object"}
@@ -139,34 +140,12 @@ func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	return &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "answer", Schema: jsonSchema}}
 }
 
-// lowerTypes makes JSON Schema of Google's Schema, whose types are in upper case.
-func lowerTypes(schema json.RawMessage) json.RawMessage {
-	var v any
-	if len(schema) == 0 || json.Unmarshal(schema, &v) != nil {
-		return nil
+// standard makes JSON Schema of Google's Schema. One that it cannot read is left out.
+func standard(schema json.RawMessage) json.RawMessage {
+	if standard, err := tools.JSONSchema(schema); err == nil {
+		return standard
 	}
-	var walk func(v any)
-	walk = func(v any) {
-		switch v := v.(type) {
-		case object:
-			if t, ok := v["type"].(string); ok {
-				v["type"] = strings.ToLower(t)
-			}
-			for _, inner := range v {
-				walk(inner)
-			}
-		case []any:
-			for _, inner := range v {
-				walk(inner)
-			}
-		}
-	}
-	walk(v)
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil // what was read can be written
-	}
-	return text
+	return nil
 }
 
 func (g *generation) tools(q *chatRequest) {
@@ -174,7 +153,7 @@ func (g *generation) tools(q *chatRequest) {
 		for _, f := range t.FunctionDeclarations {
 			schema := f.ParametersJSONSchema
 			if schema == nil {
-				schema = lowerTypes(f.Parameters)
+				schema = standard(f.Parameters)
 			}
 			q.Tools = append(q.Tools, chatTool{"function", chatFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
 		}
@@ -239,7 +218,10 @@ func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
 			f := p.FunctionResponse
 			list = append(list, chatMessage{Role: "tool", Content: cmp.Or(string(f.Response), "{}"), ToolCallID: calls.answer(f.ID, f.Name)})
 		case p.InlineData != nil && strings.HasPrefix(p.InlineData.MIMEType, "image/"):
-			parts = append(parts, chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}})
+			parts = append(
+				parts,
+				chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}},
+			)
 		case p.InlineData != nil:
 			return nil, invalid("parts[%d].inlineData: %s cannot be shown to this model; images can.", i, p.InlineData.MIMEType)
 		case p.Text != nil:
@@ -276,7 +258,7 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	return answer
 }
 
-// functionCall is a call in Google's words. Arguments that are no object are told as they are, for the client to refuse.
+// functionCall is a call in Google's words. Arguments that are no object are passed on as they are, for the client to refuse.
 func functionCall(id, name, arguments string) object {
 	var args object
 	if decode([]byte(arguments), &args) != nil && strings.TrimSpace(arguments) != "" {
@@ -354,7 +336,7 @@ func (c *completions) send(ctx context.Context, path string, body any, sent func
 	return nil, why
 }
 
-// refusal is a failure as the client is told of it.
+// refusal is a failure as the client sees it.
 func (c *completions) refusal(status int, f chatFailure) *refused {
 	message := http.StatusText(status)
 	if f.Error != nil {
@@ -421,7 +403,10 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 			calls = append(calls, chatCall{})
 		}
 		at := &calls[p.Index]
-		at.ID, at.Function.Name, at.Function.Arguments = cmp.Or(at.ID, p.ID), at.Function.Name+p.Function.Name, at.Function.Arguments+p.Function.Arguments
+		at.ID, at.Function.Name, at.Function.Arguments = cmp.Or(
+			at.ID,
+			p.ID,
+		), at.Function.Name+p.Function.Name, at.Function.Arguments+p.Function.Arguments
 	}
 	return calls, nil
 }
@@ -440,7 +425,11 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 		} `json:"requests"`
 	}
 	if method != "embedContent" && method != "batchEmbedContents" {
-		return nil, &refused{http.StatusNotImplemented, errorObject(http.StatusNotImplemented, "The server behind this model cannot do that.", 0), ""}
+		return nil, &refused{
+			http.StatusNotImplemented,
+			errorObject(http.StatusNotImplemented, "The server behind this model cannot do that.", 0),
+			"",
+		}
 	}
 	if err := json.Unmarshal(request.text, &q); err != nil {
 		return nil, invalid("The request cannot be read: %v.", err)

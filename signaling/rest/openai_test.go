@@ -83,7 +83,7 @@ func (q *chatRequest) check() error {
 	return nil
 }
 
-// chatServer is a server of chat completions that repeats what it was told, calls tools when told "/tool", and refuses what the
+// chatServer is a server of chat completions that repeats what it got, calls tools at "/tool", and refuses what the
 // reference does not know.
 type chatServer struct {
 	t   *testing.T
@@ -134,16 +134,32 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case word == "/fail":
 		fail(429, "Rate limit reached.")
 	case !q.Stream && word == "/tool":
-		fmt.Fprintf(w, `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":%q,"arguments":%q}}]}}],%s}`, name, args, usage)
+		fmt.Fprintf(
+			w,
+			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":%q,"arguments":%q}}]}}],%s}`,
+			name,
+			args,
+			usage,
+		)
 	case !q.Stream:
 		if q.ResponseFormat != nil {
 			text = `{"n":1}`
 		}
-		fmt.Fprintf(w, `{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":%q}}],%s}`, "You said: "+text, usage)
+		fmt.Fprintf(
+			w,
+			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":%q}}],%s}`,
+			"You said: "+text,
+			usage,
+		)
 	default:
 		w.Header().Set("Content-Type", "text/event-stream")
 		chunk := func(delta, finish string) {
-			fmt.Fprintf(w, "data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n", delta, finish)
+			fmt.Fprintf(
+				w,
+				"data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n",
+				delta,
+				finish,
+			)
 			http.NewResponseController(w).Flush()
 		}
 		chunk(`{"role":"assistant","content":""}`, "null")
@@ -207,16 +223,20 @@ func TestChatCompletions(t *testing.T) {
 	body := `{"systemInstruction":{"parts":[{"text":"Be brief."}]},"contents":[{"role":"user","parts":[{"text":"Hello there"}]}],
 		"generationConfig":{"temperature":0.5,"maxOutputTokens":99,"stopSequences":["END"]}}`
 	status, text := post(t, url+"generateContent", body)
-	if said := check(t, text, true); status != 200 || said != "You said: Hello there" || !strings.Contains(text, `"thoughtsTokenCount":4,"totalTokenCount":16`) {
+	if said := check(t, text, true); status != 200 || said != "You said: Hello there" ||
+		!strings.Contains(text, `"thoughtsTokenCount":4,"totalTokenCount":16`) {
 		t.Errorf("%d %s", status, text)
 	}
 	q := <-s.got
-	if q.Model != "local" || q.Messages[0].Role != "system" || q.Messages[1].Role != "user" || *q.Temperature != 0.5 || q.MaxCompletionTokens != 99 || q.Stop[0] != "END" {
+	if q.Model != "local" || q.Messages[0].Role != "system" || q.Messages[1].Role != "user" || *q.Temperature != 0.5 ||
+		q.MaxCompletionTokens != 99 ||
+		q.Stop[0] != "END" {
 		t.Errorf("went up as %+v", q)
 	}
 	_, sse := post(t, url+"streamGenerateContent?alt=sse", body)
 	list := events(t, sse)
-	if said := checkStream(t, list); said != "You said: Hello there" || len(list) < 4 || !strings.Contains(list[len(list)-1], `"totalTokenCount":16`) {
+	if said := checkStream(t, list); said != "You said: Hello there" || len(list) < 4 ||
+		!strings.Contains(list[len(list)-1], `"totalTokenCount":16`) {
 		t.Errorf("%q", list)
 	}
 	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"/long story"}]}]}`)
@@ -228,7 +248,8 @@ func TestChatCompletions(t *testing.T) {
 		t.Errorf("%q", list)
 	}
 	_, sse = post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"I /overload it"}]}]}`)
-	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") || strings.Contains(sse, "sk-test") {
+	if list := events(t, sse); !strings.Contains(list[len(list)-1], `"error":{"code":502`) || !strings.Contains(sse, "Overloaded") ||
+		strings.Contains(sse, "sk-test") {
 		t.Errorf("an error in a stream: %q", list)
 	}
 	status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
@@ -242,21 +263,26 @@ func TestChatCompletions(t *testing.T) {
 	if status, text = post(t, url+"countTokens", body); status != 501 || !strings.Contains(text, "UNIMPLEMENTED") {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 || !strings.Contains(text, "audio/wav") {
+	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 ||
+		!strings.Contains(text, "audio/wav") {
 		t.Errorf("%d %s", status, text)
 	}
 }
 
-// What the model has said comes back to it to the letter, however many pieces it came in.
+// What the model has said comes back to it unchanged, however many pieces it came in.
 func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 	url, s := chat(t)
-	post(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"Hel"},{"text":"hm","thought":true},{"text":"lo."}]},{"role":"user","parts":[{"text":"b"}]}]}`)
+	post(
+		t,
+		url+"generateContent",
+		`{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"Hel"},{"text":"hm","thought":true},{"text":"lo."}]},{"role":"user","parts":[{"text":"b"}]}]}`,
+	)
 	if q := <-s.got; string(q.Messages[1].Content) != `"Hello."` {
 		t.Errorf("%s", q.Messages[1].Content)
 	}
 }
 
-// A stream that breaks off before it has told what it costs is paid by its length.
+// A stream that breaks off before it has reported its cost is paid by its length.
 func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
 	routes, _ := chatRoutes(t)
 	url, key := lockedDoor(t, budget(150), http.NotFoundHandler(), routes...)
@@ -278,10 +304,15 @@ func TestChatCompletionsWithTools(t *testing.T) {
 	if !strings.Contains(text, `"functionCall":{"args":{"n":1},"id":"call_a","name":"look_up"}`) {
 		t.Errorf("%s", text)
 	}
-	if q := <-s.got; string(q.ToolChoice) != `"required"` || q.Tools[0].Function.Parameters["properties"].(map[string]any)["n"].(map[string]any)["type"] != "integer" {
+	if q := <-s.got; string(q.ToolChoice) != `"required"` ||
+		q.Tools[0].Function.Parameters["properties"].(map[string]any)["n"].(map[string]any)["type"] != "integer" {
 		t.Errorf("%+v", q)
 	}
-	_, sse := post(t, url+"streamGenerateContent?alt=sse", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
+	_, sse := post(
+		t,
+		url+"streamGenerateContent?alt=sse",
+		`{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`,
+	)
 	list := events(t, sse)
 	checkStream(t, list)
 	if last := list[len(list)-1]; strings.Count(last, `{"args":{"n":1},"id":"call_`) != 2 {
@@ -304,9 +335,14 @@ func TestChatCompletionsWithTools(t *testing.T) {
 		<-s.got
 	}
 	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"rate"},{"inlineData":{"mimeType":"image/png","data":"AA=="}}]}],
-		"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}}`)
+		"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER","nullable":true}}}}}`)
 	check(t, text, true)
-	if q := <-s.got; q.ResponseFormat.Type != "json_schema" || q.ResponseFormat.JSONSchema.Schema["type"] != "object" || !strings.Contains(string(q.Messages[0].Content), "data:image/png;base64,AA==") {
+	q := <-s.got
+	schema, _ := json.Marshal(q.ResponseFormat.JSONSchema.Schema)
+	if want := `{"properties":{"n":{"type":["integer","null"]}},"type":"object"}`; string(schema) != want {
+		t.Errorf("schema %s, want %s", schema, want)
+	}
+	if q.ResponseFormat.Type != "json_schema" || !strings.Contains(string(q.Messages[0].Content), "data:image/png;base64,AA==") {
 		t.Errorf("%+v", q)
 	}
 }

@@ -46,7 +46,7 @@ type Door struct {
 	client http.Client
 	google *google
 	routes []route
-	cli    sync.Once // it was told of the CLI's settings
+	cli    sync.Once // logs the CLI's settings
 }
 
 // New returns a door to Google's backend, or to those that the routes name.
@@ -119,7 +119,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// helpCLI tells the operator, once, of the line without which the Gemini CLI ends with exit 41 when only its base URL is set
+// helpCLI logs, once, the line without which the Gemini CLI ends with exit 41 when only its base URL is set
 // (google-gemini/gemini-cli #27550).
 func (d *Door) helpCLI(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
@@ -213,7 +213,7 @@ func (c *call) answer(text []byte) error {
 	return err
 }
 
-// failed tells the client of a call that failed before its answer began.
+// failed answers a call that failed before its answer began.
 func (c *call) failed(ctx context.Context, err error) error {
 	var r *refused
 	switch {
@@ -222,7 +222,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 			c.w.Header().Set("Retry-After", r.after)
 		}
 		reply(c.w, r.status, r.body)
-		return nil // it was told by who knows
+		return nil // the backend has said why
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
 		refuseStopping(c.w)
 		return nil

@@ -68,7 +68,7 @@ func complete(answer object, last bool) (reason string) {
 	return reason
 }
 
-// blocked tells whether the prompt was refused, so that there is no candidate.
+// blocked reports whether the prompt was refused, so that there is no candidate.
 func blocked(answer object) bool {
 	feedback, _ := answer["promptFeedback"].(object)
 	return feedback["blockReason"] != nil

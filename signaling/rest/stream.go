@@ -33,7 +33,12 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 		}
 		c.bill.note(event)
 		if failed, ok := event["error"].(object); err == nil && ok {
-			return errors.Join(fmt.Errorf("the backend ended with %v", failed["message"]), out.flush(held, reason, false), out.write(event), out.end())
+			return errors.Join(
+				fmt.Errorf("the backend ended with %v", failed["message"]),
+				out.flush(held, reason, false),
+				out.write(event),
+				out.end(),
+			)
 		}
 		if err != nil {
 			broken := errorObject(http.StatusBadGateway, "The backend's answer broke off.", 0)

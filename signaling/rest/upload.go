@@ -10,8 +10,8 @@ import (
 	"voxgate/bridge"
 )
 
-// firstRead is how much of a request is made room for before any of it has come, in bytes, and growth by how much more each time that it is full:
-// who announces much and sends little takes little.
+// firstRead is how much of a request is made room for before any of it has come, in bytes, and growth by how much more each time that it
+// is full: a client that announces much and sends little takes little.
 const firstRead, growth = 64 << 10, 8
 
 // readBody reads a request of a length that was announced; below 0: none was.
@@ -53,7 +53,7 @@ func refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// upload is a request on its way to the backend. Sent is called when nothing of it is needed any more; nil: nobody waits for that.
+// upload is a request on its way to the backend. Sent is called when nothing of it is needed any more; it may be nil.
 type upload struct {
 	text []byte
 	sent func()
@@ -66,8 +66,8 @@ func (u upload) done() {
 	}
 }
 
-// on puts it into a request to the backend. It is let go of as soon as it has been read: the client of HTTP keeps what it has sent until the
-// answer has ended. Until then the request may be sent again, on another connection.
+// on puts it into a request to the backend. It is let go of as soon as it has been read: the client of HTTP keeps what it has sent until
+// the answer has ended. Until then the request may be sent again, on another connection.
 func (u upload) on(r *http.Request) {
 	r.ContentLength = int64(len(u.text))
 	if len(u.text) == 0 {

@@ -40,7 +40,8 @@ const (
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once, and how long one lives that belongs to nobody.
+	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once, and how long a connection without a peer
+	// lives.
 	tcpFirst = 5 * time.Second
 
 	// tcpWriteBuffer keeps a slow ICE-TCP client from blocking the playout clock: above it packets are dropped.
@@ -52,7 +53,7 @@ const (
 type Options struct {
 	UDPAddr   string // one UDP port for all peers, "host:port"; empty: no UDP
 	Loopback  bool
-	PublicIPs []string // told to clients instead of the local addresses (NAT 1:1)
+	PublicIPs []string // announced to clients instead of the local addresses (NAT 1:1)
 
 	TCP    net.Listener // ICE-TCP, which Close closes; nil: none
 	Logger *slog.Logger
@@ -61,10 +62,10 @@ type Options struct {
 // API makes WebRTC peers that share one UDP port, and one TCP port if there is one.
 type API struct {
 	api     *webrtc.API
-	public  []string   // addresses that alone are told; none: all
+	public  []string   // the only addresses that are announced; none: all
 	viewing sync.Mutex // held by the peer that makes a picture: see picture.NewViewer
 	closers []func() error
-	observe func(Quality) // nil: nobody is told
+	observe func(Quality) // may be nil
 }
 
 // New opens the ports. Close closes them.
@@ -101,7 +102,7 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// open opens the ports, which all peers use, and tells whether one is the loopback's.
+// open opens the ports, which all peers use, and reports whether one is the loopback's.
 func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
 	logger := settings.LoggerFactory.NewLogger("ice")
 	var networks []webrtc.NetworkType
@@ -122,7 +123,8 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 	}
 	if o.TCP != nil {
 		mux := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: o.TCP, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer, FirstStunBindTimeout: tcpFirst, AliveDurationForConnFromStun: tcpFirst,
+			Listener: o.TCP, Logger: logger, ReadBufferSize: 16, WriteBufferSize: tcpWriteBuffer, FirstStunBindTimeout: tcpFirst,
+			AliveDurationForConnFromStun: tcpFirst,
 		})
 		settings.SetICETCPMux(mux)
 		a.closers = append(a.closers, mux.Close)
@@ -156,7 +158,8 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 			RTCPFeedback: []webrtc.RTCPFeedback{{Type: webrtc.TypeRTCPFBNACK}, {Type: webrtc.TypeRTCPFBNACK, Parameter: "pli"}}, // see Peer.watch
 		}},
 	} {
-		if err := codecs.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: c.capability, PayloadType: c.payloadType}, c.kind); err != nil {
+		parameters := webrtc.RTPCodecParameters{RTPCodecCapability: c.capability, PayloadType: c.payloadType}
+		if err := codecs.RegisterCodec(parameters, c.kind); err != nil {
 			return nil, fmt.Errorf("register %s: %w", c.capability.MimeType, err)
 		}
 	}

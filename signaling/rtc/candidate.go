@@ -19,7 +19,7 @@ var ErrTooManyCandidates = errors.New("too many candidates")
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
 // reachable says which addresses of a client's candidates get STUN checks: pion would send some to any address that a
-// stranger names. Inner addresses of this machine, of its link and of its cloud are none of a client's business, in whichever form
+// stranger names. Inner addresses of this machine, of its link and of its cloud are not for clients, in whichever form
 // (net.IP takes ::ffff:127.0.0.1 for what it is). loopback: we listen there, so clients may be there, too.
 func reachable(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
@@ -43,20 +43,20 @@ func firstCandidates(text string) (offer string, n int) {
 	return b.String(), n
 }
 
-// tells says whether clients are told of one of our candidates. Where public addresses are named they hear of no others: pion
+// announces reports whether clients get one of our candidates. Where public addresses are named they get no others: pion
 // replaces the local ones only of the families that have a public one.
-func (a *API) tells(candidate string) bool {
+func (a *API) announces(candidate string) bool {
 	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
 	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {
 		return net.ParseIP(ip).Equal(net.ParseIP(fields[4]))
 	})
 }
 
-// told is an answer with the candidates that clients are told of.
-func (a *API) told(answer string) string {
+// filtered is an answer with the candidates that are announced.
+func (a *API) filtered(answer string) string {
 	var b strings.Builder
 	for line := range strings.Lines(answer) {
-		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); !ok || a.tells(candidate) {
+		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); !ok || a.announces(candidate) {
 			b.WriteString(line)
 		}
 	}

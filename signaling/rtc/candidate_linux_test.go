@@ -76,7 +76,8 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 		conn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")})
 		must(t, err)
 		for _, name := range []string{
-			"127.0.0.1", "127.8.8.8", "::ffff:127.0.0.1", "169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "100.100.100.200",
+			"127.0.0.1", "127.8.8.8", "::ffff:127.0.0.1", "169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255",
+			"100.100.100.200",
 			inner4,
 		} {
 			c, err := net.ListenUDP("udp", nil)

@@ -15,8 +15,9 @@ func TestReachable(t *testing.T) {
 	for ip, want := range map[string]bool{
 		"198.51.100.1": true, "10.0.0.1": true, "192.168.1.1": true, "2001:db8::1": true, "fd77::1": true, "::ffff:198.51.100.1": true,
 		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "0.0.0.0": false, "::": false, "::ffff:0.0.0.0": false,
-		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "100.100.100.200": false, "fd00:ec2::254": false, "168.63.129.16": false,
-		"224.0.0.251": false, "::ffff:224.0.0.251": false, "ff02::fb": false, "255.255.255.255": false,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "100.100.100.200": false, "fd00:ec2::254": false,
+		"168.63.129.16": false,
+		"224.0.0.251":   false, "::ffff:224.0.0.251": false, "ff02::fb": false, "255.255.255.255": false,
 	} {
 		loopback := net.ParseIP(ip).IsLoopback()
 		for _, here := range []bool{false, true} {
@@ -83,7 +84,13 @@ func TestTooManyCandidates(t *testing.T) {
 	}
 	within(t, func() bool { return known() == MaxCandidates-mine })
 	ufrag := p.offer.ufrag
-	again, err := ParseOffer(strings.ReplaceAll(strings.ReplaceAll(offer, ufrag, "another"+ufrag), "a=candidate:1 ", "a="+strings.Join(candidates(200, 50), "\r\na=")+"\r\na=candidate:1 "))
+	again, err := ParseOffer(
+		strings.ReplaceAll(
+			strings.ReplaceAll(offer, ufrag, "another"+ufrag),
+			"a=candidate:1 ",
+			"a="+strings.Join(candidates(200, 50), "\r\na=")+"\r\na=candidate:1 ",
+		),
+	)
 	must(t, err)
 	_, err = p.Answer(again)
 	must(t, err)
@@ -93,7 +100,7 @@ func TestTooManyCandidates(t *testing.T) {
 	within(t, func() bool { return known() <= MaxCandidates })
 }
 
-// within waits for something that no event tells of.
+// within waits for something that has no event.
 func within(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -107,7 +114,12 @@ func within(t *testing.T, ok func() bool) {
 func TestNobodyIsDialled(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	defer listener.Close()
-	phone := newClientBy(t, func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }, offerOpus, offerOpus)
+	phone := newClientBy(
+		t,
+		func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) },
+		offerOpus,
+		offerOpus,
+	)
 	p, answer := serving(t, Options{TCP: listen(t, "127.0.0.1:0")}, phone.offer())
 	must(t, p.AddCandidate(fmt.Sprintf("candidate:1 1 tcp 1 127.0.0.1 %d typ host tcptype passive", listener.Addr().(*net.TCPAddr).Port)))
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
@@ -125,23 +137,23 @@ func TestInnerAddressesAreNotTold(t *testing.T) {
 		for _, public := range [][]string{{"203.0.113.7"}, {"203.0.113.7", "2001:db8::7"}, {"2001:db8::7"}} {
 			phone := newClient(t, offerOpus, offerOpus)
 			_, answer := serving(t, Options{UDPAddr: host, TCP: listen(t, host), PublicIPs: public}, phone.offer())
-			told := 0
+			count := 0
 			for line := range strings.Lines(answer) {
 				fields := strings.Fields(line)
 				if !strings.HasPrefix(line, "a=candidate:") {
 					continue
 				}
-				told++
+				count++
 				known := false
 				for _, ip := range public {
 					known = known || net.ParseIP(ip).Equal(net.ParseIP(fields[4]))
 				}
 				if !known || strings.Contains(line, "raddr") {
-					t.Errorf("%s as %v tells %s", host, public, line)
+					t.Errorf("%s as %v announces %s", host, public, line)
 				}
 			}
-			if told == 0 && public[0] == "203.0.113.7" { // not every machine has IPv6
-				t.Errorf("%s as %v tells nothing", host, public)
+			if count == 0 && public[0] == "203.0.113.7" { // not every machine has IPv6
+				t.Errorf("%s as %v announces nothing", host, public)
 			}
 		}
 	}

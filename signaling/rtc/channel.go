@@ -17,7 +17,7 @@ const (
 	slowChannel = 10 * time.Second
 )
 
-// ErrSlow says that a client does not read what it is sent.
+// ErrSlow says that a client does not read what we send.
 var ErrSlow = errors.New("the client does not read fast enough")
 
 // Channel is the data channel of a peer, ordered and reliable. One goroutine writes.

@@ -100,7 +100,7 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 	return o
 }
 
-// roundTrip is the one that the client's reports tell of or, as long as they tell of none, that of the checks of the path.
+// roundTrip is that of the client's reports or, as long as they have none, that of the checks of the path.
 func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	if rtt := time.Duration(p.rtt.Load()); rtt > 0 {
 		return rtt

@@ -56,7 +56,7 @@ type Offer struct {
 	maxMessage  int    // bytes, of the data channel
 }
 
-// Talks tells whether the client can hear and be heard.
+// Talks reports whether the client can hear and be heard.
 func (o Offer) Talks() bool { return o.codec != nil && o.voice && o.microphone }
 
 // codec is what a voice may travel as.

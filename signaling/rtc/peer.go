@@ -35,14 +35,14 @@ const (
 type Session interface {
 	// Mic returns where the client's sound goes, of rate in Hz.
 	Mic(rate int) (media.Sink, error)
-	// RoundTrip takes a round trip to the client, as its reports tell of it.
+	// RoundTrip takes a round trip to the client, by its reports.
 	RoundTrip(d time.Duration)
 	// SetFrame takes what the client's camera shows, and whether that is something new; ClearFrame: it shows nothing any more.
 	SetFrame(mimeType string, data []byte, changed bool)
 	ClearFrame()
 }
 
-// PeerOptions say whom a peer serves, and whom it tells of what happens. The functions are called in goroutines of pion.
+// PeerOptions say whom a peer serves, and what it calls when something happens. The functions are called in goroutines of pion.
 type PeerOptions struct {
 	Session Session
 	Cameras *Cameras // of all peers of this client
@@ -53,10 +53,10 @@ type PeerOptions struct {
 	Lost      func(why string) // a clause for people; "": the client has closed it
 
 	// Candidate takes one of our candidates, and the index of its media section; "": there are no more. Nil: the client cannot
-	// be told of them one by one, as after an HTTP request: its Answer waits until it has them all.
+	// get them one by one, as after an HTTP request: its Answer waits until it has them all.
 	Candidate func(line string, section *uint16)
 
-	Channel string                            // the label of the data channel that is served, the first of that name; "": none is, and the rest is not called
+	Channel string                            // the label of the data channel; only the first of that name is served; "": none
 	Opened  func(*Channel)                    // the data channel
 	Closed  func(*Channel)                    // the data channel, even if it had not opened
 	Message func(message []byte, isText bool) // by the data channel
@@ -74,7 +74,7 @@ type Peer struct {
 	session  Session
 	api      *API
 	decoder  opus.DecoderChoice
-	trickles bool // our candidates can be told one by one
+	trickles bool // our candidates can be sent one by one
 
 	tried  int         // candidates of the client, since the last restart of ICE
 	offer  Offer       // the last one that was answered
@@ -123,7 +123,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 				o.Candidate("", nil)
 				return
 			}
-			if init := i.ToJSON(); a.tells(init.Candidate) {
+			if init := i.ToJSON(); a.announces(init.Candidate) {
 				o.Candidate(init.Candidate, init.SDPMLineIndex)
 			}
 		})
@@ -155,13 +155,13 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	return p, nil
 }
 
-// Made tells whether an offer is of the client's side of this peer; before its first Answer none is.
+// Made reports whether an offer is of the client's side of this peer; before its first Answer none is.
 func (p *Peer) Made(o Offer) bool { return p.offer.fingerprint == o.fingerprint }
 
-// Restarts tells whether an offer restarts ICE, which cuts the path until the answer is there.
+// Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
 func (p *Peer) Restarts(o Offer) bool { return p.offer.ufrag != o.ufrag }
 
-// Connecting tells whether the peer is on its way to be connected, at first or after a restart of ICE.
+// Connecting reports whether the peer is on its way to be connected, at first or after a restart of ICE.
 func (p *Peer) Connecting() bool {
 	s := p.pc.ConnectionState()
 	return s == webrtc.PeerConnectionStateNew || s == webrtc.PeerConnectionStateConnecting
@@ -175,7 +175,7 @@ func (p *Peer) Voice() media.Output {
 	return p.output
 }
 
-// Microphone tells whether the client's microphone comes by this peer, and for how long nothing has come of it.
+// Microphone reports whether the client's microphone comes by this peer, and for how long nothing has come of it.
 func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 	m := p.microphone.Load()
 	if m == nil || !p.offer.microphone {
@@ -184,7 +184,7 @@ func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 	return time.Since(time.Unix(0, m.came.Load())), true
 }
 
-// WantsChannel tells whether the last offer has a section for data channels.
+// WantsChannel reports whether the last offer has a section for data channels.
 func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
 // Mid is that of the media section which carries the transport; "" before the first Answer.
@@ -262,7 +262,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return "", errNotGathered
 		}
 	}
-	local := p.api.told(p.pc.LocalDescription().SDP)
+	local := p.api.filtered(p.pc.LocalDescription().SDP)
 	p.offer, p.mid = o, firstMid(local)
 	p.offer.sdp = "" // 8 KiB and more
 	return wireAnswer(local, o.sdp), nil
@@ -289,7 +289,7 @@ func (p *Peer) addVoice() error {
 	return nil
 }
 
-// readRTCP reads until the other side ends. Somebody must, or reports and NACK do nothing, whoever acts on them.
+// readRTCP reads until the other side ends. Interceptors see reports and NACKs only if they are read.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {

@@ -77,7 +77,8 @@ func refusedInWords(t *testing.T, err error) {
 func FuzzAnswer(f *testing.F) {
 	offer := browserOffer(f)
 	for _, seed := range []string{
-		offer, "", "v=0", strings.ReplaceAll(offer, "a=sctp-port", "a=max-message-size:0\r\na=sctp-port"), strings.ReplaceAll(offer, "opus", "G722"), strings.ReplaceAll(offer, "a=mid:0", "a=mid:1"),
+		offer, "", "v=0", strings.ReplaceAll(offer, "a=sctp-port", "a=max-message-size:0\r\na=sctp-port"),
+		strings.ReplaceAll(offer, "opus", "G722"), strings.ReplaceAll(offer, "a=mid:0", "a=mid:1"),
 		strings.ReplaceAll(offer, "m=audio 9", "m=audio 0"), strings.ReplaceAll(offer, "VP8", "H264"),
 		strings.ReplaceAll(offer, "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2\r\na=fmtp:63 111/111\r\na=rtpmap:111 opus/48000/2"),
 	} {
@@ -108,7 +109,8 @@ func FuzzAnswer(f *testing.F) {
 func FuzzCandidate(f *testing.F) {
 	for _, seed := range []string{
 		"candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host", "candidate:1 1 tcp 1 ::1 9 typ host tcptype active", "candidate:", "x",
-		"candidate:2 1 udp 1 203.0.113.7 1 typ srflx raddr 192.0.2.1 rport 2 generation 0 ufrag a network-id 1", "candidate:1 1 udp 1 x.local 9 typ host",
+		"candidate:2 1 udp 1 203.0.113.7 1 typ srflx raddr 192.0.2.1 rport 2 generation 0 ufrag a network-id 1",
+		"candidate:1 1 udp 1 x.local 9 typ host",
 	} {
 		f.Add(seed)
 	}
@@ -134,7 +136,8 @@ func FuzzRTCP(f *testing.F) {
 		{&rtcp.TransportLayerNack{MediaSSRC: 7, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{1, 2, 40})}},
 		{&rtcp.TransportLayerCC{
 			MediaSSRC: 7, PacketStatusCount: 1, PacketChunks: []rtcp.PacketStatusChunk{&rtcp.RunLengthChunk{PacketStatusSymbol: 1, RunLength: 1}},
-			RecvDeltas: []*rtcp.RecvDelta{{Type: 1, Delta: 250}}, Header: rtcp.Header{Count: rtcp.FormatTCC, Type: rtcp.TypeTransportSpecificFeedback, Length: 5},
+			RecvDeltas: []*rtcp.RecvDelta{{Type: 1, Delta: 250}},
+			Header:     rtcp.Header{Count: rtcp.FormatTCC, Type: rtcp.TypeTransportSpecificFeedback, Length: 5},
 		}},
 	} {
 		raw, err := rtcp.Marshal(packets)

@@ -71,7 +71,12 @@ func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.R
 	return newClientBy(t, func(*webrtc.SettingEngine) {}, says, offered...)
 }
 
-func newClientBy(t *testing.T, network func(*webrtc.SettingEngine), says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
+func newClientBy(
+	t *testing.T,
+	network func(*webrtc.SettingEngine),
+	says webrtc.RTPCodecParameters,
+	offered ...webrtc.RTPCodecParameters,
+) *client {
 	t.Helper()
 	engine := &webrtc.MediaEngine{}
 	for _, c := range offered {
@@ -130,9 +135,18 @@ func must(t testing.TB, err error) {
 }
 
 var (
-	offerOpus = webrtc.RTPCodecParameters{PayloadType: 111, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}}
-	offerPCMU = webrtc.RTPCodecParameters{PayloadType: 0, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMU, ClockRate: 8000}}
-	offerPCMA = webrtc.RTPCodecParameters{PayloadType: 8, RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMA, ClockRate: 8000}}
+	offerOpus = webrtc.RTPCodecParameters{
+		PayloadType:        111,
+		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2},
+	}
+	offerPCMU = webrtc.RTPCodecParameters{
+		PayloadType:        0,
+		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMU, ClockRate: 8000},
+	}
+	offerPCMA = webrtc.RTPCodecParameters{
+		PayloadType:        8,
+		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypePCMA, ClockRate: 8000},
+	}
 )
 
 // answered makes a peer of a door that is born by an HTTP request: one offer, one answer, no candidates but those in them. It

@@ -13,7 +13,7 @@ type Quality struct {
 	Concealed time.Duration
 }
 
-// Observe has f told of each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
+// Observe has f called for each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
 func (a *API) Observe(f func(Quality)) { a.observe = f }
 
 func (p *Peer) tellQuality(q Quality) {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// nackPackets is how many sent packets can be sent again: 64 of 20 ms are 1.3 s, longer than anybody waits.
+	// nackPackets is how many sent packets can be sent again: 64 of 20 ms are 1.3 s, longer than a receiver waits.
 	nackPackets = 64
 
 	// resendPause is how long a packet that was sent again is not sent once more. One datagram may name it hundreds of times;
-	// who has really lost it twice asks again after a round trip.
+	// a peer that has really lost it twice asks again after a round trip.
 	resendPause = 10 * time.Millisecond
 
 	// resendRate is how many packets are sent again in a second, and resendBurst how many at once. The voice has 50 packets a

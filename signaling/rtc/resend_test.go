@@ -108,7 +108,7 @@ func TestPacketsAreSentAgain(t *testing.T) {
 	})
 }
 
-// Who asks for everything again and again gets a bounded share of it, and is served as before when it stops.
+// A peer that asks for everything again and again gets a bounded share of it, and is served as before when it stops.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// sifted is the UDP port without datagrams that would end somebody's DTLS connection though anybody can send them who knows the
+// sifted is the UDP port without forged datagrams that would end a DTLS connection. Anybody can send them who knows the
 // addresses of both sides: pion/dtls ends it for a record in plaintext that has application data, no known type, or a
 // ChangeCipherSpec that is none. RFC 6347 section 4.1.2.7 has such records discarded.
 type sifted struct{ *net.UDPConn }

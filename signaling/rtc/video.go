@@ -19,7 +19,7 @@ const (
 	// keyInterval is how often a key frame is asked for: as often as a picture is of use.
 	keyInterval = time.Second
 
-	// videoBits is what a sender is told to keep to, in bits a second. Only the key frames count, one a second, of about
+	// videoBits is the bit rate that a sender must keep to, in bits a second. Only the key frames count, one a second, of about
 	// 30 KB (240 kbit) for a camera of 720p; the rest is what comes between them.
 	videoBits = 500_000
 )

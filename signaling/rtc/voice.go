@@ -35,7 +35,7 @@ type voice struct {
 	tcc      bool // the peer reports by transport-cc, which is ten times as often
 }
 
-// mostReported is how many packets one report may tell of: a minute's, where reports come every few seconds. More is the
+// mostReported is how many packets one report may cover: a minute's, where reports come every few seconds. More is the
 // sequence number of something else.
 const mostReported = 3000
 
@@ -55,7 +55,7 @@ func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration
 	return v, nil
 }
 
-// WriteRTP implements [rtpaudio.Writer]. Before Bind there is nobody to write to.
+// WriteRTP implements [rtpaudio.Writer]. Before Bind nothing is written.
 func (v *voice) WriteRTP(p *rtp.Packet) error {
 	to := v.path.Load()
 	if to == nil {
@@ -93,7 +93,7 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 	return plain, nil
 }
 
-// allowRED says whether the newest offer has RED. Pion binds a track only once.
+// allowRED sets whether the newest offer has RED. Pion binds a track only once.
 func (v *voice) allowRED(ok bool) {
 	to := v.path.Load()
 	switch {
@@ -173,7 +173,7 @@ func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	took := ntpMiddle(now) - last - delay
-	const most = 10 << 16 // no packet lives for 10 s; it is a clock that was set, or a stranger's fancy
+	const most = 10 << 16 // no packet lives for 10 s; a clock was set, or a stranger made it up
 	if took > most {
 		return 0, false
 	}

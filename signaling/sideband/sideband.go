@@ -1,9 +1,9 @@
-// Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends them, and
-// has a second connection to one, beside its caller's.
+// Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
+// them, and has a second connection to one, beside its caller's.
 //
 //	GET    /v1/sessions              {"sessions": [{id, door, identity?, model, state, startedAt, turns, tokens}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
-//	GET    /v1/sessions/{id}/events  a WebSocket: what the caller is told, and messages as it may send them
+//	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
 //
 // Where gateways share a Redis, each answers for all: what is of another one is passed on to it.
 //
@@ -11,6 +11,7 @@
 package sideband
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"voxgate/bridge"
@@ -42,7 +42,7 @@ func (d *Door) Doors() []signaling.Door {
 	}
 }
 
-// keyed lets in who shows a server key that may watch.
+// keyed lets in a backend with a server key that may watch.
 func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).Watcher()
@@ -55,7 +55,9 @@ func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher)) http.
 }
 
 // found finds the conversation of a request, here or at another gateway, if it is one that the key may see.
-func (d *Door) found(serve func(http.ResponseWriter, *http.Request, *bridge.Session)) func(http.ResponseWriter, *http.Request, access.Watcher) {
+func (d *Door) found(
+	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
+) func(http.ResponseWriter, *http.Request, access.Watcher) {
 	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 		s := d.Host.Session(r.PathValue("id"))
 		switch {
@@ -114,58 +116,39 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 func notThere(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusNotFound)
-	json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": "not_found", "message": "There is no conversation of this id."}})
+	json.NewEncoder(w).
+		Encode(map[string]any{"error": map[string]string{"code": "not_found", "message": "There is no conversation of this id."}})
 }
 
 // watcher is one connection to a conversation.
 type watcher struct {
-	line    *signaling.Line
-	out     *signaling.Outbox[[]byte]
+	*signaling.Socket
 	session *bridge.Session
 }
 
 func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
-	line, err := signaling.Accept(w, r, nil)
-	if err != nil {
-		return // Accept has answered
-	}
-	defer line.Close()
-	line.Opened()
-	ctx, cancel := context.WithCancelCause(r.Context())
-	c := &watcher{line: line, out: signaling.NewOutbox[[]byte](), session: s}
-	var running sync.WaitGroup
-	written := make(chan struct{})
-	running.Go(func() { line.Ping(ctx) })
-	running.Go(func() {
-		defer close(written)
-		if err := c.out.Run(context.WithoutCancel(ctx), func(_ context.Context, m []byte) error { return line.Write(m, true) }); err != nil {
-			cancel(err)
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Read: protocol.Read}, func(ctx context.Context, socket *signaling.Socket) error {
+		socket.Opened()
+		c := &watcher{socket, s}
+		d.Logger.Info("backend watches", "call", s.ID())
+		if stop, err := s.Watch(c.notify); err == nil { // else it has just ended
+			defer stop()
 		}
-	})
-	running.Go(func() {
-		var why error
+		gone := socket.Start(c.take)
 		select {
 		case <-s.Done():
 			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
+			return nil
+		case <-gone:
+			return nil
 		case <-ctx.Done():
-			why = context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		c.out.Close()
-		<-written
-		line.Goodbye(signaling.Goodbye(why)) // which ends read
 	})
-	d.Logger.Info("backend watches", "call", s.ID())
-	if stop, err := s.Watch(c.notify); err == nil { // else it has just ended
-		defer stop()
-	}
-	c.read()
-	cancel(nil)
-	running.Wait()
 }
 
 func (c *watcher) put(m protocol.ServerMessage) {
-	text := m.Encode(0)
-	c.out.Put(text, len(text))
+	c.PutText(m.Encode(0))
 }
 
 // The types of messages that are the backend's own.
@@ -182,7 +165,7 @@ type transcript struct {
 	Final bool   `json:"final"`
 }
 
-// notify is told of the conversation. It does not block.
+// notify sends what happens in the conversation. It does not block.
 func (c *watcher) notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.UserText:
@@ -197,27 +180,21 @@ func (c *watcher) notify(e bridge.Event) {
 	}
 }
 
-// read does what the backend asks for, until it leaves.
-func (c *watcher) read() {
-	for {
-		r, _, err := c.line.Next()
-		if err != nil {
-			return
-		}
-		var m protocol.ClientMessage
-		raw, err := protocol.Read(r)
-		began := time.Now()
-		if err == nil {
-			m, err = protocol.Parse(raw)
-		}
-		if err == nil {
-			err = c.do(m)
-		}
-		if err != nil {
-			c.put(protocol.Error(err))
-		}
-		c.line.Spent(time.Since(began))
+// take does what the backend asks for.
+func (c *watcher) take(in signaling.Message) {
+	began := time.Now()
+	err := in.Err
+	var m protocol.ClientMessage
+	if err == nil {
+		m, err = protocol.Parse(in.Data)
 	}
+	if err == nil {
+		err = c.do(m)
+	}
+	if err != nil {
+		c.put(protocol.Error(err))
+	}
+	c.Spent(time.Since(began))
 }
 
 func (c *watcher) do(m protocol.ClientMessage) error {
@@ -250,17 +227,13 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 		}
 		return c.session.Do(bridge.Respond{Instruction: p.Instruction})
 	case typeSteer:
+		var agent bridge.Agent
 		var p struct {
-			Prompt    string          `json:"prompt"`
-			Voice     string          `json:"voice"`
-			Language  string          `json:"language"`
-			Model     string          `json:"model"`
 			Functions json.RawMessage `json:"functions"`
 		}
-		if err := m.Decode(&p); err != nil {
+		if err := cmp.Or(m.Decode(&agent), m.Decode(&p)); err != nil {
 			return err
 		}
-		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
 		return c.session.Do(bridge.Steer{Agent: agent, Functions: p.Functions})
 	}
 	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.Clip(m.Type)))

@@ -31,7 +31,7 @@ const (
 // gate decides whose calls are let in. What it refuses has the name of a rule, for the log. It keeps nothing of an address that has
 // not proved who it is: a challenge carries its own proof (see newNonce).
 type gate struct {
-	trunks    []*lane
+	trunks    []*trunkState
 	total     int
 	passwords bool // a trunk takes calls from anywhere, by a password
 	elsewhere bool // a trunk's answers may come from an address that is not in its list
@@ -45,8 +45,8 @@ type gate struct {
 	proved access.Recent[netip.AddrPort, struct{}] // where calls came from, by a password
 }
 
-// lane is a trunk and what uses it. Its counts are the gate's to lock.
-type lane struct {
+// trunkState is a trunk and its use. The gate's lock guards the counts.
+type trunkState struct {
 	*Trunk
 	begun   *rate.Limiter
 	calls   int
@@ -60,15 +60,15 @@ func newGate(c *Config, now func() time.Time) *gate {
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
 		begun := rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1)
-		g.trunks = append(g.trunks, &lane{Trunk: t, begun: begun, callers: map[string]int{}})
+		g.trunks = append(g.trunks, &trunkState{Trunk: t, begun: begun, callers: map[string]int{}})
 		g.passwords = g.passwords || len(t.From) == 0
 		g.elsewhere = g.elsewhere || t.Outbound != nil
 	}
 	return g
 }
 
-func (g *gate) trunk(name string) *lane {
-	i := slices.IndexFunc(g.trunks, func(t *lane) bool { return t.Name == name })
+func (g *gate) trunk(name string) *trunkState {
+	i := slices.IndexFunc(g.trunks, func(t *trunkState) bool { return t.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -97,17 +97,17 @@ func (g *gate) prove(req *sip.Request, from netip.AddrPort) ruling {
 	return r
 }
 
-// listed tells whether an address is a trunk's. Others are answered only if they know a password.
+// listed reports whether an address is a trunk's. Others are answered only if they know a password.
 func (g *gate) listed(from netip.Addr) bool {
-	return slices.ContainsFunc(g.trunks, func(t *lane) bool { return t.has(from) })
+	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.has(from) })
 }
 
-// ruling is what becomes of a request that begins something.
+// ruling is the decision on a request that begins something.
 type ruling struct {
-	trunk *lane    // who it is of; nil: it is refused
-	code  int      // 0: without a word
-	rule  string   // by which
-	by    []string // the algorithms of a challenge
+	trunk *trunkState // that it belongs to; nil: it is refused
+	code  int         // 0: no answer
+	rule  string      // by which
+	by    []string    // the algorithms of a challenge
 }
 
 // The rules that several places look at.
@@ -147,7 +147,7 @@ func (g *gate) judge(req *sip.Request, from netip.Addr) ruling {
 		if asked == nil {
 			asked = t.algorithms()
 		}
-		if !fresh { // an answer to another's challenge is not looked at, so nobody guesses by it
+		if !fresh { // an answer to another's challenge is ignored, so it helps nobody to guess
 			continue
 		}
 		if g.guesses.Spent(g.now(), from) {
@@ -181,7 +181,7 @@ func credentials(req *sip.Request) *digest.Credentials {
 }
 
 // proved checks an answer to a challenge (RFC 7616, RFC 8760).
-func proved(c *digest.Credentials, t *lane, req *sip.Request) bool {
+func proved(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	if c.Realm != realm || c.QOP != "auth" || c.URI == "" || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
 	}
@@ -192,8 +192,8 @@ func proved(c *digest.Credentials, t *lane, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// newNonce is one that only from may answer: when it was made, some random bytes, and a code of both and the address. Whoever asks for
-// thousands of them takes no memory, and cannot void those of others.
+// newNonce is one that only from may answer: when it was made, some random bytes, and a code of both and the address. A stranger that
+// asks for thousands of them takes no memory, and cannot void those of others.
 func (g *gate) newNonce(from netip.Addr) string {
 	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	made = append(made, rand.Text()[:8]...)
@@ -248,7 +248,7 @@ func (g *gate) challenges(algorithms []string, from netip.Addr) (list []sip.Head
 	return list
 }
 
-// refusal answers a request that is refused; nil: not a word.
+// refusal answers a request that is refused; nil: no answer.
 func (g *gate) refusal(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
 	switch r.code {
 	case 401:
@@ -264,7 +264,7 @@ func (g *gate) refusal(r ruling, req *sip.Request, from netip.Addr) *sip.Respons
 }
 
 // begin counts a call of a trunk's caller, or names the limit that refuses it.
-func (g *gate) begin(t *lane, caller string) (rule string) {
+func (g *gate) begin(t *trunkState, caller string) (rule string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -285,7 +285,7 @@ func (g *gate) begin(t *lane, caller string) (rule string) {
 	return ""
 }
 
-func (g *gate) end(t *lane, caller string) {
+func (g *gate) end(t *trunkState, caller string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls--

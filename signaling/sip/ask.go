@@ -23,7 +23,7 @@ type Decision struct {
 	To     string       `json:"to"`     // of a refer: a SIP URI
 }
 
-// ask asks the operator's endpoint what to do with a call, if there is one. One that does not answer lets nobody in: it is there to
+// ask asks the operator's endpoint what to do with a call, if there is one. If it does not answer, the call is refused: it is there to
 // decide.
 func (c *call) ask() *refusal {
 	endpoint := c.door.endpoint
@@ -33,7 +33,7 @@ func (c *call) ask() *refusal {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	status, answer, err := endpoint.Post(ctx, c.dialog.callID, map[string]any{
-		"type": "call.incoming", "id": c.dialog.callID, "trunk": c.lane.Name, "caller": c.party,
+		"type": "call.incoming", "id": c.dialog.callID, "trunk": c.trunk.Name, "caller": c.party,
 	})
 	var d Decision
 	if err == nil && status/100 != 2 {

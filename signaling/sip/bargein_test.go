@@ -40,7 +40,13 @@ func newHandset(t *testing.T, o *office) *handset {
 	answer := h.answer("200")
 	_, tag, _ := strings.Cut(answer, "To: ")
 	to, _, _ := strings.Cut(tag, "\r\n")
-	h.send(fmt.Sprintf("ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKack\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n", h.signals.LocalAddr(), to))
+	h.send(
+		fmt.Sprintf(
+			"ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKack\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n",
+			h.signals.LocalAddr(),
+			to,
+		),
+	)
 	return h
 }
 

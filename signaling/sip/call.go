@@ -1,52 +1,118 @@
 package sip
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/emiago/sipgo/sip"
+
 	"voxgate/bridge"
-	"voxgate/media/rtpaudio"
+	"voxgate/signaling/phone"
+	"voxgate/tools"
 )
 
-// uplinkRate is what is decoded to at the most, in Hz: the Live API's own rate. G.711 goes up at its 8 kHz; nothing is resampled.
-const uplinkRate = 16000
-
-// call is one telephone call. It implements bridge.Caller.
+// call is one telephone call, of a trunk or of a page, that came in or was made. It implements bridge.Caller.
 type call struct {
-	leg
-	door    *Door
-	lane    *lane
-	line    *line
-	stream  *stream
-	counted string        // the caller that it counts for; empty: a call of ours
-	over    chan struct{} // closed when nothing is left of it
+	door   *Door
+	trunk  *trunkState // nil: the call is of a page
+	page   *page       // nil: the call is of a trunk
+	agent  *phone.Agent
+	party  phone.Party
+	open   bridge.Open // who has begun it, and what they may have
+	log    *slog.Logger
+	dialog *dialog
+	line   *line
+	sound  sound
 
-	agreed chan *sound   // what a re-INVITE has changed
-	spoken chan struct{} // closed when the model has begun to speak
+	release func()        // gives back what the call has taken
+	digits  chan byte     // that were pressed
+	acked   chan []byte   // the body of an ACK; it has room for one
+	fresh   chan struct{} // the session timer was refreshed; it has room for one
+	stages
 
-	replaces *call         // whose conversation it goes on with; nil: it begins one
-	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
+	replaces   *call         // whose conversation it goes on with; nil: it begins one
+	changing   chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
+	refreshing sync.WaitGroup
 
-	// Of leg.mu, too.
-	local    local
-	peer     *description // the peer's newest; nil: it has answered an offer of ours
-	offered  []crypto     // keys that our offer had
-	sound    *sound
-	heard    bool // spoken is closed
+	mu       sync.Mutex
+	reason   error           // why it has ended
+	session  *bridge.Session // nil: the conversation has not begun
+	timer    refresh
 	reliable reliable
 	transfer chan int // the final status of one that runs; nil: none does
 }
 
-// converse has the conversation of a call whose way is open, and returns when it is over.
+// stages are how far a call has come. Each is closed once, when it is reached.
+type stages struct {
+	begun    chan struct{} // there is a conversation
+	carried  chan struct{} // its sound is ready, so an INVITE can be answered
+	spoken   chan struct{} // the model has begun to speak
+	answered chan struct{} // the answer to the INVITE was acknowledged
+	ended    chan struct{} // there is a reason for the end
+	over     chan struct{} // nothing is left of the call
+}
+
+// newCall makes a call without a dialog and without sound.
+func newCall(d *Door, agent *phone.Agent) *call {
+	made := func() chan struct{} { return make(chan struct{}) }
+	c := &call{
+		door: d, agent: agent, log: d.log, line: &line{}, digits: make(chan byte, 32), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
+		stages:   stages{made(), made(), made(), made(), made(), made()},
+		changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
+	}
+	c.changing <- struct{}{}
+	return c
+}
+
+// logBegin says in the log who calls whom, and by which port the other side is heard.
+func (c *call) logBegin(from, to string) {
+	about := []any{"from", phone.Clip(from), "to", phone.Clip(to)}
+	if s, ok := c.sound.(*rtpSound); ok {
+		about = append(about, "sound", s.stream.port)
+	}
+	c.log.Info("call", about...)
+}
+
+// end ends the call, for the first reason that is given.
+func (c *call) end(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reason == nil {
+		c.reason = reason
+		close(c.ended)
+	}
+}
+
+func (c *call) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
+}
+
+// during returns a context that is done with parent, and when the call ends, for its reason.
+func (c *call) during(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
+	ctx, cancel = context.WithCancelCause(parent)
+	go func() {
+		select {
+		case <-c.ended:
+			cancel(c.why())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// converse has the conversation of a call, and returns when it is over.
 func (c *call) converse() error {
 	ctx, cancel := c.during(context.Background())
 	defer cancel(nil)
-	open := c.agent.Open(c.party)
-	open.Origin = bridge.Origin{Door: doorName, Identity: c.party.Number, Key: c.lane.Name}
-	open.Grant = &bridge.Grant{Tools: []string{"*"}, MaxDuration: c.lane.longest()}
-	open.Account = c.door.account("sip "+c.lane.Name, c.lane.Calls)
-	open.Tools = c.tools()
+	own, open := c.agent.Open(c.party), c.open
+	open.Agent, open.Config, open.Farewell, open.Tools = own.Agent, own.Config, own.Farewell, c.tools()
 	if c.replaces != nil {
 		open.TakeOver = c.replaces.conversation()
 	}
@@ -55,154 +121,196 @@ func (c *call) converse() error {
 
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
-	c.mu.Lock()
-	current := c.sound
-	timer := c.timer
-	c.mu.Unlock()
-	if err := c.come(s); err != nil {
+	took := c.begin(s)
+	stop, err := c.sound.carry(s)
+	defer stop()
+	if err != nil {
 		return err
 	}
+	close(c.carried)
+	c.mu.Lock()
+	timer := c.timer
+	c.mu.Unlock()
+	keys, stopKeys := context.WithCancel(ctx)
+	var typing sync.WaitGroup
+	typing.Go(func() { phone.Keys(keys, c.log, c.digits, s.Do) })
+	defer typing.Wait()
+	defer stopKeys()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	pressed := collector{}
-	refreshed, reported := time.Now(), time.Now()
-	var hearing *hearing
-	defer func() { hearing.stop() }()
-	for {
-		if current != nil {
-			if !hearing.does(current) {
-				hearing.stop()
-				var err error
-				if hearing, err = c.hear(ctx, s, current); err != nil {
-					return err
-				}
-			}
-			if err := s.Do(bridge.Pause{On: current.held}); err != nil {
-				return err
-			}
-			c.log.Info("sound", "codec", current.codec.name, "srtp", current.out != nil, "hold", current.held)
-			current = nil
+	refreshed := time.Now()
+	ready := c.answered
+	if c.trunk != nil { // no need to wait: early media is for the greeting
+		ready = nil
+		if err := c.greet(s, took); err != nil {
+			return err
 		}
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case current = <-c.agreed:
-		case digit := <-c.digits:
-			if text, over := pressed.add(digit, time.Now()); over {
-				c.typed(s, text)
+		case err := <-c.sound.lost():
+			return err
+		case <-ready:
+			ready = nil
+			if err := c.greet(s, took); err != nil {
+				return err
 			}
 		case <-c.fresh:
 			refreshed = time.Now()
 		case now := <-tick.C:
-			if text, over := pressed.due(now); over {
-				c.typed(s, text)
-			}
-			if now.Sub(reported) >= reportEvery {
-				reported = now
-				c.stream.report(now)
-			}
-			if c.stream.quiet(now) > c.lane.silence() && !c.onHold() {
-				return errSilence
-			}
-			if err := c.keepAlive(timer, now, &refreshed); err != nil {
+			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &refreshed)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// come has the model begin a conversation, or know that another call has taken the place of the one that it had.
-func (c *call) come(s *bridge.Session) error {
-	took := c.replaces != nil && s == c.replaces.conversation()
+// begin notes that the conversation has begun, and reports whether it is one that another call had before.
+func (c *call) begin(s *bridge.Session) (took bool) {
+	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
 		c.line = c.replaces.line
 	}
 	c.line.Store(c)
-	c.begin(s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session = s
+	close(c.begun)
+	return took
+}
+
+// greet has the model begin, if it is to greet, or know that another call has taken the place of the one that it had.
+func (c *call) greet(s *bridge.Session, took bool) error {
 	if took {
 		c.log.Info("call replaced", "was", c.replaces.dialog.callID)
 		return s.Do(handedOver(c.party))
 	}
-	return c.greet(s)
+	if greeting := c.agent.Begin(); greeting != "" {
+		return s.Do(bridge.Respond{Instruction: greeting})
+	}
+	return nil
 }
 
-func (c *call) onHold() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sound != nil && (c.sound.held || c.sound.silent)
+// hangUp sends a BYE, unless the other side has ended the call.
+func (c *call) hangUp(err error) error {
+	c.refreshing.Wait()
+	why := c.why()
+	if why != nil {
+		err = why
+	}
+	if !errors.Is(why, errHungUp) && !errors.Is(why, errCancelled) {
+		c.dialog.bye(reasonHeader(err))
+	}
+	return err
 }
 
-// hearing is a codec at work, up and down.
-type hearing struct {
-	agreed *sound
-	cancel context.CancelFunc
-	done   chan struct{}
+var (
+	errRefresh   = errors.New("the session timer was not refreshed")
+	errLostACK   = errors.New("our answer was not acknowledged")
+	errCancelled = errors.New("the caller has given up")
+)
+
+// keepAlive refreshes the session timer, or ends a call that the peer has not refreshed.
+func (c *call) keepAlive(timer refresh, now time.Time, refreshed *time.Time) error {
+	switch waited := now.Sub(*refreshed); {
+	case timer.every == 0:
+	case timer.ours && waited > timer.every/2:
+		*refreshed = now
+		c.refreshing.Go(func() { c.sendRefresh(timer) })
+	case !timer.ours && waited > timer.due():
+		return errRefresh
+	}
+	return nil
 }
 
-// does tells whether nothing changes for it by another agreement: a session timer is often refreshed by an INVITE that says the same.
-func (h *hearing) does(agreed *sound) bool {
-	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.events, agreed.events)
-}
-
-func (h *hearing) stop() {
-	if h != nil {
-		h.cancel()
-		<-h.done
+// sendRefresh says that we are still here (RFC 4028, section 7.4; RFC 3311).
+func (c *call) sendRefresh(timer refresh) {
+	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	defer cancel()
+	res, err := c.dialog.send(ctx, c.dialog.request(sip.UPDATE, sip.NewHeader("Supported", "timer"), timer.header(true)))
+	if err != nil || res.StatusCode == 408 || res.StatusCode == 481 {
+		c.end(errRefresh)
 	}
 }
 
-// hear has sound go both ways as it was agreed on.
-func (c *call) hear(ctx context.Context, s *bridge.Session, agreed *sound) (*hearing, error) {
-	codec := agreed.codec.media
-	mic, err := s.Mic(codec.DecodedRate(uplinkRate))
-	if err != nil {
-		return nil, err
+// press takes a digit. One that comes faster than a person can press is dropped.
+func (c *call) press(digit byte) {
+	select {
+	case c.digits <- digit:
+	default:
 	}
-	sender, err := rtpaudio.NewSender(c.stream, codec)
-	if err != nil {
-		return nil, err
-	}
-	sender.Negotiated(agreed.number, 0)
-	c.stream.sender.Store(sender)
-	s.Attach(sender)
-	s.Hold(false)
-	var digits digitReader
-	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
-		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
-		Event: func(e rtpaudio.Event) {
-			if digit, ok := digits.read(e); ok {
-				c.press(digit)
-			}
-		},
-	})
-	ctx, cancel := context.WithCancel(ctx)
-	h := &hearing{agreed, cancel, make(chan struct{})}
-	go func() {
-		defer close(h.done)
-		err := receiver.Run(ctx, c.stream)
-		stats := receiver.Stats()
-		c.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
-			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
-	}()
-	return h, nil
 }
 
-// Notify implements bridge.Caller: what a telephone is told is said.
+// withTimer says which methods and extensions are served, and what was agreed about the session timer.
+func (c *call) withTimer(res *sip.Response) *sip.Response {
+	res.AppendHeader(sip.NewHeader("Allow", allowed))
+	res.AppendHeader(sip.NewHeader("Supported", extensions))
+	if c.timer.every > 0 {
+		res.AppendHeader(c.timer.header(false))
+		if !c.timer.ours {
+			res.AppendHeader(sip.NewHeader("Require", "timer"))
+		}
+	}
+	return res
+}
+
+// renewed notes that the peer is still there.
+func (c *call) renewed() {
+	select {
+	case c.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// info takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
+func (c *call) info(req *sip.Request) *sip.Response {
+	kind := ""
+	if h := req.ContentType(); h != nil {
+		kind = h.Value()
+	}
+	digit, ok := readInfo(kind, string(req.Body()))
+	if !ok && len(req.Body()) > 0 {
+		return c.dialog.respond(req, 415, "Unsupported Media Type")
+	}
+	if ok {
+		c.press(digit)
+	}
+	return c.dialog.respond(req, 200, "OK")
+}
+
+// Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
-		c.speaks()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		select {
+		case <-c.spoken:
+		default:
+			close(c.spoken)
+		}
 	case bridge.Log:
 		c.log.Debug(b.Message)
 	}
 }
 
-// speaks notes that the model speaks.
-func (c *call) speaks() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.heard {
-		c.heard = true
-		close(c.spoken)
+// reasonHeader is why we end a call, for the other side's log (RFC 3326).
+func reasonHeader(err error) string {
+	cause := 16 // Q.850: normal call clearing
+	text := bridge.Reason(err)
+	switch {
+	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
+		cause, text = 102, err.Error() // recovery on timer expiry
+	case errors.Is(err, bridge.ErrReplaced):
+		text = "Replaced"
+	case text != "":
+		cause = 41 // temporary failure
+		var limit bridge.Limit
+		if errors.As(err, &limit) {
+			cause = 31 // normal, unspecified
+		}
 	}
+	return fmt.Sprintf("Q.850;cause=%d;text=%q", cause, cmp.Or(tools.Cut(text, 100), "Normal call clearing"))
 }

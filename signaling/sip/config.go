@@ -17,7 +17,7 @@ import (
 // Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
 type Config struct {
 	Listen   []Listen      `json:"listen"`
-	External string        `json:"external"` // the address that peers are told, where it is not the one that we listen at
+	External string        `json:"external"` // the address that peers get, where it is not the one that we listen at
 	RTP      RTP           `json:"rtp"`
 	Trunks   []Trunk       `json:"trunks"`
 	Agents   []phone.Agent `json:"agents"`
@@ -49,7 +49,7 @@ type RTP struct {
 type Trunk struct {
 	Name           string    `json:"name"`
 	From           []string  `json:"from"`     // addresses and networks; empty: any, and then it has a password
-	Username       string    `json:"username"` // of digest; empty: nobody is asked
+	Username       string    `json:"username"` // of digest; empty: no password is needed
 	Password       string    `json:"password"`
 	Digest         string    `json:"digest"` // SHA-256, MD5, or empty: either
 	SRTP           string    `json:"srtp"`   // required, off, or empty: where the peer offers it
@@ -73,7 +73,7 @@ type Outbound struct {
 	Username string   `json:"username"`
 	Password string   `json:"password"`
 	To       []string `json:"to"`       // patterns of numbers that may be called
-	Register bool     `json:"register"` // the trunk wants to be told where we are
+	Register bool     `json:"register"` // the trunk wants us to register
 	Expires  int      `json:"expires"`  // seconds of a registration; 0: 300
 }
 
@@ -83,7 +83,7 @@ const (
 	srtpOff      = "off"
 )
 
-// Defaults of limits. A call costs as long as it lasts: nobody shall hold one for a night.
+// Defaults of limits. A call costs as long as it lasts, so it must not last all night.
 const (
 	defaultCalls          = 100
 	defaultTrunkCalls     = 50
@@ -233,7 +233,12 @@ func (t *Trunk) check() error {
 	}
 	err := positive(
 		map[string]*int{"calls": &t.Calls, "callsPerCaller": &t.CallsPerCaller, "maxSeconds": &t.MaxSeconds, "silenceSeconds": &t.SilenceSeconds},
-		map[string]int{"calls": defaultTrunkCalls, "callsPerCaller": defaultCallsPerCaller, "maxSeconds": defaultMaxSeconds, "silenceSeconds": defaultSilenceSeconds},
+		map[string]int{
+			"calls":          defaultTrunkCalls,
+			"callsPerCaller": defaultCallsPerCaller,
+			"maxSeconds":     defaultMaxSeconds,
+			"silenceSeconds": defaultSilenceSeconds,
+		},
 	)
 	if err != nil || t.Outbound == nil {
 		return err

@@ -15,12 +15,12 @@ import (
 
 // dialog is the signalling of a call with one peer (RFC 3261, section 12).
 type dialog struct {
-	client    *sipgo.Client // nil: exchange sends
-	exchange  func(context.Context, *sip.Request) (*sip.Response, error)
+	client    *sipgo.Client
 	callID    string
 	transport string // "UDP"
 	source    string // where its requests come from: "192.0.2.1:5060"
 	contact   sip.Uri
+	via       string   // the transport as the top Via has it; empty: as sipgo says
 	from      sip.Addr // by which socket its requests go, of UDP; zero: any
 	localTag  string
 
@@ -67,7 +67,7 @@ func (d *dialog) refresh(contact *sip.ContactHeader) {
 	}
 }
 
-// follows tells whether a request is the next one of the peer.
+// follows reports whether a request is the next one of the peer.
 func (d *dialog) follows(req *sip.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *dialog) follows(req *sip.Request) bool {
 	return true
 }
 
-// is tells whether a message belongs to the dialog.
+// is reports whether a message belongs to the dialog.
 func (d *dialog) is(callID, remoteTag string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,6 +96,18 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	req.SetTransport(d.transport)
 	from, to, id, most := d.local, d.remote, sip.CallIDHeader(d.callID), sip.MaxForwardsHeader(70)
 	from.Params, to.Params = d.local.Params.Clone(), d.remote.Params.Clone()
+	if d.via != "" {
+		via := &sip.ViaHeader{
+			ProtocolName:    "SIP",
+			ProtocolVersion: "2.0",
+			Transport:       d.via,
+			Host:            d.contact.Host,
+			Port:            d.contact.Port,
+			Params:          sip.NewParams(),
+		}
+		via.Params.Add("branch", sip.GenerateBranch())
+		req.AppendHeader(via)
+	}
 	for _, route := range d.routes {
 		req.AppendHeader(&sip.RouteHeader{Address: route})
 	}
@@ -114,7 +126,7 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	return req
 }
 
-// destination is where requests of ours go. A peer behind a translator of addresses has a private one in its Contact, and is
+// destination is where requests of ours go. A peer behind a NAT has a private address in its Contact, and is
 // reached where its own come from; a connection is used as long as it is open. Needs mu.
 func (d *dialog) destination() string {
 	to := d.target
@@ -130,9 +142,9 @@ func (d *dialog) destination() string {
 }
 
 func behindNAT(host, source string) bool {
-	told, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	real, err2 := netip.ParseAddrPort(source)
-	return err == nil && err2 == nil && told.IsPrivate() && !real.Addr().Unmap().IsPrivate()
+	return err == nil && err2 == nil && contact.IsPrivate() && !real.Addr().Unmap().IsPrivate()
 }
 
 // setBody gives a message a body of a type.
@@ -144,9 +156,6 @@ func setBody(m sip.Message, kind string, body []byte) {
 
 // send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
-	if d.client == nil {
-		return d.exchange(ctx, req)
-	}
 	return transact(ctx, d.client, req, nil)
 }
 
@@ -193,7 +202,7 @@ func (d *dialog) ack(sequence uint32) error {
 	return d.client.WriteRequest(req, addVia)
 }
 
-// byeTimeout bounds the end of a call, which nobody waits for.
+// byeTimeout bounds the end of a call, which runs in the background.
 const byeTimeout = 5 * time.Second
 
 // bye ends the dialog. reason is for the peer's log (RFC 3326); "" is none.

@@ -1,5 +1,6 @@
-// Package sip is the door for telephones: calls by SIP (RFC 3261) with sound by RTP, from trunks and telephone systems that the
-// operator has named. The signalling below calls is sipgo's; calls, their sound and who may call are this package's.
+// Package sip is the door for telephones: calls by SIP (RFC 3261), with sound by RTP from trunks and telephone systems that the
+// operator has named, and by WebRTC from telephones in web pages. The signalling below calls is sipgo's; calls, their sound and who may
+// call are this package's.
 //
 // Nobody gets a conversation with the model before their trunk is known and they have acknowledged our answer.
 package sip
@@ -19,9 +20,12 @@ import (
 
 	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
+	"github.com/gobwas/ws"
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling/rtc"
 	"voxgate/tools/webhook"
 )
 
@@ -34,6 +38,9 @@ type Door struct {
 	gate     *gate
 	endpoint *webhook.Endpoint // is asked about calls; nil: there is none
 	ports    *ports
+	rtc      *rtc.API
+	decoder  opus.DecoderChoice
+	pages    *sockets
 	agent    *sipgo.UserAgent
 	server   *sipgo.Server
 	client   *sipgo.Client
@@ -41,6 +48,7 @@ type Door struct {
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
+	phones  map[string]*page // by their addresses among sipgo's connections
 	closing bool             // no call begins
 	deaf    bool             // nothing is answered
 	running sync.WaitGroup
@@ -67,15 +75,21 @@ type listener struct {
 type Options struct {
 	Config *Config
 	Host   *bridge.Host
-	// Account counts a conversation of a trunk, of which so many may be at once, beside all others; nil: nobody does.
+	// Account counts a conversation of a trunk, of which so many may be at once, beside all others. It may be nil.
 	Account func(trunk string, calls int) bridge.Account
+	// RTC and Decoder are for the sound of telephones in pages.
+	RTC     *rtc.API
+	Decoder opus.DecoderChoice
 	Logger  *slog.Logger
 }
 
-// quiet is sipgo's log: what strangers send is no matter for ours. Some of it goes to a logger of the whole process.
+// quiet is sipgo's log: what strangers send does not belong in ours. Some of it goes to a logger of the whole process.
 var quiet = slog.New(slog.DiscardHandler)
 
-func init() { sip.SetDefaultLogger(quiet) }
+func init() {
+	sip.SetDefaultLogger(quiet)
+	sip.TransportBufferReadSize = maxMessage // longer ones would be cut
+}
 
 // New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
 func New(o Options) (*Door, error) {
@@ -85,7 +99,8 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
-		ports: newPorts(o.Config.RTP.Address, first, last), calls: map[string]*call{}, registrations: map[string]bool{},
+		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(),
+		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3),
 	}
 	if w := o.Config.Webhook; w != nil {
@@ -98,7 +113,11 @@ func New(o Options) (*Door, error) {
 	}
 	d.agent, err = sipgo.NewUA(
 		sipgo.WithUserAgent("voxgate"),
-		sipgo.WithUserAgentTransportLayerOptions(sip.WithTransportLayerLogger(quiet), sip.WithTransportLayerReadFilter(d.filter)),
+		sipgo.WithUserAgentTransportLayerOptions(
+			sip.WithTransportLayerLogger(quiet),
+			sip.WithTransportLayerReadFilter(d.filter),
+			sip.WithTransportLayerTransports(sip.TransportsConfig{WS: pagesOnly()}),
+		),
 		sipgo.WithUserAgentTransactionLayerOptions(sip.WithTransactionLayerLogger(quiet)),
 	)
 	if err == nil {
@@ -122,6 +141,7 @@ func New(o Options) (*Door, error) {
 		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
 		d.await(l)
 	}
+	d.running.Go(func() { _ = d.server.ServeWS(d.pages) })
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	for _, t := range d.gate.trunks {
@@ -203,6 +223,7 @@ func (d *Door) Close() {
 	d.deaf = true // an answer by a socket that is closed would have sipgo open another
 	d.mu.Unlock()
 	d.serving.Wait()
+	_ = d.pages.Close()
 	_ = d.agent.Close()
 	for _, l := range d.listens {
 		_ = l.close()
@@ -215,7 +236,7 @@ func (d *Door) Close() {
 }
 
 // closeLate closes the sockets that sipgo opens for the answers to requests that it had read before we were deaf: it has a goroutine for
-// each, tells nobody when that has ended, and opens a socket where the one that the request came by is gone.
+// each, does not say when that has ended, and opens a socket where the one that the request came by is gone.
 func (d *Door) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
@@ -252,7 +273,7 @@ func (d *Door) gone() {
 	}
 }
 
-// filter drops what nobody can have sent who may call, before anything is kept of it.
+// filter drops what no caller with a right to call can have sent, before anything is kept of it.
 func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
@@ -265,6 +286,8 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	switch {
 	case deaf:
 		return nil, nil
+	case p.Transport == "WS": // a page's: its token is looked at with each call
+		return data, nil
 	case d.gate.known(from):
 		return data, nil
 	case !d.gate.passwords && !d.gate.elsewhere:
@@ -321,30 +344,30 @@ func (d *Door) asked(res *sip.Response) bool {
 func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range d.listens {
 		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
-			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // whoever hears nothing asks again
+			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // a peer that gets no answer asks again
 		}
 	}
 }
 
-// refused logs a refusal, unless there were many: strangers do not fill the disk.
+// refused logs a refusal, unless there were many: strangers must not fill the disk.
 func (d *Door) refused(what, rule, from string) {
 	if rule != rulePassword && d.strangers.Allow() {
 		d.log.Warn(what, "rule", rule, "from", from)
 	}
 }
 
-// allowed are the methods that are served.
-const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY"
+// allowed are the methods that are served; REGISTER for telephones in pages alone.
+const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY, REGISTER"
 
 // extensions are those that are served in a call that comes in.
 const extensions = "timer, 100rel, replaces"
 
-// route says who takes which requests.
+// route sets the handler of each method.
 func (d *Door) route() {
 	for method, f := range map[sip.RequestMethod]func(*sip.Request, sip.ServerTransaction){
 		sip.INVITE: d.onInvite, sip.ACK: d.onAck, sip.BYE: d.onBye, sip.CANCEL: d.onCancel, sip.OPTIONS: d.onOptions,
 		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
-		sip.PRACK: d.inDialog((*call).onPrack),
+		sip.PRACK: d.inDialog((*call).onPrack), sip.REGISTER: d.onRegister,
 	} {
 		d.server.OnRequest(method, d.guarded(f))
 	}
@@ -368,16 +391,17 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 			defer d.serving.Done()
 		}
 		d.mu.Unlock()
-		if deaf || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil || !req.From().Params.Has("tag") {
+		if deaf || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil ||
+			!req.From().Params.Has("tag") {
 			return
 		}
 		f(req, tx)
 	}
 }
 
-// answer answers a request that belongs to no call, if it is of a trunk: scanners hear nothing.
+// answer answers a request that belongs to no call, if it is of a trunk or a page: scanners get no answer.
 func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
-	if from, ok := sourceOf(req); ok && d.gate.listed(from) {
+	if from, ok := sourceOf(req); d.pageOf(req) != nil || ok && d.gate.listed(from) {
 		d.reply(req, tx, code, reason, headers...)
 	}
 }
@@ -474,7 +498,7 @@ func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// socket is the one that UDP comes and goes by: who lets our port in need not let in others.
+// socket is the one that UDP comes and goes by: a firewall that admits our port need not admit others.
 func (d *Door) socket(transport string) sip.Addr {
 	for _, l := range d.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -500,4 +524,10 @@ func (d *Door) leave(c *call) {
 	delete(d.calls, c.dialog.localTag)
 	d.mu.Unlock()
 	close(c.over)
+}
+
+// pagesOnly is sipgo's WebSocket transport without a way to open connections: those that there are come from pages.
+func pagesOnly() *sip.TransportWS {
+	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errSocket }
+	return &sip.TransportWS{DialerCreate: func(net.Addr) ws.Dialer { return ws.Dialer{NetDial: refuse} }}
 }

@@ -10,8 +10,12 @@ import (
 
 // invite is one as a stranger's program may write it.
 func invite(from string, headers, body string) string {
-	return "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + fmt.Sprint(len(headers)+len(body)) + "x;rport\r\n" + headers +
-		"Content-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n" + body
+	return "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + fmt.Sprint(
+		len(headers)+len(body),
+	) + "x;rport\r\n" + headers +
+		"Content-Length: " + fmt.Sprint(
+		len(body),
+	) + "\r\n\r\n" + body
 }
 
 // usualHeaders are what a good INVITE has.
@@ -21,27 +25,37 @@ const usualHeaders = "From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>
 func hostile(from string) map[string]string {
 	with := func(id, body string) string { return invite(from, fmt.Sprintf(usualHeaders, id), body) }
 	list := map[string]string{
-		"nothing":           "",
-		"zeros":             strings.Repeat("\x00", 100),
-		"text":              "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-		"no headers":        "INVITE sip:500@127.0.0.1 SIP/2.0\r\n\r\n",
-		"no From":           invite(from, "To: <sip:500@127.0.0.1>\r\nCall-ID: b\r\nCSeq: 1 INVITE\r\n", ""),
-		"no To":             invite(from, "From: <sip:a@b>;tag=1\r\nCall-ID: c\r\nCSeq: 1 INVITE\r\n", ""),
-		"no Call-ID":        invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCSeq: 1 INVITE\r\n", ""),
-		"no CSeq":           invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: d\r\n", ""),
-		"no tag":            invite(from, "From: <sip:a@b>\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: e\r\nCSeq: 1 INVITE\r\n", ""),
-		"no Contact":        invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: f\r\nCSeq: 1 INVITE\r\n", "v=0\r\n"),
-		"a star for a URI":  invite(from, strings.Replace(fmt.Sprintf(usualHeaders, "g"), "<sip:ada@127.0.0.1>\r\nContent", "*\r\nContent", 1), ""),
+		"nothing":    "",
+		"zeros":      strings.Repeat("\x00", 100),
+		"text":       "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"no headers": "INVITE sip:500@127.0.0.1 SIP/2.0\r\n\r\n",
+		"no From":    invite(from, "To: <sip:500@127.0.0.1>\r\nCall-ID: b\r\nCSeq: 1 INVITE\r\n", ""),
+		"no To":      invite(from, "From: <sip:a@b>;tag=1\r\nCall-ID: c\r\nCSeq: 1 INVITE\r\n", ""),
+		"no Call-ID": invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCSeq: 1 INVITE\r\n", ""),
+		"no CSeq":    invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: d\r\n", ""),
+		"no tag":     invite(from, "From: <sip:a@b>\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: e\r\nCSeq: 1 INVITE\r\n", ""),
+		"no Contact": invite(from, "From: <sip:a@b>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: f\r\nCSeq: 1 INVITE\r\n", "v=0\r\n"),
+		"a star for a URI": invite(
+			from,
+			strings.Replace(fmt.Sprintf(usualHeaders, "g"), "<sip:ada@127.0.0.1>\r\nContent", "*\r\nContent", 1),
+			"",
+		),
 		"a huge CSeq":       invite(from, strings.Replace(fmt.Sprintf(usualHeaders, "h"), "1 INVITE", "99999999999999999999 INVITE", 1), ""),
 		"a negative length": "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bKi\r\nContent-Length: -1\r\n\r\n",
 		"a bad body":        with("j", "v=0\nbroken"),
 		"a bare LF":         with("k", "v=0\r\n\r\nm=audio"),
 		"c= of nothing":     with("l", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
-		"rtpmap twice":      with("m", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:0 PCMU/8000\r\n"),
-		"port 0":            with("n", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n"),
-		"a name for an IP":  with("o", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 example.com\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
-		"a long body":       with("p", strings.Repeat("a=x\r\n", 8000)),
-		"a key too short":   with("q", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/SAVP 0\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:AAAA\r\n"),
+		"rtpmap twice": with(
+			"m",
+			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:0 PCMU/8000\r\n",
+		),
+		"port 0":           with("n", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n"),
+		"a name for an IP": with("o", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 example.com\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
+		"a long body":      with("p", strings.Repeat("a=x\r\n", 8000)),
+		"a key too short": with(
+			"q",
+			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/SAVP 0\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:AAAA\r\n",
+		),
 		"bad Authorization": invite(from, fmt.Sprintf(usualHeaders, "r")+"Authorization: Digest username=\"\r\n", ""),
 		"bad Route":         invite(from, fmt.Sprintf(usualHeaders, "s")+"Record-Route: <sip:\r\nSession-Expires: x;y=\r\nRequire: ,\r\n", ""),
 	}
@@ -79,7 +93,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// Sound of whom nobody has agreed with is not heard, whatever it is, and does not end the call.
+// Sound from a peer without an agreement is not heard, whatever it is, and does not end the call.
 func TestHostileSound(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) { c["rtp"] = map[string]any{"address": "127.0.0.1"} }))
@@ -105,7 +119,7 @@ func TestHostileSound(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// Who is of no trunk gets no answer at all.
+// A stranger that belongs to no trunk gets no answer at all.
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{
@@ -119,7 +133,8 @@ func TestStrangersHearNothing(t *testing.T) {
 	for _, packet := range []string{
 		invite(conn.LocalAddr().String(), fmt.Sprintf(usualHeaders, "z"), ""),
 		"OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKzz;rport\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: zz\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
-		hostile(conn.LocalAddr().String())["BYE of nobody"], hostile(conn.LocalAddr().String())["REGISTER of nobody"], hostile(conn.LocalAddr().String())["CANCEL of nobody"],
+		hostile(conn.LocalAddr().String())["BYE of nobody"], hostile(conn.LocalAddr().String())["REGISTER of nobody"],
+		hostile(conn.LocalAddr().String())["CANCEL of nobody"],
 	} {
 		if _, err := conn.Write([]byte(packet)); err != nil {
 			t.Fatal(err)

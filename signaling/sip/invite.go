@@ -3,6 +3,7 @@ package sip
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -10,12 +11,13 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"voxgate/bridge"
 	"voxgate/signaling/phone"
 )
 
 const (
 	// ackTimeout is how long an answer waits to be acknowledged, and is repeated meanwhile (RFC 3261, section 13.3.1.4, has 32 s;
-	// a telephone network needs none of it, and who sends no ACK holds a port).
+	// a telephone network does not need that long, and a caller that sends no ACK holds a port).
 	ackTimeout = 5 * time.Second
 	firstAgain = 500 * time.Millisecond // T1
 	mostAgain  = 4 * time.Second        // T2
@@ -25,6 +27,10 @@ const (
 func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if req.To().Params.Has("tag") {
 		d.inDialog((*call).onReinvite)(req, tx)
+		return
+	}
+	if p := d.pageOf(req); p != nil {
+		d.begin(req, tx, p.log.With("sip", phone.Clip(req.CallID().Value())), p.admitCall)
 		return
 	}
 	from, ok := sourceOf(req)
@@ -39,28 +45,40 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		}
 		return
 	}
-	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
-	c, refused := d.incoming(req, from, r.trunk)
-	if refused != nil {
-		log.Warn("call refused", "rule", refused.rule, "from", req.Source())
-		d.reply(req, tx, refused.code, refused.reason, refused.headers...)
-		return
+	d.begin(req, tx, d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value()), func(c *call, req *sip.Request) *refusal {
+		return d.admitCall(c, req, from, r.trunk)
+	})
+}
+
+// begin makes a call of an INVITE, unless admit refuses it, and has it to its end. What admit has taken for the call is given back by
+// its release.
+func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, admit func(*call, *sip.Request) *refusal) {
+	c, refused := d.incoming(req)
+	if refused == nil {
+		c.log = log
+		refused = admit(c, req)
 	}
-	c.log = log
-	if !d.enter(c) {
+	if refused == nil && !d.enter(c) {
 		c.release()
-		d.reply(req, tx, 503, "Service Unavailable")
+		refused = refusalFor(bridge.ErrShutdown)
+	}
+	if refused != nil {
+		d.refuse(req, tx, log, refused)
 		return
 	}
 	d.carry(c, func() error {
 		if refused := c.ask(); refused != nil {
-			log.Warn("call refused", "rule", refused.rule, "from", req.Source())
-			d.reply(req, tx, refused.code, refused.reason, refused.headers...)
+			d.refuse(req, tx, log, refused)
 			return errRefused
 		}
-		log.Info("call", "from", c.party.Number, "to", c.party.Called, "sound", c.stream.port)
+		c.logBegin(c.party.Number, c.party.Called)
 		return c.answer(req, tx)
 	})
+}
+
+func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
+	log.Warn("call refused", "rule", phone.Clip(r.rule), "from", req.Source())
+	d.reply(req, tx, r.code, r.reason, r.headers...)
 }
 
 var errRefused = errors.New("the call was refused")
@@ -85,79 +103,95 @@ type refusal struct {
 	headers []sip.Header
 }
 
-// newCall makes a call without anything.
-func newCall(d *Door, t *lane, agent *phone.Agent) *call {
-	c := &call{
-		leg: newLeg(agent), door: d, lane: t, line: &line{}, over: make(chan struct{}), agreed: make(chan *sound, 1),
-		spoken: make(chan struct{}), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
-	}
-	c.changing <- struct{}{}
-	return c
-}
-
-// release gives back what a call has taken.
-func (c *call) release() {
-	c.stream.close()
-	c.door.gate.end(c.lane, c.counted)
-}
-
-// incoming makes a call of an INVITE that was let in. It has a port and counts among the trunk's.
-func (d *Door) incoming(req *sip.Request, from netip.Addr, t *lane) (*call, *refusal) {
+// incoming makes a call of an INVITE. It has taken nothing yet.
+func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
 	if missing := required(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
 	}
 	timer, ok := readRefresh(req)
 	if !ok {
-		return nil, &refusal{422, "Session Interval Too Small", "session timer", []sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))}}
+		return nil, &refusal{
+			422,
+			"Session Interval Too Small",
+			"session timer",
+			[]sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))},
+		}
 	}
 	who := d.partyOf(req)
 	agent := phone.AgentFor(d.config.Agents, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}
-	old, refused := d.replaced(req, t)
-	if refused != nil {
-		return nil, refused
-	}
-	c := newCall(d, t, agent)
-	c.party, c.counted, c.timer, c.replaces = who, who.Number, timer, old
-	if len(req.Body()) > 0 {
-		var err error
-		if c.peer, err = parseSDP(req.Body()); err == nil {
-			c.sound, err = c.peer.agree(t.SRTP, nil)
-		}
-		if err != nil {
-			return nil, notAcceptable(err)
-		}
-	}
 	if !d.host.Ready() {
-		return nil, &refusal{503, "Service Unavailable", "the gateway is stopping", nil}
+		return nil, refusalFor(bridge.ErrShutdown)
 	}
-	if rule := d.gate.begin(t, who.Number); rule != "" {
-		return nil, &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
-	}
-	var err error
-	if c.stream, err = d.ports.open(); err != nil {
-		d.gate.end(t, who.Number)
-		return nil, &refusal{503, "Service Unavailable", err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
-	}
-	c.dialog = answering(req, d.contact(req.Transport(), from))
-	c.dialog.client, c.dialog.from = d.client, d.socket(req.Transport())
-	c.local = local{address: d.ownAddress(from), port: c.stream.port, id: rand.Uint64() >> 1, version: 1}
-	c.log = d.log
+	c := newCall(d, agent)
+	c.party, c.timer = who, timer
 	return c, nil
 }
 
+// admitCall has a call that was let in count among those of its trunk, with a port for its sound.
+func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkState) (refused *refusal) {
+	c.trunk = t
+	if c.replaces, refused = d.replaced(req, c); refused != nil {
+		return refused
+	}
+	s := d.rtpSound(t, from, c)
+	if len(req.Body()) > 0 {
+		if err := s.offer(req.Body()); err != nil {
+			return notAcceptable(err)
+		}
+	}
+	if rule := d.gate.begin(t, c.party.Number); rule != "" {
+		return &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
+	}
+	if err := s.open(); err != nil {
+		d.gate.end(t, c.party.Number)
+		return &refusal{503, "Service Unavailable", err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
+	}
+	c.ofTrunk(t, s, c.party.Number)
+	c.dialog = answering(req, d.contact(req.Transport(), from))
+	c.dialog.client, c.dialog.from = d.client, d.socket(req.Transport())
+	return nil
+}
+
+// rtpSound is the sound of a trunk's call with a peer, without a port yet.
+func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
+	return &rtpSound{
+		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), press: c.press, log: c.log,
+		local: local{address: d.ownAddress(peer), id: rand.Uint64() >> 1, version: 1},
+	}
+}
+
+// ofTrunk makes a call one of a trunk, which counts for a caller; "": it is ours.
+func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
+	c.trunk, c.sound = t, s
+	c.open = bridge.Open{
+		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: t.Name},
+		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
+		Account: c.door.account("sip "+t.Name, t.Calls),
+	}
+	c.release = func() {
+		s.close()
+		c.door.gate.end(t, counted)
+	}
+}
+
 func notAcceptable(err error) *refusal {
-	return &refusal{488, "Not Acceptable Here", "SDP: " + err.Error(), []sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", err.Error()))}}
+	return &refusal{
+		488,
+		"Not Acceptable Here",
+		"SDP: " + err.Error(),
+		[]sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", err.Error()))},
+	}
 }
 
 // partyOf is who calls. What a trunk that is trusted asserts (RFC 3325) counts before what the caller says.
 func (d *Door) partyOf(req *sip.Request) phone.Party {
 	from := req.From()
 	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
-	if h := req.GetHeader("P-Asserted-Identity"); h != nil {
+	if h := req.GetHeader("P-Asserted-Identity"); h != nil && d.pageOf(req) == nil {
 		var uri sip.Uri
 		params := sip.NewParams()
 		if name, err := sip.ParseAddressValue(h.Value(), &uri, &params); err == nil && uri.User != "" {
@@ -198,33 +232,48 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	return c.hangUp(<-talked)
 }
 
-// ringing is what comes before the answer: with early media the conversation itself, whose end the channel tells then.
+// ringing is what comes before the answer: with early media, and for WebRTC, the conversation itself. The channel then gets its end.
 func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
 	must := requires(req, "100rel")
-	switch {
-	case c.replaces != nil: // nobody waits
+	rings := c.dialog.respond(req, 180, "Ringing")
+	ready := c.carried
+	switch offered := len(req.Body()) > 0; {
+	case c.page != nil:
+	case c.replaces != nil: // it does not ring
 		return nil, nil
-	case c.agreement() == nil && must: // it would carry our offer, and its acknowledgement the answer
+	case !offered && must: // it would carry our offer, and its acknowledgement the answer
 		return nil, nil
-	case c.agreement() == nil || !c.lane.Early:
-		return nil, c.provide(req, c.dialog.respond(req, 180, "Ringing"), tx, must)
+	case !offered || !c.trunk.Early:
+		return nil, c.provide(req, rings, tx, must)
+	default:
+		must = supports(req, "100rel")
+		rings = c.dialog.respond(req, 183, "Session Progress")
+		setBody(rings, "application/sdp", c.sound.describe())
+		ready = c.spoken // the model is there: from here on the call is paid for
 	}
-	if err := c.openSound(); err != nil {
-		_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
-		return nil, err
-	}
-	progress := c.describe(c.dialog.respond(req, 183, "Session Progress"))
-	if err := c.provide(req, progress, tx, supports(req, "100rel")); err != nil {
+	if err := c.provide(req, rings, tx, must); err != nil {
 		return nil, err
 	}
 	talked = c.start()
 	select {
-	case <-c.spoken: // the model is there: from here on the call is paid for
+	case <-ready:
 		return talked, nil
 	case err := <-talked:
-		_ = tx.Respond(c.dialog.respond(req, 480, "Temporarily Unavailable"))
+		if why := c.why(); why != nil {
+			err = why
+		}
+		c.respond(tx, req, refusalFor(err))
 		return nil, err
 	}
+}
+
+// respond refuses a request of the call.
+func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
+	res := c.dialog.respond(req, r.code, r.reason)
+	for _, h := range r.headers {
+		res.AppendHeader(h)
+	}
+	_ = tx.Respond(res)
 }
 
 // start begins the conversation; the channel says how it has ended.
@@ -234,26 +283,22 @@ func (c *call) start() <-chan error {
 	return talked
 }
 
-// accept answers with 200 and waits until that is acknowledged. Then sound goes both ways.
+// accept answers with 200 and waits until that is acknowledged.
 func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
-	if c.agreement() != nil {
-		if err := c.openSound(); err != nil {
-			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error"))
-			return err
-		}
-	}
-	res := c.describe(c.withTimer(c.dialog.respond(req, 200, "OK"), allowed, extensions))
+	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
+	setBody(res, "application/sdp", c.sound.describe())
 	body, err := c.deliver(res, tx, c.acked)
 	if err != nil {
 		return err
 	}
-	if c.agreement() == nil { // the offer was ours
-		if err := c.takeAnswer(body); err != nil {
+	if s, ok := c.sound.(*rtpSound); ok && len(req.Body()) == 0 { // the offer was ours
+		if err := s.answer(body); err != nil {
 			return err
 		}
 	}
 	<-c.changing // from now on it can be
-	return c.openSound()
+	close(c.answered)
+	return nil
 }
 
 // deliver sends an answer until it is acknowledged, and returns the body of that.
@@ -275,7 +320,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 		select {
 		case body := <-acked:
 			return body, nil
-		case ack := <-tx.Acks(): // of who sends it with the branch of the INVITE
+		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
 			return ack.Body(), nil
 		case <-c.ended: // a BYE may overtake the ACK
 			return nil, c.why()
@@ -296,42 +341,6 @@ func (c *call) onAck(req *sip.Request) {
 	}
 }
 
-func (c *call) agreement() *sound {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sound
-}
-
-// openSound has the packets of the peer taken and ours sent as it was agreed.
-func (c *call) openSound() error { return c.stream.set(c.agreement(), c.lane.NAT) }
-
-// describe gives an answer our description: for the peer's, or of all that we have.
-func (c *call) describe(res *sip.Response) *sip.Response {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.peer != nil {
-		setBody(res, "application/sdp", c.peer.answer(c.local, c.sound))
-		return res
-	}
-	if c.lane.SRTP == srtpRequired {
-		c.offered = offeredKeys()
-	}
-	setBody(res, "application/sdp", offer(c.local, c.offered, "sendrecv"))
-	return res
-}
-
-// takeAnswer takes the peer's description for an offer of ours.
-func (c *call) takeAnswer(body []byte) error {
-	d, err := parseSDP(body)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sound, err = d.agree(c.lane.SRTP, c.offered)
-	return err
-}
-
 // change is a change of what was agreed, by an INVITE or an UPDATE within the call.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
 	select { // what comes right behind an ACK may be read before it
@@ -341,61 +350,31 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 		_ = tx.Respond(c.dialog.respond(req, 491, "Request Pending"))
 		return
 	}
-	if len(req.Body()) > 0 {
-		if err := c.renegotiate(req.Body()); err != nil {
-			r := notAcceptable(err)
-			res := c.dialog.respond(req, r.code, r.reason)
-			res.AppendHeader(r.headers[0])
-			_ = tx.Respond(res)
+	describes := len(req.Body()) > 0 || req.Method == sip.INVITE
+	ours := describes && len(req.Body()) == 0 && c.page == nil // the offer is ours; WebRTC's is the page's always
+	if describes && !ours {
+		if c.page != nil && !c.page.requests.Allow() {
+			c.respond(tx, req, refusalFor(errTooFast))
+			return
+		}
+		if err := c.sound.offer(req.Body()); err != nil {
+			c.respond(tx, req, notAcceptable(err))
 			return
 		}
 	}
 	c.dialog.refresh(req.Contact())
 	c.renewed()
-	res := c.withTimer(c.dialog.respond(req, 200, "OK"), allowed, extensions)
-	if len(req.Body()) > 0 || req.Method == sip.INVITE {
-		c.describe(res)
+	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
+	if describes {
+		setBody(res, "application/sdp", c.sound.describe())
 	}
 	body, err := deliver(res)
+	if s, ok := c.sound.(*rtpSound); ok && ours && err == nil && len(body) > 0 {
+		err = s.answer(body)
+	}
 	if err != nil {
 		c.end(err)
-		return
 	}
-	if len(body) > 0 && len(req.Body()) == 0 { // the answer to an offer of ours
-		if err := c.renegotiate(body); err != nil {
-			c.end(err)
-		}
-	}
-}
-
-// renegotiate takes another description of the peer's.
-func (c *call) renegotiate(body []byte) error {
-	d, err := parseSDP(body)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	own := c.offered
-	if c.sound.out != nil {
-		own = append([]crypto{*c.sound.out}, own...)
-	}
-	agreed, err := d.agree(c.lane.SRTP, own)
-	if err == nil {
-		c.sound, c.peer = agreed, d
-		c.local.version++
-	}
-	c.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := c.openSound(); err != nil {
-		return err
-	}
-	select {
-	case c.agreed <- agreed:
-	case <-c.ended:
-	}
-	return nil
 }
 
 func (c *call) onReinvite(req *sip.Request, tx sip.ServerTransaction) {

@@ -39,7 +39,7 @@ func newPorts(address string, first, last int) *ports {
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
-	// Not the same order after each restart: what a call before it still sends meets nobody.
+	// Not the same order after each restart: late packets of earlier calls must not reach a new one.
 	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
 	return p
 }
@@ -99,11 +99,11 @@ type stream struct {
 	fixed         bool                            // it is of the range and goes back to it
 	old           uint32                          // the SSRC that the call before on this port has heard
 	ssrc          uint32                          // ours
-	sender        atomic.Pointer[rtpaudio.Sender] // is told what the peer has missed
+	sender        atomic.Pointer[rtpaudio.Sender] // gets what the peer has missed
 	reading       sync.WaitGroup
 
 	mu       sync.Mutex
-	sound    *sound
+	sound    *agreement
 	nat      bool           // the peer's description does not say where its packets come from
 	latched  netip.AddrPort // where they come from; invalid: none has come
 	in, out  *srtp.Context  // nil: in the clear
@@ -122,7 +122,7 @@ type stream struct {
 }
 
 // set says what was agreed on. A peer that changed its address is looked for anew.
-func (s *stream) set(to *sound, nat bool) error {
+func (s *stream) set(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in, out *srtp.Context
@@ -175,7 +175,7 @@ func (s *stream) Read(b []byte) (int, error) {
 // rtpVersion is in the first two bits of a packet (RFC 3550, section 5.1).
 const rtpVersion = 2
 
-// accept tells whether a packet is of the peer, and decrypts it in place.
+// accept reports whether a packet is of the peer, and decrypts it in place.
 func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
 		return 0, false
@@ -203,8 +203,8 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	return n, true
 }
 
-// from tells whether packets of an address are taken: of the one that the peer has described, always; as long as none has come from
-// there, of the first other one, on the same host unless the peer is behind a translator of addresses. Needs mu.
+// from reports whether packets of an address are taken: of the one that the peer has described, always; as long as none has come from
+// there, of the first other one, on the same host unless the peer is behind a NAT. Needs mu.
 func (s *stream) from(a netip.AddrPort) bool {
 	switch {
 	case a == s.sound.remote:
@@ -228,7 +228,7 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// write sends a packet. Needs mu. That nobody listens there (ICMP) is no reason to stop: they may in a moment.
+// write sends a packet. Needs mu. It goes on if nobody listens there (ICMP): they may in a moment.
 func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {
@@ -255,7 +255,7 @@ func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []by
 	return nil
 }
 
-// mostReported is how many packets one report may tell of: a minute's. More is the sequence number of something else.
+// mostReported is how many packets one report may cover: a minute's. More is the sequence number of something else.
 const mostReported = 3000
 
 // readControl takes the peer's reports until the stream is closed.
@@ -329,8 +329,16 @@ func (s *stream) report(now time.Time) {
 	const since1900 = 2_208_988_800 // of the Unix epoch
 	ntp := uint64(now.Unix()+since1900)<<32 | uint64(now.Nanosecond())<<32/uint64(time.Second)
 	raw, err := rtcp.Marshal([]rtcp.Packet{
-		&rtcp.SenderReport{SSRC: s.ssrc, NTPTime: ntp, RTPTime: s.header.Timestamp + elapsed, PacketCount: s.sent.packets, OctetCount: s.sent.bytes},
-		&rtcp.SourceDescription{Chunks: []rtcp.SourceDescriptionChunk{{Source: s.ssrc, Items: []rtcp.SourceDescriptionItem{{Type: rtcp.SDESCNAME, Text: "voxgate"}}}}},
+		&rtcp.SenderReport{
+			SSRC:        s.ssrc,
+			NTPTime:     ntp,
+			RTPTime:     s.header.Timestamp + elapsed,
+			PacketCount: s.sent.packets,
+			OctetCount:  s.sent.bytes,
+		},
+		&rtcp.SourceDescription{
+			Chunks: []rtcp.SourceDescriptionChunk{{Source: s.ssrc, Items: []rtcp.SourceDescriptionItem{{Type: rtcp.SDESCNAME, Text: "voxgate"}}}},
+		},
 	})
 	if err == nil && s.out != nil {
 		raw, err = s.out.EncryptRTCP(nil, raw, nil)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -35,23 +34,22 @@ type Dial struct {
 
 // Call makes a call. It returns when it rings there, or cannot be made; the call goes on by itself. The id names it in the log.
 func (d *Door) Call(ctx context.Context, what Dial) (id string, err error) {
-	lane, err := d.outbound(what)
+	t, err := d.outbound(what)
 	if err != nil {
 		return "", err
 	}
-	c, err := d.newOutbound(ctx, what, lane)
+	c, err := d.newOutbound(ctx, what, t)
 	if err != nil {
 		return "", err
 	}
 	id = c.dialog.callID
-	c.log = d.log.With("trunk", lane.Name, "sip", id)
 	if !d.enter(c) {
 		c.release()
 		return "", bridge.ErrShutdown
 	}
 	rings := make(chan error, 1)
 	d.running.Go(func() {
-		c.log.Info("call", "to", what.To, "sound", c.stream.port)
+		c.logBegin("", what.To)
 		d.carry(c, func() error { return c.ring(rings) })
 	})
 	select {
@@ -64,20 +62,28 @@ func (d *Door) Call(ctx context.Context, what Dial) (id string, err error) {
 }
 
 // outbound is the trunk for a call, if it may be made.
-func (d *Door) outbound(what Dial) (*lane, error) {
+func (d *Door) outbound(what Dial) (*trunkState, error) {
 	t := d.gate.trunk(what.Trunk)
 	switch {
 	case t == nil || t.Outbound == nil:
-		return nil, &bridge.Error{Code: bridge.CodeBadMessage, Field: "trunk", Message: fmt.Sprintf("trunk: %q takes no calls of ours.", what.Trunk)}
+		return nil, &bridge.Error{
+			Code:    bridge.CodeBadMessage,
+			Field:   "trunk",
+			Message: fmt.Sprintf("trunk: %q takes no calls of ours.", what.Trunk),
+		}
 	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
-		return nil, &bridge.Error{Code: bridge.CodeForbidden, Field: "to", Message: fmt.Sprintf("to: %q may not be called by this trunk.", what.To)}
+		return nil, &bridge.Error{
+			Code:    bridge.CodeForbidden,
+			Field:   "to",
+			Message: fmt.Sprintf("to: %q may not be called by this trunk.", what.To),
+		}
 	case !d.host.Ready():
 		return nil, bridge.ErrShutdown
 	}
 	return t, nil
 }
 
-func (d *Door) newOutbound(ctx context.Context, what Dial, t *lane) (*call, error) {
+func (d *Door) newOutbound(ctx context.Context, what Dial, t *trunkState) (*call, error) {
 	server, err := parseURI(t.Outbound.Server)
 	if err != nil {
 		return nil, err
@@ -89,20 +95,19 @@ func (d *Door) newOutbound(ctx context.Context, what Dial, t *lane) (*call, erro
 	if rule := d.gate.begin(t, ""); rule != "" {
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
-	c := newCall(d, t, &what.Agent)
+	c := newCall(d, &what.Agent)
 	c.party = phone.Party{Number: what.To}
-	if c.stream, err = d.ports.open(); err != nil {
-		d.gate.end(t, "")
-		return nil, err
-	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
-	c.local = local{address: d.ownAddress(peer), port: c.stream.port, id: mathrand.Uint64() >> 1, version: 1}
-	if t.SRTP == srtpRequired {
-		c.offered = offeredKeys()
-	}
 	to := server
 	to.User = what.To
 	c.dialog = d.calling(to, t.Outbound.identity(server.Host), peer, transport)
+	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
+	s := d.rtpSound(t, peer, c)
+	if err := s.open(); err != nil {
+		d.gate.end(t, "")
+		return nil, err
+	}
+	c.ofTrunk(t, s, "")
 	return c, nil
 }
 
@@ -128,7 +133,8 @@ func resolve(ctx context.Context, host string) (netip.Addr, error) {
 // calling is the dialog of a call of ours that has no answer yet.
 func (d *Door) calling(to, from sip.Uri, peer netip.Addr, transport string) *dialog {
 	own := &dialog{
-		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, peer), from: d.socket(transport), localTag: newTag(), target: to,
+		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, peer), from: d.socket(transport),
+		localTag: newTag(), target: to,
 	}
 	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
 	own.local.Params.Add("tag", own.localTag)
@@ -153,7 +159,7 @@ func (d *dialog) answered(res *sip.Response) {
 	d.refresh(res.Contact())
 }
 
-// tell says how a call begins to who made it, if they still listen.
+// tell sends the outcome of dialling, if the caller of [Door.Call] still waits.
 func tell(rings chan<- error, err error) {
 	select {
 	case rings <- err:
@@ -161,7 +167,7 @@ func tell(rings chan<- error, err error) {
 	}
 }
 
-// ring calls and, when somebody answers, has the conversation. rings is told when it rings, or why it does not.
+// ring calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
 func (c *call) ring(rings chan<- error) error {
 	res, err := c.inviteThem(rings)
 	if err != nil {
@@ -175,18 +181,15 @@ func (c *call) ring(rings chan<- error) error {
 		return c.hangUp(err)
 	}
 	tell(rings, nil)
-	if err := c.takeAnswer(res.Body()); err != nil {
+	if err := c.sound.(*rtpSound).answer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
 	c.timer = agreedRefresh(res)
 	<-c.changing // from now on it can be
-	if err := c.openSound(); err != nil {
-		return c.hangUp(err)
-	}
 	return c.hangUp(<-c.start())
 }
 
-// RefusedError is a call that somebody has not taken.
+// RefusedError is a call that was not answered.
 type RefusedError struct {
 	Status int // of SIP: 486 is busy
 	Reason string
@@ -198,14 +201,14 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s"
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ringTimeout)
 	defer cancel()
-	o := c.lane.Outbound
+	o := c.trunk.Outbound
 	var auth sip.Header
 	for range 2 {
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
 		}
-		setBody(req, "application/sdp", offer(c.local, c.offered, "sendrecv"))
+		setBody(req, "application/sdp", c.sound.describe())
 		res, err := c.invite(ctx, req, rings)
 		switch {
 		case err != nil:
@@ -286,7 +289,10 @@ func answerChallenge(req *sip.Request, res *sip.Response, username, password str
 		if err != nil || !digest.CanDigest(challenge) {
 			continue
 		}
-		answer, err := digest.Digest(challenge, digest.Options{Method: string(req.Method), URI: req.Recipient.String(), Username: username, Password: password, Count: 1})
+		answer, err := digest.Digest(
+			challenge,
+			digest.Options{Method: string(req.Method), URI: req.Recipient.String(), Username: username, Password: password, Count: 1},
+		)
 		if err == nil {
 			return sip.NewHeader(reply, answer.String()), nil
 		}
@@ -294,20 +300,20 @@ func answerChallenge(req *sip.Request, res *sip.Response, username, password str
 	return nil, fmt.Errorf("%d without a challenge that can be answered", res.StatusCode)
 }
 
-// keepAlive is how often a trunk where we are registered hears of us at least, so that no NAT forgets the way back (RFC 5626, section
-// 4.4, has 24 to 29 s for UDP). Who grants less than 250 s hears of us ten times in that.
+// keepAlive is how often a trunk where we are registered hears from us at least, so that no NAT forgets the way back (RFC 5626, section
+// 4.4, has 24 to 29 s for UDP). A trunk that grants less than 250 s hears from us ten times in that.
 const keepAlive = 25 * time.Second
 
 // registration is at one trunk.
 type registration struct {
 	door   *Door
-	lane   *lane
+	trunk  *trunkState
 	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
 }
 
 // register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
-func (d *Door) register(ctx context.Context, t *lane) {
-	r := &registration{door: d, lane: t}
+func (d *Door) register(ctx context.Context, t *trunkState) {
+	r := &registration{door: d, trunk: t}
 	defer r.forget()
 	defer r.end()
 	there := false
@@ -356,7 +362,7 @@ func (r *registration) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
 	if _, err := r.send(ctx, 0); err != nil {
-		r.door.log.Warn("still registered", "trunk", r.lane.Name, "err", err)
+		r.door.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
 	}
 }
 
@@ -373,7 +379,7 @@ func (r *registration) forget() {
 
 // send registers for so many seconds; 0 ends a registration.
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
-	o := r.lane.Outbound
+	o := r.trunk.Outbound
 	if r.dialog == nil {
 		server, err := parseURI(o.Server)
 		if err != nil {
@@ -429,7 +435,7 @@ func expiry(res *sip.Response, asked int) time.Duration {
 // maxDial bounds a request to make a call, in bytes.
 const maxDial = 64 << 10
 
-// ServeHTTP makes a call for who has a server key that may: POST /v1/calls with a [Dial]. It answers when it rings.
+// ServeHTTP makes a call for a client with a server key that may: POST /v1/calls with a [Dial]. It answers when it rings.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key, err := access.From(r.Context()).Key(access.MayCall)
 	var what Dial
@@ -450,7 +456,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &refused):
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusConflict)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": "not_answered", "message": refused.Error(), "sip": refused.Status}})
+		said := map[string]any{"code": "not_answered", "message": refused.Error(), "sip": refused.Status}
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": said})
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", what.Trunk, "to", what.To, "err", err)
 		access.Refuse(w, err)

@@ -35,7 +35,7 @@ func calling(t *testing.T, to *baresip, more map[string]any) *office {
 	return newOffice(t, ofTrunk(t, trunk))
 }
 
-var talker = phone.Agent{Prompt: "You remind people."}
+var talker = phone.Agent{Agent: bridge.Agent{Prompt: "You remind people."}}
 
 // A person is called, the agent begins, and what they answer is heard.
 func TestCallingSomebody(t *testing.T) {
@@ -64,7 +64,7 @@ func TestCallingSomebody(t *testing.T) {
 	}
 }
 
-// Who does not want to be called is not, and who may not be is not tried.
+// A call that is declined does not connect, and a number that may not be called is not tried.
 func TestCallsThatAreNotMade(t *testing.T) {
 	t.Parallel()
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
@@ -105,7 +105,10 @@ func TestCallsByHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer gate.Close()
-	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, signaling.Door{Pattern: "POST /v1/calls", Handler: o.door})
+	server := signaling.NewServer(
+		signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)},
+		signaling.Door{Pattern: "POST /v1/calls", Handler: o.door},
+	)
 	defer server.Close(context.Background())
 	front := httptest.NewServer(server)
 	defer front.Close()
@@ -143,7 +146,7 @@ func TestCallsByHTTP(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A trunk that wants it is told where we are, with the password, and at the end that we are not there any more.
+// Where a trunk wants it we register, with the password, and unregister at the end.
 func TestRegistering(t *testing.T) {
 	t.Parallel()
 	at := freePort(t)
@@ -156,10 +159,14 @@ func TestRegistering(t *testing.T) {
 	answer := registers(&scenario{}).receives("OPTIONS", "").replies("405 Method Not Allowed").receives("OPTIONS", "").replies("200 OK")
 	wait := registers(answer).serve(t, at, 1)
 	o := newOffice(t, ofTrunk(t, map[string]any{"outbound": map[string]any{
-		"server": fmt.Sprintf("sip:127.0.0.1:%d", at), "from": "sip:voxgate@127.0.0.1", "username": "voxgate", "password": "open sesame", "register": true, "expires": 60, "to": []string{"*"},
+		"server": fmt.Sprintf(
+			"sip:127.0.0.1:%d",
+			at,
+		), "from": "sip:voxgate@127.0.0.1", "username": "voxgate", "password": "open sesame", "register": true, "expires": 60,
+		"to": []string{"*"},
 	}}))
 	o.logged("msg=registered")
-	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // sipp tells of nothing else
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // sipp reports nothing else
 		said, _ := os.ReadFile(answer.book)
 		if bytes.Count(said, []byte("CSeq: 4 OPTIONS")) == 2 { // and its answer
 			break

@@ -33,9 +33,9 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add([]byte(head + headers + "Content-Length: 0\r\n\r\n"))
 	}
-	trunk := &lane{Trunk: &Trunk{Username: "bob", Password: "secret"}}
+	trunk := &trunkState{Trunk: &Trunk{Username: "bob", Password: "secret"}}
 	door := &Door{calls: map[string]*call{}, gate: newGate(&Config{}, time.Now)}
-	door.gate.trunks = []*lane{trunk}
+	door.gate.trunks = []*trunkState{trunk}
 	parser := sip.NewParser()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parser.ParseSIP(text)
@@ -51,14 +51,14 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("wants %q", option)
 			}
 		}
-		if old, refused := door.replaced(req, trunk); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
+		if old, refused := door.replaced(req, &call{trunk: trunk}); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
 			t.Error("a call is replaced that is not there")
 		}
 		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9")); r.trunk != nil {
 			t.Error("let in")
 		}
 		if prompt := door.partyOf(req).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
-			t.Errorf("told of the caller: %q", prompt)
+			t.Errorf("the prompt about the caller: %q", prompt)
 		}
 		answering(req, sip.Uri{}).request(sip.BYE)
 	})
@@ -83,7 +83,8 @@ func FuzzSDP(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\n%s\nfor\n%s", err, answer, text)
 		}
-		if len(back.payloads) != 1 || back.payloads[0] != s.payload || (s.out != nil) != (len(back.keys) == 1) || len(back.sections) != len(d.sections) {
+		if len(back.payloads) != 1 || back.payloads[0] != s.payload || (s.out != nil) != (len(back.keys) == 1) ||
+			len(back.sections) != len(d.sections) {
 			t.Fatalf("%s\nfor\n%s", answer, text)
 		}
 	})
@@ -99,7 +100,8 @@ func TestKeysAreExchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.codec.name != "PCMA/8000" || s.event.number != 101 || string(s.in.key) != "123456789012345678901234567890" || s.out.tag != "3" || bytes.Equal(s.in.key, s.out.key) {
+	if s.codec.name != "PCMA/8000" || s.event.number != 101 || string(s.in.key) != "123456789012345678901234567890" || s.out.tag != "3" ||
+		bytes.Equal(s.in.key, s.out.key) {
 		t.Errorf("%+v", s)
 	}
 	answer := string(d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s))
@@ -133,7 +135,8 @@ func TestSessionTimer(t *testing.T) {
 	}
 	theirs, ours := refresh{every: 90 * time.Second}, refresh{90 * time.Second, true}
 	for got, want := range map[string]string{
-		theirs.header(false).Value(): "90;refresher=uac", ours.header(false).Value(): "90;refresher=uas", ours.header(true).Value(): "90;refresher=uac",
+		theirs.header(false).Value(): "90;refresher=uac", ours.header(false).Value(): "90;refresher=uas",
+		ours.header(true).Value(): "90;refresher=uac",
 	} {
 		if got != want {
 			t.Errorf("%s, not %s", got, want)
@@ -163,23 +166,6 @@ func TestDigits(t *testing.T) {
 		if got, _ := readInfo("application/dtmf-relay; x=y", body); got != want {
 			t.Errorf("%q is %q", body, got)
 		}
-	}
-	var c collector
-	now := time.Now()
-	for _, d := range []byte("12") {
-		if text, over := c.add(d, now); over {
-			t.Errorf("%q is over", text)
-		}
-	}
-	if text, over := c.due(now.Add(time.Second)); over {
-		t.Errorf("%q is over too soon", text)
-	}
-	if text, _ := c.due(now.Add(3 * time.Second)); text != "12" {
-		t.Errorf("%q", text)
-	}
-	c.add('7', now)
-	if text, over := c.add('#', now); text != "7#" || !over {
-		t.Errorf("%q", text)
 	}
 }
 
@@ -211,7 +197,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 	}
 	for _, secret := range []bool{true, false} {
 		if !secret {
-			agreed = &sound{payload: agreed.payload, remote: from}
+			agreed = &agreement{payload: agreed.payload, remote: from}
 		}
 		if err := s.set(agreed, false); err != nil {
 			t.Fatal(err)
@@ -262,7 +248,7 @@ func TestAnotherCallsSound(t *testing.T) {
 		probe.Close()
 	}
 	p := newPorts("127.0.0.1", port, port+1)
-	agreed := &sound{payload: payload{0, codecs[2]}, remote: netip.MustParseAddrPort("127.0.0.1:19")}
+	agreed := &agreement{payload: payload{0, codecs[2]}, remote: netip.MustParseAddrPort("127.0.0.1:19")}
 	packet := func(ssrc uint32) []byte {
 		raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, SSRC: ssrc}, Payload: make([]byte, 160)}).Marshal()
 		if err != nil {

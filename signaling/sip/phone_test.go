@@ -180,8 +180,8 @@ func TestHold(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye that it is
-// told to say after maxSeconds.
+// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye
+// after maxSeconds.
 func TestTheModelHangsUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ config, types, says, reason string }{
@@ -199,7 +199,7 @@ func TestTheModelHangsUp(t *testing.T) {
 			if test.types != "" {
 				o.types(test.types)
 			}
-			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // is told when its voice is heard
+			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // reported when its voice is heard
 			see(t, events, func(bridge.TurnComplete) bool { return true })
 			p.expect("CALL_CLOSED")
 			o.logged("call ended")
@@ -210,7 +210,7 @@ func TestTheModelHangsUp(t *testing.T) {
 	}
 }
 
-// A call is handed over only to whom the trunk names, and goes on where nobody was reached.
+// A call is transferred only to targets that the trunk names, and goes on if nobody answers there.
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
@@ -230,7 +230,7 @@ func TestTransfer(t *testing.T) {
 	o.logged("the call was transferred")
 }
 
-// Who knows the password may call, from anywhere; others may not, and an answer counts once.
+// A caller with the password may call, from anywhere; others may not, and an answer counts once.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame", "digest": "MD5"}))
@@ -267,12 +267,15 @@ func TestGreetingWhileItRings(t *testing.T) {
 	}
 }
 
-// An answer to a challenge is good once, and only for who knows the password.
+// An answer to a challenge is good once, and only with the password.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
 	usual := sdp("[media_ip]", "sendrecv", plain)
-	refused := (&scenario{}).request("INVITE", 1, usual).ringing().expect(401, "WWW-Authenticate: Digest realm=.voxgate.*algorithm=SHA-256").request("ACK", 1, "")
+	refused := (&scenario{}).request("INVITE", 1, usual).
+		ringing().
+		expect(401, "WWW-Authenticate: Digest realm=.voxgate.*algorithm=SHA-256").
+		request("ACK", 1, "")
 	replayed := `Authorization: Digest username="alice",realm="voxgate",nonce="NOTOURS",uri="sip:500@127.0.0.1",response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
 	refused.steps.WriteString("<send retrans=\"500\"><![CDATA[\n" + message("INVITE", 2, "", usual, []string{replayed}) + "]]></send>\n")
 	refused.ringing().expect(401, "WWW-Authenticate").request("ACK", 2, "").run(t, o)

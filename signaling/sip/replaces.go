@@ -1,8 +1,6 @@
 package sip
 
 import (
-	"context"
-	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -11,7 +9,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
-	"voxgate/tools"
 )
 
 // replaces names the call whose place a new one wants to take (RFC 3891, section 6.1), as its receiver has the tags.
@@ -38,8 +35,8 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// replaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk has no calls of others replaced.
-func (d *Door) replaced(req *sip.Request, t *lane) (*call, *refusal) {
+// replaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk, or a page, may only replace its own calls.
+func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {
 		return nil, nil
@@ -51,7 +48,7 @@ func (d *Door) replaced(req *sip.Request, t *lane) (*call, *refusal) {
 	d.mu.Lock()
 	old := d.calls[r.local]
 	d.mu.Unlock()
-	if old == nil || old.lane != t || !old.dialog.is(r.callID, r.remote) {
+	if old == nil || old.trunk != c.trunk || old.page != c.page || !old.dialog.is(r.callID, r.remote) {
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "there is no call to be replaced", nil}
 	}
 	select {
@@ -68,23 +65,16 @@ func (d *Door) replaced(req *sip.Request, t *lane) (*call, *refusal) {
 }
 
 // conversation is the one that a call has; nil: it has not begun.
-func (l *leg) conversation() *bridge.Session {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.session
+func (c *call) conversation() *bridge.Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
 }
 
 // line is the call that a conversation has: another may take its place.
 type line struct{ atomic.Pointer[call] }
 
-// run is a tool of whichever call there is.
-func (l *line) run(f func(*call, context.Context, json.RawMessage) (json.RawMessage, error)) tools.Func {
-	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-		return f(l.Load(), ctx, args)
-	}
-}
-
-// handedOver is what the model is told when another call has taken the place of the one that it had.
+// handedOver is the model's notice that another call has replaced the one that it had.
 func handedOver(to phone.Party) bridge.Message {
 	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.Data(), TurnComplete: true}
 }

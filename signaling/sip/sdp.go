@@ -89,7 +89,7 @@ type description struct {
 	sections  []string // the first lines of all, as they are refused: "audio 0 RTP/AVP 0"
 }
 
-// held tells whether the peer does not listen.
+// held reports whether the peer does not listen.
 func (d *description) held() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
 var errNoAudio = errors.New("it has no section of audio that is served")
@@ -105,9 +105,13 @@ func parseSDP(text []byte) (*description, error) {
 	}
 	d := &description{audio: -1}
 	for i, m := range s.MediaDescriptions {
-		d.sections = append(d.sections, fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, strings.Join(m.MediaName.Protos, "/"), strings.Join(m.MediaName.Formats, " ")))
+		d.sections = append(
+			d.sections,
+			fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, strings.Join(m.MediaName.Protos, "/"), strings.Join(m.MediaName.Formats, " ")),
+		)
 		profile := strings.Join(m.MediaName.Protos, "/")
-		if d.audio >= 0 || m.MediaName.Media != "audio" || m.MediaName.Port.Value == 0 || !slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, profile) {
+		if d.audio >= 0 || m.MediaName.Media != "audio" || m.MediaName.Port.Value == 0 ||
+			!slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, profile) {
 			continue
 		}
 		d.audio, d.profile, d.secure = i, profile, strings.HasPrefix(profile, "RTP/SAVP")
@@ -228,8 +232,8 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 	return c
 }
 
-// sound is what both sides have agreed on.
-type sound struct {
+// agreement is what both sides have agreed on.
+type agreement struct {
 	payload
 	events   []uint8 // payload types of digits that come
 	event    *event  // by which digits go; nil: they do not
@@ -240,15 +244,15 @@ type sound struct {
 	answered string // our direction
 }
 
-// errSRTP is what a peer is told that must encrypt, or may not.
+// errSRTP refuses a peer that must encrypt, or must not.
 var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
 
 // agree chooses among what a peer describes. own is the key that we have offered, or have answered with before; nil: none.
-func (d *description) agree(srtpRule string, own []crypto) (*sound, error) {
+func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	if len(d.payloads) == 0 {
 		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")
 	}
-	s := &sound{payload: d.payloads[0], remote: d.remote, held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive"}
+	s := &agreement{payload: d.payloads[0], remote: d.remote, held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive"}
 	for _, e := range d.events {
 		s.events = append(s.events, e.number)
 		if s.event == nil || e.clock == s.codec.media.ClockRate() && s.event.clock != e.clock {
@@ -311,7 +315,7 @@ func writeCrypto(b *strings.Builder, c crypto) {
 }
 
 // answer is our description for a peer's: one codec, its payload types mirrored, all sections but the one refused.
-func (d *description) answer(l local, s *sound) []byte {
+func (d *description) answer(l local, s *agreement) []byte {
 	var b strings.Builder
 	l.begin(&b)
 	for i, section := range d.sections {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience is how long a test waits for what shall happen.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
 // logBook keeps what is logged, for a test that fails.

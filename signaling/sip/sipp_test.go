@@ -75,13 +75,20 @@ func (s *scenario) rings(code int, pattern string) *scenario {
 	if pattern != "" {
 		more = fmt.Sprintf(`<ereg regexp="%s" search_in="msg" check_it="true" assign_to="1"/>`, pattern)
 	}
-	fmt.Fprintf(&s.steps, `<recv response="100" optional="true"/><recv response="%d"><action>%s<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/><log message="[$1][$2]"/></action></recv>`+"\n", code, more)
+	fmt.Fprintf(
+		&s.steps,
+		`<recv response="100" optional="true"/><recv response="%d"><action>%s<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/><log message="[$1][$2]"/></action></recv>`+"\n",
+		code,
+		more,
+	)
 	return s
 }
 
 // ringing passes what comes before an answer over.
 func (s *scenario) ringing() *scenario {
-	s.steps.WriteString(`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` + "\n")
+	s.steps.WriteString(
+		`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` + "\n",
+	)
 	return s
 }
 
@@ -110,8 +117,10 @@ func (s *scenario) receives(method, pattern string) *scenario {
 
 // replies answers what was received last.
 func (s *scenario) replies(status string, headers ...string) *scenario {
-	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
-		strings.Join(append(headers, "Content-Length: 0"), "\n") + "\n\n]]></send>\n")
+	s.steps.WriteString(
+		"<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
+			strings.Join(append(headers, "Content-Length: 0"), "\n") + "\n\n]]></send>\n",
+	)
 	return s
 }
 
@@ -136,7 +145,8 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	}
 	s.book = file + ".msg"
 	cmd := exec.Command("sipp", append([]string{
-		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100", "-trace_err", "-error_file", file + ".err",
+		"-sf", file, "-m", fmt.Sprint(calls), "-i", "127.0.0.1", "-p", fmt.Sprint(port), "-recv_timeout", "8000", "-timeout", "100",
+		"-trace_err", "-error_file", file + ".err",
 		"-trace_msg", "-message_file", s.book, "-nostdin",
 	}, to...)...)
 	cmd.Dir = filepath.Dir(file)
@@ -217,14 +227,23 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// Another call takes the place of one (RFC 3891): who was there before is told, and the conversation goes on.
+// Another call takes the place of one (RFC 3891): the first one gets a BYE, and the conversation goes on.
 func TestReplaces(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
 	s := call(sdp("[media_ip]", "sendrecv", plain))
-	s.steps.WriteString(`<nop><action><assignstr assign_to="3" value="[last_To:]"/><ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n")
-	invite := message("INVITE", 1, "", sdp("[media_ip]", "sendrecv", plain), []string{"Replaces: [call_id];to-tag=[$4];from-tag=[call_number]x"})
-	invite = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", `"Ada"`, `"Grace"`, "tag=[call_number]x\nTo", "tag=[call_number]y\nTo").Replace(invite)
+	s.steps.WriteString(
+		`<nop><action><assignstr assign_to="3" value="[last_To:]"/><ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n",
+	)
+	invite := message(
+		"INVITE",
+		1,
+		"",
+		sdp("[media_ip]", "sendrecv", plain),
+		[]string{"Replaces: [call_id];to-tag=[$4];from-tag=[call_number]x"},
+	)
+	invite = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", `"Ada"`, `"Grace"`, "tag=[call_number]x\nTo", "tag=[call_number]y\nTo").
+		Replace(invite)
 	fmt.Fprintf(&s.steps, "<send retrans=\"500\"><![CDATA[\n%s]]></send>\n", invite)
 	second := func(method string, sequence int) {
 		text := message(method, sequence, "[peer_tag_param]", "", nil)
@@ -234,7 +253,9 @@ func TestReplaces(t *testing.T) {
 	s.ringing().expect(200, "")
 	second("ACK", 1)
 	s.receives("BYE", "Replaced")
-	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\nContent-Length: 0\n\n]]></send>\n")
+	s.steps.WriteString(
+		"<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\nContent-Length: 0\n\n]]></send>\n",
+	)
 	s.pause(3000)
 	second("BYE", 2)
 	s.expect(200, "")

@@ -77,7 +77,9 @@ func TestStrangersAreForgotten(t *testing.T) {
 		stranger := newCaller(t, o, fmt.Sprintf("127.0.9.%d", 1+i%250))
 		stranger.send("OPTIONS sip:x SIP/2.0\r\n\r\n")
 		stranger.send(hostile("127.0.9.1:9")["BYE of nobody"])
-		stranger.send("SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n")
+		stranger.send(
+			"SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
+		)
 		stranger.challenge(1)
 		if i%100 == 0 {
 			if status := stranger.prove(2, nonce, "open sesame"); status != "401" {
@@ -90,7 +92,7 @@ func TestStrangersAreForgotten(t *testing.T) {
 		t.Errorf("%d addresses are kept, %d were before", now, kept)
 	}
 	if status := caller.prove(2, nonce, "open sesame"); status != "200" {
-		t.Errorf("who knows the password is answered %s", status)
+		t.Errorf("a caller with the password is answered %s", status)
 	}
 	if now := o.door.Kept(); now != kept+1 {
 		t.Errorf("%d addresses are kept, %d were before and one has proved the password", now, kept)
@@ -100,7 +102,7 @@ func TestStrangersAreForgotten(t *testing.T) {
 	}
 }
 
-// Whoever tries passwords is not heard any more, even with the right one. Others are.
+// An address that tries passwords gets no answer any more, even with the right one. Others do.
 func TestGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))

@@ -45,7 +45,7 @@ func readRefresh(req *sip.Request) (r refresh, ok bool) {
 	case !said:
 		return refresh{}, true
 	}
-	// Who cannot refresh has it done: section 9, table 2.
+	// If the peer cannot refresh, we do: section 9, table 2.
 	return refresh{every, !able || by == "uas"}, every >= leastSession
 }
 
@@ -84,12 +84,12 @@ func options(req *sip.Request, header string) (list []string) {
 	return list
 }
 
-// supports tells whether a request's sender has an extension.
+// supports reports whether a request's sender has an extension.
 func supports(req *sip.Request, option string) bool {
 	return slices.Contains(slices.Concat(options(req, "Supported"), options(req, "k"), options(req, "Require")), option)
 }
 
-// requires tells whether a request's sender wants an extension to be used.
+// requires reports whether a request's sender wants an extension to be used.
 func requires(req *sip.Request, option string) bool {
 	return slices.Contains(options(req, "Require"), option)
 }

@@ -2,7 +2,6 @@ package sip
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
@@ -18,36 +18,23 @@ import (
 // transferTimeout is how long the other side may take to reach somebody.
 const transferTimeout = 45 * time.Second
 
-// tools are what the model can do with its call.
+// tools are what the model can do with its call, or with another that has taken its place.
 func (c *call) tools() []tools.Tool {
-	list := []tools.Tool{c.endCall(), {
-		Declaration: tools.Declaration{
-			Name: "send_dtmf", Title: "Pressing keys…",
-			Description: "Presses keys of the telephone, as another automatic system asks for. Digits, *, #, and a comma for a pause of half a second.",
-			Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
+	end := phone.EndCall(func(command bridge.Command) error { return c.conversation().Do(command) })
+	if c.page != nil {
+		return []tools.Tool{end}
+	}
+	list := []tools.Tool{end, phone.PressKeys(
+		". Digits, *, #, and a comma for a pause of half a second.",
+		func(ctx context.Context, digits string) error {
+			return c.line.Load().sound.(*rtpSound).stream.sendDigits(ctx, digits)
 		},
-		Run: c.line.run((*call).sendDTMF),
-	}}
-	if len(c.lane.TransferTo) > 0 {
-		list = append(list, tools.Tool{
-			Declaration: tools.Declaration{
-				Name: "transfer_call", Title: "Transferring…",
-				Description: "Hands this call over to somebody else. Say so first. It works for these alone: " + strings.Join(c.lane.TransferTo, ", ") + ".",
-				Parameters:  json.RawMessage(`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
-				Timeout:     transferTimeout + byeTimeout,
-			},
-			Run: c.line.run((*call).transferCall),
-		})
+	)}
+	if len(c.trunk.TransferTo) > 0 {
+		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+byeTimeout, nil,
+			func(ctx context.Context, target string) error { return c.line.Load().transferCall(ctx, target) }))
 	}
 	return list
-}
-
-func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Digits string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, fmt.Errorf("digits must be a text: %w", err)
-	}
-	return nil, c.stream.sendDigits(ctx, a.Digits)
 }
 
 var (
@@ -56,18 +43,10 @@ var (
 )
 
 // transferCall asks the other side to call somebody else instead of us (RFC 3515).
-func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Target string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, fmt.Errorf("target must be a text: %w", err)
-	}
-	target := strings.TrimSpace(a.Target)
-	if !phone.Matches(c.lane.TransferTo, target) {
-		return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(c.lane.TransferTo, ", "))
-	}
+func (c *call) transferCall(ctx context.Context, target string) error {
 	uri, err := c.transferURI(target)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	statuses := make(chan int, 8)
 	c.mu.Lock()
@@ -77,7 +56,7 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 	}
 	c.mu.Unlock()
 	if busy {
-		return nil, errTransfers
+		return errTransfers
 	}
 	defer func() {
 		c.mu.Lock()
@@ -85,10 +64,10 @@ func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.Raw
 		c.mu.Unlock()
 	}()
 	if err := c.refer(ctx, uri, statuses); err != nil {
-		return nil, err
+		return err
 	}
 	c.end(errTransferred)
-	return json.RawMessage(`{"output":"The call was handed over."}`), nil
+	return nil
 }
 
 // transferURI is a target as a URI. A number is one of the other side's network.

@@ -179,7 +179,7 @@ func TestTokens(t *testing.T) {
 	g.refusedBy("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
 }
 
-// Whoever tries passwords must wait, even with the right one. 300 of them were once tried in 3 s.
+// A client that tries passwords must wait, even with the right one. 300 of them were once tried in 3 s.
 func TestGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -191,7 +191,7 @@ func TestGuessedPasswords(t *testing.T) {
 	g.refusedBy("guesses", at+"shown", nil)
 }
 
-// Who signs nothing shows a password, or what the gateway itself gives out.
+// A provider that signs nothing shows a password, or a credential of the gateway.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -267,7 +267,10 @@ func TestTheGateCounts(t *testing.T) {
 func TestAProviderIsNoKey(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) {
-		config["providers"] = append(config["providers"].([]any), map[string]any{"profile": "asterisk", "name": "phones", "password": "shown"}) // as newGateway's key
+		config["providers"] = append(
+			config["providers"].([]any),
+			map[string]any{"profile": "asterisk", "name": "phones", "password": "shown"},
+		) // as newGateway's key
 	})
 	s := styles()["asterisk in words"]
 	for _, at := range []string{"phones/stream?token=shown&to=", "pbx/stream?token=" + g.key + "&to="} {

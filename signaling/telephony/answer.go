@@ -158,7 +158,7 @@ type tickets struct {
 	list map[string]ticket
 }
 
-// put hands out a ticket that is known by name; empty: by one that nobody can guess, which is returned.
+// put hands out a ticket under a name; empty: under a random one, which is returned.
 func (t *tickets) put(name string, one ticket) string {
 	if name == "" {
 		name = rand.Text() // 128 bits
@@ -232,13 +232,17 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	return list
 }
 
-// answer tells a provider what to do with a call: to stream it here.
+// answer has a provider stream a call here.
 func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	p, form, ok := d.signed(w, r)
 	if !ok {
 		return
 	}
-	t := ticket{provider: p, call: form.Get(p.profile.id), party: phone.Party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")}}
+	t := ticket{
+		provider: p,
+		call:     form.Get(p.profile.id),
+		party:    phone.Party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")},
+	}
 	t.agent = phone.AgentFor(d.config.Agents, t.party.Called)
 	text := p.profile.answer
 	switch err := d.room(p); {
@@ -258,7 +262,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	writeXML(w, text)
 }
 
-// transfer tells a provider what to do with a call that is transferred.
+// transfer answers a provider that asks what to do with a transferred call.
 func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
 	p, _, ok := d.signed(w, r)
 	if !ok {

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +21,8 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// The kinds of AudioSocket's messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/): one byte, then two
-// of the length, big-endian, then so many.
+// The kinds of AudioSocket's messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/): one byte,
+// then two of the length, big-endian, then so many.
 const (
 	audioHangUp = 0x00
 	audioUUID   = 0x01
@@ -40,16 +39,16 @@ var audioRates = [...]int{8000, 12000, 16000, 24000, 32000, 44100, 48000}
 const (
 	// audioLead is how far ahead of its time the voice is sent: what is sent is played, because nothing takes it back.
 	audioLead = 60 * time.Millisecond
-	// audioFirstTime is how long a connection may take to say whose it is; audioSilence notices one that went away without a
-	// word: Asterisk sends sound every 20 ms, silence too.
+	// audioFirstTime is how long a connection may take to identify its call; audioSilence notices one that vanished
+	// silently: Asterisk sends sound every 20 ms, silence too.
 	audioFirstTime = 5 * time.Second
 	audioSilence   = 10 * time.Second
 	// audioWrite bounds one write, and audioLinger what is waited for the other side's end after ours.
 	audioWrite  = 5 * time.Second
 	audioLinger = time.Second
-	// acceptPause is how long nobody is taken after a failure, as when there are too many files open.
+	// acceptPause is the pause before the next accept after a failure, as when there are too many files open.
 	acceptPause = 50 * time.Millisecond
-	// maxUnknown bounds the connections that have not said whose they are.
+	// maxUnknown bounds the connections that have not identified their call.
 	maxUnknown = 64
 )
 
@@ -144,7 +143,11 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 		d.mu.Unlock()
 	}()
 	line := &audioLine{conn: conn, in: bufio.NewReader(conn), patience: audioFirstTime}
-	first, _, err := line.Read(16)
+	var first []byte
+	message, _, err := line.Next()
+	if err == nil {
+		first, err = signaling.ReadUpTo(message, audioHeader+16)
+	}
 	known()
 	from := conn.RemoteAddr().String()
 	if err != nil || first[0] != audioUUID || len(first) != audioHeader+16 {
@@ -164,41 +167,37 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 	defer leave()
 	line.patience = audioSilence
 	c := d.newCall(t, &audioCodec{}, audioLead)
-	c.line = line
-	c.run(context.Background(), func() {}) // it ends with the host, or with Close
+	signaling.ServeConn(context.Background(), line, signaling.SocketOptions{Limit: maxMessage}, c.run) // it ends with the host, or with Close
 }
 
-// audioLine is a connection of AudioSocket. One goroutine may read and one write at a time.
+// audioLine is a connection of AudioSocket, as a [signaling.Conn]. One goroutine may read and one write at a time.
 type audioLine struct {
 	conn     net.Conn
 	in       *bufio.Reader
-	message  []byte        // the newest
-	patience time.Duration // with the other side's silence
+	message  io.LimitedReader // what is left of the newest
+	patience time.Duration    // with the other side's silence
 
 	mu      sync.Mutex
 	leaving bool // the last deadline holds
 }
 
-// Read returns the next message with its header, good until the next call.
-func (l *audioLine) Read(limit int) (message []byte, text bool, err error) {
+// Next returns the next message with its header.
+func (l *audioLine) Next() (message io.Reader, text bool, err error) {
 	l.wait(l.patience, false)
+	if l.message.N > 0 {
+		if _, err := l.in.Discard(int(l.message.N)); err != nil {
+			return nil, false, err
+		}
+	}
 	header, err := l.in.Peek(audioHeader)
 	if err != nil {
 		return nil, false, err
 	}
-	size := audioHeader + int(binary.BigEndian.Uint16(header[1:]))
-	if size > audioHeader+limit {
-		if _, err := l.in.Discard(size); err != nil {
-			return nil, false, err
-		}
-		return nil, false, signaling.ErrTooLong
-	}
-	l.message = slices.Grow(l.message[:0], size)[:size]
-	_, err = io.ReadFull(l.in, l.message)
-	return l.message, false, err
+	l.message = io.LimitedReader{R: l.in, N: audioHeader + int64(binary.BigEndian.Uint16(header[1:]))}
+	return &l.message, false, nil
 }
 
-// wait gives the other side so much time. After the last time nothing that it sends buys more.
+// wait gives the other side so much time. Once a deadline is the last one, nothing that it sends extends it.
 func (l *audioLine) wait(d time.Duration, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,10 +213,12 @@ func (l *audioLine) Write(message []byte, _ bool) error {
 	return err
 }
 
-// Spent does nothing: Asterisk's messages have 64 KiB and cost little.
+// Spent does nothing: Asterisk's messages have 64 KiB and cost little. So does Opened: the first message has come
+// before.
 func (l *audioLine) Spent(time.Duration) {}
+func (l *audioLine) Opened()             {}
 
-// Goodbye ends what we send. Why cannot be said.
+// Goodbye ends what we send. The protocol has no place for a reason.
 func (l *audioLine) Goodbye(int, string) {
 	l.wait(audioLinger, true)
 	if c, ok := l.conn.(*net.TCPConn); ok {
@@ -262,12 +263,12 @@ func (c *audioCodec) read(data []byte, _ bool) (m message, err error) {
 	return m, err
 }
 
-func (c *audioCodec) voice(sound []byte) packet {
+func (c *audioCodec) voice(sound []byte) signaling.Outgoing {
 	b := append(make([]byte, 0, audioHeader+len(sound)), c.kind)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(sound)))
-	return packet{append(b, sound...), false}
+	return signaling.Outgoing{Data: append(b, sound...)}
 }
 
-func (c *audioCodec) say(what command, _ string) (packet, bool) {
-	return packet{[]byte{audioHangUp, 0, 0}, false}, what == hangUp
+func (c *audioCodec) say(what command, _ string) (signaling.Outgoing, bool) {
+	return signaling.Outgoing{Data: []byte{audioHangUp, 0, 0}}, what == hangUp
 }

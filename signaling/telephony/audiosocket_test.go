@@ -178,7 +178,7 @@ func TestAudioSocketIsNotAhead(t *testing.T) {
 	_ = session.Do(bridge.Goodbye{})
 	a.closed()
 	if waited {
-		t.Skip("this machine is so busy that the caller was told to wait, by a tone that was sent, too")
+		t.Skip("this machine is so busy that the caller heard the tone for waiting, which was sent, too")
 	}
 	if sent := media.Duration(len(a.pcm), 8000); sent < cut.Played || sent > cut.Played+80*time.Millisecond {
 		t.Errorf("%v of an answer were sent, of which %v count as heard", sent, cut.Played)

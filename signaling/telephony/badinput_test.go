@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge"
 )
 
-// Messages that cannot be read are told in the log, and the call goes on.
+// Messages that cannot be read are logged, and the call goes on.
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string][]string{
@@ -20,11 +20,14 @@ func TestMalformedMessages(t *testing.T) {
 			`{"event":"media","media":"x"}`, `{"event":"media","media":{"payload":"%%%"}}`, `{"event":"media","media":{"payload":5,"chunk":"x"}}`,
 			`{"event":"media","media":{"chunk":"99999999999999999999","payload":""}}`, `{"event":"media","media":{"chunk":"-5","payload":""}}`,
 			`{"event":"media","media":{"chunk":"9223372036854775807","payload":"AAAA"}}`, `{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`,
-			`{"event":"dtmf"}`, `{"event":"dtmf","dtmf":{"digit":"12"}}`, `{"event":"dtmf","dtmf":{"digit":"x"}}`, `{"event":"mark","mark":{"name":"99999999999999999999"}}`,
-			`{"event":"mark"}`, `{"event":"start"}`, `{"event":"unheard of"}`, strings.Repeat("x", 200<<10), "\xff\xfe", strings.Repeat(`{"a":`, 1000),
+			`{"event":"dtmf"}`, `{"event":"dtmf","dtmf":{"digit":"12"}}`, `{"event":"dtmf","dtmf":{"digit":"x"}}`,
+			`{"event":"mark","mark":{"name":"99999999999999999999"}}`,
+			`{"event":"mark"}`, `{"event":"start"}`, `{"event":"unheard of"}`, strings.Repeat("x", 200<<10), "\xff\xfe",
+			strings.Repeat(`{"a":`, 1000),
 		},
 		"asterisk in words": {
-			``, ` `, `DTMF_END`, `DTMF_END digit:`, `DTMF_END digit:12`, `MEDIA_START`, `{`, `{"event":"DTMF_END"}`, `STATUS queue_length:x`, `:::`, "\x00",
+			``, ` `, `DTMF_END`, `DTMF_END digit:`, `DTMF_END digit:12`, `MEDIA_START`, `{`, `{"event":"DTMF_END"}`, `STATUS queue_length:x`,
+			`:::`, "\x00",
 		},
 		"vonage": {`{}`, `{"event":"websocket:dtmf","digit":5000}`, `{"event":"websocket:notify","payload":7}`},
 	} {

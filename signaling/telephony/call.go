@@ -17,23 +17,11 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// transport is a connection that carries a call. A [signaling.Line] is one.
-type transport interface {
-	Read(limit int) (message []byte, text bool, err error) // message is good until the next call
-	Write(message []byte, text bool) error
-	Spent(took time.Duration)        // on something that is no sound
-	Goodbye(code int, reason string) // Read ends a second later at the latest
-	Close()
-}
-
 const (
 	// maxMessage bounds a message, in bytes: Exotel's, the longest, have 100 kB (its documentation).
 	maxMessage = 128 << 10
 	// maxPrelude is how many messages may come before the one that begins the call.
 	maxPrelude = 10
-	// digitGap is how long nothing is pressed until what was pressed is one number; maxPressed bounds it.
-	digitGap   = 2 * time.Second
-	maxPressed = 64
 	// echoTime is how long after its time the end of the voice may be played: what the networks' buffers hold.
 	echoTime = 2 * time.Second
 	// maxReported is how many malformed messages of a call the log has.
@@ -47,22 +35,24 @@ func or(p, other phone.Party) phone.Party {
 
 // call is one telephone call. It implements bridge.Caller.
 type call struct {
+	*signaling.Socket
 	door  *Door
 	codec codec
-	line  transport
 	lead  time.Duration
-	out   *signaling.Outbox[packet]
 	log   *slog.Logger
 
 	ticket         // who it is, and who answers
 	format format  // of its sound
 	speech *speech // nil: the call has not begun
-	order  inOrder // of the reader
 	ending sync.Once
+	gone   chan struct{} // closed when the other side is
 
-	written chan struct{} // closed when nothing is written any more
-	gone    chan struct{} // closed when the other side is
-	pressed chan byte     // keys
+	// Owned by take.
+	mic      *bridge.Microphone
+	order    inOrder
+	pcm      []int16 // the newest
+	reported int     // messages that could not be read
+	pressed  chan byte
 
 	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
 	moved   atomic.Bool                    // somebody else has the call
@@ -70,51 +60,24 @@ type call struct {
 
 func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
 	return &call{
-		door: d, codec: codec, lead: lead, ticket: t, out: signaling.NewOutbox[packet](),
-		log: d.Logger, written: make(chan struct{}), gone: make(chan struct{}), pressed: make(chan byte, maxPressed),
+		door: d, codec: codec, lead: lead, ticket: t, log: d.Logger, gone: make(chan struct{}), pressed: make(chan byte, phone.MaxKeys),
 	}
 }
 
-// run is the life of a call from its connection to its end. opened is called when the call has begun.
-func (c *call) run(ctx context.Context, opened func()) {
-	// A gateway that shuts down does not wait for first messages.
-	interrupted := context.AfterFunc(ctx, func() { c.line.Goodbye(signaling.Goodbye(bridge.ErrShutdown)) })
-	rule, err := c.begin()
-	if !interrupted() {
-		return
-	}
-	if err != nil {
+// run is the life of a call from its connection to its end.
+func (c *call) run(ctx context.Context, s *signaling.Socket) error {
+	c.Socket = s
+	if rule, err := c.begin(ctx); ctx.Err() != nil {
+		return context.Cause(ctx)
+	} else if err != nil {
 		c.door.refused(c.from(), rule, err)
-		c.line.Goodbye(signaling.Goodbye(&bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}))
-		c.drain()
-		return
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
 	}
-	opened()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var running sync.WaitGroup
-	running.Go(func() { // the goodbye is written, too
-		defer close(c.written)
-		if err := c.out.Run(context.WithoutCancel(ctx), func(_ context.Context, p packet) error { return c.line.Write(p.data, p.text) }); err != nil {
-			cancel(err)
-		}
-	})
-	err = c.door.Host.Serve(ctx, c, c.conversation())
+	s.Opened()
+	err := c.door.Host.Serve(ctx, c, c.conversation())
 	c.log.Info("call over", "why", err)
-	c.end(err)
-	c.drain()
-	cancel(nil)
-	running.Wait()
-}
-
-// drain reads what the other side still sends after our goodbye, until it ends or for a second: a socket that is closed with something
-// unread is reset, and what we have sent last may be lost.
-func (c *call) drain() {
-	for {
-		if _, _, err := c.line.Read(maxMessage); err != nil && !errors.Is(err, signaling.ErrTooLong) {
-			return
-		}
-	}
+	c.end()
+	return err
 }
 
 // from is the provider, for the log.
@@ -126,14 +89,14 @@ func (c *call) from() string {
 }
 
 // begin reads until the call has begun, and finds out who answers it. rule is what refuses it.
-func (c *call) begin() (rule string, err error) {
+func (c *call) begin(ctx context.Context) (rule string, err error) {
 	var m message
 	for range maxPrelude {
-		data, text, err := c.line.Read(maxMessage)
-		if err != nil {
+		in, err := c.Read(ctx, maxMessage)
+		if err = cmp.Or(err, in.Err); err != nil {
 			return "start", err
 		}
-		if m, err = c.codec.read(data, text); err != nil {
+		if m, err = c.codec.read(in.Data, in.Text); err != nil {
 			return "start", err
 		}
 		if m.kind == started || m.kind == stopped {
@@ -161,7 +124,7 @@ func (c *call) begin() (rule string, err error) {
 	if c.provider != nil {
 		frames = c.provider.profile.dialect.frames
 	}
-	c.speech = newSpeech(c.codec, c.format, frames, c.lead, c.out, c.log)
+	c.speech = newSpeech(c.codec, c.format, frames, c.lead, c.Put, c.log)
 	return "", nil
 }
 
@@ -175,62 +138,65 @@ func (c *call) conversation() bridge.Open {
 }
 
 // Serve implements bridge.Caller.
-func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
-	mic, err := s.Mic(c.format.rate)
-	if err != nil {
+func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
+	if c.mic, err = s.Mic(c.format.rate); err != nil {
 		return err
 	}
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
 	s.Attach(c.speech)
 	s.Hold(false)
-	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) }) // which ends the reading below
-	defer stop()
+	// What the other side says of what was played is heard until the end.
+	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
-	typing.Go(func() { c.typing(s) })
+	typing.Go(func() { phone.Keys(listening, c.log, c.pressed, s.Do) })
 	defer typing.Wait()
-	defer close(c.pressed)
+	defer stop(nil)
 	defer close(c.gone)
 	if greeting := c.agent.Begin(); greeting != "" {
 		if err := s.Do(bridge.Respond{Instruction: greeting}); err != nil {
 			return nil // it is over: Host.Serve says why
 		}
 	}
-	var pcm []int16
-	for reported := 0; ; {
-		data, text, err := c.line.Read(maxMessage)
-		if err != nil && !errors.Is(err, signaling.ErrTooLong) {
-			return nil
-		}
-		began := time.Now()
-		var m message
-		if err == nil {
-			m, err = c.codec.read(data, text)
-		}
-		if err != nil {
-			if reported++; reported <= maxReported {
-				c.log.Warn("a message that cannot be read", "why", err)
-			}
-			c.line.Spent(time.Since(began))
-			continue
-		}
-		if m.kind == stopped {
-			return nil
-		}
-		if m.kind == sound {
-			missing, ready := c.order.take(m)
-			if missing > 0 {
-				_ = mic.WritePCM(make([]int16, min(missing*len(pcm), media.Samples(maxGap, c.format.rate))))
-			}
-			for _, part := range ready {
-				pcm = c.format.decode(pcm[:0], part)
-				_ = mic.WritePCM(pcm) // never fails
-			}
-			continue
-		}
-		c.hear(m)
-		c.line.Spent(time.Since(began))
+	if err := c.Receive(listening, c.take); err != errStopped {
+		return err
 	}
+	return nil
+}
+
+// errStopped is the other side's end of a call.
+var errStopped = errors.New("the other side has ended the call")
+
+// take takes a message.
+func (c *call) take(in signaling.Message) error {
+	began := time.Now()
+	m, err := message{}, in.Err
+	if err == nil {
+		m, err = c.codec.read(in.Data, in.Text)
+	}
+	switch {
+	case err != nil:
+		if c.reported++; c.reported <= maxReported {
+			c.log.Warn("a message that cannot be read", "why", err)
+		}
+	case m.kind == stopped:
+		return errStopped
+	case m.kind == sound:
+		missing, ready := c.order.take(m)
+		if missing > 0 {
+			_ = c.mic.WritePCM(make([]int16, min(missing*len(c.pcm), media.Samples(maxGap, c.format.rate))))
+		}
+		for _, part := range ready {
+			c.pcm = c.format.decode(c.pcm[:0], part)
+			_ = c.mic.WritePCM(c.pcm) // never fails
+		}
+		return nil
+	default:
+		c.hear(m)
+	}
+	c.Spent(time.Since(began))
+	return nil
 }
 
 // hear takes what is no sound.
@@ -239,38 +205,12 @@ func (c *call) hear(m message) {
 	case digit:
 		select {
 		case c.pressed <- m.digit:
-		default: // nobody presses faster than they are taken
+		default: // faster than a person can press
 		}
 	case played:
 		c.speech.played(m.mark)
 	case paused, resumed:
 		c.speech.pause(m.kind == paused)
-	}
-}
-
-// typing tells the model what is pressed: up to #, or until nothing is for a while, is one turn. It returns when nobody can press any more.
-func (c *call) typing(s *bridge.Session) {
-	var keys []byte
-	var late <-chan time.Time // nil: nothing is pressed
-	for {
-		over := true
-		select {
-		case key, ok := <-c.pressed:
-			if !ok {
-				return
-			}
-			keys, late = append(keys, key), time.After(digitGap)
-			over = key == '#' || len(keys) == maxPressed
-		case <-late:
-		}
-		if !over {
-			continue
-		}
-		c.log.Info("keys pressed", "count", len(keys)) // not which: they may be a secret
-		if err := s.Do(phone.Pressed(string(keys))); err != nil {
-			c.log.Warn("keys lost", "err", err)
-		}
-		keys, late = nil, nil
 	}
 }
 
@@ -282,7 +222,7 @@ func (c *call) roundTrip(d time.Duration) {
 	}
 }
 
-// Notify implements bridge.Caller: what a telephone is told is said.
+// Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
@@ -296,39 +236,39 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// end says goodbye when all was heard that was said, and hangs up. It returns when that is done.
-func (c *call) end(err error) {
+// end waits until everything said was heard, and hangs up.
+func (c *call) end() {
 	c.ending.Do(func() {
 		c.heard()
 		if !c.moved.Load() {
-			c.speech.tell(hangUp, "")
+			c.speech.order(hangUp, "")
 			c.hangUp()
 		}
-		c.out.Close()
-		<-c.written
-		c.line.Goodbye(signaling.Goodbye(err))
 	})
 }
 
-// heard waits until all was heard that was said, or the call cannot go on.
-func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.written) }
+// heard waits until everything said was heard, or the call cannot go on.
+func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.Written()) }
 
 const (
-	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost ones.
+	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost
+	// ones.
 	maxEarly = 2
 	maxGap   = 200 * time.Millisecond
 	// maxJump is how far a count may go astray; beyond it a new count has begun.
 	maxJump = 100
 )
 
-// inOrder puts sound in order whose messages are counted, and silence where some of it is missing: a splice would be heard as speech.
+// inOrder puts sound in order whose messages are counted, and silence where some of it is missing: a splice would be
+// heard as speech.
 type inOrder struct {
 	next  int // 0: none has come
 	early []message
 	ready [][]byte
 }
 
-// take returns the sound that is to be heard now, good until the next call, and how many messages are missing before it.
+// take returns the sound that is to be heard now, good until the next call, and how many messages are missing before
+// it.
 func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	o.ready = o.ready[:0]
 	if m.chunk <= 0 {

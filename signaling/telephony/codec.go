@@ -11,6 +11,7 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/g711"
+	"voxgate/signaling"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
@@ -46,30 +47,25 @@ type start struct {
 	format format
 }
 
-// packet is a message to a provider.
-type packet struct {
-	data []byte
-	text bool
-}
-
-// command is what a provider can be told.
+// command is one that we can send to a provider.
 type command int
 
 const (
 	clearVoice command = iota // drop what waits to be played
-	putMark                   // tell when what was sent before was played
+	putMark                   // report when what was sent before was played
 	hangUp
 	pressKeys
 )
 
-// codec is the format of one call's messages. read is called by one goroutine, and before the others; voice by one at a time.
+// codec is the format of one call's messages. read is called by one goroutine, and before the others; voice by one at a
+// time.
 type codec interface {
 	// read reads a message. An error is one of the message, not of the call.
 	read(data []byte, text bool) (message, error)
 	// voice is a message with encoded sound, of which it keeps nothing.
-	voice(sound []byte) packet
+	voice(sound []byte) signaling.Outgoing
 	// say is a command; ok is false where there is none. what is the name of a mark, or keys.
-	say(c command, what string) (p packet, ok bool)
+	say(c command, what string) (p signaling.Outgoing, ok bool)
 }
 
 // format is how sound is encoded.
@@ -83,10 +79,15 @@ var encodings = map[string]format{
 	"audio/x-mulaw": {&g711.MuLaw, 8000}, "mulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000},
 	"audio/x-alaw": {&g711.ALaw, 8000}, "pcma": {&g711.ALaw, 8000}, "alaw": {&g711.ALaw, 8000},
 	"audio/l16": {}, "audio/x-l16": {}, "l16": {}, "audio/x-raw": {}, "raw/slin": {}, "base64": {}, // the last three are Exotel's names
-	"slin": {nil, 8000}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000}, "slin44": {nil, 44100}, "slin48": {nil, 48000},
+	"slin": {
+		nil,
+		8000,
+	}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000}, "slin44": {nil, 44100},
+	"slin48": {nil, 48000},
 }
 
-// parseFormat reads a format as providers write it: "audio/l16;rate=16000", or a name and a rate. What is left open is as otherwise.
+// parseFormat reads a format as providers write it: "audio/l16;rate=16000", or a name and a rate. What is left open is
+// as otherwise.
 func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	name, parameter, _ := strings.Cut(encoding, ";")
 	if value, ok := strings.CutPrefix(strings.TrimSpace(parameter), "rate="); ok {
@@ -138,7 +139,7 @@ func (f format) frame() int {
 	return f.rate / 50 * 2
 }
 
-// dialect is how a provider says what all of them say. A path leads through the objects of a message: "start.callSid".
+// dialect is how a provider writes the messages that all of them have. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
 	binary bool // sound travels in binary messages; else in those of [soundMessage]
 	words  bool // messages may be words: "DTMF_END digit:5"
@@ -149,10 +150,11 @@ type dialect struct {
 	call, stream, from, to, name string // paths in start
 	encoding, rate               string
 	key, mark                    string // paths in the other messages
-	format                       format // that start does not tell
+	format                       format // where start does not name one
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
-	// What we send. {sound} is base64; {stream}, {encoding}, {rate} are of start, and {what} is a mark's name or keys, in JSON.
+	// What we send. {sound} is base64; {stream}, {encoding}, {rate} are of start, and {what} is a mark's name or keys,
+	// in JSON.
 	say   map[command]string
 	voice string
 }
@@ -300,24 +302,24 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	return m, nil
 }
 
-func (c *dialectCodec) voice(sound []byte) packet {
+func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
 	if c.binary {
-		return packet{bytes.Clone(sound), false}
+		return signaling.Outgoing{Data: bytes.Clone(sound)}
 	}
 	b := make([]byte, 0, len(c.prefix)+base64.StdEncoding.EncodedLen(len(sound))+len(c.suffix))
 	b = base64.StdEncoding.AppendEncode(append(b, c.prefix...), sound)
-	return packet{append(b, c.suffix...), true}
+	return signaling.Outgoing{Data: append(b, c.suffix...), Text: true}
 }
 
-func (c *dialectCodec) say(what command, argument string) (packet, bool) {
+func (c *dialectCodec) say(what command, argument string) (signaling.Outgoing, bool) {
 	text, ok := c.dialect.say[what]
 	if !ok {
-		return packet{}, false
+		return signaling.Outgoing{}, false
 	}
 	if c.words && c.json {
 		text = `{"command":"` + text + `"}`
 	}
-	return packet{[]byte(c.fill(text, argument)), true}, true
+	return signaling.Outgoing{Data: []byte(c.fill(text, argument)), Text: true}, true
 }
 
 // fill completes what we send.

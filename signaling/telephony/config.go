@@ -48,7 +48,7 @@ type AudioSocket struct {
 	Listen string `json:"listen"` // "10.0.0.7:9092"
 }
 
-// Defaults of limits. A call costs as long as it lasts: nobody shall hold one for a night.
+// Defaults of limits. A call costs as long as it lasts, so it must not last all night.
 const (
 	defaultCalls          = 100
 	defaultCallsPerSecond = 10
@@ -100,7 +100,11 @@ func (c *Config) check() error {
 		name string
 		n    *int
 		most int
-	}{{"calls", &c.Calls, defaultCalls}, {"callsPerSecond", &c.CallsPerSecond, defaultCallsPerSecond}, {"maxSeconds", &c.MaxSeconds, defaultMaxSeconds}} {
+	}{
+		{"calls", &c.Calls, defaultCalls},
+		{"callsPerSecond", &c.CallsPerSecond, defaultCallsPerSecond},
+		{"maxSeconds", &c.MaxSeconds, defaultMaxSeconds},
+	} {
 		if *limit.n < 0 {
 			return fmt.Errorf("%s: %d is less than nothing", limit.name, *limit.n)
 		}
@@ -149,7 +153,7 @@ func (p *Provider) check(publicURL string) error {
 	return phone.CheckPatterns("transferTo", p.TransferTo)
 }
 
-// checkSecrets sees to it that nobody comes in who shows nothing.
+// checkSecrets refuses a configuration that would let callers in without credentials.
 func (p *Provider) checkSecrets(publicURL string) error {
 	if p.profile.sign == nil {
 		if p.Verify != "" {
@@ -166,7 +170,7 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	case p.Verify == "":
 		return errors.New("verify: is missing, so no request could be trusted")
 	case publicURL == "":
-		return fmt.Errorf("profile: %s has to be told where to connect: publicURL is missing", p.Profile)
+		return fmt.Errorf("profile: %s needs the address to connect to: publicURL is missing", p.Profile)
 	}
 	if p.profile.sign.publicKey {
 		if key, err := base64.StdEncoding.DecodeString(p.Verify); err != nil || len(key) != ed25519.PublicKeySize {

@@ -1,13 +1,13 @@
-// Package telephony is the door for telephone calls that a provider or a telephone system streams to us: by a WebSocket with sound
-// in JSON (Twilio and those who have copied it) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage), or by AudioSocket.
+// Package telephony is the door for telephone calls that a provider or a telephone system streams to us: by a WebSocket
+// with sound in JSON (Twilio and those who have copied it) or in binary messages (Asterisk, jambonz, FreeSWITCH,
+// Vonage), or by AudioSocket.
 //
-// All of them speak dialects of two formats, and a provider is an entry in one table (profiles). A call comes in by a token that was
-// handed out in the answer to a signed request, by a password, or by a key or token of the gateway; nothing else begins a
-// conversation with the model.
+// All of them speak dialects of two formats, and a provider is an entry in one table (profiles). A call comes in by a
+// token that was handed out in the answer to a signed request, by a password, or by a key or token of the gateway;
+// nothing else begins a conversation with the model.
 package telephony
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -33,7 +33,7 @@ const doorName = "telephony"
 type Options struct {
 	Host    *bridge.Host
 	Gate    *access.Gate      // counts the calls beside all others
-	Refused func(rule string) // is told the rule of each refusal; nil: nobody is. It must not block
+	Refused func(rule string) // gets the rule of each refusal. It must not block and may be nil
 	Logger  *slog.Logger
 }
 
@@ -59,7 +59,8 @@ type Door struct {
 // restTimeout bounds a request to a provider's REST API. The caller hears silence meanwhile.
 const restTimeout = 5 * time.Second
 
-// New reads the file of a configuration and opens its listener. No file: a nil door. Shut the host down first, then Close the door.
+// New reads the file of a configuration and opens its listener. No file: a nil door. Shut the host down first, then
+// Close the door.
 func New(file string, o Options) (*Door, error) {
 	if file == "" {
 		return nil, nil
@@ -141,8 +142,8 @@ func (d *Door) Close() {
 	d.client.CloseIdleConnections()
 }
 
-// authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address does not count: a
-// telephone system's carries everybody's calls.
+// authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address
+// does not count: a telephone system's carries everybody's calls.
 func (d *Door) authorize(open *bridge.Open, r *http.Request, token string) error {
 	open.Origin.Door = doorName
 	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Authorize(open, token)
@@ -153,18 +154,18 @@ func (d *Door) refused(from, rule string, why error) {
 	if d.Refused != nil {
 		d.Refused("telephony " + rule)
 	}
-	d.logged.Do(func() { // strangers do not fill the disk; the metrics count all
+	d.logged.Do(func() { // strangers must not fill the disk; the metrics count all
 		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
 	})
 }
 
-// refuse is refused, and answers the request. Strangers are not told why.
+// refuse is refused, and answers the request. Strangers do not learn the reason.
 func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
 	d.refused(r.RemoteAddr, rule, why)
 	http.Error(w, http.StatusText(status), status)
 }
 
-// room tells whether one more call of a provider may begin.
+// room reports whether one more call of a provider may begin.
 func (d *Door) room(p *Provider) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,18 +226,7 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect}, bridgeLead)
-	line, err := signaling.Accept(w, r, c.roundTrip)
-	if err != nil {
-		return // Accept has answered
-	}
-	defer line.Close()
-	c.line = line
-	pinging, cancel := context.WithCancel(r.Context())
-	var running sync.WaitGroup
-	running.Go(func() { line.Ping(pinging) })
-	c.run(r.Context(), line.Opened)
-	cancel()
-	running.Wait()
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, RoundTrip: c.roundTrip}, c.run)
 }
 
 var (
@@ -261,12 +251,18 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 		return taken, "", nil
 	}
 	query := r.URL.Query()
-	t.provider, t.call, t.party = p, query.Get("call"), phone.Party{Number: query.Get("from"), Called: query.Get("to"), Name: query.Get("name")}
+	t.provider, t.call, t.party = p, query.Get(
+		"call",
+	), phone.Party{
+		Number: query.Get("from"),
+		Called: query.Get("to"),
+		Name:   query.Get("name"),
+	}
 	rule, err = d.shown(p, r, &t.open)
 	return t, rule, err
 }
 
-// shown checks what a provider shows that signs nothing. An address that has tried many passwords must wait.
+// shown checks the credentials of a provider that signs nothing. An address that has tried many passwords must wait.
 func (d *Door) shown(p *Provider, r *http.Request, open *bridge.Open) (rule string, err error) {
 	secret, from := secretOf(r), access.From(r.Context()).Address()
 	switch {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"voxgate/signaling"
 )
 
 // tryCodec has a codec read messages, and then say all that it can. A codec that fails must do so by an error.
@@ -24,9 +26,20 @@ func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 
 // FuzzJSON has two messages read in each format with sound in JSON.
 func FuzzJSON(f *testing.F) {
-	f.Add([]byte(`{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`), []byte(`{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`))
-	f.Add([]byte(`{"event":"start","start":{"call_control_id":"v2","media_format":{"encoding":"PCMA","sample_rate":8000}},"stream_id":"32DE"}`), []byte(`{"event":"dtmf","dtmf":{"digit":"5"}}`))
-	f.Add([]byte(`{"event":"start","start":{"callId":"1","streamId":"2","mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}}}`), []byte(`{"event":"playedStream","name":"1"}`))
+	f.Add(
+		[]byte(
+			`{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`,
+		),
+		[]byte(`{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`),
+	)
+	f.Add(
+		[]byte(`{"event":"start","start":{"call_control_id":"v2","media_format":{"encoding":"PCMA","sample_rate":8000}},"stream_id":"32DE"}`),
+		[]byte(`{"event":"dtmf","dtmf":{"digit":"5"}}`),
+	)
+	f.Add(
+		[]byte(`{"event":"start","start":{"callId":"1","streamId":"2","mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}}}`),
+		[]byte(`{"event":"playedStream","name":"1"}`),
+	)
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
 		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
@@ -37,7 +50,10 @@ func FuzzJSON(f *testing.F) {
 // FuzzControl has a message, sound and another message read in each format with sound in binary messages.
 func FuzzControl(f *testing.F) {
 	f.Add([]byte("MEDIA_START connection_id:e226e283 channel:WebSocket/c format:ulaw optimal_frame_size:160"), []byte("DTMF_END digit:5"))
-	f.Add([]byte(`{"event":"MEDIA_START","channel_id":"1.1","format":"slin16","channel_variables":{"CALLER_NUMBER":"+49"}}`), []byte(`{"event":"MEDIA_XOFF"}`))
+	f.Add(
+		[]byte(`{"event":"MEDIA_START","channel_id":"1.1","format":"slin16","channel_variables":{"CALLER_NUMBER":"+49"}}`),
+		[]byte(`{"event":"MEDIA_XOFF"}`),
+	)
 	f.Add([]byte(`{"callSid":"1","sampleRate":16000}`), []byte(`{"type":"mark","data":{"name":"1"}}`))
 	f.Add([]byte(`{"event":"websocket:connected","content-type":"audio/l16;rate=16000"}`), []byte(`{"event":"websocket:dtmf","digit":"5"}`))
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
@@ -65,7 +81,11 @@ func FuzzAudioSocket(f *testing.F) {
 		conn := bytesConn{Reader: bytes.NewReader(all)}
 		line, c := &audioLine{conn: conn, in: bufio.NewReader(conn)}, &audioCodec{}
 		for range len(all) + 1 {
-			data, _, err := line.Read(maxMessage)
+			message, _, err := line.Next()
+			var data []byte
+			if err == nil {
+				data, err = signaling.ReadUpTo(message, maxMessage)
+			}
 			if err != nil {
 				tryCodec(c, nil, nil)
 				return

@@ -111,7 +111,8 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"freeswitch": {dialect: dialect{
-		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are ours
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are
+		// ours
 		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
 		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// bridgeLead is how far ahead of its time the voice is sent to who can drop what waits.
+	// bridgeLead is how far ahead of its time the voice is sent to a provider that can drop what waits.
 	bridgeLead = 200 * time.Millisecond
 	// maxHeld is how many messages wait for a provider that can take none: 20 s of the voice.
 	maxHeld = 1000
@@ -24,25 +24,25 @@ type speech struct {
 	format format
 	size   int // of a message's sound, in bytes
 	lead   time.Duration
-	out    *signaling.Outbox[packet]
+	put    func(signaling.Outgoing) // does not block
 	log    *slog.Logger
 
 	mu       sync.Mutex
-	down     *media.Resampler // nil: the voice goes out at its own rate
-	gathered []byte           // encoded, less than a message
-	paused   bool             // the other side can take nothing
-	held     []packet         // until it can
-	due      time.Time        // when what was sent will have been played, as far as is known; zero: nothing was sent
-	marks    int              // sent
-	echoed   int              // the newest that has come back
-	turnDue  time.Time        // when the newest was, if it ends a turn; zero: it does not
-	away     time.Duration    // to the other side and back
-	late     time.Duration    // of what is played there, by the newest mark
-	echo     chan struct{}    // closed and replaced when one does
+	down     *media.Resampler     // nil: the voice goes out at its own rate
+	gathered []byte               // encoded, less than a message
+	paused   bool                 // the other side can take nothing
+	held     []signaling.Outgoing // until it can
+	due      time.Time            // when what was sent will have been played, as far as is known; zero: nothing was sent
+	marks    int                  // sent
+	echoed   int                  // the newest that has come back
+	turnDue  time.Time            // when the newest was, if it ends a turn; zero: it does not
+	away     time.Duration        // to the other side and back
+	late     time.Duration        // of what is played there, by the newest mark
+	echo     chan struct{}        // closed and replaced when one does
 }
 
-func newSpeech(c codec, f format, frames int, lead time.Duration, out *signaling.Outbox[packet], log *slog.Logger) *speech {
-	s := &speech{codec: c, format: f, size: f.frame() * max(1, frames), lead: lead, out: out, log: log, echo: make(chan struct{})}
+func newSpeech(c codec, f format, frames int, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
+	s := &speech{codec: c, format: f, size: f.frame() * max(1, frames), lead: lead, put: put, log: log, echo: make(chan struct{})}
 	if f.rate != bridge.VoiceRate {
 		s.down = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
@@ -86,9 +86,9 @@ func (s *speech) send() {
 }
 
 // post sends a message, or keeps it until the other side can take it. Needs mu.
-func (s *speech) post(p packet) {
+func (s *speech) post(p signaling.Outgoing) {
 	if !s.paused {
-		s.out.Put(p, len(p.data))
+		s.put(p)
 		return
 	}
 	if len(s.held) == maxHeld {
@@ -105,17 +105,17 @@ func (s *speech) pause(on bool) {
 	s.paused = on
 	if !on {
 		for _, p := range s.held {
-			s.out.Put(p, len(p.data))
+			s.put(p)
 		}
 		s.held = nil
 	}
 }
 
-// tell tells the other side something before all that waits; false: there is no such command.
-func (s *speech) tell(c command, what string) bool {
+// order sends a command ahead of all that waits; false: there is no such command.
+func (s *speech) order(c command, what string) bool {
 	p, ok := s.codec.say(c, what)
 	if ok {
-		s.out.Put(p, len(p.data))
+		s.put(p)
 	}
 	return ok
 }
@@ -126,10 +126,10 @@ func (s *speech) clear() {
 	defer s.mu.Unlock()
 	s.gathered, s.held, s.paused, s.due = s.gathered[:0], nil, false, time.Time{}
 	s.turnDue = time.Time{} // what comes back now was dropped, not played
-	s.tell(clearVoice, "")
+	s.order(clearVoice, "")
 }
 
-// finish sends the end of what was said, less than a message, and asks to be told when it was played.
+// finish sends the end of what was said, less than a message, and asks for a report when it was played.
 func (s *speech) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *speech) roundTrip(d time.Duration) {
 	s.away = d
 }
 
-// mark is finish; false: the other side cannot tell. Needs mu.
+// mark is finish; false: the other side cannot report that. Needs mu.
 func (s *speech) mark() bool {
 	s.send()
 	p, ok := s.codec.say(putMark, strconv.Itoa(s.marks+1))
@@ -189,8 +189,8 @@ func (s *speech) left() time.Duration {
 	return time.Until(s.due)
 }
 
-// heard waits until the other side has played what was sent: until it says so, or else for more after it was due. It ends with gone and
-// with written, too.
+// heard waits until the other side has played what was sent: until it says so, or else for more after it was due. It
+// ends with gone and with written, too.
 func (s *speech) heard(more time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.due.IsZero() {

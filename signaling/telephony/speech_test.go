@@ -26,7 +26,8 @@ const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ
 
 func aFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
 
-// What was said counts as heard when the mark behind it comes back, and not when another one does; or 2 s after its time.
+// What was said counts as heard when the mark behind it comes back, and not when another one does; or 2 s after its
+// time.
 func TestHeard(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
@@ -50,7 +51,7 @@ func TestHeard(t *testing.T) {
 			if !test.deaf {
 				c, f = begun(t, "twilio", twilioStart)
 			}
-			s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+			s := newSpeech(c, f, 1, bridgeLead, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 			gone, written := make(chan struct{}), make(chan struct{})
 			s.heard(echoTime, gone, written) // nothing was said
 			for range 10 {
@@ -77,12 +78,12 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// The mark at the end of an answer tells how much the other side holds back.
+// The mark at the end of an answer shows how much the other side holds back.
 func TestLate(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		c, f := begun(t, "twilio", twilioStart)
-		s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
+		s := newSpeech(c, f, 1, bridgeLead, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 		s.roundTrip(40 * ms)
 		answer := func(mark string, late time.Duration) {
 			for range 10 {
@@ -121,11 +122,12 @@ func BenchmarkSpoken(b *testing.B) {
 	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
 		b.Run(provider, func(b *testing.B) {
 			c, f := begun(b, provider, start)
-			s := newSpeech(c, f, 1, bridgeLead, signaling.NewOutbox[packet](), slog.New(slog.DiscardHandler))
-			taken, done := make(chan struct{}), make(chan struct{})
+			out, taken, done := signaling.NewOutbox[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
+			put := func(m signaling.Outgoing) { out.Put(m, len(m.Data)) }
+			s := newSpeech(c, f, 1, bridgeLead, put, slog.New(slog.DiscardHandler))
 			go func() {
 				defer close(done)
-				_ = s.out.Run(context.Background(), func(context.Context, packet) error { taken <- struct{}{}; return nil })
+				_ = out.Run(context.Background(), func(context.Context, signaling.Outgoing) error { taken <- struct{}{}; return nil })
 			}()
 			frame := aFrame()
 			_ = s.WriteFrame(media.Frame{PCM: frame.PCM, Start: true})
@@ -135,7 +137,7 @@ func BenchmarkSpoken(b *testing.B) {
 				_ = s.WriteFrame(frame)
 				<-taken
 			}
-			s.out.Close()
+			out.Close()
 			<-done
 		})
 	}

@@ -2,7 +2,6 @@ package telephony
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,78 +16,46 @@ import (
 
 // tools are what the model can do with its call.
 func (c *call) tools() []tools.Tool {
-	list := []tools.Tool{{
-		Declaration: tools.Declaration{
-			Name: "end_call", Title: "Hanging up…",
-			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
-		},
-		Run: c.endCall,
-	}}
+	list := []tools.Tool{phone.EndCall(c.do)}
 	p := c.provider
 	if p == nil {
 		return list
 	}
 	if len(p.TransferTo) > 0 {
-		list = append(list, tools.Tool{
-			Declaration: tools.Declaration{
-				Name: "transfer_call", Title: "Transferring…",
-				Description: "Hands this call over to somebody else. Say so first. It works for these alone: " + strings.Join(p.TransferTo, ", ") + ".",
-				Parameters:  json.RawMessage(`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
-			},
-			Run: c.transferCall,
-		})
+		refused := func(target string) {
+			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
+		}
+		list = append(list, phone.Transfer(p.TransferTo, 0, refused, c.transfer))
 	}
 	if _, bySocket := p.profile.dialect.say[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
-		list = append(list, tools.Tool{
-			Declaration: tools.Declaration{
-				Name: "send_dtmf", Title: "Pressing keys…",
-				Description: "Presses keys of the telephone, as another automatic system asks for: digits, * and #.",
-				Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
-			},
-			Run: c.sendDTMF,
-		})
+		list = append(list, phone.PressKeys(": digits, * and #.", c.press))
 	}
 	return list
 }
 
-// do is for the tools, which nobody calls before there is a session.
+// do is for the tools, which run only once there is a session.
 func (c *call) do(what bridge.Command) error {
 	return c.session.Load().Do(what)
-}
-
-func (c *call) endCall(context.Context, json.RawMessage) (json.RawMessage, error) {
-	if err := c.do(bridge.EndAfterSpeaking{}); err != nil {
-		return nil, err
-	}
-	return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
 }
 
 // quietWait is how long a transfer waits for the end of a sentence.
 const quietWait = 15 * time.Second
 
-// transferCall has the provider connect the other side with somebody else.
-func (c *call) transferCall(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Target string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, fmt.Errorf("target must be a text: %w", err)
-	}
-	p, target := c.provider, strings.TrimSpace(a.Target)
-	if target == "" || !phone.Matches(p.TransferTo, target) {
-		c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
-		return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(p.TransferTo, ", "))
-	}
+// transfer has the provider connect the other side with somebody else.
+func (c *call) transfer(ctx context.Context, target string) error {
 	if err := c.quiet(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	c.heard()
+	p := c.provider
 	xmlURL := c.door.config.PublicURL + "/telephony/" + p.Name + "/transfer/" + c.door.tickets.put("", ticket{provider: p, target: target})
 	if err := c.door.ask(ctx, p, p.profile.rest.transfer(p, c.call, target, xmlURL)); err != nil {
-		return nil, fmt.Errorf("the transfer failed: %w", err)
+		return fmt.Errorf("the transfer failed: %w", err)
 	}
 	c.moved.Store(true)
 	c.log.Info("transferred")
 	_ = c.do(bridge.Goodbye{}) // fails if the provider has left already
-	return json.RawMessage(`{"output":"The call was handed over."}`), nil
+	return nil
 }
 
 // quiet waits until the voice has ended and was heard, as far as it is known here.
@@ -110,23 +77,20 @@ func (c *call) quiet(ctx context.Context) error {
 	}
 }
 
-func (c *call) sendDTMF(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Digits string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, fmt.Errorf("digits must be a text: %w", err)
-	}
-	for _, key := range a.Digits {
+// press presses keys, by the socket or by the provider's REST API.
+func (c *call) press(ctx context.Context, digits string) error {
+	for _, key := range digits {
 		if _, err := readDigit(string(key)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if a.Digits == "" || len(a.Digits) > maxPressed {
-		return nil, fmt.Errorf("digits must be 1 to %d keys", maxPressed)
+	if digits == "" || len(digits) > phone.MaxKeys {
+		return fmt.Errorf("digits must be 1 to %d keys", phone.MaxKeys)
 	}
-	if c.speech.tell(pressKeys, a.Digits) {
-		return nil, nil
+	if c.speech.order(pressKeys, digits) {
+		return nil
 	}
-	return nil, c.door.ask(ctx, c.provider, c.provider.profile.rest.keys(c.provider, c.call, a.Digits))
+	return c.door.ask(ctx, c.provider, c.provider.profile.rest.keys(c.provider, c.call, digits))
 }
 
 // hangUp ends the call by the provider's REST API, if there is one and the other side is still there.

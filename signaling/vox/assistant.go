@@ -11,7 +11,8 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// assistant is what belongs to one conversation and not to the client that carries it: the project its tools work on, and who pays.
+// assistant is what belongs to one conversation and not to the client that carries it: the project its tools work on,
+// and who pays.
 type assistant struct {
 	door    *Door
 	theme   string
@@ -21,7 +22,7 @@ type assistant struct {
 	tokens  atomic.Int64 // of models that write
 
 	mu     sync.Mutex
-	client *visit // who is told; nil: nobody is there
+	client *visit // that is there; nil: none
 	said   int    // how often the person has spoken or typed
 	heard  int    // the newest turn in which they have spoken
 }
@@ -42,7 +43,7 @@ func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open br
 	return a
 }
 
-// act tells the client what to do.
+// act sends the client an action.
 func (a *assistant) act(what desk.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -51,7 +52,8 @@ func (a *assistant) act(what desk.Action) {
 	}
 }
 
-// follow has this client told from now on. One that is back is told of the whole project: what was lost with its socket is not known.
+// follow sends to this client from now on. One that is back gets the whole project: what was lost with its socket is
+// not known.
 func (a *assistant) follow(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +66,7 @@ func (a *assistant) follow(v *visit) {
 	}
 }
 
-// leave has nobody told, unless another client is.
+// leave removes this client, unless another one has taken its place.
 func (a *assistant) leave(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,8 +113,8 @@ type answerChunk struct {
 	} `json:"promptFeedback"`
 }
 
-// ask has a model answer, hands on the parts of its answer as they come, and has them paid. It fails if the model has not come to its
-// own end.
+// ask has a model answer, hands on the parts of its answer as they come, and has them paid. It fails if the model has
+// not come to its own end.
 func (a *assistant) ask(ctx context.Context, model string, request json.RawMessage, take func(part json.RawMessage) error) error {
 	if !a.grant.Allows(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

@@ -18,10 +18,10 @@ func (t *Translator) Translate(body bridge.Body) (messages []string) {
 	return messages
 }
 
-// Back tells that another client was told before.
+// Back says that another client was there before.
 func (t *Translator) Back() { t.t.begun, t.t.back = true, true }
 
-// Ready tells that there was a ready.
+// Ready says that there was a ready.
 func (t *Translator) Ready() { t.t.begun = true }
 
 // Phrases cuts pieces into phrases.
@@ -56,12 +56,24 @@ var Voices = voices
 // ServerMessages are one of each type, and ClientMessage is all that a client may send.
 var (
 	ServerMessages = []any{
-		ready{}, transcript{}, toolCall{}, toolResult{}, uiAction{}, errorFrame{}, sessionEnd{}, interrupted{}, stateFrame{}, logFrame{}, question{},
+		ready{},
+		transcript{},
+		toolCall{},
+		toolResult{},
+		uiAction{},
+		errorFrame{},
+		sessionEnd{},
+		interrupted{},
+		stateFrame{},
+		logFrame{},
+		question{},
 	}
 	ClientMessage any = clientMessage{}
 	ClientTypes       = []string{typeStart, typeMute, typeEnd, typeText, typeAnswer}
 	Codes             = []string{
-		string(bridge.CodeBadMessage), string(codeTooLarge), string(bridge.CodeInvalidAudioFormat), string(codeNotStarted), string(codeAlreadyStarted),
+		string(
+			bridge.CodeBadMessage,
+		), string(codeTooLarge), string(bridge.CodeInvalidAudioFormat), string(codeNotStarted), string(codeAlreadyStarted),
 	}
 )
 

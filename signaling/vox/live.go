@@ -8,6 +8,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/signaling"
 )
 
 // micRate is the rate of a client's sound in Hz.
@@ -35,7 +36,7 @@ type live struct {
 func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error {
 	c := &live{visit: v, dismissed: make(chan string, 16)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
-		v.out.Put(outgoing{data: pcm, voice: c.voice, generation: generation}, len(pcm))
+		v.Put(signaling.Outgoing{Data: pcm, Void: &c.voice.void, Generation: generation})
 	})
 	open.Config, open.Tools, open.Own = liveConfig, a.desk.Tools(), a
 	err := v.door.Host.Serve(ctx, c, open)
@@ -59,10 +60,11 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 	s.Hold(false)
 	for {
 		select {
-		case f, ok := <-c.frames:
+		case m, ok := <-c.in:
 			if !ok {
 				return nil
 			}
+			f := c.frame(m)
 			if f.err == nil && f.message.Type == typeEnd {
 				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
 				<-ctx.Done()               // what the client has sent after it is for the next one
@@ -71,12 +73,12 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 			if f.err == nil {
 				began := time.Now()
 				if f.err = c.do(s, mic, f); f.sound == nil {
-					c.line.Spent(time.Since(began))
+					c.Spent(time.Since(began))
 				}
 			}
 			c.complain(f.err)
 		case id := <-c.dismissed:
-			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if nobody waits any more
+			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if it is no longer awaited
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

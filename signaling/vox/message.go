@@ -241,7 +241,7 @@ func encode(m serverMessage) []byte {
 	return append(text, '}')
 }
 
-// errorOf is how a client is told of an error.
+// errorOf is an error for a client.
 func errorOf(err error) errorFrame {
 	e := bridge.AsError(err)
 	return errorFrame{Message: e.Message, Code: e.Code, RetryAfterMs: int64(e.Retry / time.Millisecond)}

@@ -13,7 +13,7 @@ var voices = map[string]string{
 	"future": "Puck", "minimal": "Zephyr", "retro": "Charon", "creative": "Leda",
 }
 
-// defaultTheme is that of who names none, or one that there is not.
+// defaultTheme is the theme of a client that names none, or an unknown one.
 const defaultTheme = "expert"
 
 // persona is the system instruction of the design of the VOX assistant, word for word. What it has in braces there, the client says.

@@ -12,29 +12,29 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the client nor the
-// conversation. The zero value is for a client that begins one.
+// translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the
+// client nor the conversation. The zero value is for a client that begins one.
 type translator struct {
 	last   turnOf // of the newest phrase
-	user   turnOf // that was told of last, and what of it
+	user   turnOf // of the newest message, and what of it the client has
 	vox    turnOf
 	rest   phrases // of vox's turn, heard
 	coming string  // of it, and only about to be heard
 
 	begun bool // there was a ready
-	back  bool // of a conversation that another client has carried; nothing was told since
+	back  bool // of a conversation that another client has carried; this one has nothing yet
 	state stateFrame
 	asked map[string]bool // questions without an answer
 }
 
-// turnOf is the turn of a role, and what was told of it.
+// turnOf is the turn of a role, and what the client has of it.
 type turnOf struct {
 	role   string
 	number int
-	told   string
+	sent   string
 }
 
-// translate returns what the client is told of an event, besides ready and interrupted.
+// translate returns the messages of an event, besides ready and interrupted.
 func (t *translator) translate(body bridge.Body) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
@@ -53,7 +53,8 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 		return t.stands(b)
 	case bridge.Failure:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}} // the model was told, and the person sees the call, if there was one
+			// The model knows, and the person sees the call, if there was one.
+			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}
 		}
 		return []serverMessage{errorOf(b.Err)}
 	case bridge.Log:
@@ -62,28 +63,28 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 	return nil
 }
 
-// heard tells what the person has said, once the model goes on. More may be understood later.
+// heard reports what the person has said, once the model goes on. More may be understood later.
 func (t *translator) heard(b bridge.UserText) []serverMessage {
 	if t.user.number != b.Turn {
 		t.user = turnOf{number: b.Turn}
 	}
-	more, ok := strings.CutPrefix(b.Text, t.user.told)
+	more, ok := strings.CutPrefix(b.Text, t.user.sent)
 	if !ok || strings.TrimSpace(more) == "" {
 		return nil
 	}
-	t.user.told = b.Text
+	t.user.sent = b.Text
 	return t.phrases(roleUser, b.Turn, more)
 }
 
-// said tells what vox says. A piece comes when its voice begins; when the next one comes, it was heard.
+// said reports what vox says. A piece comes when its voice begins; when the next one comes, it was heard.
 func (t *translator) said(b bridge.AssistantText) []serverMessage {
 	if t.vox.number != b.Turn {
 		t.vox, t.rest, t.coming = turnOf{number: b.Turn}, phrases{}, ""
 	}
 	var whole []string
 	if b.Final {
-		more, ok := strings.CutPrefix(b.Text, t.vox.told)
-		if !ok { // less was heard than was told
+		more, ok := strings.CutPrefix(b.Text, t.vox.sent)
+		if !ok { // less was heard than was sent
 			return nil
 		}
 		t.rest, t.coming = phrases{}, ""
@@ -92,7 +93,7 @@ func (t *translator) said(b bridge.AssistantText) []serverMessage {
 		whole = t.rest.add(t.coming)
 		t.coming = b.Text
 	}
-	t.vox.told += strings.Join(whole, "")
+	t.vox.sent += strings.Join(whole, "")
 	return t.phrases(roleVOX, b.Turn, whole...)
 }
 
@@ -110,7 +111,7 @@ func (t *translator) phrases(role string, turn int, texts ...string) (list []ser
 	return list
 }
 
-// statusOf tells of a tool. What one of the operator's was asked and has answered is between it and the model.
+// statusOf reports the state of a tool. What one of the operator's was asked and has answered is between it and the model.
 func statusOf(b bridge.ToolStatus) []serverMessage {
 	args, result := argsOf(b.Args), b.Result
 	if !slices.Contains(desk.Names, b.Name) {
@@ -138,10 +139,10 @@ func argsOf(args json.RawMessage) json.RawMessage {
 	return args
 }
 
-// cancelled is the result of a call that nobody waits for any more.
+// cancelled is the result of a call that is no longer awaited.
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
-// ask tells what a tool asks the person.
+// ask sends what a tool asks the person.
 func (t *translator) ask(calls []tools.Call) (list []serverMessage) {
 	for _, c := range calls {
 		if text, ok := yesOrNo(c); ok {
@@ -213,7 +214,7 @@ func answerTo(yes bool) json.RawMessage {
 	return dismissed
 }
 
-// stands tells where the conversation stands, if that is another place for the client.
+// stands reports the state of the conversation, if it is another one for the client.
 func (t *translator) stands(b bridge.StateChange) []serverMessage {
 	s := stateFrame{State: stateLive, Message: b.Message}
 	switch b.State {

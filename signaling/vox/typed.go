@@ -25,11 +25,11 @@ const (
 	// maxCalls is how many it may call at once; those after it are passed over.
 	maxCalls = 16
 
-	// paceOfTexts and textsAtOnce bound how fast a client may type: each text is a request that somebody pays for.
+	// paceOfTexts and textsAtOnce bound how fast a client may type: each text is a request that costs money.
 	paceOfTexts = rate.Limit(1)
 	textsAtOnce = 10
 
-	// maxHistory bounds what a model is told of the conversation, in bytes: some 100,000 tokens.
+	// maxHistory bounds what a model gets of the conversation, in bytes: some 100,000 tokens.
 	maxHistory = 400 << 10
 )
 
@@ -126,7 +126,8 @@ func (t *typed) declare() error {
 func (t *typed) serve(ctx context.Context) error {
 	for {
 		select {
-		case f, ok := <-t.frames:
+		case m, ok := <-t.in:
+			f := t.frame(m)
 			switch {
 			case !ok:
 				return errLost
@@ -205,7 +206,7 @@ func (t *typed) begin(ctx context.Context, text string) {
 		defer stop()
 		err := t.answer(ctx, answering)
 		if answering.Err() != nil {
-			err = nil // nobody waits for it
+			err = nil // it is no longer awaited
 		}
 		t.answered <- err
 	}()
@@ -241,10 +242,13 @@ func (t *typed) answer(ctx, answering context.Context) error {
 			return nil
 		}
 	}
-	return &bridge.Error{Code: bridge.CodeToolExecution, Message: fmt.Sprintf("The model has called tools %d times without an answer; it was stopped.", maxRounds)}
+	return &bridge.Error{
+		Code:    bridge.CodeToolExecution,
+		Message: fmt.Sprintf("The model has called tools %d times without an answer; it was stopped.", maxRounds),
+	}
 }
 
-// round is one request. What the model says is told phrase by phrase.
+// round is one request. What the model says goes out phrase by phrase.
 func (t *typed) round(answering context.Context) (calls []*functionCall, err error) {
 	request := map[string]any{"contents": t.talk}
 	for name, value := range t.head {
@@ -255,7 +259,7 @@ func (t *typed) round(answering context.Context) (calls []*functionCall, err err
 	err = t.ask(answering, t.open.Agent.Model, desk.JSON(request), func(raw json.RawMessage) error {
 		spoken, call := said(raw)
 		if call != nil && len(calls) == maxCalls {
-			return answering.Err() // it is not run, so the model must not be told of it: it wants a result of each
+			return answering.Err() // it is not run, so the model must not see it: it wants a result of each
 		}
 		if call != nil {
 			calls = append(calls, call)
@@ -291,34 +295,34 @@ func results(calls []*functionCall, of func(i int) json.RawMessage) (parts []jso
 // underWay is the result of a call that goes on though the person has.
 var underWay = json.RawMessage(`{"status":"not done yet","result":"follows as text; do not call again"}`)
 
-// call runs tools side by side, and returns their results. One that is not done when the person goes on is left running; its result goes
-// up with what the person says next.
+// call runs tools side by side, and returns their results. One that is not done when the person goes on is left
+// running; its result goes up with what the person says next.
 func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []json.RawMessage {
 	type running struct {
-		result json.RawMessage
-		left   bool          // the person went on before there was one
-		told   chan struct{} // closed when the client knows of the result
+		result   json.RawMessage
+		left     bool          // the person went on before there was one
+		reported chan struct{} // closed when the client knows of the result
 	}
-	all := make([]running, len(calls)) // guarded by t.mu, but for told
+	all := make([]running, len(calls)) // guarded by t.mu, but for reported
 	for i, c := range calls {
-		all[i].told = make(chan struct{})
+		all[i].reported = make(chan struct{})
 		t.running.Go(func() {
 			result, began := t.run(ctx, c)
 			t.mu.Lock()
 			all[i].result = result
-			if all[i].left { // before the client is told: what is said next may ask for it
+			if all[i].left { // before the client knows: what is said next may ask for it
 				t.late = append(t.late, textPart(string(desk.JSON(map[string]any{"tool": c.Name, "args": c.Args, "result": result}))))
 			}
 			t.mu.Unlock()
 			if began {
 				t.put(toolResult{c.ID, c.Name, result})
 			}
-			close(all[i].told)
+			close(all[i].reported)
 		})
 	}
 	return results(calls, func(i int) json.RawMessage {
 		select {
-		case <-all[i].told:
+		case <-all[i].reported:
 		case <-answering.Done():
 		}
 		t.mu.Lock()
@@ -331,7 +335,8 @@ func (t *typed) call(ctx, answering context.Context, calls []*functionCall) []js
 	})
 }
 
-// run runs one tool. A call that cannot be run is the model's affair, and the developer's: the client does not know that it began.
+// run runs one tool. A call that cannot be run is the model's affair, and the developer's: the client does not know
+// that it began.
 func (t *typed) run(ctx context.Context, c *functionCall) (result json.RawMessage, began bool) {
 	tool, ok := t.tools[c.Name]
 	err := fmt.Errorf("there is no tool %.100q", c.Name)
@@ -339,7 +344,7 @@ func (t *typed) run(ctx context.Context, c *functionCall) (result json.RawMessag
 		err = tool.schema.Check(c.Args)
 	}
 	if err != nil {
-		t.warn("The model called %.100q wrongly and was told so: %v.", c.Name, err)
+		t.warn("The model called %.100q wrongly and got an error: %v.", c.Name, err)
 		return tools.Respond(nil, err).Response, false
 	}
 	args := argsOf(c.Args)
@@ -348,7 +353,12 @@ func (t *typed) run(ctx context.Context, c *functionCall) (result json.RawMessag
 	if t.open.Origin.Asks {
 		env.AskPerson = t.askPerson
 	}
-	outcome, _ := tools.Run(tools.WithEnv(ctx, env), tool.Run, tools.Call{ID: c.ID, Name: c.Name, Args: args}, cmp.Or(tool.Timeout, tools.Timeout))
+	outcome, _ := tools.Run(
+		tools.WithEnv(ctx, env),
+		tool.Run,
+		tools.Call{ID: c.ID, Name: c.Name, Args: args},
+		cmp.Or(tool.Timeout, tools.Timeout),
+	)
 	return outcome.Response, true
 }
 

@@ -17,7 +17,7 @@ import (
 	"voxgate/signaling/vox"
 )
 
-// typedTalk is a conversation with a model that writes, which answers each request as it is told.
+// typedTalk is a conversation with a model that writes, which answers each request by a script.
 func typedTalk(t *testing.T, answer func(request json.RawMessage) (parts string)) *websocket.Conn {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -53,8 +53,8 @@ func send(t *testing.T, conn *websocket.Conn, text string) {
 	}
 }
 
-// A model that calls too many tools at once is told of each call that it knows of: Google refuses a request with a call that has no result,
-// and all that come after it.
+// A model that calls too many tools at once gets a result for each call that it knows of: Google refuses a request with a call that has
+// no result, and all that come after it.
 func TestEachCallHasAResult(t *testing.T) {
 	t.Parallel()
 	calls := make(chan [2]int, 1)

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
@@ -23,25 +22,24 @@ const (
 	// another is how long a socket may stay without a conversation after one.
 	another = 30 * time.Second
 
-	// complaints and complaintsAtOnce bound how many errors a second a client is told of its own messages.
+	// complaints and complaintsAtOnce bound how many errors a second a client gets for its own messages.
 	complaints       = 5
 	complaintsAtOnce = 50
 )
 
 // visit is one socket.
 type visit struct {
-	door   *Door
-	line   *signaling.Line
-	log    *slog.Logger
-	out    *signaling.Outbox[outgoing]
-	frames chan frame // that have come; closed when the socket is lost
+	*signaling.Socket
+	door *Door
+	log  *slog.Logger
+	in   <-chan signaling.Message
 
 	session atomic.Pointer[bridge.Session] // that it carries; nil: none
 
 	// Owned by run.
 	wrong  *rate.Limiter // of complaints
 	token  string        // of the newest start that had one
-	silent bool          // it was told that sound has come too early
+	silent bool          // it knows that sound has come too early
 }
 
 // frame is what the client has sent.
@@ -51,19 +49,6 @@ type frame struct {
 	err     error // it cannot be used
 }
 
-// outgoing is a frame to the client.
-type outgoing struct {
-	data       []byte
-	voice      *voice // of a binary frame
-	generation uint32 // of it
-}
-
-func newVisit(d *Door) *visit {
-	return &visit{
-		door: d, out: signaling.NewOutbox[outgoing](), frames: make(chan frame, 8), wrong: rate.NewLimiter(complaints, complaintsAtOnce),
-	}
-}
-
 // onRoundTrip does not block.
 func (v *visit) onRoundTrip(d time.Duration) {
 	if s := v.session.Load(); s != nil {
@@ -71,70 +56,42 @@ func (v *visit) onRoundTrip(d time.Duration) {
 	}
 }
 
-// read takes what comes by the socket until it is lost, or nobody wants it any more.
-func (v *visit) read(gone <-chan struct{}) {
-	defer close(v.frames)
-	for {
-		f, err := v.next()
-		if err != nil {
-			return
-		}
-		if f.message.Type == typeStart && f.err == nil {
-			v.line.Opened()
-		}
-		select {
-		case v.frames <- f:
-		case <-gone:
-			return
-		}
+// readFrame is [signaling.SocketOptions].Read.
+func readFrame(from io.Reader, text bool) ([]byte, error) {
+	if !text {
+		return signaling.ReadUpTo(from, maxSound)
 	}
+	data, err := signaling.ReadUpTo(from, maxText)
+	if errors.Is(err, signaling.ErrTooLong) {
+		err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", maxText)}
+	}
+	return data, err
 }
 
-// next is the next frame. The error is that of the socket.
-func (v *visit) next() (f frame, err error) {
-	from, text, err := v.line.Next()
-	if err != nil {
-		return f, err
-	}
-	limit := maxSound
-	if text {
-		limit = maxText
-	}
-	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+// frame reads what has come.
+func (v *visit) frame(m signaling.Message) (f frame) {
 	switch {
-	case err != nil:
-	case text && len(data) > limit:
-		f.err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", limit)}
-	case text:
+	case m.Text && m.Err == nil:
 		began := time.Now()
-		f.message, f.err = parse(data)
-		v.line.Spent(time.Since(began))
-	case len(data) > limit || len(data)%2 != 0:
+		f.message, f.err = parse(m.Data)
+		v.Spent(time.Since(began))
+	case m.Text:
+		f.err = m.Err
+	case m.Err != nil || len(m.Data)%2 != 0:
 		f.err = &bridge.Error{
 			Code:    bridge.CodeInvalidAudioFormat,
-			Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", limit),
+			Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", maxSound),
 		}
 	default:
-		f.sound = data
+		f.sound = m.Data
 	}
-	return f, err
+	return f
 }
 
 // put queues a message for the client. It does not block.
-func (v *visit) put(m serverMessage) {
-	text := encode(m)
-	v.out.Put(outgoing{data: text}, len(text))
-}
+func (v *visit) put(m serverMessage) { v.PutText(encode(m)) }
 
-// write sends what was queued, but no voice that was cut off since.
-func (v *visit) write(_ context.Context, o outgoing) error {
-	if o.voice != nil && o.generation < o.voice.void.Load() {
-		return nil
-	}
-	return v.line.Write(o.data, o.voice == nil)
-}
-
-// complain tells the client what is wrong with something that it has sent, if it has not sent too much of that.
+// complain reports to the client what is wrong with something that it has sent, unless it has got too many such errors.
 func (v *visit) complain(err error) {
 	if err != nil && v.wrong.Allow() {
 		v.put(errorOf(err))
@@ -150,15 +107,15 @@ var (
 	errLost    = errors.New("the socket is lost")
 )
 
-// run serves one conversation after the other, and returns how the socket is to be closed.
-func (v *visit) run(ctx context.Context) (code int, reason string) {
+// run serves one conversation after the other, and returns why the socket is to be closed.
+func (v *visit) run(ctx context.Context) error {
 	for first := true; ; first = false {
 		start, err := v.start(ctx, first)
 		if err == nil {
 			err = v.converse(ctx, start)
 		}
-		if code, reason, over := v.conclude(err); over {
-			return code, reason
+		if v.conclude(err) {
+			return err
 		}
 	}
 }
@@ -173,13 +130,15 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 	}
 	for {
 		select {
-		case f, ok := <-v.frames:
+		case m, ok := <-v.in:
+			f := v.frame(m)
 			switch {
 			case !ok && first:
 				return clientMessage{}, errNoStart
 			case !ok:
 				return clientMessage{}, errLost
 			case f.err == nil && f.message.Type == typeStart:
+				v.Opened()
 				return f.message, nil
 			case f.err != nil:
 				v.complain(f.err)
@@ -215,9 +174,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 		theme = defaultTheme
 	}
 	open.Agent = bridge.Agent{Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext)}
-	if g := open.Grant; g != nil {
-		open.Agent = g.Agent.Over(open.Agent)
-	}
+	open.Agent = open.Wanted()
 	a := v.door.newAssistant(v, theme, start, open)
 	defer a.leave(v)
 	if bridge.Talks(open.Agent.Model) {
@@ -230,26 +187,31 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	return v.typed(ctx, open, a)
 }
 
-// conclude tells the client of the end of a conversation, and whether it is that of the socket, too.
-func (v *visit) conclude(err error) (code int, reason string, over bool) {
-	code, reason = signaling.Goodbye(err)
+// goodbye is the close code and the reason for the end of a socket.
+func goodbye(err error) (code int, reason string) {
+	if errors.Is(err, errNoStart) {
+		return signaling.ClosePolicy, err.Error()
+	}
+	return signaling.Goodbye(err)
+}
+
+// conclude reports the end of a conversation to the client, and returns whether it is that of the socket, too.
+func (v *visit) conclude(err error) (over bool) {
 	var limit bridge.Limit
 	switch {
-	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow): // nobody is there
-		return code, reason, true
-	case errors.Is(err, errNoStart):
-		return websocket.ClosePolicyViolation, err.Error(), true
+	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has gone
+		errors.Is(err, errNoStart):
 	case errors.Is(err, bridge.ErrGoodbye):
 		v.put(sessionEnd{Reason: endUser})
-		return 0, "", false
+		return false
 	case errors.Is(err, bridge.ErrTimeLimit):
 		v.put(sessionEnd{endTimeout, err.Error()})
-		return 0, "", false
+		return false
 	case errors.As(err, &limit):
 		v.put(sessionEnd{endError, limit.Error()})
 	case errors.Is(err, bridge.ErrReplaced):
 		v.put(sessionEnd{endError, "Another connection goes on with this conversation."})
-	case code == websocket.CloseGoingAway:
+	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		v.put(sessionEnd{endError, "The gateway is shutting down."})
 	default:
 		e := errorOf(err)
@@ -257,5 +219,5 @@ func (v *visit) conclude(err error) (code int, reason string, over bool) {
 		v.put(e)
 		v.put(sessionEnd{endError, e.Message})
 	}
-	return code, reason, true
+	return true
 }

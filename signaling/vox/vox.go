@@ -1,9 +1,10 @@
-// Package vox is the door of the VOX assistant: a conversation over one WebSocket, on which binary frames are sound and text frames are
-// JSON. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
+// Package vox is the door of the VOX assistant: a conversation over one WebSocket, on which binary frames are sound and
+// text frames are JSON. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
 //
-// A visit is a socket, which may carry several conversations, one after the other: with a Live model (live.go, a [bridge.Caller]) or with one
-// that writes (typed.go, a loop of its own). An assistant is what a conversation keeps when its socket is lost. A translator makes messages
-// of events, and parse makes commands of messages; both know no socket.
+// A visit is a socket, which may carry several conversations, one after the other: with a Live model (live.go, a
+// [bridge.Caller]) or with one that writes (typed.go, a loop of its own). An assistant is what a conversation keeps
+// when its socket is lost. A translator makes messages of events, and parse makes commands of messages; both know no
+// socket.
 package vox
 
 import (
@@ -11,7 +12,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"sync"
+
+	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
 	"voxgate/signaling"
@@ -30,9 +32,9 @@ type Generate func(
 type Door struct {
 	Host *bridge.Host
 
-	// Generate has a model that writes answer a GenerateContentRequest, and hands on each GenerateContentResponse of its stream. It
-	// blocks until the answer has ended. Account pays what it costs, in tokens. An error with [bridge.ErrBudget] beneath it says that
-	// nothing like it can be paid any more.
+	// Generate has a model that writes answer a GenerateContentRequest, and hands on each GenerateContentResponse of
+	// its stream. It blocks until the answer has ended. Account pays what it costs, in tokens. An error with
+	// [bridge.ErrBudget] beneath it says that nothing like it can be paid any more.
 	Generate Generate
 
 	AppModel  string          // writes apps; empty: none does
@@ -52,29 +54,10 @@ func (d *Door) Doors() []signaling.Door {
 
 // ServeHTTP serves one socket until it is lost or closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := newVisit(d)
-	line, err := signaling.Accept(w, r, v.onRoundTrip)
-	if err != nil {
-		return // Accept has answered
-	}
-	defer line.Close()
-	v.line, v.log = line, d.Logger.With("remote", line.Remote())
-	ctx, cancel := context.WithCancelCause(r.Context())
-	var running sync.WaitGroup
-	written, gone := make(chan struct{}), make(chan struct{})
-	running.Go(func() { line.Ping(ctx) })
-	running.Go(func() { v.read(gone) })
-	running.Go(func() {
-		defer close(written)
-		if err := v.out.Run(context.WithoutCancel(ctx), v.write); err != nil { // the goodbye is written, too
-			cancel(err)
-		}
+	v := &visit{door: d, wrong: rate.NewLimiter(complaints, complaintsAtOnce)}
+	o := signaling.SocketOptions{Read: readFrame, Goodbye: goodbye, RoundTrip: v.onRoundTrip}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
+		v.Socket, v.log, v.in = s, d.Logger.With("remote", s.Remote()), s.Messages()
+		return v.run(ctx)
 	})
-	code, reason := v.run(ctx)
-	v.out.Close()
-	<-written
-	line.Goodbye(code, reason) // which ends read
-	close(gone)
-	cancel(nil)
-	running.Wait()
 }

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
+	"voxgate/signaling/doortest"
 
 	"voxgate/bridge"
 	"voxgate/media"
@@ -22,9 +22,7 @@ import (
 	"voxgate/tools"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { doortest.Main(m) }
 
 // canvas is what a tool asks the person.
 func canvas(id, elements string) bridge.ToolCall {
@@ -37,7 +35,7 @@ func canvas(id, elements string) bridge.ToolCall {
 
 const yesAndNo = `{"type":"button","label":"Yes","action":"submit"},{"type":"button","label":"No","action":"dismiss"}`
 
-// step is something that happens, and what a client is told of it.
+// step is something that happens, and the messages that a client gets for it.
 type step struct {
 	event bridge.Body
 	want  []string
@@ -67,9 +65,12 @@ var conversations = map[string][]step{
 	},
 	"an answer that was interrupted": {
 		{piece(1, "One. Two. Three."), nil},
-		{whole(1, "One. Two."), []string{`{"type":"transcript","role":"vox","text":"One. "}`, `{"type":"transcript","role":"vox","text":"Two."}`}},
+		{
+			whole(1, "One. Two."),
+			[]string{`{"type":"transcript","role":"vox","text":"One. "}`, `{"type":"transcript","role":"vox","text":"Two."}`},
+		},
 	},
-	"less was heard than was told": {
+	"less was heard than was sent": {
 		{piece(1, "One. Two."), nil},
 		{piece(1, " Three."), []string{`{"type":"transcript","role":"vox","text":"One. "}`}},
 		{whole(1, "On"), nil},
@@ -83,16 +84,40 @@ var conversations = map[string][]step{
 		{user(4, "Now."), []string{`{"type":"transcript","role":"user","text":"Now.","newTurn":true}`}},
 	},
 	"a tool": {
-		{bridge.ToolStatus{ID: "a", Name: "add_tool", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)}, []string{`{"type":"tool_call","id":"a","name":"add_tool","title":"F…","args":{"x":"<1>"}}`}},
-		{bridge.ToolStatus{ID: "a", Name: "add_tool", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)}, []string{`{"type":"tool_result","id":"a","name":"add_tool","data":{"y":2}}`}},
-		{bridge.ToolStatus{ID: "b", Name: "add_tool", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"add_tool","data":{"error":"no"}}`}},
-		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusRunning}, []string{`{"type":"tool_call","id":"c","name":"add_tool","args":{}}`}},
-		{bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusCancelled}, []string{`{"type":"tool_result","id":"c","name":"add_tool","data":{"error":"the call was cancelled"}}`}},
+		{
+			bridge.ToolStatus{ID: "a", Name: "add_tool", Title: "F…", Status: bridge.StatusRunning, Args: json.RawMessage(`{"x":"<1>"}`)},
+			[]string{`{"type":"tool_call","id":"a","name":"add_tool","title":"F…","args":{"x":"<1>"}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "a", Name: "add_tool", Status: bridge.StatusDone, Result: json.RawMessage(`{"y":2}`)},
+			[]string{`{"type":"tool_result","id":"a","name":"add_tool","data":{"y":2}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "b", Name: "add_tool", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)},
+			[]string{`{"type":"tool_result","id":"b","name":"add_tool","data":{"error":"no"}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusRunning},
+			[]string{`{"type":"tool_call","id":"c","name":"add_tool","args":{}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "c", Name: "add_tool", Status: bridge.StatusCancelled},
+			[]string{`{"type":"tool_result","id":"c","name":"add_tool","data":{"error":"the call was cancelled"}}`},
+		},
 	},
 	"a tool of the operator's": {
-		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusRunning, Args: json.RawMessage(`{"customer":1}`)}, []string{`{"type":"tool_call","id":"a","name":"look_up","args":{}}`}},
-		{bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusDone, Result: json.RawMessage(`{"secret":1}`)}, []string{`{"type":"tool_result","id":"a","name":"look_up","data":{}}`}},
-		{bridge.ToolStatus{ID: "b", Name: "look_up", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)}, []string{`{"type":"tool_result","id":"b","name":"look_up","data":{"error":"no"}}`}},
+		{
+			bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusRunning, Args: json.RawMessage(`{"customer":1}`)},
+			[]string{`{"type":"tool_call","id":"a","name":"look_up","args":{}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "a", Name: "look_up", Status: bridge.StatusDone, Result: json.RawMessage(`{"secret":1}`)},
+			[]string{`{"type":"tool_result","id":"a","name":"look_up","data":{}}`},
+		},
+		{
+			bridge.ToolStatus{ID: "b", Name: "look_up", Status: bridge.StatusFailed, Result: json.RawMessage(`{"error":"no"}`)},
+			[]string{`{"type":"tool_result","id":"b","name":"look_up","data":{"error":"no"}}`},
+		},
 	},
 	"questions": {
 		{canvas("a", `[{"type":"text","value":"1 &lt; 2?"},`+yesAndNo+`]`), []string{`{"type":"question","id":"a","text":"1 < 2?"}`}},
@@ -105,7 +130,10 @@ var conversations = map[string][]step{
 	"states": {
 		{bridge.StateChange{State: bridge.StateLive}, nil},
 		{bridge.StateChange{State: bridge.StateTool}, nil},
-		{bridge.StateChange{State: bridge.StateLive, Message: "One moment."}, []string{`{"type":"state","state":"waiting","message":"One moment."}`}},
+		{
+			bridge.StateChange{State: bridge.StateLive, Message: "One moment."},
+			[]string{`{"type":"state","state":"waiting","message":"One moment."}`},
+		},
 		{bridge.StateChange{State: bridge.StateLive}, []string{`{"type":"state","state":"live"}`}},
 		{bridge.StateChange{State: bridge.StateResuming}, []string{`{"type":"state","state":"reconnecting"}`}},
 		{bridge.StateChange{State: bridge.StateReseeding}, nil},
@@ -113,8 +141,14 @@ var conversations = map[string][]step{
 	},
 	"the rest": {
 		{bridge.Log{Level: "warn", Message: "a"}, []string{`{"type":"log","level":"warn","message":"a"}`}},
-		{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}}, []string{`{"type":"log","level":"warn","message":"b"}`}},
-		{bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}}, []string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`}},
+		{
+			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}},
+			[]string{`{"type":"log","level":"warn","message":"b"}`},
+		},
+		{
+			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}},
+			[]string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`},
+		},
 		{bridge.Usage{}, nil},
 		{bridge.Speaking{Turn: 1}, nil},
 		{bridge.TurnComplete{Turn: 1}, nil},
@@ -137,7 +171,8 @@ func TestEventsBecomeMessages(t *testing.T) {
 		})
 	}
 	var before, back vox.Translator
-	if got := before.Translate(bridge.StateChange{State: bridge.StateDialing, Message: "One moment."}); len(got) != 1 || !strings.Contains(got[0], "waiting") {
+	if got := before.Translate(bridge.StateChange{State: bridge.StateDialing, Message: "One moment."}); len(got) != 1 ||
+		!strings.Contains(got[0], "waiting") {
 		t.Errorf("before there was a connection: %s", got)
 	}
 	back.Back()
@@ -228,7 +263,8 @@ func TestInstructionQuotesTheProject(t *testing.T) {
 	_, rest, _ := strings.Cut(text, "\n```json\n")
 	data, after, closed := strings.Cut(rest, "\n```\n")
 	var read map[string]string
-	if err := json.Unmarshal([]byte(data), &read); err != nil || !closed || read["name"] != evil || after != "Current theme: retro" || strings.Contains(data, "\n") {
+	if err := json.Unmarshal([]byte(data), &read); err != nil || !closed || read["name"] != evil || after != "Current theme: retro" ||
+		strings.Contains(data, "\n") {
 		t.Errorf("%v: %s", err, text)
 	}
 	if !strings.HasPrefix(text, "You are VOX, the AI creative partner in Vox Code Studio.") || !strings.Contains(text, "It is data") {
@@ -254,10 +290,10 @@ func section(t *testing.T, heading string) string {
 	return part
 }
 
-// rows are the lines about messages, by their types.
+// rows are the lines about messages, in tables and below them, by their types.
 func rows(part string) map[string]string {
 	all := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `\\{\"type\":\"(\\w+)\".*$").FindAllStringSubmatch(part, -1) {
+	for _, m := range regexp.MustCompile("(?m)^[|-] `\\{\"type\":\"(\\w+)\".*$(?:\n  .*$)*").FindAllStringSubmatch(part, -1) {
 		all[m[1]] += m[0]
 	}
 	return all
@@ -282,11 +318,11 @@ func tags(message any) (names []string) {
 func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
 	t.Parallel()
 	part := section(t, "## From the gateway")
-	told := rows(part)
+	documented := rows(part)
 	examples := regexp.MustCompile(`"(\w+)":`)
 	for _, m := range vox.ServerMessages {
 		kind := vox.KindOf(m)
-		row := told[kind]
+		row := documented[kind]
 		if kind == "ui_action" {
 			row += part[strings.Index(part, "### What the client shall do"):]
 		}
@@ -295,15 +331,15 @@ func TestProtocolListsWhatTheGatewaySends(t *testing.T) {
 				t.Errorf("PROTOCOL.md lacks %s of %s", name, kind)
 			}
 		}
-		for _, name := range examples.FindAllStringSubmatch(told[kind], -1) {
+		for _, name := range examples.FindAllStringSubmatch(documented[kind], -1) {
 			if allowed := append(tags(m), "type", "error"); !slices.Contains(allowed, name[1]) && kind != "question" {
 				t.Errorf("PROTOCOL.md has %s of %s, which the code does not know", name[1], kind)
 			}
 		}
-		delete(told, kind)
+		delete(documented, kind)
 	}
-	if len(told) != 0 {
-		t.Errorf("PROTOCOL.md has %v, which the code does not know", told)
+	if len(documented) != 0 {
+		t.Errorf("PROTOCOL.md has %v, which the code does not know", documented)
 	}
 }
 
@@ -344,11 +380,11 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		kind, err := vox.Parse(raw)
-		var told *bridge.Error
+		var refusal *bridge.Error
 		switch {
 		case err == nil && !slices.Contains(vox.ClientTypes, kind):
 			t.Errorf("%q is taken for a message of the type %q", raw, kind)
-		case err != nil && (!errors.As(err, &told) || told.Code != bridge.CodeBadMessage || told.Message == ""):
+		case err != nil && (!errors.As(err, &refusal) || refusal.Code != bridge.CodeBadMessage || refusal.Message == ""):
 			t.Errorf("%q: %v", raw, err)
 		}
 	})

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,20 +15,14 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// connectTime is how long a peer may take until it is connected.
-const connectTime = 15 * time.Second
-
 // call is one peer. It is a [bridge.Caller].
 type call struct {
+	signaling.PeerCall
 	door     *Door
 	log      *slog.Logger
 	greeting string
-	agent    string // in its address
-	offer    rtc.Offer
-	answer   chan string          // takes the one there is
+	agent    string               // in its address
 	requests chan func(*rtc.Peer) // of HTTP, done by Serve
-	over     chan struct{}        // closed at the end
-	session  atomic.Pointer[bridge.Session]
 
 	// Owned by Serve.
 	restarts *rate.Limiter
@@ -42,43 +34,27 @@ type call struct {
 
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
-	c.session.Store(s)
 	c.log.Info("client connected", "call", s.ID())
-	var cameras rtc.Cameras
-	connected, lost := make(chan struct{}), make(chan struct{})
-	isConnected, isLost := sync.OnceFunc(func() { close(connected) }), sync.OnceFunc(func() { close(lost) })
-	late := time.AfterFunc(connectTime, isLost)
-	defer late.Stop()
-	peer, err := c.door.RTC.NewPeer(rtc.PeerOptions{
-		Session: signaling.PeerSession{Session: s}, Cameras: &cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
-		Connected: func() { late.Stop(); isConnected() },
-		Lost:      func(string) { isLost() },
-	})
-	if err != nil {
-		return err
-	}
-	defer cameras.Stop()
-	defer peer.Close()
-	sdp, err := peer.Answer(c.offer)
+	peer, err := c.Answer(s, c.door.RTC, rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log})
 	if err != nil {
 		return badOffer(err)
 	}
-	c.ufrag, c.tag = attribute(c.text, "ice-ufrag"), etag(sdp)
-	s.Attach(peer.Voice())
-	c.answer <- sdp
+	defer peer.Close()
+	c.ufrag, c.tag = attribute(c.text, "ice-ufrag"), etag(peer.SDP)
+	c.Begin(peer)
+	connected := peer.Connected
 	for {
 		select {
 		case <-connected:
 			connected = nil
-			s.Hold(false)
 			if c.greeting != "" {
 				if err := s.Do(bridge.Respond{Instruction: c.greeting}); err != nil {
 					c.log.Info("no greeting", "call", s.ID(), "err", err)
 				}
 			}
 		case do := <-c.requests:
-			do(peer)
-		case <-lost:
+			do(peer.Peer)
+		case <-peer.Lost:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -95,7 +71,7 @@ func badOffer(err error) error {
 	return err
 }
 
-// Notify implements [bridge.Caller]: there is nobody to be told.
+// Notify implements [bridge.Caller]: WHIP has no events.
 func (c *call) Notify(bridge.Event) {}
 
 // add gives the peer candidates.

@@ -1,15 +1,15 @@
-// Package whip is the door for clients of WHIP (RFC 9725): encoders, media servers and devices that begin a WebRTC call by one HTTP
-// request. Their stream is an agent's ear, and where the offer is sendrecv, as it must be here, the answer has the agent's voice.
+// Package whip is the door for clients of WHIP (RFC 9725): encoders, media servers and devices that begin a WebRTC call
+// by one HTTP request. Their stream is an agent's ear, and where the offer is sendrecv, as it must be here, the answer
+// has the agent's voice.
 //
-// A call is one peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the endpoint of one,
-// /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end.
+// A call is one peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the endpoint
+// of one, /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end.
 package whip
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +20,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"voxgate/bridge"
 	"voxgate/media/opus"
@@ -44,17 +43,7 @@ const (
 
 // Config is the file that VOXGATE_WHIP names: docs/clients.md describes it.
 type Config struct {
-	Agents map[string]Agent `json:"agents"` // by the names in their addresses
-}
-
-// Agent takes calls.
-type Agent struct {
-	Prompt   string          `json:"prompt"`
-	Voice    string          `json:"voice"`
-	Language string          `json:"language"`
-	Model    string          `json:"model"`
-	Greeting string          `json:"greeting"` // what the model is told to begin with; "": the caller does
-	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
+	Agents map[string]phone.Agent `json:"agents"` // by the names in their addresses; without a greeting the caller begins
 }
 
 var agentName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -68,9 +57,12 @@ func Load(file string) (*Config, error) {
 	if len(c.Agents) == 0 {
 		return nil, fmt.Errorf("%s: agents: there is none, so nobody would answer", file)
 	}
-	for name := range c.Agents {
+	for name, agent := range c.Agents {
 		if !agentName.MatchString(name) {
 			return nil, fmt.Errorf("%s: agents: the name %q is not made of letters, digits, - and _", file, name)
+		}
+		if len(agent.To) > 0 {
+			return nil, fmt.Errorf("%s: agents.%s.to: numbers are for telephones; here the name is in the address", file, name)
 		}
 	}
 	return &c, nil
@@ -82,10 +74,10 @@ type Door struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	ICEServers  func() []signaling.ICEServer // that a client is told of
+	ICEServers  func() []signaling.ICEServer // that a client gets
 	Logger      *slog.Logger
 
-	calls sync.Map // *call, by its id
+	calls signaling.Peers[*call]
 }
 
 // Doors are its addresses.
@@ -177,7 +169,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	return string(raw), err
 }
 
-// who lets in who may begin a session.
+// who lets in a client that may begin a session.
 func who(r *http.Request) (open bridge.Open, err error) {
 	open.Origin = bridge.Origin{Door: doorName}
 	err = access.From(r.Context()).Authorize(&open, "")
@@ -205,49 +197,39 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if !offer.Talks() {
 		return no(http.StatusNotAcceptable, "The offer must have an audio section that is sendrecv: an agent listens and speaks.")
 	}
-	ctx, leave := signaling.Outlive(r.Context())
-	if leave == nil {
-		return bridge.ErrShutdown
-	}
-	open.Agent = bridge.Agent{Prompt: agent.Prompt, Voice: agent.Voice, Language: agent.Language, Model: agent.Model}
-	open.Config = agent.Config
+	open.Agent, open.Config = agent.Agent, agent.Config
+	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		door: d, log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), greeting: agent.Greeting, agent: r.PathValue("agent"),
-		text: text, offer: offer, answer: make(chan string, 1), requests: make(chan func(*rtc.Peer)), restarts: rtc.NewOfferLimiter(), over: make(chan struct{}),
+		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"),
+		text: text, requests: make(chan func(*rtc.Peer)), restarts: rtc.NewOfferLimiter(),
+	}
+	if agent.Greeting != nil {
+		c.greeting = *agent.Greeting
 	}
 	id := signaling.NodeID(d.Host, rand.Text())
-	d.calls.Store(id, c)
-	ended := make(chan error, 1)
-	go func() {
-		defer leave()
-		defer d.calls.Delete(id)
-		defer close(c.over)
-		ended <- d.Host.Serve(ctx, c, open)
-	}()
-	select {
-	case sdp := <-c.answer:
-		h := w.Header()
-		h.Set("Content-Type", sdpType)
-		h.Set("Location", "/whip/"+r.PathValue("agent")+"/"+id)
-		h.Set("ETag", etag(sdp))
-		h.Set("Accept-Patch", fragmentType)
-		for _, s := range d.ICEServers() {
-			for _, link := range links(s) {
-				h.Add("Link", link)
-			}
-		}
-		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, sdp)
-		return nil
-	case err := <-ended:
-		if err == nil || bridge.Reason(err) == "" {
-			return no(http.StatusBadGateway, "The call has ended.")
-		}
+	sdp, err := d.calls.Begin(r, d.Host, id, c, open)
+	switch {
+	case err != nil && bridge.Reason(err) == "":
+		return no(http.StatusBadGateway, "The call has ended.")
+	case err != nil:
 		return err
 	}
+	h := w.Header()
+	h.Set("Content-Type", sdpType)
+	h.Set("Location", "/whip/"+c.agent+"/"+id)
+	h.Set("ETag", etag(sdp))
+	h.Set("Accept-Patch", fragmentType)
+	for _, s := range d.ICEServers() {
+		for _, link := range links(s) {
+			h.Add("Link", link)
+		}
+	}
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, sdp)
+	return nil
 }
 
-// links are an ICE server as RFC 9725, section 4.6, tells of it.
+// links are an ICE server as RFC 9725, section 4.6, writes it.
 func links(s signaling.ICEServer) (list []string) {
 	for _, url := range s.URLs {
 		link := "<" + url + `>; rel="ice-server"`
@@ -259,12 +241,12 @@ func links(s signaling.ICEServer) (list []string) {
 	return list
 }
 
-// find is the call of a request. Its address is a secret of 128 bits, which only the client that began it knows and which is all that is asked for:
-// an encoder has no other token than the one that it began with, which may have expired.
+// find is the call of a request. Its address is a secret of 128 bits, which only the client that began it knows and
+// which is all that is asked for: an encoder has no other token than the one that it began with, which may have
+// expired.
 func (d *Door) find(r *http.Request) (*call, error) {
-	found, _ := d.calls.Load(r.PathValue("id"))
-	c, _ := found.(*call) // nil: there is none
-	if c == nil || c.agent != r.PathValue("agent") {
+	c, ok := d.calls.Call(r.PathValue("id"))
+	if !ok || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
 	}
 	return c, nil
@@ -287,14 +269,10 @@ var errNoSession = no(http.StatusNotFound, "There is no such session.")
 
 // end ends a call.
 func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
-	c, err := d.find(r)
-	if err != nil {
+	if _, err := d.find(r); err != nil {
 		return err
 	}
-	d.calls.Delete(r.PathValue("id"))
-	if s := c.session.Load(); s != nil {
-		_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
-	}
+	d.calls.HangUp(r.PathValue("id"))
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
@@ -401,7 +379,7 @@ func fragmentOf(sdp string) string {
 // restarted is the client's offer with another side of ICE.
 func restarted(offer string, f fragment) string {
 	var lines []string
-	told := false
+	added := false
 	for line := range strings.Lines(offer) {
 		line = strings.TrimRight(line, "\r\n")
 		switch {
@@ -413,8 +391,8 @@ func restarted(offer string, f fragment) string {
 			line = "a=ice-pwd:" + f.pwd
 		}
 		lines = append(lines, line)
-		if strings.HasPrefix(line, "a=mid:") && !told {
-			told = true
+		if strings.HasPrefix(line, "a=mid:") && !added {
+			added = true
 			for _, c := range f.candidates {
 				lines = append(lines, "a="+c)
 			}
@@ -428,7 +406,7 @@ func (c *call) ask(ctx context.Context, do func(*rtc.Peer) error) error {
 	done := make(chan error, 1)
 	select {
 	case c.requests <- func(p *rtc.Peer) { done <- do(p) }:
-	case <-c.over:
+	case <-c.Over():
 		return no(http.StatusNotFound, "There is no such session.")
 	case <-ctx.Done():
 		return ctx.Err()

@@ -35,7 +35,9 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	got := append(links(signaling.ICEServer{URLs: []string{"stun:a"}}), links(signaling.ICEServer{URLs: []string{"turn:b?transport=udp"}, Username: "u", Credential: "c"})...)
+	got := append(
+		links(signaling.ICEServer{URLs: []string{"stun:a"}}),
+		links(signaling.ICEServer{URLs: []string{"turn:b?transport=udp"}, Username: "u", Credential: "c"})...)
 	want := `<stun:a>; rel="ice-server"|<turn:b?transport=udp>; rel="ice-server"; username="u"; credential="c"; credential-type="password"`
 	if strings.Join(got, "|") != want {
 		t.Errorf("%q", got)
@@ -47,7 +49,9 @@ const offer = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=fingerprint:sh
 
 // FuzzFragment makes another offer of an offer and a fragment: it has the fragment's side of ICE alone.
 func FuzzFragment(f *testing.F) {
-	f.Add("a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\na=candidate:1 1 udp 1 192.0.2.7 9 typ host\r\na=end-of-candidates\r\n")
+	f.Add(
+		"a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\na=candidate:1 1 udp 1 192.0.2.7 9 typ host\r\na=end-of-candidates\r\n",
+	)
 	f.Add("a=ice-ufrag:x")
 	f.Add("a=candidate:\n\r\x00")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -56,7 +60,8 @@ func FuzzFragment(f *testing.F) {
 			return
 		}
 		again := restarted(offer, part)
-		if got := attribute(again, "ice-ufrag"); got != strings.TrimSpace(part.ufrag) || strings.Contains(again, "192.0.2.1 ") && !strings.Contains(text, "192.0.2.1 ") {
+		if got := attribute(again, "ice-ufrag"); got != strings.TrimSpace(part.ufrag) ||
+			strings.Contains(again, "192.0.2.1 ") && !strings.Contains(text, "192.0.2.1 ") {
 			t.Errorf("became %q", again)
 		}
 		_, _ = rtc.ParseOffer(again)

@@ -107,10 +107,10 @@ func (s *Server) Proxy() (*Proxy, error) {
 // URL is where the proxy is.
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 
-// Delay has each answer take so much longer.
+// Delay makes each answer take so much longer.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Cut has nothing come through any more, in a way that nobody is told of, or lets it through again.
+// Cut silently drops everything, or lets it through again.
 func (p *Proxy) Cut(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,9 +28,9 @@ type Board struct {
 // nil, clients are given none.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
-// Put shows or appends what a call of the canvas tool name asks for, {"schema":"…"}, and returns the arguments that the client
-// shall get: {"schema":"<JSON string>"} with all that is not allowed left out. Interactive says that these have an input or a
-// button, so that the person's answer is to be waited for. After an error the board is as it was; the error is for the model.
+// Put shows or appends what a call of the canvas tool name asks for, {"schema":"…"}, and returns the arguments for the client:
+// {"schema":"<JSON string>"} without what is not allowed. Interactive says that these have an input or a button, so that the person's
+// answer is to be waited for. After an error the board is as it was; the error is for the model.
 func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
 	if !IsCanvas(name) {
 		return nil, false, fmt.Errorf("%s is no canvas tool", name)
@@ -209,7 +209,7 @@ func (b *Board) check(elements []element) error {
 	return nil
 }
 
-// interacts tells whether the person can answer.
+// interacts reports whether the person can answer.
 func interacts(elements []element) bool {
 	return slices.ContainsFunc(elements, func(e element) bool {
 		return e.Type == "input" || e.Type == "button" || interacts(e.Elements)

@@ -60,7 +60,8 @@ func TestDeclarations(t *testing.T) {
 		if err := json.Unmarshal(d.Parameters, &parameters); err != nil {
 			t.Fatal(err)
 		}
-		if parameters.Type != "object" || !slices.Equal(parameters.Required, []string{"schema"}) || parameters.Properties.Schema.Type != "string" {
+		if parameters.Type != "object" || !slices.Equal(parameters.Required, []string{"schema"}) ||
+			parameters.Properties.Schema.Type != "string" {
 			t.Errorf("%s takes %s", d.Name, d.Parameters)
 		}
 		// What a model is given as an example must be good.
@@ -96,7 +97,10 @@ func TestPut(t *testing.T) {
 		{"array", ` [{"type":"text","value":""}] `, `{"type":"canvas","elements":[{"type":"text","value":""}]}`, false},
 		{"no type", `{"elements":[]}`, `{"type":"canvas","elements":[]}`, false},
 		{"version", `{"type":"canvas","v": 1 , "elements":[ ]}`, `{"type":"canvas","v":1,"elements":[]}`, false},
-		{"null", `{"v":null,"elements":[{"type":"text","id":null,"value":"a"}]}`, `{"type":"canvas","elements":[{"type":"text","value":"a"}]}`, false},
+		{
+			"null", `{"v":null,"elements":[{"type":"text","id":null,"value":"a"}]}`, `{"type":"canvas","elements":[{"type":"text","value":"a"}]}`,
+			false,
+		},
 		{
 			"unknown fields", `{"elements":[{"type":"text","value":"a","onclick":"x()","style":"y","Src":"z"}],"script":1}`,
 			`{"type":"canvas","elements":[{"type":"text","value":"a"}]}`, false,
@@ -112,7 +116,8 @@ func TestPut(t *testing.T) {
 		},
 		{
 			"data", `[{"type":"image","src":"data:image/png;base64,AA=="},{"type":"audio","src":"data:audio/mpeg;base64,"}]`,
-			`{"type":"canvas","elements":[{"type":"image","src":"data:image/png;base64,AA=="},{"type":"audio","src":"data:audio/mpeg;base64,"}]}`, false,
+			`{"type":"canvas","elements":[{"type":"image","src":"data:image/png;base64,AA=="},{"type":"audio","src":"data:audio/mpeg;base64,"}]}`,
+			false,
 		},
 		{
 			"numbers", `[{"type":"input","id":"n","kind":"number","value":9007199254740993,"required":true},{"type":"input","id":"m","value":1e999999}]`,
@@ -153,7 +158,10 @@ func TestPutRefuses(t *testing.T) {
 		return `{"elements":[{"type":"text","value":"a"},{"type":` + fields + `}]}`
 	}
 	for _, test := range []struct{ schema, want string }{
-		{`{'type':'canvas'}`, `schema must be valid JSON with double quotes: invalid character '\'' looking for beginning of object key string, at byte 2`},
+		{
+			`{'type':'canvas'}`,
+			`schema must be valid JSON with double quotes: invalid character '\'' looking for beginning of object key string, at byte 2`,
+		},
 		{`{"type":"canvas","elements":[`, "schema must be valid JSON with double quotes: unexpected end of JSON input"},
 		{strings.Repeat("[", 100000), "schema must be valid JSON with double quotes: invalid character '[' exceeded max depth"},
 		{``, "schema must be valid JSON"},
@@ -194,7 +202,10 @@ func TestPutRefuses(t *testing.T) {
 		{element(`"list","items":[],"ordered":1`), "schema.elements[1].ordered must be true or false"},
 		{element(`"list","items":[` + strings.Repeat(`"a",`, 200) + `"a"]`), "schema.elements[1].items has 201 entries"},
 		{element(`"form"`), "schema.elements[1].elements must be an array"},
-		{element(`"form","elements":[{"type":"form","elements":[]}]`), "schema.elements[1].elements[0].type must be one of text, input, button, list, image, in a form"},
+		{
+			element(`"form","elements":[{"type":"form","elements":[]}]`),
+			"schema.elements[1].elements[0].type must be one of text, input, button, list, image, in a form",
+		},
 		{element(`"form","elements":[{"type":"video","src":"https://a.test"}]`), "schema.elements[1].elements[0].type must be one of"},
 		{"[" + strings.Repeat(`{"type":"text","value":""},`, 200) + `{"type":"text","value":""}]`, "schema has 201 elements"},
 		{
@@ -302,7 +313,10 @@ func TestAppend(t *testing.T) {
 		{`{"type":"video","id":"b","src":"https://a.test"}`, "schema replaces an element of a form, which cannot have a video"},
 		{`{"type":"form","id":"b","elements":[]}`, "schema replaces an element of a form, which cannot have a form"},
 		{`{"type":"form","elements":[{"type":"input","id":"a"}]}`, `schema.elements[0].id is "a", which another element`},
-		{`[{"type":"form","id":"f","elements":[{"type":"input","id":"b"},{"type":"input","id":"c"}]},{"type":"input","id":"c"}]`, `schema[1].id is "c"`},
+		{
+			`[{"type":"form","id":"f","elements":[{"type":"input","id":"b"},{"type":"input","id":"c"}]},{"type":"input","id":"c"}]`,
+			`schema[1].id is "c"`,
+		},
 		{`{"type":"form","id":"f","elements":[{"type":"input","id":"b"},{"type":"input","id":"c"}]}`, ""},
 		{`{"type":"form","id":"f","elements":[{"type":"input","id":"c"}]}`, ""},
 		{`{"type":"input","id":"b","label":"is free again"}`, ""},
@@ -344,8 +358,13 @@ func TestAppendKeepsTheLimits(t *testing.T) {
 // Was wrong: a canvas was refused for a button that models add although a canvas has it anyway.
 func TestDismissButtonIsLeftOut(t *testing.T) {
 	b := canvas.NewBoard(nil)
-	clean, interactive := put(t, b, canvas.Create, `{"type":"canvas","elements":[{"type":"text","value":"Hi"},{"type":"dismiss_button","label":"Hide"},
-		{"type":"form","elements":[{"type":"dismiss_button"}]}]}`)
+	clean, interactive := put(
+		t,
+		b,
+		canvas.Create,
+		`{"type":"canvas","elements":[{"type":"text","value":"Hi"},{"type":"dismiss_button","label":"Hide"},
+		{"type":"form","elements":[{"type":"dismiss_button"}]}]}`,
+	)
 	if clean != `{"type":"canvas","elements":[{"type":"text","value":"Hi"},{"type":"form","elements":[]}]}` || interactive {
 		t.Errorf("%s, interactive: %t", clean, interactive)
 	}
@@ -372,7 +391,10 @@ func TestQuestionLeavesTheBoard(t *testing.T) {
 	if _, _, err := b.Put(canvas.Append, args(`[]`)); err == nil {
 		t.Error("a question is no canvas to append to")
 	}
-	for _, bad := range []string{``, `{}`, `[]`, `{"type":"text","value":"nothing to press"}`, `[{"type":"input","id":"a"},{"type":"input","id":"a"}]`} {
+	for _, bad := range []string{
+		``, `{}`, `[]`, `{"type":"text","value":"nothing to press"}`,
+		`[{"type":"input","id":"a"},{"type":"input","id":"a"}]`,
+	} {
 		if got, err := b.Question(json.RawMessage(bad)); err == nil || got != nil {
 			t.Errorf("%s: %s", bad, got)
 		}
@@ -414,7 +436,9 @@ func elements(t testing.TB, clean string) (all []map[string]any) {
 	return all
 }
 
-var allowed = strings.Fields("b i u em strong s small sub sup br p h1 h2 h3 h4 ul ol li blockquote code pre span hr table tr td th thead tbody a")
+var allowed = strings.Fields(
+	"b i u em strong s small sub sup br p h1 h2 h3 h4 ul ol li blockquote code pre span hr table tr td th thead tbody a",
+)
 
 // checkHTML parses HTML as a browser does and checks it against the allow-list.
 func checkHTML(t testing.TB, text string) {
@@ -475,9 +499,15 @@ var hostile = []struct{ html, want string }{
 	{`<a href="data:text/html,<script>alert(1)</script>">a</a>`, `a`},
 	{`<a href="vbscript:x">a</a><a href="/local">b</a><a href="//a.test">c</a><a href="http://a.test">d</a>`, `abcd`},
 	{`<a href="https:a.test">a</a><a href="https://u:p@a.test">b</a>`, `ab`},
-	{`<a href="https://a.test/?b=1&amp;c" onmouseover=x target=_top rel=opener>a</a>`, `<a href="https://a.test/?b=1&amp;c" rel="noreferrer noopener" target="_blank">a</a>`},
+	{
+		`<a href="https://a.test/?b=1&amp;c" onmouseover=x target=_top rel=opener>a</a>`,
+		`<a href="https://a.test/?b=1&amp;c" rel="noreferrer noopener" target="_blank">a</a>`,
+	},
 	{`<a href="mailto:a@b.test">a</a>`, `<a href="mailto:a@b.test" rel="noreferrer">a</a>`},
-	{`<a href='https://a.test/"onmouseover="x'>a</a>`, `<a href="https://a.test/%22onmouseover=%22x" rel="noreferrer noopener" target="_blank">a</a>`},
+	{
+		`<a href='https://a.test/"onmouseover="x'>a</a>`,
+		`<a href="https://a.test/%22onmouseover=%22x" rel="noreferrer noopener" target="_blank">a</a>`,
+	},
 	{`<b>unclosed <i`, `<b>unclosed `},
 	{`</b></div>closed`, `</b>closed`},
 	{`<!-- <b>a</b> --><![CDATA[<b>b</b>]]><?php c ?>`, `b</b>]]&gt;`},
@@ -520,7 +550,8 @@ func FuzzBoard(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"canvas","v":1,"elements":[{"type":"input","id":"a","value":1e99},{"type":"button","label":"b","action":"c"}]}`,
 		`[{"type":"form","elements":[{"type":"input","id":"a"},{"type":"image","src":"https://a.test/b"}]},{"type":"image","src":"photo:p"}]`,
-		`{'type':'canvas'}`, `"{\"elements\":[]}"`, "[[[[", `{"elements":[{"type":"video","src":"data:video/mp4;base64,AAAA"}]}`, "\xff{", `{"type":"text","value":"\ud800"}`,
+		`{'type':'canvas'}`, `"{\"elements\":[]}"`, "[[[[", `{"elements":[{"type":"video","src":"data:video/mp4;base64,AAAA"}]}`, "\xff{",
+		`{"type":"text","value":"\ud800"}`,
 	} {
 		f.Add(seed)
 	}

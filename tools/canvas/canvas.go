@@ -11,10 +11,10 @@ const (
 	Show   = "show_canvas_tool"
 )
 
-// IsCanvas tells whether a tool of this name is a canvas tool.
+// IsCanvas reports whether a tool of this name is a canvas tool.
 func IsCanvas(name string) bool { return name == Create || name == Append || name == Show }
 
-// Declarations returns what a model is told of the canvas tools. It does not wait for their answers, where it can help it: a
+// Declarations returns how a model learns of the canvas tools. It does not wait for their answers, where it can help it: a
 // person may type for minutes, and what they say meanwhile must not take the canvas away.
 func Declarations() []tools.Declaration {
 	return []tools.Declaration{

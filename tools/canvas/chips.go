@@ -21,7 +21,7 @@ const (
 	pageAge = 30 * time.Minute
 )
 
-// Chips keeps Google's search suggestions, which those must show who get a grounded answer. They are HTML of a stranger, so
+// Chips keeps Google's search suggestions, which a client that gets a grounded answer must show. They are HTML of a stranger, so
 // each is a page of its own, made for a frame. It is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
@@ -76,7 +76,7 @@ const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
 // chipsPage goes around Google's HTML. It comes before it, so that nothing there, as a comment that is not closed, can
-// swallow it. It tells the page around, whose origin is not known, how high it is and that a link was chosen.
+// swallow it. It posts to the page around, whose origin is not known, how high it is and that a link was chosen.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">

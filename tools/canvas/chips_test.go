@@ -55,8 +55,10 @@ func TestChips(t *testing.T) {
 	if !found || theirs != hostile {
 		t.Errorf("Google's HTML was changed: %s", body)
 	}
-	if strings.Count(body, nonce[1]) != 1 || !strings.Contains(ours, `<script nonce="`+nonce[1]+`">`) || !strings.Contains(ours, `<base target="_blank">`) ||
-		!strings.Contains(ours, "{voxgate: 'chip'}") || !strings.Contains(ours, "{voxgate: 'height', height: ") {
+	if strings.Count(body, nonce[1]) != 1 || !strings.Contains(ours, `<script nonce="`+nonce[1]+`">`) ||
+		!strings.Contains(ours, `<base target="_blank">`) ||
+		!strings.Contains(ours, "{voxgate: 'chip'}") ||
+		!strings.Contains(ours, "{voxgate: 'height', height: ") {
 		t.Errorf("ours is %s", ours)
 	}
 	if again, _ := page(t, chips, path); strings.Contains(again.Header.Get("Content-Security-Policy"), nonce[1]) {

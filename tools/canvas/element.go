@@ -69,7 +69,7 @@ var kinds = []string{"text", "multiline", "number", "date", "time", "email", "te
 // inForm are the types that a form may have.
 var inForm = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add although they are told not to: a canvas has such a button anyway.
+// dismissButton is the type of an element that models add although their instructions forbid it: a canvas has such a button anyway.
 const dismissButton = `"dismiss_button"`
 
 // answerKeys cannot be ids of inputs: the answer has them by itself, or JavaScript does.
@@ -83,7 +83,7 @@ var (
 
 // reader reads a canvas. It remembers the first thing that is wrong with it.
 type reader struct {
-	known func(reference string) bool // tells whether a tool has returned a reference
+	known func(reference string) bool // reports whether a tool has returned a reference
 	err   error
 }
 
@@ -281,7 +281,7 @@ func (f fields) media(e *element) {
 	}
 }
 
-// source tells whether src may be that of an element of type kind.
+// source reports whether src may be that of an element of type kind.
 func (r *reader) source(kind, src string) bool {
 	if reference.MatchString(src) {
 		of, _, _ := strings.Cut(src, ":")
@@ -294,7 +294,7 @@ func (r *reader) source(kind, src string) bool {
 	return isRemote(src)
 }
 
-// isRemote tells whether src is a URL that the gateway may fetch.
+// isRemote reports whether src is a URL that the gateway may fetch.
 func isRemote(src string) bool {
 	u, err := url.Parse(src)
 	return err == nil && len(src) <= maxURL && strings.HasPrefix(src, "https://") && u.Hostname() != "" && u.User == nil &&

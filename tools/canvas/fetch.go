@@ -38,7 +38,7 @@ const (
 // images are the types of pictures that a client gets: those that cannot have scripts.
 var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Fetcher fetches what the elements of canvases name, so that no client tells a stranger's server who and where it is. It is an
+// Fetcher fetches what the elements of canvases name, so that no client shows a stranger's server its address. It is an
 // http.Handler for GET canvas/image, which serves only what Sign has signed.
 type Fetcher struct {
 	client *http.Client
@@ -127,7 +127,7 @@ func (f *Fetcher) serve(ctx context.Context, w http.ResponseWriter, address stri
 	}
 }
 
-// fetch returns the body of an answer that is good, after its start, and its type. What an error says may be told to anybody:
+// fetch returns the body of an answer that is good, after its start, and its type. What an error says anybody may read:
 // it says nothing of the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

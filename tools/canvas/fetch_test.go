@@ -57,7 +57,7 @@ func load(t *testing.T, gateway *httptest.Server, path string) (*http.Response, 
 func TestFetch(t *testing.T) {
 	stranger, gateway, fetcher := outside(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("User-Agent") != "Voxgate" || r.Header.Get("Cookie") != "" || r.Header.Get("Referer") != "" {
-			t.Errorf("the stranger is told %v", r.Header)
+			t.Errorf("the stranger gets %v", r.Header)
 		}
 		w.Header().Set("Set-Cookie", "a=b")
 		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
@@ -163,7 +163,8 @@ func TestFetchStaysOutside(t *testing.T) {
 	gateway := httptest.NewServer(http.StripPrefix("/canvas/image", fetcher))
 	defer gateway.Close()
 	for _, address := range []string{inside.URL, "http://127.0.0.1/", "file:///etc/passwd", "\x7f"} {
-		if response, body, _ := load(t, gateway, fetcher.Sign(address)); response.StatusCode != http.StatusBadGateway || strings.Contains(body, "127") {
+		if response, body, _ := load(t, gateway, fetcher.Sign(address)); response.StatusCode != http.StatusBadGateway ||
+			strings.Contains(body, "127") {
 			t.Errorf("%s: %d %q", address, response.StatusCode, body)
 		}
 	}
@@ -175,7 +176,8 @@ func TestFetchOnlyWhatWasSigned(t *testing.T) {
 		_, _ = io.WriteString(w, png)
 	})
 	good := fetcher.Sign(stranger.URL + "/a?b=c&d")
-	if response, _, _ := load(t, gateway, good); response.StatusCode != http.StatusOK || !strings.HasPrefix(good, "canvas/image?u=https%3A%2F%2F") {
+	if response, _, _ := load(t, gateway, good); response.StatusCode != http.StatusOK ||
+		!strings.HasPrefix(good, "canvas/image?u=https%3A%2F%2F") {
 		t.Errorf("%s: %d", good, response.StatusCode)
 	}
 	values, err := url.ParseQuery(strings.TrimPrefix(good, "canvas/image?"))

@@ -7,7 +7,7 @@ import (
 	"github.com/microcosm-cc/bluemonday"
 )
 
-// policy is what of HTML a text may have. Links open elsewhere and are told neither who opened them nor from where.
+// policy is what of HTML a text may have. Links open elsewhere, without a referrer or an opener.
 var policy = newPolicy()
 
 func newPolicy() *bluemonday.Policy {

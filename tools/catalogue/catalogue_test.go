@@ -118,7 +118,8 @@ func TestMistakes(t *testing.T) {
 		if err == nil {
 			c.Close()
 		}
-		if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
+		if err == nil || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -159,7 +160,8 @@ func TestCurrentTime(t *testing.T) {
 		}
 		for _, zone := range []string{"Mars/Olympus", "../../etc/passwd"} {
 			args, _ := json.Marshal(map[string]string{"timezone": zone})
-			if got, err := tool.Run(context.Background(), args); err == nil || !strings.HasPrefix(err.Error(), `there is no time zone "`+zone+`"; wanted`) {
+			if got, err := tool.Run(context.Background(), args); err == nil ||
+				!strings.HasPrefix(err.Error(), `there is no time zone "`+zone+`"; wanted`) {
 				t.Errorf("%s, %v", got, err)
 			}
 		}

@@ -110,7 +110,9 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 		return o, err
 	}
 	o.Repeats = r.repeats
-	for _, field := range []struct{ name, value string }{{"name", o.Name}, {"description", o.Description}, {"url", o.URL}, {"secret", o.Secret}} {
+	for _, field := range []struct{ name, value string }{
+		{"name", o.Name}, {"description", o.Description}, {"url", o.URL}, {"secret", o.Secret},
+	} {
 		if field.value == "" {
 			return o, fmt.Errorf("%s.%s: is missing", place, field.name)
 		}

@@ -29,7 +29,7 @@ const MaxRedirects = 5
 // maxHeader bounds an answer's header, in bytes. Go's own bound is 10 MB; cookies and policies of real sites stay below 16 KB.
 const maxHeader = 64 << 10
 
-// connecting bounds the connection and the TLS handshake, each: a host that needs longer is as good as down.
+// connecting bounds the connection and the TLS handshake, each: a host that takes longer counts as down.
 const connecting = 5 * time.Second
 
 // Options are the settings of Client.
@@ -37,10 +37,10 @@ type Options struct {
 	// Timeout bounds a request with its redirects and the reading of the answer's body. 0 is 10 s.
 	Timeout time.Duration
 
-	// AllowPrivate allows all addresses, for those who trust the URLs.
+	// AllowPrivate allows all addresses, where the URLs are trusted.
 	AllowPrivate bool
 
-	// RootCAs are who may vouch for a server; nil is the system's.
+	// RootCAs are the authorities that may vouch for a server; nil: the system's.
 	RootCAs *x509.CertPool
 }
 
@@ -96,8 +96,8 @@ func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 
 // public knows the addresses that are not the public internet's, by the IANA registries of special-purpose addresses: private and
 // link-local ones, loopback, CGNAT, documentation, multicast; of IPv6 all outside of 2000::/3 (with it IPv4 in IPv6 and NAT64), and in
-// there Teredo, ORCHID and 6to4. Beside them, the host of a virtual machine on Azure, which tells it secrets.
+// there Teredo, ORCHID and 6to4. Beside them, the host of a virtual machine on Azure, from which it gets secrets.
 var public = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
-// Public tells whether an address is one of the public internet. An IPv4 address in an IPv6 one is not, whatever it is.
+// Public reports whether an address is one of the public internet. An IPv4 address in an IPv6 one is not, whatever it is.
 func Public(addr netip.Addr) bool { return addr.IsValid() && public.SafeAddr(addr) == nil }

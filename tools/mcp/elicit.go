@@ -183,7 +183,7 @@ func button(label, action string) element {
 	return element{"type": "button", "label": label, "action": action}
 }
 
-// buttons tells whether the only value that is wanted is one of a few.
+// buttons reports whether the only value that is wanted is one of a few.
 func (f *form) buttons() bool {
 	return len(f.fields) == 1 && f.fields[0].Type != "array" && len(f.fields[0].choices) > 0 && len(f.fields[0].choices) <= maxButtons
 }

@@ -53,7 +53,7 @@ const everyCanvas = `{"elements":[{"type":"text","value":"Who \u0026lt;is\u0026g
 	`{"action":"submit","label":"Send","type":"button"},{"action":"decline","label":"Decline","type":"button"}],"type":"canvas"}`
 
 func TestElicitation(t *testing.T) {
-	everyWay(t, func(t *testing.T, o mcp.Options) {
+	everyNewWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		for name, test := range map[string]struct {
 			args     string
@@ -120,7 +120,7 @@ func compact(t *testing.T, text string) string {
 }
 
 func TestElicitationWithNobody(t *testing.T) {
-	everyWay(t, func(t *testing.T, o mcp.Options) {
+	everyNewWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		if _, err := run(t, t.Context(), s, "ask", everyKind); err == nil || !strings.Contains(err.Error(), tools.ErrNobody.Error()) {
 			t.Errorf("%v", err)
@@ -128,11 +128,12 @@ func TestElicitationWithNobody(t *testing.T) {
 	})
 }
 
-// TestWhoIsAsked: while another conversation's call runs, a question reaches the person whose call it is, or nobody.
+// TestWhoIsAsked: while another conversation's call runs, a question reaches the person whose call it is. Where the protocol does not say
+// whose it is, it reaches nobody, also when there is only one call.
 func TestWhoIsAsked(t *testing.T) {
-	everyWay(t, func(t *testing.T, o mcp.Options) {
+	question := `{"message":"Sure?","schema":{"type":"object","properties":{}}}`
+	everyNewWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
-		question := `{"message":"Sure?","schema":{"type":"object","properties":{}}}`
 		runs, done := make(chan struct{}), make(chan error)
 		other := &asked{answers: []string{`{"dismissed":true}`}}
 		env := other.env()
@@ -143,38 +144,24 @@ func TestWhoIsAsked(t *testing.T) {
 		}()
 		<-runs
 		person := &asked{answers: []string{`{"action":"submit"}`}}
-		got, err := run(t, tools.WithEnv(t.Context(), person.env()), s, "ask", question)
-		legacy := strings.HasSuffix(t.Name(), "legacy")
-		if legacy && (err == nil || !strings.Contains(err.Error(), "cannot be told whose question")) {
-			t.Errorf("%s, %v", got, err)
-		}
-		if !legacy && (err != nil || !strings.Contains(got, `"accept"`)) {
+		if got, err := run(t, tools.WithEnv(t.Context(), person.env()), s, "ask", question); err != nil || !strings.Contains(got, `"accept"`) {
 			t.Errorf("%s, %v", got, err)
 		}
 		if len(other.canvases) != 0 {
 			t.Errorf("somebody else was asked: %s", other.canvases)
 		}
-		if !legacy {
-			if _, err := run(t, t.Context(), s, "release", `{}`); err != nil {
-				t.Error(err)
-			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			return
+		if _, err := run(t, t.Context(), s, "release", `{}`); err != nil {
+			t.Error(err)
 		}
-		// From now on the calls take turns: this one waits for the other, which is closed with the server.
-		waiting := make(chan error)
-		go func() {
-			_, err := run(t, t.Context(), s, "release", `{}`)
-			waiting <- err
-		}()
-		s.Close()
-		if err := <-done; err == nil {
-			t.Error("the call outlived its server")
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
-		if err := <-waiting; err == nil {
-			t.Error("the call ran out of turn")
+	})
+	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
+		person := &asked{answers: []string{`{"action":"submit"}`}}
+		got, err := run(t, tools.WithEnv(t.Context(), person.env()), connect(t, o), "ask", question)
+		if err == nil || !strings.Contains(err.Error(), "does not say whose it is") || len(person.canvases) > 0 {
+			t.Errorf("%s, %v, after %s", got, err, person.canvases)
 		}
 	})
 }
@@ -191,8 +178,8 @@ func TestLateQuestion(t *testing.T) {
 		}
 		bob := &asked{answers: []string{`{"value-0":"Bob's PIN","action":"submit"}`}}
 		got, err := run(t, tools.WithEnv(t.Context(), bob.env()), s, "asked", `{}`)
-		if err != nil || !strings.Contains(got, "cannot be told whose question") || len(bob.canvases) > 0 {
-			t.Errorf("Bob was asked %s; the server was told %s, %v", bob.canvases, got, err)
+		if err != nil || !strings.Contains(got, "does not say whose it is") || len(bob.canvases) > 0 {
+			t.Errorf("Bob was asked %s; the server got %s, %v", bob.canvases, got, err)
 		}
 	})
 }

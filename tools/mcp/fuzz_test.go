@@ -15,11 +15,12 @@ import (
 	"voxgate/tools/mcp"
 )
 
-// FuzzMessages has a server answer anything to the question which tools it has, and to a call of one. What the model is told is JSON.
+// FuzzMessages has a server answer anything to the question which tools it has, and to a call of one. What the model gets is JSON.
 func FuzzMessages(f *testing.F) {
 	const list = `{"tools":[{"name":"f","description":"x","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}]}`
 	for _, result := range []string{
-		`{"content":[{"type":"text","text":"hello"}]}`, `{"structuredContent":{"a":1},"content":[]}`, `{"isError":true,"content":[{"type":"image","data":"AA==","mimeType":"image/png"}]}`,
+		`{"content":[{"type":"text","text":"hello"}]}`, `{"structuredContent":{"a":1},"content":[]}`,
+		`{"isError":true,"content":[{"type":"image","data":"AA==","mimeType":"image/png"}]}`,
 		`{"content":[{"type":"resource","resource":{"uri":"x:y","text":"z"}}]}`, `{"content":[{"type":"resource_link"}]}`, `{}`, `null`, `[`,
 	} {
 		f.Add([]byte(list), []byte(result))
@@ -58,8 +59,8 @@ func FuzzMessages(f *testing.F) {
 		}
 		defer s.Close()
 		for _, tool := range s.Tools() {
-			if told, err := tool.Run(ctx, json.RawMessage(`{}`)); err == nil && len(told) > 0 && !json.Valid(told) {
-				t.Errorf("the model is told %q", told)
+			if seen, err := tool.Run(ctx, json.RawMessage(`{}`)); err == nil && len(seen) > 0 && !json.Valid(seen) {
+				t.Errorf("the model gets %q", seen)
 			}
 		}
 	})

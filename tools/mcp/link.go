@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// legacyVersion is the last version of the protocol in which a server asks the client at any time; since 2026-07-28 it answers a
-	// call with its questions instead. Servers of the older kind are still the most.
+	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since 2026-07-28 it answers a
+	// call with its questions instead.
 	legacyVersion = "2025-11-25"
 
-	// grace is how long a child process has to end by itself when its input ends, and again when it is told to. The protocol asks
-	// for "a reasonable time"; a gateway that restarts should not wait for longer than its callers do.
+	// grace is how long a child process has to end by itself when its input ends, and again after SIGTERM. The protocol asks for "a
+	// reasonable time"; a gateway that restarts should not wait for longer than its callers do.
 	grace = 2 * time.Second
 
 	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or ran out of time: one that
@@ -40,7 +40,7 @@ const (
 var (
 	errEnded      = errors.New("it has ended")
 	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
-	errWhose      = errors.New("it asks questions that do not say whose they are, and a call was cancelled")
+	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: a question of this one does not say whose it is")
 
 	// errOver is the end of a call that did not begin, because its link has ended: it can be made on another.
 	errOver = errors.New("the link has ended before the call")
@@ -58,27 +58,20 @@ type link struct {
 	changed chan struct{} // the list of tools has changed
 	work    sync.WaitGroup
 
-	mu         sync.Mutex       // guards what follows
-	why        error            // why it is over; nil: it is not
-	calls      map[string]*call // by progress token: those that run
-	freed      chan struct{}    // closed when one of them has ended
-	unanswered int              // calls in a row that were cancelled or ran out of time
-	cancelled  bool             // a call was
+	mu         sync.Mutex                                       // guards what follows
+	why        error                                            // why it is over; nil: it is not
+	calls      map[string]func(*mcp.ProgressNotificationParams) // those that run, by progress token: they take their progress
+	unanswered int                                              // calls in a row that were cancelled or ran out of time
 }
 
-// call is a tool that runs.
-type call struct {
-	ask      func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	progress func(*mcp.ProgressNotificationParams)
-}
-
-type callKey struct{}
+// askingKey is of a call's lock, in its context: a person gets one question at a time.
+type askingKey struct{}
 
 func newLink(s *Server) *link {
 	return &link{
 		server: s, since: time.Now(),
 		over: make(chan struct{}), closed: make(chan struct{}), changed: make(chan struct{}, 1),
-		calls: map[string]*call{}, freed: make(chan struct{}),
+		calls: map[string]func(*mcp.ProgressNotificationParams){},
 	}
 }
 
@@ -111,11 +104,9 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 		options.ProtocolVersion = legacyVersion
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "voxgate", Version: "1"}, &mcp.ClientOptions{
-		Logger:       l.server.o.Logger,
-		Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}},
-		ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return l.ask(ctx, r.Params)
-		},
+		Logger:             l.server.o.Logger,
+		Capabilities:       &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}},
+		ElicitationHandler: ask,
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
@@ -124,10 +115,10 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			l.mu.Lock()
-			c := l.calls[fmt.Sprint(r.Params.ProgressToken)]
+			progress := l.calls[fmt.Sprint(r.Params.ProgressToken)]
 			l.mu.Unlock()
-			if c != nil {
-				c.progress(r.Params)
+			if progress != nil {
+				progress(r.Params)
 			}
 		},
 	})
@@ -192,7 +183,7 @@ func (l *link) run() {
 	}
 }
 
-// alive tells whether calls may begin.
+// alive reports whether calls may begin.
 func (l *link) alive() bool {
 	select {
 	case <-l.over:
@@ -242,16 +233,10 @@ func (l *link) relist() {
 	s.o.Logger.Info("the MCP server's tools have changed; conversations that begin from now on have the new ones", "tools", len(s.Tools()))
 }
 
-// legacy tells whether the server speaks a protocol in which its questions do not say whose they are.
-func (l *link) legacy() bool {
-	return l.session.InitializeResult().ProtocolVersion <= legacyVersion
-}
-
 // call runs a tool, and returns when ctx is done, whatever the server does.
 func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
 	token := strconv.FormatInt(l.server.serial.Add(1), 10)
-	c := newCall(ctx)
-	if err := l.enter(ctx, token, c); err != nil {
+	if err := l.enter(ctx, token); err != nil {
 		return nil, err
 	}
 	if len(args) == 0 {
@@ -265,7 +250,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	limited, cancel := context.WithCancelCause(ctx)
 	go func() { // its own: the SDK's write to a pipe knows no context
 		defer l.work.Done()
-		result, err := l.session.CallTool(context.WithValue(limited, callKey{}, c), &mcp.CallToolParams{
+		result, err := l.session.CallTool(context.WithValue(limited, askingKey{}, &sync.Mutex{}), &mcp.CallToolParams{
 			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who()}, Name: name, Arguments: args,
 		})
 		done <- returned{result, err}
@@ -291,45 +276,19 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	return r.result, r.err
 }
 
-// newCall makes a call that asks and tells the person of ctx, as long as ctx lasts.
-func newCall(ctx context.Context) *call {
-	var asking sync.Mutex // a server may have several questions; a person is asked one at a time
-	return &call{
-		ask: func(asked context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-			asking.Lock()
-			defer asking.Unlock()
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			defer context.AfterFunc(asked, cancel)() // the server may take its question back
-			return elicit(ctx, p)
-		},
-		progress: func(p *mcp.ProgressNotificationParams) { tools.Progress(ctx, progress(p)) },
+// enter notes that a call runs.
+func (l *link) enter(ctx context.Context, token string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-}
-
-// enter waits for the call's turn, where they have to take turns, and notes that it runs.
-func (l *link) enter(ctx context.Context, token string, c *call) error {
-	for ctx.Err() == nil {
-		l.mu.Lock()
-		if l.why != nil {
-			l.mu.Unlock()
-			return errOver
-		}
-		if !l.server.asks.Load() || len(l.calls) == 0 {
-			l.calls[token] = c
-			l.work.Add(1)
-			l.mu.Unlock()
-			return nil
-		}
-		freed := l.freed
-		l.mu.Unlock()
-		select {
-		case <-freed:
-		case <-l.over:
-		case <-ctx.Done():
-		}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return errOver
 	}
-	return context.Cause(ctx)
+	l.calls[token] = func(p *mcp.ProgressNotificationParams) { tools.Progress(ctx, progress(p)) }
+	l.work.Add(1)
+	return nil
 }
 
 // leave notes that a call has ended or that nobody waits for it any more, because ctx is done. A server that does not answer is
@@ -337,44 +296,27 @@ func (l *link) enter(ctx context.Context, token string, c *call) error {
 func (l *link) leave(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
-	close(l.freed)
-	l.freed = make(chan struct{})
 	if l.unanswered++; ctx.Err() == nil {
 		l.unanswered = 0
 	}
-	l.cancelled = l.cancelled || ctx.Err() != nil
-	idle, unanswered, unclear := len(l.calls) == 0, l.unanswered, l.cancelled && l.server.asks.Load() && l.legacy()
+	hangs := len(l.calls) == 0 && l.unanswered >= maxUnanswered
 	l.mu.Unlock()
-	switch {
-	case idle && unanswered >= maxUnanswered:
+	if hangs {
 		l.giveUp(errUnanswered)
-	case idle && unclear:
-		l.giveUp(errWhose)
 	}
 }
 
-// ask answers a question of the server.
-//
-// Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the call's context. Before, nothing in a
-// question tells whose it is: many conversations share the session, and one person must never be asked for another. So it is
-// answered only while the server is at a single call, and none was cancelled on this link, as a server need not care for that; and a
-// server that was seen to ask gets its calls one after the other from then on, and a new link after a call that was cancelled. What
-// this cannot know is a question for a call that the server has answered already, which the protocol does not allow. A session for
-// each conversation would need no turns, but a child process for each, and would part state that the server keeps.
-func (l *link) ask(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	c, ok := ctx.Value(callKey{}).(*call)
+// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the call's
+// context. Before, nothing in a question says whose it is: many conversations share the session, and one person must never answer for
+// another.
+func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {
-		l.server.asks.Store(true)
-		l.mu.Lock()
-		running, cancelled := len(l.calls), l.cancelled
-		for _, c = range l.calls {
-		}
-		l.mu.Unlock()
-		if running != 1 || cancelled {
-			return nil, errors.New("several calls run, or one was cancelled: it cannot be told whose question this is; they run one by one from now on")
-		}
+		return nil, errWhose
 	}
-	return c.ask(ctx, p)
+	asking.Lock()
+	defer asking.Unlock()
+	return elicit(ctx, r.Params)
 }
 
 // plain takes the URL, which may hold a token, out of an error.

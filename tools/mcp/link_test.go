@@ -19,7 +19,7 @@ import (
 )
 
 // peer is a server of the older protocol in the test's own bubble of time. Its tool "slow" says that it runs, does not care for being
-// cancelled, and answers when it is told to. It must be closed, which answers what is open.
+// cancelled, and answers when it is asked to. It must be closed, which answers what is open.
 type peer struct {
 	*sdk.Server
 	link *link
@@ -109,33 +109,6 @@ func TestCallAfterItsEnd(t *testing.T) {
 		case <-p.runs:
 			t.Error("it runs")
 		default:
-		}
-	})
-}
-
-// TestTurns: calls to a server that asks run one after the other, and after one that was cancelled on another link.
-func TestTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPeer(t)
-		defer p.close()
-		p.link.server.asks.Store(true)
-		slow := make(chan error)
-		go func() {
-			_, err := p.link.call(t.Context(), "slow", nil)
-			slow <- err
-		}()
-		<-p.runs
-		began := time.Now()
-		time.AfterFunc(10*time.Second, func() { p.answer <- struct{}{} })
-		if err := p.quick(t); err != nil || time.Since(began) != 10*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if err := <-slow; err != nil {
-			t.Error(err)
-		}
-		p.abandoned(t)
-		if err := p.quick(t); !errors.Is(err, errOver) || !errors.Is(p.link.why, errWhose) {
-			t.Errorf("%v, %v", err, p.link.why)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package mcp makes tools of those of a server that speaks the Model Context Protocol (https://modelcontextprotocol.io): a child
-// process at the end of a pipe (stdio), or an address (streamable HTTP).
+// Package mcp offers the tools of a server that speaks the Model Context Protocol (https://modelcontextprotocol.io): a child process at the
+// end of a pipe (stdio), or an address (streamable HTTP).
 package mcp
 
 import (
@@ -30,13 +30,13 @@ const (
 	// A server that ends is started again at the next call; one that keeps ending not before a pause, which doubles.
 	minPause, maxPause = time.Second, 30 * time.Second
 
-	// maxMessage bounds what the model is told of a server's own error text, in bytes.
+	// maxMessage bounds how much of a server's own error text goes to the model, in bytes.
 	maxMessage = 500
 
 	// undelivered is the code of the SDK's own error for a message that did not reach the server; it has no name outside the SDK.
 	undelivered = -32005
 
-	// maxTools is more than any model can choose from; a server that lists more does so by mistake.
+	// maxTools is more than any model can choose from; a server lists more only by mistake.
 	maxTools = 1000
 )
 
@@ -70,7 +70,6 @@ type Server struct {
 	lifetime context.Context
 	stop     context.CancelFunc
 	serial   atomic.Int64       // of the last call: its progress token
-	asks     atomic.Bool        // see link.ask
 	starts   singleflight.Group // of restart
 	work     sync.WaitGroup     // links and restarts
 
@@ -102,7 +101,7 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Logger = o.Logger.With("mcp", o.Name)
 	s := &Server{o: o}
-	// The lifetime is not ctx's, and nothing that a context carries may reach the server's questions: see link.ask.
+	// The lifetime is not ctx's, and nothing that a context carries may reach the server's questions: see ask.
 	s.lifetime, s.stop = context.WithCancel(context.Background())
 	err := s.start(ctx)
 	if err == nil {
@@ -195,7 +194,8 @@ func (s *Server) restart() (any, error) {
 	wait, why := time.Until(s.retry), s.why
 	s.mu.Unlock()
 	if wait > 0 {
-		return nil, fmt.Errorf("the MCP server %q is down (%w); it is tried again in %v", s.o.Name, tools.Unaddressed(why), wait.Round(time.Second/10))
+		return nil, fmt.Errorf("the MCP server %q is down (%w); it is tried again in %v", s.o.Name, tools.Unaddressed(why),
+			wait.Round(time.Second/10))
 	}
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
 	defer cancel()
@@ -321,7 +321,8 @@ func (s *Server) failure(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, tools.ErrNobody):
 		return tools.ErrNobody
-	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, mcp.ErrSessionMissing), errors.Is(err, io.EOF) && s.o.URL == "":
+	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, mcp.ErrSessionMissing),
+		errors.Is(err, io.EOF) && s.o.URL == "":
 		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
 	case errors.As(err, &refused) && refused.Code != undelivered:
 		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))

@@ -50,12 +50,16 @@ func ourselves(kind string) mcp.Options {
 // everyWay runs a test against the server over each transport, in the newest protocol and in the one before: at the same time, since
 // a child process may have seconds to end by itself.
 func everyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
+	everyNewWay(t, test)
+	everyLegacyWay(t, test)
+}
+
+func everyNewWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
 	t.Run("stdio", func(t *testing.T) { t.Parallel(); test(t, ourselves("newest")) })
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
 		test(t, mcp.Options{Name: "test", URL: overHTTP(t, nil, func(*http.Request) {})})
 	})
-	everyLegacyWay(t, test)
 }
 
 func everyLegacyWay(t *testing.T, test func(t *testing.T, o mcp.Options)) {
@@ -159,15 +163,15 @@ func TestResults(t *testing.T) {
 func TestProgress(t *testing.T) {
 	everyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
-		told := make(chan string, 9)
-		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) { told <- string(partial) }})
+		seen := make(chan string, 9)
+		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) { seen <- string(partial) }})
 		done := make(chan error)
 		go func() {
 			_, err := run(t, ctx, s, "progress", `{}`)
 			done <- err
 		}()
-		if got := <-told; got != `{"progress":1,"total":3,"message":"one"}` {
-			t.Errorf("told %s", got)
+		if got := <-seen; got != `{"progress":1,"total":3,"message":"one"}` {
+			t.Errorf("got %s", got)
 		}
 		if _, err := run(t, t.Context(), s, "release", `{}`); err != nil {
 			t.Error(err)

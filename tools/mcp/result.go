@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// progress is what the model is told of a notification.
+// progress is what the model gets of a notification.
 func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	b, _ := json.Marshal(struct { // three plain values
 		Progress float64 `json:"progress"`

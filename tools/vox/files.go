@@ -96,7 +96,7 @@ func marked(answer string) (files []file, err error) {
 // fence is a fenced block of Markdown that is a whole text.
 var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
 
-// unfenced is the content of a fence, where a model has put one around a file in spite of what it was told.
+// unfenced is the content of a fence, where a model has put one around a file in spite of its instructions.
 func unfenced(text string) string {
 	if m := fence.FindStringSubmatch(text); m != nil {
 		return m[1]

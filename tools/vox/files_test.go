@@ -12,12 +12,15 @@ func TestParseApp(t *testing.T) {
 		answer string
 		want   []file
 	}{
-		"one file":       {"<<<file index.html>>>\n<p>\n<<<end>>>", []file{{"index.html", "<p>\n"}}},
-		"windows":        {"<<<file index.html>>>\r\n<p>\r\n<<<end>>>\r\n", []file{{"index.html", "<p>\n"}}},
-		"dot slash":      {" <<<file ./index.html>>> \n<p>\n <<<end>>> \n", []file{{"index.html", "<p>\n"}}},
-		"fenced file":    {"<<<file index.html>>>\n```html\n<p>\n```\n<<<end>>>\n", []file{{"index.html", "<p>\n"}}},
-		"fenced answer":  {"```\n<<<file index.html>>>\n<p>\n<<<end>>>\n```\n", []file{{"index.html", "<p>\n"}}},
-		"markdown":       {"<<<file index.html>>>\n<<<end>>>\n<<<file a.md>>>\nx\n```\ny\n```\n<<<end>>>\n", []file{{"index.html", ""}, {"a.md", "x\n```\ny\n```\n"}}},
+		"one file":      {"<<<file index.html>>>\n<p>\n<<<end>>>", []file{{"index.html", "<p>\n"}}},
+		"windows":       {"<<<file index.html>>>\r\n<p>\r\n<<<end>>>\r\n", []file{{"index.html", "<p>\n"}}},
+		"dot slash":     {" <<<file ./index.html>>> \n<p>\n <<<end>>> \n", []file{{"index.html", "<p>\n"}}},
+		"fenced file":   {"<<<file index.html>>>\n```html\n<p>\n```\n<<<end>>>\n", []file{{"index.html", "<p>\n"}}},
+		"fenced answer": {"```\n<<<file index.html>>>\n<p>\n<<<end>>>\n```\n", []file{{"index.html", "<p>\n"}}},
+		"markdown": {
+			"<<<file index.html>>>\n<<<end>>>\n<<<file a.md>>>\nx\n```\ny\n```\n<<<end>>>\n",
+			[]file{{"index.html", ""}, {"a.md", "x\n```\ny\n```\n"}},
+		},
 		"stray end":      {"<<<end>>>\n<!doctype html>x</html>", []file{{"index.html", "<!doctype html>x</html>\n"}}},
 		"document":       {"a <HTML lang=en>x</HTML > b", []file{{"index.html", "<HTML lang=en>x</HTML >\n"}}},
 		"word in script": {"<html><script>'</html>'</script></html>", []file{{"index.html", "<html><script>'</html>'</script></html>\n"}}},

@@ -11,7 +11,7 @@ import (
 	"voxgate/tools"
 )
 
-// progressEvery is how often the client is told how far an app is, at most.
+// progressEvery is how often at most the client learns how far an app is.
 const progressEvery = 300 * time.Millisecond
 
 // maxAnswer is how many bytes of an answer are read: an app, its markers, and what a model says around it.
@@ -83,7 +83,7 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 	if err != nil {
 		return nil, err
 	}
-	d.Project.keep(made) // first: a client that comes back meanwhile is told of what is there
+	d.Project.keep(made) // first: a client that comes back meanwhile finds what is there
 	d.Act(ready(made))
 	return JSON(map[string]any{"app": name, "url": made.URL, "files": made.Files}), nil
 }
@@ -111,11 +111,11 @@ func (d *Desk) agree(ctx context.Context, prompt string) (json.RawMessage, error
 	return nil, nil
 }
 
-// written has the app written and returns its files. The client is told how far it is.
+// written has the app written and returns its files. The client learns how far it is.
 func (d *Desk) written(ctx context.Context, name, prompt string) ([]file, error) {
 	var answer strings.Builder
 	d.Act(Action{Action: ActProgress, App: name})
-	told := time.Now()
+	reported := time.Now()
 	err := d.Generate(ctx, writerTask(prompt, d.Project.Status()), func(text string) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -124,8 +124,8 @@ func (d *Desk) written(ctx context.Context, name, prompt string) ([]file, error)
 			return errTooBig
 		}
 		answer.WriteString(text)
-		if time.Since(told) >= progressEvery {
-			told = time.Now()
+		if time.Since(reported) >= progressEvery {
+			reported = time.Now()
 			d.Act(Action{Action: ActProgress, App: name, Bytes: answer.Len()})
 		}
 		return nil

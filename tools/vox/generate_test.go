@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	twoFiles = "Here it is:\n<<<file index.html>>>\n<!doctype html><title>Tetris</title><script type=\"module\" src=\"js/app.js\"></script>\n<<<end>>>\n" +
+	twoFiles = "Here it is:\n<<<file index.html>>>\n<!doctype html><title>Tetris</title>" +
+		"<script type=\"module\" src=\"js/app.js\"></script>\n<<<end>>>\n" +
 		"<<<file js/app.js>>>\nconsole.log('</html>');\n<<<end>>>\nHave fun!\n"
 	oneDocument = "Sure!\n```html\n<!DOCTYPE html>\n<html><body>Hi</body></html>\n```\n"
 )
@@ -81,7 +82,7 @@ func entries(t *testing.T, dir string) (names []string) {
 
 func TestGenerateApp(t *testing.T) {
 	d, c, dir := newStudio(t, twoFiles)
-	var asked, told, task, writing string
+	var asked, seen, task, writing string
 	known := 0
 	d.Act = func(a vox.Action) {
 		if c.act(a); a.Action == vox.ActReady {
@@ -97,7 +98,7 @@ func TestGenerateApp(t *testing.T) {
 			asked, writing = string(canvas), d.Project.Status().Writing
 			return json.RawMessage(`{"action":"submit"}`), nil
 		},
-		Tell: func(partial json.RawMessage) { told += string(partial) },
+		Tell: func(partial json.RawMessage) { seen += string(partial) },
 	})
 	_, _ = call(t, ctx, d, "add_tool", args{"tool_id": "phaser"})
 	got, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris.\n<<<end>>> in \"blue\""})
@@ -108,11 +109,12 @@ func TestGenerateApp(t *testing.T) {
 	if writing != "" {
 		t.Errorf("%s was being written before the person had agreed", writing)
 	}
-	has(t, told, `"app":"app-1"`, "being written")
+	has(t, seen, `"app":"app-1"`, "being written")
 	has(t, task, "<<<file index.html>>>", `"Tetris.\n<<<end>>> in \"blue\""`, `{\"name\":\"Games\"}`, "Phaser")
 	url, _ := got["url"].(string)
 	app := strings.TrimSuffix(strings.TrimPrefix(url, "vox/apps/"), "/")
-	if got["app"] != "app-1" || fmt.Sprint(got["files"]) != "[index.html js/app.js]" || len(app) < 22 || !slices.Equal(entries(t, dir), []string{app}) {
+	if got["app"] != "app-1" || fmt.Sprint(got["files"]) != "[index.html js/app.js]" || len(app) < 22 ||
+		!slices.Equal(entries(t, dir), []string{app}) {
 		t.Errorf("%v; in the workspace %v", got, entries(t, dir))
 	}
 	script, err := os.ReadFile(filepath.Join(dir, app, "js", "app.js"))
@@ -120,10 +122,11 @@ func TestGenerateApp(t *testing.T) {
 		t.Errorf("%q, %v", script, err)
 	}
 	progress, ready := c.all("app_progress"), c.all("app_ready")
-	if len(progress) == 0 || progress[0].App != "app-1" || len(ready) != 1 || ready[0].App != "app-1" || ready[0].URL != url || len(ready[0].Files) != 2 {
+	if len(progress) == 0 || progress[0].App != "app-1" || len(ready) != 1 || ready[0].App != "app-1" || ready[0].URL != url ||
+		len(ready[0].Files) != 2 {
 		t.Errorf("%+v, %+v", progress, ready)
 	}
-	if known != 2 { // a client that comes back just then is told of all that is made
+	if known != 2 { // a client that comes back just then learns of all that is made
 		t.Errorf("when the app was ready %d things were made", known)
 	}
 	s := d.Project.Status()
@@ -247,7 +250,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestTime: the model has 5 minutes, the person's time does not count, and the client is told a few times a second.
+// TestTime: the model has 5 minutes, the person's time does not count, and the client hears of it a few times a second.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, c, dir := newStudio(t, "")
@@ -269,7 +272,7 @@ func TestTime(t *testing.T) {
 		}
 		progress := c.all("app_progress")
 		if n := len(progress); n < 240 || n > 4*240 || progress[n-1].Bytes <= progress[n-2].Bytes {
-			t.Errorf("the client was told %d times in 240 s", n)
+			t.Errorf("the client got %d times in 240 s", n)
 		}
 		began := time.Now()
 		d.Generate = func(ctx context.Context, _ string, _ func(string) error) error {
@@ -337,7 +340,10 @@ func TestNoIsNo(t *testing.T) {
 	_, failure := call(t, answering(t.Context(), false), d, "generate_app", args{"prompt": "x"})
 	has(t, failure, "does not want it")
 	lost := errors.New("the question was lost")
-	ctx := tools.WithEnv(t.Context(), &tools.Env{AskPerson: func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, lost }})
+	ctx := tools.WithEnv(
+		t.Context(),
+		&tools.Env{AskPerson: func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, lost }},
+	)
 	_, failure = call(t, ctx, d, "generate_app", args{"prompt": "x"})
 	has(t, failure, lost.Error())
 	if len(entries(t, dir)) != 0 || c.all("app_progress") != nil {
@@ -414,8 +420,15 @@ func TestServe(t *testing.T) {
 			t.Errorf("%q: %d %s %s, %v", path, response.StatusCode, h.Get("Content-Type"), body, err)
 		}
 		policy := h.Get("Content-Security-Policy")
-		has(t, policy, "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock", "frame-ancestors 'self'", "object-src 'none'")
-		if strings.Contains(policy, "allow-same-origin") || strings.Contains(policy, "escape-sandbox") || strings.Contains(policy, "allow-top-navigation") {
+		has(
+			t,
+			policy,
+			"sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock",
+			"frame-ancestors 'self'",
+			"object-src 'none'",
+		)
+		if strings.Contains(policy, "allow-same-origin") || strings.Contains(policy, "escape-sandbox") ||
+			strings.Contains(policy, "allow-top-navigation") {
 			t.Errorf("%q: %s", path, policy)
 		}
 		has(t, h.Get("Permissions-Policy"), "camera=()", "microphone=()", "geolocation=()")
@@ -444,7 +457,8 @@ func TestWorkspaceMakesRoom(t *testing.T) {
 		path := filepath.Join(dir, name)
 		page := filepath.Join(path, "index.html")
 		made := time.Now().Add(-age)
-		if err := errors.Join(os.Mkdir(path, 0o750), os.WriteFile(page, nil, 0o640), os.Truncate(page, size), os.Chtimes(path, made, made)); err != nil {
+		if err := errors.Join(os.Mkdir(path, 0o750), os.WriteFile(page, nil, 0o640), os.Truncate(page, size),
+			os.Chtimes(path, made, made)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -460,7 +474,11 @@ func TestWorkspaceMakesRoom(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	for i := range 1000 {
-		app(strings.NewReplacer("0", "A", "1", "B", "8", "W", "9", "X").Replace(fmt.Sprintf("%s%04d", strings.Repeat("D", 22), i)), 0, 10*time.Minute)
+		app(
+			strings.NewReplacer("0", "A", "1", "B", "8", "W", "9", "X").Replace(fmt.Sprintf("%s%04d", strings.Repeat("D", 22), i)),
+			0,
+			10*time.Minute,
+		)
 	}
 	open()
 	if got := entries(t, dir); slices.Contains(got, old) || !slices.Contains(got, young) || len(got) != 1000+2 {

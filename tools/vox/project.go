@@ -121,7 +121,7 @@ func (p *Project) end() {
 	p.busy, p.writing = false, ""
 }
 
-// agreed tells whether the person has spoken since the model was told to ask for this app, and forgets it then; else it notes
+// agreed reports whether the person has spoken since the model had to ask for this app, and forgets it then; else it notes
 // that they are to be asked.
 func (p *Project) agreed(prompt string, said int) bool {
 	p.mu.Lock()

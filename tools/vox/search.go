@@ -19,7 +19,8 @@ import (
 // same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for 158 entries of one sentence; this
 // whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
 
-// bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009, 3.2.
+// bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
+// Beyond, 2009, 3.2.
 const (
 	bm25K1 = 1.2
 	bm25B  = 0.75

@@ -156,7 +156,7 @@ func (w *Workspace) size(name string) (sum int64) {
 	return sum
 }
 
-// has tells whether the app of a URL is still there.
+// has reports whether the app of a URL is still there.
 func (w *Workspace) has(url string) bool {
 	if w == nil {
 		return false
@@ -195,7 +195,7 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.Set("Permissions-Policy", nothingAllowed)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer") // who has the URL has the app
+	h.Set("Referrer-Policy", "no-referrer") // whoever has the URL has the app
 	// An opaque origin is a stranger to the app's own modules, fonts and data, too. There is nothing in them that is secret to
 	// somebody who knows the URL.
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -209,7 +209,7 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve tells whether there is such a file.
+// serve reports whether there is such a file.
 func (w *Workspace) serve(rw http.ResponseWriter, r *http.Request, name string) bool {
 	f, err := w.root.Open(filepath.FromSlash(name))
 	if err != nil {

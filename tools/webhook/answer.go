@@ -48,7 +48,7 @@ func read(ctx context.Context, response *http.Response) (json.RawMessage, error)
 	return result, nil
 }
 
-// lastLine tells each line as progress as soon as another one follows, and returns the last.
+// lastLine reports each line as progress as soon as another one follows, and returns the last.
 func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
 	for lines := bufio.NewReader(body); err == nil; {
 		var line []byte

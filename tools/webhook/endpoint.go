@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// Endpoint is an address of the operator's that is told of something, signed as calls of tools are.
+// Endpoint is an address of the operator's to which something is sent, signed as calls of tools are.
 type Endpoint struct {
 	url    string
 	key    []byte

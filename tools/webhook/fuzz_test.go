@@ -11,10 +11,11 @@ import (
 	"voxgate/tools"
 )
 
-// FuzzAnswer has a webhook answer anything. What the model is told is JSON, or there is an error.
+// FuzzAnswer has a webhook answer anything. What the model gets is JSON, or there is an error.
 func FuzzAnswer(f *testing.F) {
 	for _, answer := range []string{
-		`{"ok":true}`, "{\"progress\":1}\n{\"ok\":true}\n", `{"voxgate":{"confirm":"Order?"}}`, `{"voxgate":{"ask":{"elements":[{"type":"button"}]}}}`,
+		`{"ok":true}`, "{\"progress\":1}\n{\"ok\":true}\n", `{"voxgate":{"confirm":"Order?"}}`,
+		`{"voxgate":{"ask":{"elements":[{"type":"button"}]}}}`,
 		`{"voxgate":{}}`, `{"voxgate":null}`, `{"error":"no"}`, "[", "", "null",
 	} {
 		f.Add(200, false, []byte(answer))
@@ -45,7 +46,7 @@ func FuzzAnswer(f *testing.F) {
 		defer cancel()
 		result, err := tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "1", Session: "s"}), nil)
 		if err == nil && len(result) > 0 && !json.Valid(result) {
-			t.Errorf("the model is told %q", result)
+			t.Errorf("the model gets %q", result)
 		}
 	})
 }

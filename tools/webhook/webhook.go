@@ -37,7 +37,7 @@ const (
 	maxAnswer    = 1 << 20 // bytes that are read of an answer; the model gets less
 	maxRounds    = 8       // questions to the person within a call: an endpoint that asks for ever is broken
 	maxRedirects = 3
-	maxErrorText = 400 // bytes of an endpoint's own error text that the model is told
+	maxErrorText = 400 // bytes of an endpoint's own error text that the model gets
 
 	// A conversation rarely calls more than a few tools at once; more connections than these wait, and a slow endpoint cannot
 	// use up the gateway's sockets.

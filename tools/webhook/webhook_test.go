@@ -139,14 +139,17 @@ func TestAnswers(t *testing.T) {
 			handler: answer("application/x-ndjson", strings.Repeat("{\"a\":1}\n", 1<<18)),
 			err:     "the webhook's answer is larger than 1048576 bytes",
 		},
-		"html":        {handler: answer("text/html", "<html>"), err: "the webhook answered with something that is not JSON"},
-		"not a line":  {handler: answer("application/x-ndjson", "{\n{}\n"), err: "the webhook answered with something that is not JSON"},
-		"question":    {handler: answer("", `{"voxgate":{}}`), err: "the webhook's question is neither"},
-		"two":         {handler: answer("", `{"voxgate":{"confirm":"?","ask":{}}}`), err: "the webhook's question is neither"},
-		"nobody":      {handler: answer("", `{"voxgate":{"confirm":"?"}}`), err: tools.ErrNobody.Error()},
-		"fails":       {handler: status(500, `no`), err: "the webhook answered 500 Internal Server Error"},
-		"says why":    {handler: status(409, `{"error":"sold out"}`), err: "the webhook answered 409 Conflict: sold out"},
-		"at length":   {handler: status(400, `{"error":"`+strings.Repeat("ü", 300)+`"}`), err: "400 Bad Request: " + strings.Repeat("ü", 200) + "…"},
+		"html":       {handler: answer("text/html", "<html>"), err: "the webhook answered with something that is not JSON"},
+		"not a line": {handler: answer("application/x-ndjson", "{\n{}\n"), err: "the webhook answered with something that is not JSON"},
+		"question":   {handler: answer("", `{"voxgate":{}}`), err: "the webhook's question is neither"},
+		"two":        {handler: answer("", `{"voxgate":{"confirm":"?","ask":{}}}`), err: "the webhook's question is neither"},
+		"nobody":     {handler: answer("", `{"voxgate":{"confirm":"?"}}`), err: tools.ErrNobody.Error()},
+		"fails":      {handler: status(500, `no`), err: "the webhook answered 500 Internal Server Error"},
+		"says why":   {handler: status(409, `{"error":"sold out"}`), err: "the webhook answered 409 Conflict: sold out"},
+		"at length": {
+			handler: status(400, `{"error":"`+strings.Repeat("ü", 300)+`"}`),
+			err:     "400 Bad Request: " + strings.Repeat("ü", 200) + "…",
+		},
 		"of its own":  {handler: status(499, `{"error":7}`), err: "the webhook answered 499"},
 		"moved":       {handler: redirectTo("/new", http.StatusFound), err: "the webhook answered 302 Found"},
 		"to http":     {handler: redirectTo("http://example.com/", 307), err: "only https URLs are allowed"},
@@ -221,7 +224,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestRedirectElsewhere: what is sent along for one host is not told to another.
+// TestRedirectElsewhere: what is sent along for one host is not sent to another.
 func TestRedirectElsewhere(t *testing.T) {
 	var key string
 	var body []byte
@@ -244,16 +247,16 @@ func TestRedirectElsewhere(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	told := make(chan string)
+	seen := make(chan string)
 	tool := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/x-ndjson; charset=utf-8")
 		for _, line := range []string{`{"step":1}`, "", `"half"`, `{"step":3}`} {
 			_, _ = io.WriteString(w, line+"\n")
-			if line == `"half"` { // the first is told while the answer is under way
+			if line == `"half"` { // the first is sent while the answer is under way
 				_ = http.NewResponseController(w).Flush()
-				if got := <-told; got != `{"step":1}` {
-					t.Errorf("told %s", got)
+				if got := <-seen; got != `{"step":1}` {
+					t.Errorf("got %s", got)
 				}
 			}
 		}
@@ -264,14 +267,14 @@ func TestProgress(t *testing.T) {
 	ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) {
 		if first {
 			first = false
-			told <- string(partial)
+			seen <- string(partial)
 			return
 		}
 		rest = append(rest, string(partial))
 	}})
 	result, err := tool.Run(ctx, nil)
 	if err != nil || string(result) != `{"done":true}` || strings.Join(rest, " ") != `{"output":"half"} {"step":3}` {
-		t.Errorf("%s, %v, told %q", result, err, rest)
+		t.Errorf("%s, %v, got %q", result, err, rest)
 	}
 }
 
@@ -328,7 +331,7 @@ func TestTimeout(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		close(arrived)
 		select {
-		case <-r.Context().Done(): // the server is told that nobody waits any more
+		case <-r.Context().Done(): // the server learns that nobody waits any more
 		case <-release:
 		}
 	}, nil)

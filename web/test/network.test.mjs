@@ -1,5 +1,5 @@
 /**
- * Chromium and the gateway in network namespaces of their own, joined by a bad link (`go run ./gateway/bench link`): what is left of a
+ * Chromium and the gateway in network namespaces of their own, joined by a bad link (`go run ./bench link`): what is left of a
  * tone that goes to the emulator and is said back. Needs root, ip and /dev/net/tun.
  */
 import assert from 'node:assert/strict';
@@ -14,7 +14,7 @@ const delay = 30 * ms; // each way, whatever else happens
 
 /** The link. `impossible` says why there is none. */
 async function openLink() {
-  const child = spawn('go', ['run', '-tags=nolibopusfile', '-buildvcs=false', './gateway/bench', 'link'], {
+  const child = spawn('go', ['run', '-tags=nolibopusfile', '-buildvcs=false', './bench', 'link'], {
     cwd: new URL('../..', import.meta.url), stdio: ['pipe', 'pipe', 'inherit'],
   });
   process.on('exit', () => child.stdin.end());
@@ -141,7 +141,7 @@ describe('over a bad network', { skip }, () => {
   // In a restart no packets travel until the new pair of candidates is found, which takes some 100 ms here.
   const all = [
     // One utterance is 120 packets, so the limits find what is broken and not what is a little worse; TestBadNetworks
-    // and `gateway/bench -impair` measure.
+    // and `bench -impair` measure.
     { name: 'a clean link', least: 1, madeUp: 0.05 },
     { name: '1 % lost', profile: { loss: 0.01 }, least: 0.8, madeUp: 0.1, more: true },
     { name: '5 % lost', profile: { loss: 0.05 }, least: 0.8, madeUp: 0.1 },

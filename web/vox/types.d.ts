@@ -18,7 +18,7 @@ export interface Options {
   theme?: string;
   /** A Live model talks, any other is typed to. The gateway's default if absent. */
   model?: string;
-  /** A JSON object of at most 64 KB, which the model is told of. */
+  /** A JSON object of at most 64 KB, which the model gets. */
   projectContext?: object | null;
   /** Where navigate_ui may go; the gateway's six if absent. */
   targets?: string[];
@@ -94,7 +94,7 @@ export interface Snapshot {
   mode: 'live' | 'text' | '';
   sessionId: string;
   resumeToken: string;
-  /** The gateway keeps the conversation as a file. The person is to be told. */
+  /** The gateway keeps the conversation as a file. Tell the person. */
   isRecorded: boolean;
 }
 

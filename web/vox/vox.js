@@ -10,7 +10,7 @@
  * Call `startSession` in a gesture (a click, a key), or the browser may hold the sound back.
  */
 import { Voice } from '../audio.js';
-import { tokenOf } from '../token.js';
+import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
 
 /**
  * @import { Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
@@ -19,8 +19,6 @@ import { tokenOf } from '../token.js';
 const UP_RATE = 16_000; // Hz, what the endpoint takes
 const READY_TIMEOUT = 25_000; // ms: the gateway tries Gemini more than once
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
-const FIRST_PAUSE = 250; // ms before the second try
-const LONGEST_PAUSE = 5_000; // ms
 const SOCKET_QUEUE = 64 * 1024; // bytes: more unsent sound than this is dropped, for late speech is worth less than new speech
 const BREATH = 300; // ms: frames come 200 ms ahead at most, so a shorter gap is no end of what VOX says
 const MAX_TEXT = 20_000; // characters, as the endpoint's
@@ -89,8 +87,8 @@ export class VoxLive extends EventTarget {
   /** @type {string[]} typed while there was no connection */ #unsent = [];
   #link = ''; // what the gateway says of its own connection: waiting, reconnecting
   #linkMessage = '';
-  #seam = false; // what comes next belongs to no turn that was told before
-  #broken = false; // the voice cannot be played, and that was told
+  #seam = false; // what comes next belongs to no turn from before
+  #broken = false; // the voice cannot be played, and that was reported
   #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
   /** @type {VoxError|undefined} */ #why;
@@ -311,8 +309,8 @@ export class VoxLive extends EventTarget {
     this.#set({});
     const until = Date.now() + KEPT_FOR;
     let busy = 0; // ms
-    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
-      await sleep(Math.max(busy, pause * (0.5 + Math.random())), signal); // spread: a restarted gateway meets all its clients at once
+    for (const pause of pauses()) {
+      await sleep(Math.max(busy, pause), signal);
       if (signal.aborted) return;
       try {
         return await this.#dial(talk);
@@ -440,7 +438,7 @@ export class VoxLive extends EventTarget {
       case 'navigate':
         return this.#set({ place: target });
       case 'add_tool':
-        if (tools.some((t) => t.id === id)) return; // who is back is told of all again
+        if (tools.some((t) => t.id === id)) return; // a client that is back gets all of them again
         return this.#set({ project: { apps, tools: [...tools, { id, name, prompt }] } });
       case 'app_progress':
       case 'app_ready': {
@@ -498,9 +496,7 @@ export class VoxLive extends EventTarget {
       set('live');
       if (this.#now.mode === 'text') this.#closeMic(); // the person has taken their time to allow it
     } catch (e) {
-      const { name } = /** @type {Error} */ (e);
-      if (name === 'NotAllowedError' || name === 'SecurityError') set('refused');
-      else set(name === 'NotFoundError' || name === 'OverconstrainedError' ? 'missing' : 'failed');
+      set(refusal(e));
     }
   }
 
@@ -654,18 +650,10 @@ function whyOf({ code, message, retryAfterMs }) {
   return `VOX is busy. Try again in ${Math.ceil(retryAfterMs / 1_000)} s.`;
 }
 
+const badURL = (/** @type {string} */ why) => new VoxError('bad_options', `url ${why}: it is the gateway's endpoint, as wss://voxgate.example.com/api/vox/live`);
+
 /** @param {string|URL} [url] */
-function voxURL(url) {
-  const bad = (/** @type {string} */ why) => new VoxError('bad_options', `url ${why}: it is the gateway's endpoint, as wss://voxgate.example.com/api/vox/live`);
-  if (!url) throw bad('is missing');
-  try {
-    const u = new URL(url, location.href);
-    u.protocol = u.protocol.replace('http', 'ws');
-    return u;
-  } catch {
-    throw bad('cannot be read');
-  }
-}
+const voxURL = (url) => socketURL(url, badURL);
 
 /**
  * The gateway's root, which the endpoint is three names below.
@@ -675,18 +663,4 @@ function gatewayURL(url) {
   const u = new URL('../../', voxURL(url));
   u.protocol = u.protocol.replace('ws', 'http');
   return u;
-}
-
-/**
- * Until the time is over, there is a network again, or nobody wants it any more.
- * @param {number} ms
- * @param {AbortSignal} signal
- */
-function sleep(ms, signal) {
-  const over = new AbortController();
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-    signal.addEventListener('abort', resolve, over);
-    addEventListener('online', resolve, over);
-  }).finally(() => over.abort());
 }

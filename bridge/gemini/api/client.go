@@ -1,5 +1,5 @@
-// Package api is Google's API around the Live connection: where it is on the Gemini API and on Vertex AI, what the models
-// are called there, who we are for it, and whether it lets us in.
+// Package api is Google's API around the Live connection: its addresses on the Gemini API and on Vertex AI, the names
+// of the models there, and our credentials.
 package api
 
 import (
@@ -18,8 +18,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// DefaultModel is the model of those who name none.
-// See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
+// DefaultModel is used where no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
 const DefaultModel = "gemini-3.8-live"
 
 const (
@@ -38,7 +37,7 @@ const (
 	vertexVersion = "v1beta1"
 )
 
-// Errors about who we are.
+// Errors about our credentials.
 var (
 	// ErrNoKey is in the error if Google wants a key and there is none.
 	ErrNoKey = errors.New("no API key is set")
@@ -46,7 +45,7 @@ var (
 	// ErrNoProject means that Vertex AI is to be used and no project is named.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
-	// ErrToken means that REST was asked for with an ephemeral token, which opens Live connections only:
+	// ErrToken means a REST call with an ephemeral token, which opens Live connections only:
 	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
 
@@ -54,11 +53,11 @@ var (
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client knows where the Gemini API is and how to be let in. The zero value is Google's server without a key.
-// Its methods may be called by any number of goroutines at once; its fields may not change meanwhile.
+// Client knows the address of the Gemini API and our credentials for it. The zero value is Google's server without a
+// key. Any number of goroutines may call its methods at once; its fields must not change meanwhile.
 type Client struct {
 	// APIKey is sent in the header x-goog-api-key, or not at all when it is empty. An ephemeral token, which begins with
-	// "auth_tokens/", goes the way of tokens; it opens Live connections only. On Vertex AI it is not used.
+	// "auth_tokens/", is sent as a token; it opens Live connections only. On Vertex AI it is not used.
 	APIKey Secret
 
 	// Vertex, if not nil, has the models of Vertex AI in place of those of the Gemini API.
@@ -109,8 +108,8 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	return u, nil
 }
 
-// Live is where a Live connection is opened, or why Google would refuse us for what is not set. Alpha asks for the
-// experimental version of the Gemini API; Vertex AI has what is in it in its one version.
+// Live is the URL of the Live API, or an error if a setting is missing without which Google would refuse us. Alpha asks
+// for the experimental version of the Gemini API; Vertex AI has all of that in its one version.
 func (c *Client) Live(alpha bool) (*url.URL, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
@@ -132,7 +131,7 @@ func (c *Client) Live(alpha bool) (*url.URL, error) {
 	return u, nil
 }
 
-// ready returns an error if Google would refuse us for what is not set.
+// ready returns an error if a setting is missing without which Google would refuse us.
 func (c *Client) ready() error {
 	switch {
 	case c.Vertex != nil:
@@ -174,8 +173,8 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	}
 }
 
-// Refused is told that a request with these credentials was refused, and of the HTTP status. It says whether there may be
-// others in their place: Google may have withdrawn a token early, which is fetched anew then.
+// Refused notes that a request with these credentials was refused with an HTTP status. It reports whether to retry with
+// new ones: Google may have withdrawn a token early, which is then fetched anew.
 func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
@@ -184,8 +183,9 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	return true
 }
 
-// Request is a call of the REST API: a method of a model, "generateContent", or with neither the list of models. Who sends it tells
-// [Client.Refused] of a refusal, and shows nobody the secret. An ephemeral token is not for REST: [ErrToken].
+// Request is a call of the REST API: a method of a model, such as "generateContent", or with neither the list of
+// models. The sender must report a refusal to [Client.Refused], and keep the secret out of logs and answers. An
+// ephemeral token is not for REST: [ErrToken].
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
 	if err := c.ready(); err != nil {
 		return nil, "", err
@@ -224,9 +224,10 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 // checkTimeout bounds Check: Google answers within a second, and an operator waits at the start.
 const checkTimeout = 10 * time.Second
 
-// Check asks whether the credentials are accepted and know the model, by one REST call, on Vertex AI with a token of its
-// own: an operator is told at start and not by the first caller. A refusal is a *wire.HandshakeError. The empty model is
-// DefaultModel. An ephemeral token is not for REST, so nothing is asked with it.
+// Check asks whether the credentials are accepted and know the model, by one REST call, on Vertex AI with a token of
+// its own: an operator learns of a mistake at the start and not from the first caller. A refusal is a
+// *wire.HandshakeError. The empty model is DefaultModel. An ephemeral token is not for REST, so Check does nothing with
+// it.
 func (c *Client) Check(ctx context.Context, model string) error {
 	if err := c.ready(); err != nil {
 		return err
@@ -252,7 +253,7 @@ func (c *Client) Check(ctx context.Context, model string) error {
 	return nil
 }
 
-// get asks for a URL of the REST API, of which the answer does not matter.
+// get requests a URL of the REST API and discards the answer.
 func (c *Client) get(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -278,9 +279,9 @@ func (c *Client) get(ctx context.Context, url string) error {
 	}
 	c.Refused(secret, resp.StatusCode)
 	said := string(body)
-	var told struct{ Error struct{ Message string } }
-	if json.Unmarshal(body, &told) == nil {
-		said = cmp.Or(told.Error.Message, said)
+	var answer struct{ Error struct{ Message string } }
+	if json.Unmarshal(body, &answer) == nil {
+		said = cmp.Or(answer.Error.Message, said)
 	}
 	return &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(said), wire.MaxReason)}
 }

@@ -30,7 +30,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler, which encoding/json asks as well.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Hide takes the secret out of a text that came from the peer, which may have echoed it, and cut it in its middle.
+// Hide removes the secret from a text of the peer's, which may have echoed it, perhaps truncated.
 func (s Secret) Hide(text string) string {
 	const telling = 8 // this much of a key at the end of a text is no coincidence
 	if s == "" {

@@ -21,7 +21,8 @@ func TestSecretDoesNotPrint(t *testing.T) {
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "key", client.APIKey, "client", slog.AnyValue(map[string]any{"k": client.APIKey}))
 	for _, text := range []string{
-		fmt.Sprint(client.APIKey), fmt.Sprintf("%v %+v %#v %s %q %x %d", client, &client, client, client.APIKey, client.APIKey, client.APIKey, client.APIKey),
+		fmt.Sprint(client.APIKey), fmt.Sprintf("%v %+v %#v %s %q %x %d", client, &client, client, client.APIKey, client.APIKey, client.APIKey,
+			client.APIKey),
 		string(encoded), log.String(),
 	} {
 		if strings.Contains(text, testKey) || strings.Contains(text, fmt.Sprintf("%x", testKey)) {

@@ -17,8 +17,8 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Vertex is where Vertex AI's models are, and who asks for them. It keeps the token of all clients that share it, and must
-// not be copied.
+// Vertex is the place of Vertex AI's models, and our identity there. It keeps the token for all clients that share it,
+// and must not be copied.
 type Vertex struct {
 	// Project is billed. There is no default.
 	Project string
@@ -40,8 +40,8 @@ const (
 	// cloudScope is what the SDKs ask for.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
-	// renewal is how long before its end a token is replaced. Google's live for an hour, and the metadata server is said to have
-	// a new one in the last 5 minutes, which nobody has measured here: with an older one a dial in that time fetches in vain.
+	// renewal is how long before its end a token is replaced. Google's live for an hour, and the metadata server is said
+	// (not measured) to have a new one in the last 5 minutes; with a longer renewal a dial would fetch in vain.
 	renewal = 5 * time.Minute
 
 	// tokenSpare is how long before its end a token is no longer good for a handshake, if there is no other.
@@ -52,8 +52,8 @@ const (
 )
 
 var (
-	// projectName has ids, numbers and the old form with a domain, "example.com:project". What does not fit would change
-	// the URL.
+	// projectName matches ids, numbers and the old form with a domain, "example.com:project". Other characters could
+	// change the URL.
 	projectName  = regexp.MustCompile(`^[a-z0-9][a-z0-9.:-]{0,99}$`)
 	locationName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 )
@@ -97,7 +97,7 @@ func (v *Vertex) Format(f fmt.State, _ rune) {
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the token in use, fetching it if there is none or its end is near. Callers who come at the same time share a fetch,
+// token returns the token in use, fetching it if there is none or its end is near. Concurrent callers share a fetch,
 // which goes on when they leave. While no new token can be had, the old one is used to its end.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
@@ -115,7 +115,7 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 			return got.Val.(Secret), nil
 		}
 	case <-late.C: // the search for credentials does not look at its context everywhere
-		v.fetches.Forget("") // who comes now begins anew
+		v.fetches.Forget("") // the next caller begins anew
 		err = errNoToken
 	case <-ctx.Done():
 		return "", ctx.Err()
@@ -126,7 +126,7 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	return "", err
 }
 
-// lasting returns the newest token if it is good for longer than d, or "". One that names no end has none.
+// lasting returns the newest token if it is good for longer than d, or "". A token without an expiry never ends.
 func (v *Vertex) lasting(d time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -169,7 +169,7 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		// Its text has the whole answer in it, in which anything may stand.
+		// Its text contains the whole answer, which may hold anything.
 		said := wire.OneLine(refused.ErrorCode+" "+refused.ErrorDescription, wire.MaxReason)
 		if r := refused.Response; r != nil && r.StatusCode >= http.StatusInternalServerError {
 			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", r.StatusCode, said)
@@ -179,7 +179,7 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 	if _, network := errors.AsType[*url.Error](err); network || errors.Is(err, ErrCredentials) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // a key that is none, a missing account
+	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // an invalid key, a missing account
 }
 
 // defaultCredentials asks Application Default Credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names, gcloud's own,

@@ -38,7 +38,7 @@ func (s *session) sendCalls(calls []*call) error {
 	for _, c := range calls {
 		s.calls[c.id] = c
 		list = append(list, live.Object{"id": c.id, "name": c.name, "args": c.args})
-		s.tell(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
+		s.report(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
 	s.asked = time.Now()
 	if err := s.withhold(); err != nil {
@@ -81,7 +81,7 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 			return err
 		}
 		c := s.calls[r.ID]
-		s.tell(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
+		s.report(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
 		if c == nil {
 			continue
 		}

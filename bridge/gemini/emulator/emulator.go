@@ -18,7 +18,7 @@
 // access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral tokens one that
 // begins with "auth_tokens/".
 //
-// By itself nothing goes wrong. What shall, and how long connections and handles last, is in a Scenario.
+// By itself nothing goes wrong. A Scenario says what should, and how long connections and handles last.
 package emulator
 
 import (
@@ -49,7 +49,7 @@ type Options struct {
 	// Scenario says how long things last and what goes wrong.
 	Scenario Scenario
 
-	// Observe, if not nil, is told what happens, for tests. It is called by the goroutines of the connections, for each
+	// Observe, if not nil, gets what happens, for tests. The goroutines of the connections call it, for each
 	// connection in order, and must not block.
 	Observe func(Event)
 }
@@ -140,13 +140,13 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	if refused == nil {
 		var dropped bool
 		if refused, dropped = s.handshake(ctx, r); dropped {
-			s.tell(Event{What: Refused, Code: websocket.CloseAbnormalClosure})
+			s.report(Event{What: Refused, Code: websocket.CloseAbnormalClosure})
 			drop(w)
 			return
 		}
 	}
 	if refused != nil {
-		s.tell(Event{What: Refused, Code: refused.Code, Text: refused.Message})
+		s.report(Event{What: Refused, Code: refused.Code, Text: refused.Message})
 		refused.write(w)
 		return
 	}

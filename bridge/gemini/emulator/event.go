@@ -44,8 +44,8 @@ const (
 // Turn is one turn as it is remembered. Role is user, model or tool.
 type Turn struct{ Role, Text string }
 
-// tell reports an event to Options.Observe.
-func (s *session) tell(ev Event) {
+// report sends an event to Options.Observe.
+func (s *session) report(ev Event) {
 	if s.e.observe == nil {
 		return
 	}

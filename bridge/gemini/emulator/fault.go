@@ -39,7 +39,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 		if f.On != OnHandshake || !f.due(s.number, 1) || refused != nil || drop || !s.e.spend(i) {
 			continue
 		}
-		s.tell(Event{What: Faulted, Text: string(f.On)})
+		s.report(Event{What: Faulted, Text: string(f.On)})
 		if wait(time.After(f.After)); refused != nil || drop {
 			break
 		}
@@ -89,8 +89,13 @@ func (s *session) strike(i int) error {
 	if !s.e.spend(i) {
 		return nil
 	}
-	s.tell(Event{What: Faulted, Text: string(f.On)})
+	s.report(Event{What: Faulted, Text: string(f.On)})
 	s.e.log.Info("fault", "on", f.On, "connection", s.number)
+	return s.act(f)
+}
+
+// act does what a fault does. Its error ends the connection.
+func (s *session) act(f *Fault) error {
 	switch {
 	case f.Close != 0:
 		return live.NewClosing(f.Close, f.Reason)
@@ -103,6 +108,9 @@ func (s *session) strike(i int) error {
 			s.depart()
 		}
 		return nil
+	case f.GoAway > 0:
+		s.later(f.GoAway, s.expire)
+		return s.goAway(f.GoAway)
 	default:
 		return s.conn.sendRaw([]byte(f.Send))
 	}

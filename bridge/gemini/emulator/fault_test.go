@@ -15,7 +15,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 )
 
-// witness collects what an emulator tells.
+// witness collects the events of an emulator.
 type witness struct {
 	mu     sync.Mutex
 	events []emulator.Event
@@ -170,6 +170,16 @@ func TestTypedFaults(t *testing.T) {
 			p.closes(want.code, want.reason)
 		})
 	}
+	synctest.Test(t, func(t *testing.T) { // the same by a scenario
+		client, _ := newScene(t, with(emulator.Fault{On: emulator.OnReady, GoAway: 7 * time.Second}))
+		p := join(t, client, `{}`)
+		start := time.Now()
+		m := p.until(func(m *message) bool { return m.GoAway != nil })
+		p.closes(1008, "The operation was aborted")
+		if took := time.Since(start); took != 7*time.Second || m.GoAway.Round(time.Second) != took {
+			t.Errorf("after %v, goAway %v", took, m.GoAway)
+		}
+	})
 	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		p.text("/close 42")
 		if s := p.turn(); s.text != "There is no such code." {

@@ -45,7 +45,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 	if u.Tools != nil {
 		ev.Tools = append([]string{}, s.setup.FunctionNames()...)
 	}
-	s.tell(ev)
+	s.report(ev)
 	return nil
 }
 
@@ -67,7 +67,7 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 	}
 	if s.seeding || !complete {
 		s.seeding = s.seeding && !complete
-		s.tell(Event{What: Appended, History: added})
+		s.report(Event{What: Appended, History: added})
 		return nil
 	}
 	return s.ask(text)
@@ -75,7 +75,7 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 
 // ask answers typed text.
 func (s *session) ask(text string) error {
-	s.tell(Event{What: Typed, Text: text})
+	s.report(Event{What: Typed, Text: text})
 	if err := s.moment(OnText); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (s *session) ended(speech []int16, rate int) error {
 	if len(speech) == 0 {
 		return s.next()
 	}
-	s.tell(Event{What: Heard, PCM: speech, Rate: rate})
+	s.report(Event{What: Heard, PCM: speech, Rate: rate})
 	heard := fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 	s.remember("user", "("+heard+")")
 	if s.setup.InputTranscript {
@@ -217,7 +217,10 @@ func (s *session) ended(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// activity tells what the activity detection has found.
+// activity reports what the activity detection has found.
 func (s *session) activity(kind string) error {
 	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
 }
+
+// seconds writes a duration as proto3 JSON does.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

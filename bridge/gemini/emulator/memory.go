@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"context"
 	"crypto/rand"
 	"maps"
 	"strings"
@@ -8,6 +9,18 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
+)
+
+const (
+	// firstHandle is when the handle for resumption comes after setupComplete, measured on gemini-3.8-live.
+	firstHandle = 100 * time.Millisecond
+
+	// handleTTL is how long a handle is good: https://ai.google.dev/gemini-api/docs/live-session.
+	handleTTL = 2 * time.Hour
+
+	// onItsWay is how long a resumed session waits for its last connection to end: a client that closed it and dials at
+	// once has done nothing wrong, and its close may still be on its way through a busy machine.
+	onItsWay = 200 * time.Millisecond
 )
 
 // conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
@@ -85,6 +98,54 @@ func (m *memory) leave(c *conversation) {
 	close(c.gone)
 }
 
+// resume continues the session of a handle.
+func (s *session) resume(ctx context.Context, handle string) error {
+	saved, ok := s.e.memory.find(handle)
+	switch {
+	case !ok:
+		return live.NewClosing(live.ClosePolicy, "BidiGenerateContent session not found")
+	case saved.model != s.setup.Model:
+		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
+	}
+	late := time.NewTimer(onItsWay)
+	defer late.Stop()
+	for {
+		busy := s.e.memory.enter(saved.conversation, s)
+		if busy == nil {
+			break
+		}
+		select {
+		case <-busy:
+		case <-late.C:
+			return live.NewClosing(live.CloseInternal, "")
+		case <-ctx.Done():
+			return goingAway()
+		}
+	}
+	s.conversation, s.history = saved.conversation, saved.history
+	s.asked = time.Now() // a client that resumes with an open call may not know yet that it waits
+	maps.Copy(s.calls, saved.calls)
+	return nil
+}
+
+// depart takes the session off the books, before its client can learn of its end: it may dial again at once.
+func (s *session) depart() {
+	if s.departed {
+		return
+	}
+	s.departed = true
+	if s.conversation == nil {
+		return
+	}
+	switch {
+	case s.talking:
+		s.unended, s.unendedRate = s.manual, s.rate
+	case s.vad.speaking:
+		s.unended, s.unendedRate = s.vad.heard, s.vad.rate
+	}
+	s.e.memory.leave(s.conversation)
+}
+
 // handles says when this session gets handles.
 func (s *session) handles() string {
 	switch given := s.e.scenario.Handles; {
@@ -112,7 +173,7 @@ func (s *session) changed() error {
 	return s.giveHandle()
 }
 
-// withhold tells that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
+// withhold says that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
 // and so is an empty handle.
 func (s *session) withhold() error {
 	if !s.setup.Resumption || s.handles() != HandlesWithheld {

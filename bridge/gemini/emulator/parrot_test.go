@@ -84,20 +84,24 @@ func TestTypedTextIsAnsweredWhileTheUserSpeaks(t *testing.T) {
 }
 
 func TestClickIsNoSpeech(t *testing.T) {
-	parrot(t, `{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`, func(t *testing.T, p *peer) {
-		p.speak(tone(16000, 440, 150*time.Millisecond)) // less than prefixPaddingMs
-		p.audio(tone(16000, 440, 500*time.Millisecond))
-		p.audio(make([]int16, 16000*7/10)) // less than silenceDurationMs
-		p.speak(tone(16000, 880, 500*time.Millisecond))
-		p.audio(make([]int16, 3200))
-		s := p.turn()
-		if length := duration(len(s.audio), 24000); length < 2*time.Second {
-			t.Errorf("two words became %v", length)
-		}
-		if n := len(s.audio); mediatest.ToneLevel(s.audio[:n/2], 24000, 440) < 0.4 || mediatest.ToneLevel(s.audio[n/2:], 24000, 880) < 0.4 {
-			t.Error("a word is missing")
-		}
-	})
+	parrot(
+		t,
+		`{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`,
+		func(t *testing.T, p *peer) {
+			p.speak(tone(16000, 440, 150*time.Millisecond)) // less than prefixPaddingMs
+			p.audio(tone(16000, 440, 500*time.Millisecond))
+			p.audio(make([]int16, 16000*7/10)) // less than silenceDurationMs
+			p.speak(tone(16000, 880, 500*time.Millisecond))
+			p.audio(make([]int16, 3200))
+			s := p.turn()
+			if length := duration(len(s.audio), 24000); length < 2*time.Second {
+				t.Errorf("two words became %v", length)
+			}
+			if n := len(s.audio); mediatest.ToneLevel(s.audio[:n/2], 24000, 440) < 0.4 || mediatest.ToneLevel(s.audio[n/2:], 24000, 880) < 0.4 {
+				t.Error("a word is missing")
+			}
+		},
+	)
 }
 
 func TestBargeIn(t *testing.T) {
@@ -148,20 +152,24 @@ func TestNoInterruption(t *testing.T) {
 }
 
 func TestManualActivity(t *testing.T) {
-	parrot(t, `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`, func(t *testing.T, p *peer) {
-		p.speak(tone(16000, 440, time.Second)) // outside of an activity
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-		p.audio(tone(16000, 1000, time.Second))
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
-		s := p.turn()
-		if mediatest.ToneLevel(s.audio, 24000, 1000) < 0.5 || len(s.audio) != 24000 {
-			t.Errorf("%d samples of the wrong kind", len(s.audio))
-		}
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
-		p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
-		p.closes(1007, "automatic activity detection")
-	})
+	parrot(
+		t,
+		`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true},"turnCoverage":"TURN_INCLUDES_ALL_INPUT"}}`,
+		func(t *testing.T, p *peer) {
+			p.speak(tone(16000, 440, time.Second)) // outside of an activity
+			p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+			p.audio(tone(16000, 1000, time.Second))
+			p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
+			s := p.turn()
+			if mediatest.ToneLevel(s.audio, 24000, 1000) < 0.5 || len(s.audio) != 24000 {
+				t.Errorf("%d samples of the wrong kind", len(s.audio))
+			}
+			p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+			p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
+			p.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
+			p.closes(1007, "automatic activity detection")
+		},
+	)
 }
 
 func TestAudioStreamEnd(t *testing.T) {
@@ -178,7 +186,9 @@ func TestAudioStreamEnd(t *testing.T) {
 func TestHistoryGetsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRaw(t, newPeer(t, silent), livePath, nil)
-		r.write(`{"setup":{"model":"models/gemini-3.1-flash-live-preview","outputAudioTranscription":{},"historyConfig":{"initialHistoryInClientContent":true}}}`)
+		r.write(
+			`{"setup":{"model":"models/gemini-3.1-flash-live-preview","outputAudioTranscription":{},"historyConfig":{"initialHistoryInClientContent":true}}}`,
+		)
 		r.write(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"earlier"}]}]}}`)
 		r.write(`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"indeed"}]}],"turnComplete":true}}`)
 		r.write(`{"realtimeInput":{"text":"/history"}}`)

@@ -50,7 +50,8 @@ func (c profileCase) run(t *testing.T) {
 			r := visit(t, c.path, c.model, c.rest)
 			if c.code != 0 {
 				r.closes(c.code, c.reason)
-			} else if kind, data, err := r.ws.ReadMessage(); err != nil || kind != websocket.BinaryMessage || string(data) != "{\n  \"setupComplete\": {}\n}\n" {
+			} else if kind, data, err := r.ws.ReadMessage(); err != nil || kind != websocket.BinaryMessage ||
+				string(data) != "{\n  \"setupComplete\": {}\n}\n" {
 				t.Errorf("%d %s %v", kind, data, err)
 			}
 		})
@@ -126,14 +127,18 @@ func TestWhatModelsTake(t *testing.T) {
 		{livePath, gemini31, function("NON_BLOCKING"), 0, ""},
 		{livePath, gemini25, function("NON_BLOCKING"), 0, ""},
 		{livePath, gemini38, takes(`{"anyOf":[{"type":"STRING"},{"type":"ARRAY","items":{"type":"STRING"}}]}`), 0, ""},
-		{livePath, gemini38, takes(`{"type":"object","properties":{"b":{"type":"array","items":{"type":"string"}}}}`), 0, ""}, // as every MCP client sends it
+		// as every MCP client sends it
+		{livePath, gemini38, takes(`{"type":"object","properties":{"b":{"type":"array","items":{"type":"string"}}}}`), 0, ""},
 		{livePath, gemini38, takes(`{"type":"thing"}`), 1007, "properties.a.type"},
 		{livePath, gemini38, takes(`{"type":"object"}`), 1007, "properties[a].properties: should be non-empty"},
 		{livePath, gemini38, takes(`{"type":"STRING","additionalProperties":false}`), 1007, `Unknown name "additionalProperties"`},
 		{livePath, gemini38, takes(`{}`), 1007, "parameters.properties[a]: schema didn't specify"},
 		{livePath, gemini38, takes(`{"type":"OBJECT"}`), 1007, "properties[a].properties: should be non-empty"},
 		{livePath, gemini38, takes(`{"type":"ARRAY"}`), 1007, "properties[a].items: missing field"},
-		{livePath, gemini38, takes(`{"anyOf":[{"type":"ARRAY","items":{"type":"OBJECT"}}]}`), 1007, "any_of[0].items.properties: should be non-empty"},
+		{
+			livePath, gemini38, takes(`{"anyOf":[{"type":"ARRAY","items":{"type":"OBJECT"}}]}`), 1007,
+			"any_of[0].items.properties: should be non-empty",
+		},
 		// Proactive audio and affective dialog.
 		{livePath, gemini25, proactive, 1007, `Unknown name "proactivity" at 'setup'`},
 		{alphaPath, gemini25, proactive + affective, 0, ""},
@@ -150,7 +155,10 @@ func TestWhatModelsTake(t *testing.T) {
 		{livePath, gemini38, transparent, 1007, "invalid argument"},
 		{vertexPath, gemini38, signal + transparent, 0, ""},
 		{vertexPath, gemini38, `,"realtimeInputConfig":{"turnCoverage":"TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO"}`, 1007, "invalid argument"},
-		{livePath, gemini38, `,"realtimeInputConfig":{"turnCoverage":"TURN_INCLUDES_EVERYTHING"}`, 1007, "'setup.realtime_input_config.turn_coverage'"},
+		{
+			livePath, gemini38, `,"realtimeInputConfig":{"turnCoverage":"TURN_INCLUDES_EVERYTHING"}`, 1007,
+			"'setup.realtime_input_config.turn_coverage'",
+		},
 	} {
 		c.run(t)
 	}
@@ -184,19 +192,38 @@ func TestMidSession(t *testing.T) {
 		{livePath, gemini38, "", fmt.Sprintf(turn, ""), 1007, "valid role"},
 		{livePath, gemini38, "", `{"realtimeInput":{"activityStart":{}}}`, 1007, "Explicit activity control is not supported"},
 		{livePath, gemini38, "", fmt.Sprintf(turn, "system"), 1007, "valid role"},
-		{vertexPath, gemini38, "", `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]},{"role":"user","parts":[{"text":"x"}]}],"turnComplete":true}}`, 0, ""},
+		{
+			vertexPath, gemini38, "",
+			`{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]},{"role":"user","parts":[{"text":"x"}]}],"turnComplete":true}}`,
+			0, "",
+		},
 		{livePath, gemini38, "", update, 0, ""},
 		{livePath, extended, level, update, 0, ""},
 		{livePath, gemini31, "", update, 1007, "invalid argument"},
 		{livePath, gemini25, "", update, 1007, "invalid argument"},
 		{livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}}`, 0, ""},
-		{livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"},{"name":"f"}]}]}}}`, 1007, "Duplicate function declaration"},
-		{livePath, extended, level, `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SILENT"}]}}`, 1007, "scheduling is not supported for this model"},
-		{livePath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SOON"}]}}`, 1007, "Invalid value at 'tool_response.function_responses[0].scheduling'"},
+		{
+			livePath, gemini38, "", `{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"},{"name":"f"}]}]}}}`, 1007,
+			"Duplicate function declaration",
+		},
+		{
+			livePath, extended, level, `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SILENT"}]}}`, 1007,
+			"scheduling is not supported for this model",
+		},
+		{
+			livePath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"SOON"}]}}`, 1007,
+			"Invalid value at 'tool_response.function_responses[0].scheduling'",
+		},
 		{livePath, gemini31, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"scheduling":"silent"}]}}`, 0, ""},
 		{livePath, gemini38, "", `{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"_-8"}}}`, 0, ""}, // base64 for URLs, not padded
-		{livePath, gemini38, "", `{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"?"}}}`, 1007, "Invalid value at 'realtime_input.video.data'"},
-		{vertexPath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"willContinue":true}]}}`, 1007, "invalid argument"},
+		{
+			livePath, gemini38, "", `{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"?"}}}`, 1007,
+			"Invalid value at 'realtime_input.video.data'",
+		},
+		{
+			vertexPath, gemini38, "", `{"toolResponse":{"functionResponses":[{"id":"x","response":{"a":1},"willContinue":true}]}}`, 1007,
+			"invalid argument",
+		},
 		{alphaPath, gemini38, `,"generationConfig":{"enableAffectiveDialog":true}`, `{"realtimeInput":{"text":"x"}}`, 1007, "Affective dialog"},
 		{livePath, gemini38, "", `{"type":"session.update","session":{"voice":"Puck"}}`, 0, ""}, // Mastra
 	} {
@@ -281,7 +308,8 @@ func TestVertexWire(t *testing.T) {
 		r := visit(t, vertexPath, gemini38, "")
 		r.write(`{"realtimeInput":{"text":"hello"}}`)
 		said := r.turn()
-		if !strings.Contains(said, `"candidatesTokenCount"`) || !strings.Contains(said, `"candidatesTokensDetails"`) || strings.Contains(said, "responseToken") {
+		if !strings.Contains(said, `"candidatesTokenCount"`) || !strings.Contains(said, `"candidatesTokensDetails"`) ||
+			strings.Contains(said, "responseToken") {
 			t.Errorf("the usage is spelled as on the Gemini API: %s", said)
 		}
 	})
@@ -290,7 +318,12 @@ func TestVertexWire(t *testing.T) {
 // TestIdle is how gemini-3.8-live-extended-thinking says that it is not done with a turn.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := visit(t, livePath, extended, `,"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"}},"tools":[{"functionDeclarations":[{"name":"f"}]}]`)
+		r := visit(
+			t,
+			livePath,
+			extended,
+			`,"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"}},"tools":[{"functionDeclarations":[{"name":"f"}]}]`,
+		)
 		r.write(`{"realtimeInput":{"text":"hello"}}`)
 		if said := r.turn(); !strings.Contains(said, `"interactionStatus": "IDLE"`) {
 			t.Error(said)

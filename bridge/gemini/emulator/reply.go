@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"voxgate/bridge/gemini/emulator/live"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/media"
@@ -47,7 +45,7 @@ func (s *session) command(text string) error {
 		said := fmt.Sprintf("I remember %d turns. ", len(lines))
 		return s.speak(said, said+strings.Join(lines, " | "), false)
 	case "/goaway", "/close", "/drop":
-		return s.byHand(word, rest)
+		return s.strikeTyped(word, rest)
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
 	default:
@@ -59,17 +57,30 @@ func (s *session) command(text string) error {
 // obeyed is how long the answer to a command may take to the client before what it asks for.
 const obeyed = 300 * time.Millisecond
 
-// byHand does what a fault does, for people who try. The command is answered first: a client that says again what had no
-// answer would ask for the same on its next connection.
-func (s *session) byHand(command, rest string) error {
+// faultOf is the fault of a scenario that a person has typed.
+func faultOf(command, rest string) (f Fault, ok bool) {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	end := live.NewClosing(websocket.CloseAbnormalClosure, "")
-	if command == "/close" {
-		code, err := strconv.Atoi(word)
-		if err != nil || !live.ValidCode(code) {
-			return s.speak("There is no such code.", "There is no such code.", false)
+	switch command {
+	case "/close":
+		f.Close, _ = strconv.Atoi(word)
+		f.Reason = strings.TrimSpace(reason)
+		return f, live.ValidCode(f.Close)
+	case "/goaway":
+		if f.GoAway, _ = time.ParseDuration(word); f.GoAway <= 0 {
+			f.GoAway = 5 * time.Second // long enough to look at
 		}
-		end = live.NewClosing(code, strings.TrimSpace(reason))
+	default:
+		f.Drop = true
+	}
+	return f, true
+}
+
+// strikeTyped lets a fault strike that a person has typed. The command is answered first: a client that repeats what had no answer would
+// ask for the same on its next connection.
+func (s *session) strikeTyped(command, rest string) error {
+	f, ok := faultOf(command, rest)
+	if !ok {
+		return s.speak("There is no such code.", "There is no such code.", false)
 	}
 	if err := s.content(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
 		return err
@@ -77,16 +88,11 @@ func (s *session) byHand(command, rest string) error {
 	if err := s.turnComplete(0); err != nil {
 		return err
 	}
-	if command == "/drop" || command == "/close" {
-		s.later(obeyed, func() error { return end })
-		return nil
+	if f.GoAway > 0 {
+		return s.act(&f)
 	}
-	d, err := time.ParseDuration(word)
-	if err != nil || d <= 0 {
-		d = 5 * time.Second // long enough to look at
-	}
-	s.later(d, s.expire)
-	return s.goAway(d)
+	s.later(obeyed, func() error { return s.act(&f) })
+	return nil
 }
 
 // grounding is what a search adds to a turn. Its terms ask clients to show renderedContent.
@@ -95,7 +101,9 @@ func grounding(query string) live.Object {
 		query = "parrots"
 	}
 	return live.Object{
-		"searchEntryPoint":  live.Object{"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`},
+		"searchEntryPoint": live.Object{
+			"renderedContent": `<div class="container"><a class="chip" href="https://www.google.com/search?q=parrots">parrots</a></div>`,
+		},
 		"webSearchQueries":  []string{query},
 		"groundingChunks":   []live.Object{{"web": live.Object{"uri": "https://en.wikipedia.org/wiki/Parrot", "title": "wikipedia.org"}}},
 		"groundingSupports": []live.Object{},

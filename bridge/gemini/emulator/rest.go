@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -9,37 +10,57 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches what describes a model, below any prefix. It is how the gateway finds out whether its credentials are good.
-var modelPath = regexp.MustCompile(`/(?:v1|v1beta|v1alpha|v1beta1)/(?:publishers/google/)?models/([^/:]+)$`)
+// modelPath matches, below any prefix, the list of models, one of them, or a call of one. The first two are how the gateway finds out
+// whether its credentials are good.
+var modelPath = regexp.MustCompile(
+	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
+)
+
+// models are those that are listed. Others that begin with gemini- are served, too.
+var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
 // serveREST answers a request for a path, which is that of the request without double slashes.
 func serveREST(w http.ResponseWriter, r *http.Request, path string) {
-	m, call := modelPath.FindStringSubmatch(path), methodPath.FindStringSubmatch(path)
-	listed := listPath.MatchString(path)
-	if (m == nil && !listed || r.Method != http.MethodGet) && (call == nil || r.Method != http.MethodPost) {
+	m, method := modelPath.FindStringSubmatch(path), http.MethodGet
+	if m != nil && m[2] != "" {
+		method = http.MethodPost
+	}
+	if m == nil || r.Method != method {
 		notFound("Requested entity was not found.").write(w)
 		return
 	}
-	if refused := admit(r, live.Endpoint{}); refused != nil {
+	model, call := m[1], m[2]
+	refused := admit(r, live.Endpoint{})
+	switch {
+	case refused != nil:
 		refused.write(w)
-		return
+	case model == "":
+		all := []live.Object{}
+		for _, m := range models {
+			all = append(all, describe(m))
+		}
+		writeJSON(w, http.StatusOK, live.Object{"models": all})
+	case !strings.HasPrefix(model, "gemini-"):
+		notFound("models/" + model + " is not found for API version v1beta.").write(w)
+	case call != "":
+		generate(w, r, model, call)
+	default:
+		writeJSON(w, http.StatusOK, describe(model))
 	}
-	if listed {
-		list(w)
-		return
+}
+
+func describe(model string) live.Object {
+	methods := []string{"generateContent", "countTokens"}
+	switch {
+	case strings.Contains(model, "live"):
+		methods = []string{"bidiGenerateContent"}
+	case strings.Contains(model, "embedding"):
+		methods = []string{"embedContent"}
 	}
-	if call != nil {
-		m = call
+	return live.Object{
+		"name": "models/" + model, "displayName": model, "version": "001",
+		"inputTokenLimit": 131072, "outputTokenLimit": 65536, "supportedGenerationMethods": methods,
 	}
-	if !strings.HasPrefix(m[1], "gemini-") {
-		notFound("models/" + m[1] + " is not found for API version v1beta.").write(w)
-		return
-	}
-	if call != nil {
-		generate(w, r, call[1], call[2])
-		return
-	}
-	writeJSON(w, http.StatusOK, describe(m[1]))
 }
 
 // admit checks the credentials of a request in all the places where clients put them.
@@ -92,7 +113,10 @@ func (e *apiError) write(w http.ResponseWriter) {
 
 // refusals are Google's answers to a handshake, by their HTTP status.
 var refusals = map[int]*apiError{
-	http.StatusUnauthorized:       {http.StatusUnauthorized, "UNAUTHENTICATED", "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid authentication credential."},
+	http.StatusUnauthorized: {
+		http.StatusUnauthorized, "UNAUTHENTICATED",
+		"Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid authentication credential.",
+	},
 	http.StatusForbidden:          {http.StatusForbidden, "PERMISSION_DENIED", "The caller does not have permission."},
 	http.StatusTooManyRequests:    {http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", live.QuotaExceeded},
 	http.StatusServiceUnavailable: {http.StatusServiceUnavailable, "UNAVAILABLE", "The service is currently unavailable."},
@@ -100,4 +124,8 @@ var refusals = map[int]*apiError{
 
 func notFound(message string) *apiError {
 	return &apiError{http.StatusNotFound, "NOT_FOUND", message}
+}
+
+func invalid(format string, args ...any) *apiError {
+	return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", fmt.Sprintf(format, args...)}
 }

@@ -29,7 +29,7 @@ const (
 //	  "faults": [
 //	    {"on": "handshake", "connections": [2], "http": 429},
 //	    {"on": "setup", "connections": [3], "stall": true},
-//	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Deadline expired before operation could complete."},
+//	    {"on": "answer", "after": "300ms", "nth": 2, "times": 1, "close": 1011, "reason": "Internal error encountered."},
 //	    {"on": "speechStart", "after": "2s", "connections": [5], "drop": true}
 //	  ]
 //	}
@@ -92,6 +92,9 @@ type Fault struct {
 	Stall bool `json:"stall"`
 	Deaf  bool `json:"deaf"`
 
+	// GoAway announces that the connection ends so much later, and ends it then.
+	GoAway time.Duration `json:"goAway"`
+
 	// Send sends this text as a message, JSON or not.
 	Send string `json:"send"`
 }
@@ -146,7 +149,7 @@ func (s *Scenario) decode(data []byte) error {
 }
 
 // durations are the names of the fields that are written as "1.5s".
-var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after"}
+var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "goAway"}
 
 // readDurations makes nanoseconds of the durations in a JSON tree.
 func readDurations(tree any) error {
@@ -198,7 +201,7 @@ func (s *Scenario) Validate() error {
 
 func (f *Fault) validate() error {
 	actions := 0
-	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.Stall, f.Send != ""} {
+	for _, set := range []bool{f.HTTP != 0, f.Close != 0, f.Drop, f.Stall, f.GoAway != 0, f.Send != ""} {
 		if set {
 			actions++
 		}
@@ -208,12 +211,12 @@ func (f *Fault) validate() error {
 	case !slices.Contains(moments, f.On):
 		return fmt.Errorf("on %q must be one of %v", f.On, moments)
 	case actions != 1:
-		return errors.New("must have exactly one of http, close, drop, stall, send")
+		return errors.New("must have exactly one of http, close, drop, stall, goAway, send")
 	case f.HTTP != 0 && !slices.Contains([]int{401, 403, 429, 503}, f.HTTP):
 		return fmt.Errorf("http %d must be 401, 403, 429 or 503", f.HTTP)
 	case f.HTTP != 0 && !early:
 		return errors.New("http is for the handshake")
-	case early && (f.Close != 0 || f.Send != "" || f.Deaf):
+	case early && (f.Close != 0 || f.GoAway != 0 || f.Send != "" || f.Deaf):
 		return errors.New("a handshake can meet http, drop and stall only")
 	case f.Close != 0 && !live.ValidCode(f.Close):
 		return fmt.Errorf("close %d cannot be sent", f.Close)
@@ -221,8 +224,8 @@ func (f *Fault) validate() error {
 		return errors.New("reason needs close")
 	case f.Deaf && !f.Stall:
 		return errors.New("deaf needs stall")
-	case f.After < 0 || f.Nth < 0 || f.Times < 0:
-		return errors.New("after, nth and times must not be negative")
+	case min(f.After, f.GoAway) < 0 || f.Nth < 0 || f.Times < 0:
+		return errors.New("after, goAway, nth and times must not be negative")
 	}
 	return nil
 }

@@ -74,7 +74,9 @@ func TestSDKLive(t *testing.T) {
 		InputAudioTranscription:  &genai.AudioTranscriptionConfig{},
 		OutputAudioTranscription: &genai.AudioTranscriptionConfig{},
 		SessionResumption:        &genai.SessionResumptionConfig{},
-		SpeechConfig:             &genai.SpeechConfig{VoiceConfig: &genai.VoiceConfig{PrebuiltVoiceConfig: &genai.PrebuiltVoiceConfig{VoiceName: "Aoede"}}},
+		SpeechConfig: &genai.SpeechConfig{
+			VoiceConfig: &genai.VoiceConfig{PrebuiltVoiceConfig: &genai.PrebuiltVoiceConfig{VoiceName: "Aoede"}},
+		},
 		SystemInstruction:        genai.NewContentFromText("Be brief.", genai.RoleUser),
 		ContextWindowCompression: &genai.ContextWindowCompressionConfig{TriggerTokens: new(int64(25600)), SlidingWindow: &genai.SlidingWindow{}},
 		Tools: []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{{
@@ -88,12 +90,16 @@ func TestSDKLive(t *testing.T) {
 	defer session.Close()
 
 	for piece := range slices.Chunk(slices.Concat(tone(16000, 440, time.Second), make([]int16, 16000)), 320) {
-		if err := session.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{Data: littleEndian(piece), MIMEType: "audio/pcm;rate=16000"}}); err != nil {
+		if err := session.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{
+			Data:     littleEndian(piece),
+			MIMEType: "audio/pcm;rate=16000",
+		}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	turn := receive(t, session)
-	if mediatest.ToneLevel(turn.pcm, 24000, 440) < 0.5 || turn.usage == nil || !strings.Contains(turn.heard, "of speech") || !strings.HasPrefix(turn.text, "You said") {
+	if mediatest.ToneLevel(turn.pcm, 24000, 440) < 0.5 || turn.usage == nil || !strings.Contains(turn.heard, "of speech") ||
+		!strings.HasPrefix(turn.text, "You said") {
 		t.Errorf("heard %q, says %q, usage %v", turn.heard, turn.text, turn.usage)
 	}
 
@@ -107,7 +113,10 @@ func TestSDKLive(t *testing.T) {
 		t.Fatalf("calls %+v", turn.calls)
 	}
 	if err := session.SendToolResponse(genai.LiveToolResponseInput{FunctionResponses: []*genai.FunctionResponse{
-		{ID: turn.calls[0].ID, Name: "weather", Response: map[string]any{"output": "sunny"}, Scheduling: genai.FunctionResponseSchedulingInterrupt},
+		{
+			ID: turn.calls[0].ID, Name: "weather", Response: map[string]any{"output": "sunny"},
+			Scheduling: genai.FunctionResponseSchedulingInterrupt,
+		},
 	}}); err != nil {
 		t.Fatal(err)
 	}

@@ -64,19 +64,19 @@ func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	s.ctx, s.conn = ctx, newConn(ctx, ws, &s.e.scenario)
 	err := s.loop(ctx)
 	s.depart()
-	end, told := errors.AsType[*live.Closing](err)
+	end, refused := errors.AsType[*live.Closing](err)
 	readErr := s.conn.close(end)
 	cancel()
 	s.timer.Stop()
-	if _, goodbye := errors.AsType[*websocket.CloseError](readErr); err == nil || !told && goodbye {
+	if _, goodbye := errors.AsType[*websocket.CloseError](readErr); err == nil || !refused && goodbye {
 		err = readErr // a write may have failed because the client has left
 	}
-	s.tellEnd(err)
+	s.reportEnd(err)
 	return err
 }
 
-// tellEnd reports how the connection ended.
-func (s *session) tellEnd(err error) {
+// reportEnd reports how the connection ended.
+func (s *session) reportEnd(err error) {
 	ev := Event{What: Closed, Code: websocket.CloseAbnormalClosure}
 	if end, ok := errors.AsType[*live.Closing](err); ok {
 		ev.Code, ev.Text = end.Code, end.Reason
@@ -86,7 +86,7 @@ func (s *session) tellEnd(err error) {
 	if ev.PCM, ev.Rate = s.unended, s.unendedRate; !s.opened {
 		ev.What = Refused
 	}
-	s.tell(ev)
+	s.report(ev)
 }
 
 func (s *session) loop(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (s *session) open(resumed bool) error {
 	if err := s.moment(OnSetup); err != nil {
 		return err
 	}
-	s.tell(Event{
+	s.report(Event{
 		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.opened = true
@@ -181,4 +181,33 @@ func (s *session) open(resumed bool) error {
 // content sends a serverContent.
 func (s *session) content(fields live.Object) error {
 	return s.conn.send(live.Object{"serverContent": fields})
+}
+
+// live begins what lasts as long as the connection: its age, and handles.
+func (s *session) live() {
+	sc := &s.e.scenario
+	if age := sc.ConnectionAge; age > 0 {
+		if sc.GoAwayLead > 0 {
+			lead := min(sc.GoAwayLead, age)
+			s.later(age-lead, func() error { return s.goAway(lead) })
+		}
+		s.later(age, s.expire)
+	}
+	// gemini-3.8-live gives the first handle whether it was asked for one or not.
+	if s.handles() == HandlesPrompt {
+		s.later(firstHandle, s.giveHandle)
+	}
+}
+
+// goAway announces the end of the connection. Google's durations have fractions.
+func (s *session) goAway(left time.Duration) error {
+	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}})
+}
+
+// expire ends the connection because of its age. A server that hangs does not do that either.
+func (s *session) expire() error {
+	if s.conn.silent {
+		return nil
+	}
+	return live.NewClosing(live.ClosePolicy, "")
 }

@@ -164,7 +164,7 @@ func (s *session) finish(t *turn) error {
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
-		s.tell(Event{What: Said, Text: t.text})
+		s.report(Event{What: Said, Text: t.text})
 	}
 	return s.content(live.Object{"generationComplete": true})
 }

@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,17 +138,11 @@ func (s *session) newCall(c typedCall) *call {
 // link returns the next call of a chain, with results in its arguments. An error is why the chain stops.
 func (s *session) link(c *chain) (*call, error) {
 	next := c.left[0]
-	args, err := live.Decode(next.Args)
-	if err == nil {
-		room := maxFilled
-		args, err = c.fill(args, &room)
-	}
-	if err == nil {
-		next.Args, err = json.Marshal(args)
-	}
+	args, err := c.fill(next.Args)
 	if err != nil {
 		return nil, err
 	}
+	next.Args = args
 	linked := s.newCall(next)
 	linked.chain = &chain{left: c.left[1:], results: c.results}
 	return linked, nil
@@ -177,61 +172,57 @@ func (s *session) goOn(answered, next *call) error {
 	return s.endTurn()
 }
 
-// resultPath matches "$2.photo.id": the result of the second call and what of it is meant.
-var resultPath = regexp.MustCompile(`\$(\d+)((?:\.[\w-]+)*)`)
+// jsonString matches a string of a JSON text, and resultPath "$2.photo.id" in it: what of the second call's result is meant.
+var (
+	jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	resultPath = regexp.MustCompile(`\$(\d+)((?:\.[\w-]+)*)`)
+)
 
-// fill puts results into the arguments of a call, wherever a string has the path of one. There is room for so many bytes of them.
-func (c *chain) fill(v any, room *int) (any, error) {
-	var err error
-	switch v := v.(type) {
-	case map[string]any:
-		for name, value := range v {
-			if v[name], err = c.fill(value, room); err != nil {
-				return nil, err
-			}
+// fill puts results into the arguments of a call: a string that is a path becomes what it leads to, of whatever type, and a path within a
+// string becomes plain text. Results may add maxFilled bytes.
+func (c *chain) fill(args json.RawMessage) (filled json.RawMessage, err error) {
+	room := maxFilled
+	find := func(path string) any {
+		value, failed := c.value(path)
+		raw, _ := json.Marshal(value) // what was decoded can be written
+		if room -= len(raw); room < 0 {
+			failed = fmt.Errorf("the chain stops: results of more than %d bytes are asked for in one call", maxFilled)
 		}
-	case []any:
-		for i, value := range v {
-			if v[i], err = c.fill(value, room); err != nil {
-				return nil, err
-			}
+		if err = cmp.Or(err, failed); err != nil {
+			return ""
 		}
-	case string:
-		return c.fillText(v, room)
+		return value
 	}
-	return v, nil
-}
-
-func (c *chain) fillText(text string, room *int) (any, error) {
-	paths := resultPath.FindAllStringIndex(text, -1)
-	var filled strings.Builder
-	done := 0
-	for _, at := range paths {
-		value, err := c.value(text[at[0]:at[1]])
-		if err != nil {
-			return nil, err
+	filled = jsonString.ReplaceAllFunc(args, func(quoted []byte) []byte {
+		var text string
+		if json.Unmarshal(quoted, &text) != nil || !strings.Contains(text, "$") || err != nil {
+			return quoted
 		}
-		if *room -= jsonSize(value); *room < 0 {
-			return nil, fmt.Errorf("the chain stops: results of more than %d bytes are asked for in one call", maxFilled)
+		var value any
+		if resultPath.FindString(text) == text {
+			value = find(text)
+		} else {
+			value = resultPath.ReplaceAllStringFunc(text, func(path string) string { return plain(find(path)) })
 		}
-		if at[1]-at[0] == len(text) {
-			return value, nil // of whatever type
-		}
-		filled.WriteString(text[done:at[0]])
-		writePlain(&filled, value)
-		done = at[1]
+		raw, _ := json.Marshal(value)
+		return raw
+	})
+	if err != nil {
+		return nil, err
 	}
-	filled.WriteString(text[done:])
-	return filled.String(), nil
+	tree, err := live.Decode(filled)
+	if err != nil {
+		return nil, errors.New("the chain stops: the names of arguments cannot be results")
+	}
+	return json.Marshal(tree)
 }
 
 // value returns what a path leads to.
 func (c *chain) value(path string) (any, error) {
 	names := strings.Split(strings.TrimPrefix(path, "$"), ".")
-	missing := fmt.Errorf("the chain stops: there is no %s", path)
 	i, err := strconv.Atoi(names[0])
 	if err != nil || i < 1 || i > len(c.results) {
-		return nil, missing
+		return nil, fmt.Errorf("the chain stops: there is no %s", path)
 	}
 	value := c.results[i-1]
 	for _, name := range names[1:] {
@@ -239,23 +230,16 @@ func (c *chain) value(path string) (any, error) {
 		case map[string]any:
 			value = v[name]
 		case []any:
-			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(v) {
+			i, err := strconv.Atoi(name)
+			if value = nil; err == nil && i >= 0 && i < len(v) {
 				value = v[i]
-				continue
 			}
-			return nil, missing
 		default:
-			return nil, missing
+			value = nil
 		}
 	}
 	if value == nil {
-		return nil, missing
+		return nil, fmt.Errorf("the chain stops: there is no %s", path)
 	}
 	return value, nil
-}
-
-// jsonSize is how long a decoded JSON value is when it is written again.
-func jsonSize(v any) int {
-	data, _ := json.Marshal(v) // what was decoded can be written
-	return len(data)
 }

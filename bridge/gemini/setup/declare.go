@@ -5,18 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
-	"google.golang.org/genai"
-
 	"voxgate/tools"
 )
 
-// readTools rewrites the tools a client sends into what the Live API takes, where it can be told what was meant, and adds those of
-// the gateway. It leaves values of the wrong kind to fit, which knows how to complain.
+// readTools rewrites the tools a client sends into what the Live API takes, where it is clear what was meant, and adds
+// those of the gateway. It leaves values of the wrong kind to fit, which reports them.
 func (p *parser) readTools(fields map[string]any) error {
 	list, ok := fields["tools"].([]any)
 	if !ok && fields["tools"] != nil {
@@ -62,8 +59,8 @@ func (p *parser) readTools(fields map[string]any) error {
 	return nil
 }
 
-// gatewaysTools declares what every conversation has. A client's function of the same name gives way to it: what the operator
-// has put behind a name must not be taken over by a page.
+// gatewaysTools declares what every conversation has. It wins over a client's function of the same name: a page must
+// not take over a name of the operator's.
 func (p *parser) gatewaysTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
@@ -98,7 +95,7 @@ func (p *parser) canvasTools() any {
 	return map[string]any{"functionDeclarations": functions}
 }
 
-// ownFunction declares a function of the gateway; nil if the model cannot be told of it.
+// ownFunction declares a function of the gateway; nil if it cannot be declared to the model.
 func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
@@ -162,7 +159,7 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 // anyArgs is the schema of a function that has none.
 var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
 
-// function rewrites one declaration and takes it down. It returns nil if there can be no such function here.
+// function rewrites one declaration and keeps it. It returns nil if there can be no such function here.
 func (p *parser) function(f map[string]any, at string, where Where) (map[string]any, error) {
 	if len(p.Functions) >= maxFunctions {
 		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
@@ -196,7 +193,7 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	}
 	args, err := p.parameters(f, "parameters", at)
 	if err != nil {
-		p.warnf("%s was left out: the parameters of %q cannot be told to Gemini: %v.", at, name, err)
+		p.warnf("%s was left out: the parameters of %q cannot be declared to Gemini: %v.", at, name, err)
 		return nil, nil
 	}
 	function.args = args
@@ -210,7 +207,7 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	return f, nil
 }
 
-// rules reads what of a declaration is not for the schema: behavior, scheduling, title, timeout and repeats.
+// rules reads the fields of a declaration outside of its schema: behavior, scheduling, title, timeout and repeats.
 func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
@@ -230,7 +227,8 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 		case ok && strings.HasSuffix(text, "UNSPECIFIED"):
 			return "", nil
 		}
-		return "", &FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]}
+		last := len(words) - 1
+		return "", &FieldError{Field: at + "." + name, Problem: "must be " + strings.Join(words[:last], ", ") + " or " + words[last]}
 	}
 	behavior, err := word("behavior", "defaultBehavior", string(tools.Blocking), string(tools.NonBlocking))
 	if err != nil {
@@ -255,8 +253,8 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	return nil
 }
 
-// fitRules makes of what a declaration asks for what the model does. What it cannot do otherwise it is not told: some models
-// close the session for the very field.
+// fitRules turns what a declaration asks for into what the model can do. Where a model can do only one thing, the field
+// is left out: some models close the session for it.
 func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
 	asked := function.Behavior
@@ -313,7 +311,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, e
 	if p.cannot != "" {
 		return nil, fmt.Errorf("%s is required and may be an object of any kind", p.cannot)
 	}
-	whole, err := p.fit(translated, reflect.TypeFor[genai.Schema](), at+"."+name)
+	whole, err := p.fit(translated, "Schema", at+"."+name)
 	if err != nil {
 		return nil, err
 	}
@@ -366,7 +364,7 @@ func (p *parser) splitTools(setup map[string]any) {
 // rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
 const searchTool = "googleSearch"
 
-// allowed takes out of a fitted tool what the model does not have, and tells whether something is left.
+// allowed takes out of a fitted tool what the model does not have, and reports whether something is left.
 func (p *parser) allowed(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
 	if p.row.calls == callsNothing {

@@ -23,7 +23,7 @@ type Function struct {
 	args *tools.Schema
 }
 
-// Check returns what is wrong with a call's arguments, as they were declared and not as the model was told of them.
+// Check returns what is wrong with a call's arguments, by the original declaration and not by what the model got.
 func (f Function) Check(args json.RawMessage) error { return f.args.Check(args) }
 
 // Where is the place where a function runs.
@@ -33,7 +33,7 @@ type Where string
 const (
 	InClient  Where = "client"
 	InGateway Where = "gateway"
-	OnCanvas  Where = "canvas" // in the client, after the gateway has looked at what shall be shown
+	OnCanvas  Where = "canvas" // in the client, after the gateway has checked what is to be shown
 )
 
 // FunctionList are declared functions.

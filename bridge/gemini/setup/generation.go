@@ -75,7 +75,7 @@ const (
 	soonest = "LOW"
 )
 
-// thinking makes of thinkingConfig what the model takes.
+// thinking turns thinkingConfig into what the model takes.
 func (p *parser) thinking(generation map[string]any) {
 	path := p.path + ".generationConfig.thinkingConfig"
 	config, given := generation["thinkingConfig"].(map[string]any)
@@ -147,7 +147,7 @@ func (p *parser) thinking(generation map[string]any) {
 	}
 }
 
-// modalities decides what the model answers in.
+// modalities decides the modality of the answers.
 func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	path := p.path + ".generationConfig.responseModalities"
 	var text, audio, video bool

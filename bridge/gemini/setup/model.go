@@ -25,7 +25,7 @@ func (p *parser) model(fields map[string]any) error {
 		if !modelName.MatchString(name) {
 			return wrong("is not the name of a model")
 		}
-		// A full name is that of a tuned model. With our credentials it could be anybody's who trusts us.
+		// A full name is that of a tuned model. With our credentials it could name a model of anybody who trusts us.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -98,7 +98,8 @@ func rowOf(model string, on backend) (row, string) {
 	return row{}, "" // not reached: the last row takes all
 }
 
-// IsLive tells whether a model of this name talks, as far as names tell: those of the table, retired ones too, and newer ones that say so.
+// IsLive reports whether a model of this name belongs to the Live API, judging by the name: those of the table, retired
+// ones too, and newer ones that say so.
 func IsLive(name string) bool {
 	name = shortName(name)
 	known := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
@@ -123,7 +124,7 @@ func Models(vertex bool) []string {
 	return names
 }
 
-// isRetired tells whether the model was shut down.
+// isRetired reports whether the model was shut down.
 func isRetired(model string) bool {
 	for i := range models {
 		if strings.HasPrefix(model, models[i].prefix) {

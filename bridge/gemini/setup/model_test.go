@@ -49,7 +49,8 @@ func TestModelNames(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || config.Model != c.want || !strings.Contains(strings.Join(config.Warnings, " "), c.warns) || (c.warns == "") != (config.Warnings == nil) {
+		if err != nil || config.Model != c.want || !strings.Contains(strings.Join(config.Warnings, " "), c.warns) ||
+			(c.warns == "") != (config.Warnings == nil) {
 			t.Errorf("%s on Vertex %v: %s %q %v", c.asked, c.vertex, config.Model, config.Warnings, err)
 		}
 	}
@@ -69,8 +70,14 @@ func TestIsLive(t *testing.T) {
 // What a page offers is served under that very name, and talks.
 func TestModels(t *testing.T) {
 	want := map[bool][]string{
-		false: {"gemini-3.8-live", "gemini-3.5-live-translate", "gemini-3.8-live-extended-thinking", "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-preview-12-2025"},
-		true:  {"gemini-3.8-live", "gemini-3.5-live-translate", "gemini-live-2.5-flash", "gemini-live-2.5-flash-native-audio"},
+		false: {
+			"gemini-3.8-live",
+			"gemini-3.5-live-translate",
+			"gemini-3.8-live-extended-thinking",
+			"gemini-3.1-flash-live-preview",
+			"gemini-2.5-flash-native-audio-preview-12-2025",
+		},
+		true: {"gemini-3.8-live", "gemini-3.5-live-translate", "gemini-live-2.5-flash", "gemini-live-2.5-flash-native-audio"},
 	}
 	for vertex, want := range want {
 		got := setup.Models(vertex)

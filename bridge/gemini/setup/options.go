@@ -184,7 +184,7 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 	}
 }
 
-// activity notes who marks speech in a setup.
+// activity notes which side marks speech in a setup.
 func (p *parser) activity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	if detection["disabled"] != true {

@@ -24,18 +24,27 @@ func TestOptions(t *testing.T) {
 	}{
 		{name: "none", in: `{}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
 		{name: "null", in: `{"voxgate":{"vad":null,"maxDuration":null}}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
-		{name: "nothing said", in: `{"voxgate":{"vad":{},"interrupts":{"enabled":true}}}`, want: setup.Options{Resumption: true}, field: "realtimeInputConfig"},
+		{
+			name: "nothing said", in: `{"voxgate":{"vad":{},"interrupts":{"enabled":true}}}`, want: setup.Options{Resumption: true},
+			field: "realtimeInputConfig",
+		},
 		{name: "no resumption", in: `{"voxgate":{"enable_resumption":false}}`, want: setup.Options{}},
 		{name: "duration", in: `{"voxgate":{"maxDuration":"24h"}}`, want: setup.Options{Resumption: true, MaxDuration: 24 * time.Hour}},
 		{
-			name: "history", in: `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},{"role":"model","content":"Yes?","at":1}]}}`,
+			name:  "history",
+			in:    `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},{"role":"model","content":"Yes?","at":1}]}}`,
 			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
 			field: "historyConfig", warns: []string{"c.voxgate.history[2].at was dropped"},
 		},
-		{name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"}`},
 		{
-			name: "compression as the client has it", in: `{"contextWindowCompression":{"triggerTokens":60000,"slidingWindow":{"targetTokens":"30000"}}}`,
-			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{"targetTokens":"30000"},"triggerTokens":"60000"}`,
+			name: "compression on", in: `{"voxgate":{"contextCompression":true}}`, want: setup.Options{Resumption: true},
+			field: "contextWindowCompression", sent: `{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"}`,
+		},
+		{
+			name: "compression as the client has it",
+			in:   `{"contextWindowCompression":{"triggerTokens":60000,"slidingWindow":{"targetTokens":"30000"}}}`,
+			want: setup.Options{Resumption: true}, field: "contextWindowCompression",
+			sent: `{"slidingWindow":{"targetTokens":"30000"},"triggerTokens":"60000"}`,
 		},
 		{
 			name: "compression as Google has it", in: `{"contextWindowCompression":{}}`,
@@ -45,7 +54,10 @@ func TestOptions(t *testing.T) {
 			name: "compression with much that is never dropped", in: `{"systemInstruction":"` + strings.Repeat("Be kind. ", 3000) + `"}`,
 			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{}}`,
 		},
-		{name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: setup.Options{Resumption: true}, field: "contextWindowCompression"},
+		{
+			name: "compression off", in: `{"voxgate":{"contextCompression":false}}`, want: setup.Options{Resumption: true},
+			field: "contextWindowCompression",
+		},
 		{
 			name: "compression off and on", in: `{"voxgate":{"contextCompression":false},"contextWindowCompression":{"triggerTokens":9}}`,
 			want: setup.Options{Resumption: true}, field: "contextWindowCompression", sent: `{"slidingWindow":{},"triggerTokens":"9"}`,
@@ -70,21 +82,39 @@ func TestOptions(t *testing.T) {
 			want: setup.Options{Resumption: true, Manual: true}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":0}`,
 		},
 		{
-			name: "manual, Google's way", in: `{"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"prefix_padding_ms":"120"}}}`,
-			want: setup.Options{Resumption: true, Manual: true, PreRoll: 120 * time.Millisecond}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":120}`,
+			name: "manual, Google's way",
+			in:   `{"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"prefix_padding_ms":"120"}}}`,
+			want: setup.Options{
+				Resumption: true, Manual: true,
+				PreRoll: 120 * time.Millisecond,
+			}, field: activity, sent: `{"disabled":true,"prefixPaddingMs":120}`,
 		},
 		{
-			name: "Google's own wins", in: `{"voxgate":{"vad":{"enabled":true,"silenceDurationMs":5},"interrupts":{"enabled":false}},"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"silence_duration_ms":7},"activityHandling":"START_OF_ACTIVITY_INTERRUPTS"}}`,
-			want: setup.Options{Resumption: true, Manual: true, PreRoll: 300 * time.Millisecond}, field: activity, sent: `{"disabled":true,"silenceDurationMs":7}`,
+			name: "Google's own wins",
+			in:   `{"voxgate":{"vad":{"enabled":true,"silenceDurationMs":5},"interrupts":{"enabled":false}},"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"silence_duration_ms":7},"activityHandling":"START_OF_ACTIVITY_INTERRUPTS"}}`,
+			want: setup.Options{
+				Resumption: true, Manual: true,
+				PreRoll: 300 * time.Millisecond,
+			}, field: activity, sent: `{"disabled":true,"silenceDurationMs":7}`,
 			warns: []string{"vad.enabled was dropped", "vad.silenceDurationMs was dropped", "interrupts.enabled was dropped"},
 		},
 		{
-			name: "said twice alike", in: `{"voxgate":{"vad":{"silenceDurationMs":7}},"realtimeInputConfig":{"automaticActivityDetection":{"silenceDurationMs":7}}}`,
+			name: "said twice alike",
+			in:   `{"voxgate":{"vad":{"silenceDurationMs":7}},"realtimeInputConfig":{"automaticActivityDetection":{"silenceDurationMs":7}}}`,
 			want: setup.Options{Resumption: true}, field: activity, sent: `{"silenceDurationMs":7}`,
 		},
-		{name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
-		{name: "not by the user", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":false}}}`, want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`},
-		{name: "interruption", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":true}}}`, want: setup.Options{Resumption: true}, field: handling},
+		{
+			name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: setup.Options{Resumption: true}, field: handling,
+			sent: `"NO_INTERRUPTION"`,
+		},
+		{
+			name: "not by the user", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":false}}}`,
+			want: setup.Options{Resumption: true}, field: handling, sent: `"NO_INTERRUPTION"`,
+		},
+		{
+			name: "interruption", in: `{"voxgate":{"interrupts":{"enabled":true,"allowUserInterruption":true}}}`,
+			want: setup.Options{Resumption: true}, field: handling,
+		},
 		{
 			name: "unknown", in: `{"voxgate":{"colour":1,"vad":{"mode":2},"interrupts":{"x":3}}}`, want: setup.Options{Resumption: true},
 			warns: []string{"voxgate.vad.mode was dropped", "voxgate.interrupts.x was dropped", "voxgate.colour was dropped"}, field: "voxgate",
@@ -124,8 +154,12 @@ func TestOptionErrors(t *testing.T) {
 		{`{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"system","content":"x"}]}}`, "c.voxgate.history[1].role"},
 		{`{"voxgate":{"history":[{"role":"user","content":["Hi"]}]}}`, "c.voxgate.history[0].content"},
 		{`{"voxgate":{"history":[{"role":"user","content":" "}]}}`, "c.voxgate.history[0].content"},
-		{`{"voxgate":{"history":[{"role":"user","content":"` + strings.Repeat("ß", 100_001) + `"},{"role":"user","content":"` + strings.Repeat("ß", 100_000) + `"}]}}`, "c.voxgate.history"},
-		{`{"voxgate":{"history":[` + strings.Repeat(`{"role":"user","content":"Hi"},`, 100) + `{"role":"user","content":"Hi"}]}}`, "c.voxgate.history"},
+		{`{"voxgate":{"history":[{"role":"user","content":"` + strings.Repeat("ß",
+			100_001) + `"},{"role":"user","content":"` + strings.Repeat("ß", 100_000) + `"}]}}`, "c.voxgate.history"},
+		{
+			`{"voxgate":{"history":[` + strings.Repeat(`{"role":"user","content":"Hi"},`, 100) + `{"role":"user","content":"Hi"}]}}`,
+			"c.voxgate.history",
+		},
 		{`{"voxgate":{"vad":[]}}`, "c.voxgate.vad"},
 		{`{"voxgate":{"vad":{"enabled":"yes"}}}`, "c.voxgate.vad.enabled"},
 		{`{"voxgate":{"vad":{"sensitivity":1.1}}}`, "c.voxgate.vad.sensitivity"},
@@ -135,12 +169,18 @@ func TestOptionErrors(t *testing.T) {
 		{`{"voxgate":{"interrupts":true}}`, "c.voxgate.interrupts"},
 		{`{"voxgate":{"interrupts":{"allowUserInterruption":0}}}`, "c.voxgate.interrupts.allowUserInterruption"},
 		{`{"voxgate":{"vad":{"enabled":false}},"realtimeInputConfig":7}`, "c.realtimeInputConfig"},
-		{`{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":-5}}}`, "c.realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"},
+		{
+			`{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":-5}}}`,
+			"c.realtimeInputConfig.automaticActivityDetection.prefixPaddingMs",
+		},
 		{`{"realtimeInputConfig":{"turnCoverage":"ALL"}}`, "c.realtimeInputConfig.turnCoverage"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"deep"}}}`, "c.generationConfig.thinkingConfig.thinkingLevel"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-2}}}`, "c.generationConfig.thinkingConfig.thinkingBudget"},
 		{`{"contextWindowCompression":{"triggerTokens":0}}`, "c.contextWindowCompression.triggerTokens"},
-		{`{"contextWindowCompression":{"triggerTokens":9,"slidingWindow":{"targetTokens":9}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
+		{
+			`{"contextWindowCompression":{"triggerTokens":9,"slidingWindow":{"targetTokens":9}}}`,
+			"c.contextWindowCompression.slidingWindow.targetTokens",
+		},
 		{`{"contextWindowCompression":{"slidingWindow":{"targetTokens":-1}}}`, "c.contextWindowCompression.slidingWindow.targetTokens"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Vertex: door(false).Vertex, Screen: true})

@@ -1,11 +1,5 @@
 package setup
 
-import (
-	"reflect"
-
-	"google.golang.org/genai"
-)
-
 // parser builds a Config.
 type parser struct {
 	Config
@@ -17,7 +11,7 @@ type parser struct {
 
 	compression bool   // the context may be compressed
 	schemaParts int    // that the functions' schemas may still have
-	cannot      string // the required argument of the function being read that the model cannot be told of
+	cannot      string // the required argument of the function being read that cannot be declared to the model
 }
 
 func (p *parser) config(fields map[string]any) error {
@@ -27,7 +21,7 @@ func (p *parser) config(fields map[string]any) error {
 	}
 	for _, ours := range []struct{ name, why string }{
 		{"sessionResumption", "the gateway resumes the session itself"},
-		{"historyConfig", "the gateway tells the model the history itself"},
+		{"historyConfig", "the gateway gives the model the history itself"},
 	} {
 		if fields[ours.name] != nil {
 			p.warnf("%s.%s was dropped: %s.", p.path, ours.name, ours.why)
@@ -41,8 +35,7 @@ func (p *parser) config(fields map[string]any) error {
 	if err := p.readTools(fields); err != nil {
 		return err
 	}
-	// The SDK's type is the list of all fields of a setup with their types.
-	fitted, err := p.fit(fields, reflect.TypeFor[genai.LiveClientSetup](), p.path)
+	fitted, err := p.fit(fields, "LiveClientSetup", p.path)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,13 @@ type Profile struct {
 	// Name is the row of the table.
 	Name string
 
-	// ContextUpdate tells whether system instruction and tools can change in place.
+	// ContextUpdate says whether system instruction and tools can change in place.
 	ContextUpdate bool
 
-	// Seeds tells whether a fresh session can be told of an earlier conversation.
+	// Seeds says whether a fresh session can get an earlier conversation.
 	Seeds bool
 
-	// Appends tells whether turns can be added in mid-session without asking for an answer.
+	// Appends says whether turns can be added in mid-session without asking for an answer.
 	Appends bool
 
 	// Proactive models may hear speech and decide not to answer it.

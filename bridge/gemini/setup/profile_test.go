@@ -39,14 +39,24 @@ func TestTyped(t *testing.T) {
 		complete           bool
 		want               []string
 	}{
-		{"turn", "gemini-3.8-live", `[{"text":"Hi"}]`, true, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}],"turnComplete":true}}`}},
-		{"incomplete", "gemini-2.5-flash-native-audio-latest", `[{"text":"Hi"}]`, false, []string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`}},
+		{
+			"turn", "gemini-3.8-live", `[{"text":"Hi"}]`, true,
+			[]string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}],"turnComplete":true}}`},
+		},
+		{
+			"incomplete", "gemini-2.5-flash-native-audio-latest", `[{"text":"Hi"}]`, false,
+			[]string{`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`},
+		},
 		{"only the end", "gemini-3.8-live", ` [ ] `, true, []string{`{"clientContent":{"turnComplete":true}}`}},
 		{"nothing", "gemini-3.8-live", `[]`, false, nil},
 		{"null", "gemini-3.8-live", `null`, false, nil},
-		{"text on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"Hi"},{"text":"there"}]`, true, []string{`{"realtimeInput":{"text":"Hi\nthere"}}`}},
 		{
-			"picture on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`, false,
+			"text on 3.1", "gemini-3.1-flash-live-preview", `[{"text":"Hi"},{"text":"there"}]`, true,
+			[]string{`{"realtimeInput":{"text":"Hi\nthere"}}`},
+		},
+		{
+			"picture on 3.1", "gemini-3.1-flash-live-preview",
+			`[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`, false,
 			[]string{`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"` + pixel + `"}}}`, `{"realtimeInput":{"text":"What is this?"}}`},
 		},
 		{"nothing on 3.1", "gemini-3.1-flash-live-preview", `[{"inlineData":{"mimeType":"image/png","data":"%"}},{"text":""}]`, true, nil},
@@ -64,7 +74,7 @@ func TestTyped(t *testing.T) {
 	}
 }
 
-// TestTypedIsAnswered types to every model of the emulator, after it has been told a history.
+// TestTypedIsAnswered types to every model of the emulator, after it got a history.
 func TestTypedIsAnswered(t *testing.T) {
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	server := httptest.NewServer(e)
@@ -76,7 +86,10 @@ func TestTypedIsAnswered(t *testing.T) {
 		client.BaseURL = server.URL
 		config := parse(t, client, named(m.model, `{}`))
 		conn, err := gemini.Dial(ctx, client, config.Setup("", []wire.Content{
-			{Role: "user", Parts: json.RawMessage(`[{"text":"My name is Ada."}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"Hello Ada."}]`)},
+			{
+				Role:  "user",
+				Parts: json.RawMessage(`[{"text":"My name is Ada."}]`),
+			}, {Role: "model", Parts: json.RawMessage(`[{"text":"Hello Ada."}]`)},
 		}))
 		if err != nil {
 			t.Errorf("%s: %v", m.row, err)
@@ -113,12 +126,21 @@ func TestInPlace(t *testing.T) {
 		want                  string // "": a new connection
 	}{
 		{"equal", live, plain, plain, false, `null`},
-		{"equal in other words", live, `{"systemInstruction":"A"}`, `{"system_instruction":{"parts":[{"text":"A"}]},"voxgate":{"maxDuration":"1h"},"x":1}`, false, `null`},
+		{
+			"equal in other words", live, `{"systemInstruction":"A"}`,
+			`{"system_instruction":{"parts":[{"text":"A"}]},"voxgate":{"maxDuration":"1h"},"x":1}`, false, `null`,
+		},
 		{"equal on an old model", "gemini-3.1-flash-live-preview", plain, plain, false, `null`},
-		{"instruction", live, plain, `{"systemInstruction":"B","tools":[{"googleSearch":{}}]}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
+		{
+			"instruction", live, plain, `{"systemInstruction":"B","tools":[{"googleSearch":{}}]}`, false,
+			`{"systemInstruction":{"parts":[{"text":"B"}]}}`,
+		},
 		{"first instruction", live, `{}`, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]}}`},
 		{"no instruction any more", live, plain, `{"tools":[{"googleSearch":{}}]}`, false, ""},
-		{"tools", live, plain, `{"systemInstruction":"A","tools":[{"functionDeclarations":[{"name":"f"}]}]}`, false, `{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}`},
+		{
+			"tools", live, plain, `{"systemInstruction":"A","tools":[{"functionDeclarations":[{"name":"f"}]}]}`, false,
+			`{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}`,
+		},
 		{"no tools any more", live, plain, `{"systemInstruction":"A"}`, false, `{"tools":{}}`},
 		{"both", live, plain, `{"systemInstruction":"B"}`, false, `{"systemInstruction":{"parts":[{"text":"B"}]},"tools":{}}`},
 		{"on Vertex", live, plain, `{"systemInstruction":"A"}`, true, `{"tools":{}}`},

@@ -14,7 +14,7 @@ func emptyObject(v any) bool {
 
 // schema translates a JSON Schema without references into the OpenAPI subset of the API
 // (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
-// for oneOf. What has no equal is dropped with a warning, here or by fit: the model is told less, the arguments are checked
+// for oneOf. What has no equal is dropped with a warning, here or by fit: the model gets less, the arguments are checked
 // against the original.
 func (p *parser) schema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
@@ -49,8 +49,8 @@ func (p *parser) schema(in map[string]any, at string) map[string]any {
 			if !ok && properties[name] != true { // false: there is no such property
 				continue
 			}
-			if told := p.schema(property, at+".properties."+name); !anyObject(told) {
-				out[name] = told
+			if declared := p.schema(property, at+".properties."+name); !anyObject(declared) {
+				out[name] = declared
 			} else {
 				p.without(s, name, at)
 			}
@@ -116,7 +116,7 @@ func (p *parser) untyped(s map[string]any, at string) {
 	}
 }
 
-// anyObject tells whether a translated schema is, or holds, an object of which nothing is known. Google takes none: "should be
+// anyObject reports whether a translated schema is, or holds, an object of which nothing is known. Google takes none: "should be
 // non-empty for OBJECT type" (langchain-google #463 and many others, of generateContent).
 func anyObject(s map[string]any) bool {
 	if s["type"] == "OBJECT" && s["anyOf"] == nil && emptyObject(s["properties"]) {
@@ -126,13 +126,13 @@ func anyObject(s map[string]any) bool {
 	return ok && anyObject(items)
 }
 
-// without leaves out a property that the model cannot be told of. A required one makes the function unusable.
+// without leaves out a property that cannot be declared to the model. A required one makes the function unusable.
 func (p *parser) without(s map[string]any, name, at string) {
 	required, _ := s["required"].([]any)
 	if slices.Contains(required, any(name)) && p.cannot == "" {
 		p.cannot = name
 	}
-	p.warnf("%s.properties.%s was dropped: Gemini cannot be told of an object of any kind.", at, name)
+	p.warnf("%s.properties.%s was dropped: an object of any kind cannot be declared to Gemini.", at, name)
 }
 
 // atRoot makes of the alternatives of a function's arguments one object that has all their properties: a declaration is one

@@ -9,16 +9,16 @@ import (
 	"voxgate/bridge/gemini/setup"
 )
 
-// declared parses a config with one function and returns the tools that Google is told of.
-func declared(t *testing.T, parameters string) (told string, c setup.Config) {
+// declared parses a config with one function and returns the tools that Google gets.
+func declared(t *testing.T, parameters string) (seen string, c setup.Config) {
 	t.Helper()
 	c, err := setup.Parse([]byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","parameters":`+parameters+`}]}]}`),
 		"c", setup.Scope{Screen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, told, _ = strings.Cut(string(c.Effective()), `"tools":`)
-	return told, c
+	_, seen, _ = strings.Cut(string(c.Effective()), `"tools":`)
+	return seen, c
 }
 
 // Was wrong: a number that is none ended the gateway with a panic.
@@ -34,10 +34,10 @@ func TestAlternativesAtTheRoot(t *testing.T) {
 		`{"type":"object","oneOf":[{"properties":{"id":{"type":"string"}},"required":["id"]},{"properties":{"name":{"type":"string"}},"required":["name"]}]}`,
 		`{"type":"object","additionalProperties":{"type":"string"},"minProperties":1}`,
 	} {
-		told, c := declared(t, schema)
+		seen, c := declared(t, schema)
 		f, declared := c.Functions.Find("f")
-		if declared && !strings.Contains(told, "parameters") && f.Check([]byte(`{}`)) != nil && len(c.Warnings) == 0 {
-			t.Errorf("%s: Google is told %s, and the only call it can make is refused: %v", schema, told, f.Check([]byte(`{}`)))
+		if declared && !strings.Contains(seen, "parameters") && f.Check([]byte(`{}`)) != nil && len(c.Warnings) == 0 {
+			t.Errorf("%s: Google gets %s, and the only call it can make is refused: %v", schema, seen, f.Check([]byte(`{}`)))
 		}
 	}
 }
@@ -53,10 +53,13 @@ func TestEverySchemaHasAType(t *testing.T) {
 		`{"type":"object","properties":{"a":{"properties":{"b":{"type":"string"}}}}}`,
 		`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}},"anyOf":[{"required":["a"]},{"required":["b"]}]}`,
 	} {
-		told, _ := declared(t, schema)
-		for _, bad := range []string{`"a":{}`, `"items":{}`, `"a":{"title":"Value"}`, `"a":{"properties":{"b":{"type":"STRING"}}}`, `"anyOf":[{},{}]`} {
-			if strings.Contains(told, bad) {
-				t.Errorf("%s: Google is told %s", schema, told)
+		seen, _ := declared(t, schema)
+		for _, bad := range []string{
+			`"a":{}`, `"items":{}`, `"a":{"title":"Value"}`, `"a":{"properties":{"b":{"type":"STRING"}}}`,
+			`"anyOf":[{},{}]`,
+		} {
+			if strings.Contains(seen, bad) {
+				t.Errorf("%s: Google gets %s", schema, seen)
 			}
 		}
 	}
@@ -64,25 +67,25 @@ func TestEverySchemaHasAType(t *testing.T) {
 
 // Was wrong: nullable beside anyOf, which is how Google's SDKs say Optional[Union], was lost.
 func TestNullableBesideAlternatives(t *testing.T) {
-	told, c := declared(t, `{"type":"OBJECT","properties":{"a":{"nullable":true,"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}}}`)
+	seen, c := declared(t, `{"type":"OBJECT","properties":{"a":{"nullable":true,"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}}}`)
 	f, _ := c.Functions.Find("f")
-	if err := f.Check([]byte(`{"a":null}`)); err != nil || !strings.Contains(told, "nullable") && !strings.Contains(told, "NULL") {
-		t.Errorf("null is allowed; Google is told %s; %v", told, err)
+	if err := f.Check([]byte(`{"a":null}`)); err != nil || !strings.Contains(seen, "nullable") && !strings.Contains(seen, "NULL") {
+		t.Errorf("null is allowed; Google gets %s; %v", seen, err)
 	}
 }
 
 // Was wrong: an enumeration of nothing allowed nothing, and one with null among strings lost it.
 func TestEnumerations(t *testing.T) {
-	if told, _ := declared(t, `{"type":"object","properties":{"a":{"type":"string","enum":["",null]}}}`); strings.Contains(told, `"enum":[]`) {
-		t.Errorf("Google is told %s", told)
+	if seen, _ := declared(t, `{"type":"object","properties":{"a":{"type":"string","enum":["",null]}}}`); strings.Contains(seen, `"enum":[]`) {
+		t.Errorf("Google gets %s", seen)
 	}
-	told, c := declared(t, `{"type":"object","properties":{"a":{"enum":["x",null]}},"required":["a"]}`)
-	if f, _ := c.Functions.Find("f"); f.Check([]byte(`{"a":null}`)) != nil || !strings.Contains(told, "nullable") {
-		t.Errorf("Google is told %s", told)
+	seen, c := declared(t, `{"type":"object","properties":{"a":{"enum":["x",null]}},"required":["a"]}`)
+	if f, _ := c.Functions.Find("f"); f.Check([]byte(`{"a":null}`)) != nil || !strings.Contains(seen, "nullable") {
+		t.Errorf("Google gets %s", seen)
 	}
 }
 
-// What the model cannot be told of is left out, or leaves its function out if it cannot be called without.
+// What cannot be declared to the model is left out, or leaves its function out if it cannot be called without.
 func TestObjectsOfAnyKind(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}}}`:                                                                                      `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{"type":"STRING"}},"type":"OBJECT"}}]}]`,
@@ -90,11 +93,12 @@ func TestObjectsOfAnyKind(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}},"required":["a"]}`:                                                                     ``,
 		`{"type":"object","properties":{"b":{"type":"number","format":"double"}}}`:                                                                                          `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{"format":"double","type":"NUMBER"}},"type":"OBJECT"}}]}]`,
 	} {
-		told, c := declared(t, schema)
-		if want == "" && len(c.Functions) > 0 || strings.TrimSuffix(told, "}") != want {
-			t.Errorf("%s: Google is told %s, %q", schema, told, c.Warnings)
+		seen, c := declared(t, schema)
+		if want == "" && len(c.Functions) > 0 || strings.TrimSuffix(seen, "}") != want {
+			t.Errorf("%s: Google gets %s, %q", schema, seen, c.Warnings)
 		}
-		if f, ok := c.Functions.Find("f"); ok && f.Check([]byte(`{"a":{"any":"thing"}}`)) != nil && strings.Contains(schema, `"a":{"type":"object"}`) {
+		if f, ok := c.Functions.Find("f"); ok && f.Check([]byte(`{"a":{"any":"thing"}}`)) != nil &&
+			strings.Contains(schema, `"a":{"type":"object"}`) {
 			t.Errorf("%s: what was declared is refused", schema)
 		}
 	}
@@ -126,7 +130,15 @@ func TestManyBombs(t *testing.T) {
 	kept := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	allocated := after.TotalAlloc - before.TotalAlloc // says what it costs on a busy machine, too
 	if allocated > 200<<20 || kept > 50<<20 {
-		t.Errorf("%d KB allocated %d MB and keep %d MB (%d functions, %v, %d)", len(config)>>10, allocated>>20, kept>>20, len(c.Functions), err, len(c.Warnings))
+		t.Errorf(
+			"%d KB allocated %d MB and keep %d MB (%d functions, %v, %d)",
+			len(config)>>10,
+			allocated>>20,
+			kept>>20,
+			len(c.Functions),
+			err,
+			len(c.Warnings),
+		)
 	}
 	runtime.KeepAlive(c)
 }
@@ -149,7 +161,9 @@ func TestALargeConfigIsCheap(t *testing.T) {
 	for i := range 513 {
 		many = append(many, fmt.Sprintf(`{"name":"f%d"}`, i))
 	}
-	if _, err := setup.Parse([]byte(`{"tools":[{"functionDeclarations":[`+strings.Join(many, ",")+`]}]}`), "c", setup.Scope{Screen: true}); err == nil || !strings.Contains(err.Error(), "functionDeclarations[512] is one too many") {
+	if _, err := setup.Parse([]byte(`{"tools":[{"functionDeclarations":[`+strings.Join(many, ",")+`]}]}`), "c",
+		setup.Scope{Screen: true}); err == nil ||
+		!strings.Contains(err.Error(), "functionDeclarations[512] is one too many") {
 		t.Errorf("513 functions: %v", err)
 	}
 }

@@ -1,10 +1,9 @@
-// Package setup decides what becomes of a client's session config: it validates it, translates it into the setup that the
-// model it names takes, and says what that model can do in the session. It opens no connections;
-// package gemini does.
+// Package setup validates a client's session config, translates it into the setup that its model takes, and says what
+// that model can do in the session. It opens no connections; package gemini does.
 //
-// A server answers a setup that its model does not take with a closed socket and never with a warning. So a table (table.go)
-// says what each model takes, and the parser drops, adds and translates accordingly, with warnings for the client. The types
-// of Google's Go SDK serve as the list of all fields a setup can have.
+// A server answers a setup that its model does not take by closing the socket, never with a warning. So a table
+// (table.go) says what each model takes, and the parser drops, adds and translates accordingly, with warnings for the
+// client. The types of Google's Go SDK serve as the list of all fields a setup can have.
 package setup
 
 import (
@@ -56,8 +55,8 @@ type Scope struct {
 	// Tools are the gateway's own, which every conversation has.
 	Tools []tools.Declaration
 
-	// Canvas are the functions that show something, and Screen tells whether the callers of this front door may have where to
-	// show it: a telephone has not.
+	// Canvas are the functions that show something, and Screen says whether callers of this front door may have a screen:
+	// a telephone has none.
 	Canvas []tools.Declaration
 	Screen bool
 }
@@ -94,7 +93,7 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 func (c Config) Effective() json.RawMessage { return encode(c.setup) }
 
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
-// is told the history, if its profile allows that.
+// gets the history, if its profile allows that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
 	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle}
 	if handle == "" && c.Profile.Seeds {

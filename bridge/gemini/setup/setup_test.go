@@ -29,55 +29,71 @@ func TestParse(t *testing.T) {
 		{name: "nothing", in: ``, want: `{` + standard + `}`},
 		{name: "empty", in: `{}`, want: `{` + standard + `}`},
 		{
-			name: "the guide's example", in: `{"model":"models/gemini-2.0-flash-live-001","systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]},"generationConfig":{"responseModalities":["audio"]}}`,
+			name:     "the guide's example",
+			in:       `{"model":"models/gemini-2.0-flash-live-001","systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]},"generationConfig":{"responseModalities":["audio"]}}`,
 			want:     `{` + standard + `,"systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]}}`,
 			warnings: []string{"gemini-2.0-flash-live-001 was shut down"},
 		},
-		{name: "text", in: `{"generationConfig":{"responseModalities":["text"]},"outputAudioTranscription":null}`, want: `{` + standard + `}`, warnings: []string{"stays on"}, textOnly: true},
+		{
+			name: "text", in: `{"generationConfig":{"responseModalities":["text"]},"outputAudioTranscription":null}`, want: `{` + standard + `}`,
+			warnings: []string{"stays on"}, textOnly: true,
+		},
 		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`, textToo: true},
 		{
 			name: "no transcripts", in: `{"inputAudioTranscription":false,"outputAudioTranscription":null}`,
 			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
 		},
 		{
-			name: "numbers stay as they came", in: `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
+			name: "numbers stay as they came",
+			in:   `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
 			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 4)[3] + `}`,
 		},
 		{
-			name: "snake_case and unknown names", in: `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
+			name:     "snake_case and unknown names",
+			in:       `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
 			want:     `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 4)[3] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
 			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness was dropped"},
 		},
 		{
-			name: "not of the Live API", in: `{"generationConfig":{"stopSequences":["x"],"responseMimeType":"text/plain"},"sessionResumption":{"handle":"x"}}`,
-			want: `{` + standard + `}`, warnings: []string{"sessionResumption was dropped", "responseMimeType was dropped", "stopSequences was dropped"},
+			name: "not of the Live API",
+			in:   `{"generationConfig":{"stopSequences":["x"],"responseMimeType":"text/plain"},"sessionResumption":{"handle":"x"}}`,
+			want: `{` + standard + `}`, warnings: []string{
+				"sessionResumption was dropped", "responseMimeType was dropped",
+				"stopSequences was dropped",
+			},
 		},
 		{
-			name: "all else", in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"colour":true}}`,
+			name:     "all else",
+			in:       `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"colour":true}}`,
 			warnings: []string{"voxgate.colour was dropped", "historyConfig was dropped"},
 			want:     `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
 		},
 		{
 			name: "search and functions", in: `{"tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","description":"d"}]}]}`,
-			want: `{` + standard + `,"tools":[{"functionDeclarations":[{"description":"d","name":"f"}]},{"googleSearch":{}}]}`, functions: []string{"f"},
+			want:      `{` + standard + `,"tools":[{"functionDeclarations":[{"description":"d","name":"f"}]},{"googleSearch":{}}]}`,
+			functions: []string{"f"},
 		},
 		{
-			name: "JSON Schema", in: `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/$defs/x"}]}}},"$defs":{"x":{"type":"object","properties":{"a":{"type":["string","integer"]}}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
+			name:     "JSON Schema",
+			in:       `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/$defs/x"}]}}},"$defs":{"x":{"type":"object","properties":{"a":{"type":["string","integer"]}}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"properties":{"a":{"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}},"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
 			warnings: []string{"my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
 		},
 		{
-			name: "behavior", in: `{"tools":[{"functionDeclarations":[{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},{"name":"g","behavior":"non_blocking"}]}]}`,
+			name:     "behavior",
+			in:       `{"tools":[{"functionDeclarations":[{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},{"name":"g","behavior":"non_blocking"}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"behavior":"BLOCKING","name":"f"},{"behavior":"NON_BLOCKING","name":"g"}]}]}`,
 			warnings: []string{"functionDeclarations[0].scheduling was dropped"}, functions: []string{"f", "g"},
 		},
 		{
-			name: "functions that cannot be told", in: `{"tools":[{"functionDeclarations":[{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},{"name":"list","parametersJsonSchema":{"type":"array"}},{"name":"f"}]},{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
+			name:     "functions that cannot be declared",
+			in:       `{"tools":[{"functionDeclarations":[{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},{"name":"list","parametersJsonSchema":{"type":"array"}},{"name":"f"}]},{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
-			warnings: []string{`parameters of "loops" cannot be told to Gemini`, `"odd"`, `"list"`, `"elsewhere"`}, functions: []string{"f"},
+			warnings: []string{`parameters of "loops" cannot be declared to Gemini`, `"odd"`, `"list"`, `"elsewhere"`}, functions: []string{"f"},
 		},
 		{
-			name: "all of it", in: `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"string","title":"B"}},"required":["b"]}]},"response":{"type":"array","items":{"type":"string"}}}]}]}`,
+			name:      "all of it",
+			in:        `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"string","title":"B"}},"required":["b"]}]},"response":{"type":"array","items":{"type":"string"}}}]}]}`,
 			want:      `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"a":{"type":"STRING"},"b":{"title":"B","type":"STRING"}},"required":["a","b"],"type":"OBJECT"},"response":{"items":{"type":"STRING"},"type":"ARRAY"}}]}]}`,
 			functions: []string{"f"},
 		},
@@ -139,18 +155,30 @@ func TestParseErrors(t *testing.T) {
 		{`{"generationConfig":{"maxOutputTokens":true}}`, "c.generationConfig.maxOutputTokens", "whole number"},
 		{`{"generationConfig":{"responseModalities":["audio","smell"]}}`, "c.generationConfig.responseModalities[1]", "must be"},
 		{`{"generationConfig":{"responseModalities":{}}}`, "c.generationConfig.responseModalities", "must be an array"},
-		{`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":7}}}}}`, "c.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", "must be a string"},
+		{
+			`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":7}}}}}`,
+			"c.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", "must be a string",
+		},
 		{`{"systemInstruction":{"parts":"x"}}`, "c.systemInstruction.parts", "must be an array"},
 		{`{"systemInstruction":{"parts":[null]}}`, "c.systemInstruction.parts[0]", "must not be null"},
-		{`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":"yes"}}}`, "c.realtimeInputConfig.automaticActivityDetection.disabled", "true or false"},
+		{
+			`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":"yes"}}}`, "c.realtimeInputConfig.automaticActivityDetection.disabled",
+			"true or false",
+		},
 		{`{"tools":{}}`, "c.tools", "must be an array"},
 		{`{"tools":[7]}`, "c.tools[0]", "must be an object"},
 		{`{"tools":[{"functionDeclarations":[{"name":"a b"}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a letter"},
-		{`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]},{"functionDeclarations":[{"name":"f"}]}]}`, "c.tools[2].functionDeclarations[0].name", "declared twice"},
+		{
+			`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]},{"functionDeclarations":[{"name":"f"}]}]}`,
+			"c.tools[2].functionDeclarations[0].name", "declared twice",
+		},
 		{`{"tools":[{"functionDeclarations":[{"name":"f","behavior":"LAZY"}]}]}`, "c.tools[0].functionDeclarations[0].behavior", "BLOCKING"},
 		{`{"tools":[{"functionDeclarations":[{"name":"f","timeout":"1h"}]}]}`, "c.tools[0].functionDeclarations[0].timeout", "at most 5m"},
 		{`{"tools":[{"functionDeclarations":[{"name":"f","timeout":7}]}]}`, "c.tools[0].functionDeclarations[0].timeout", "must be a duration"},
-		{`{"tools":[{"functionDeclarations":[{"name":"f","defaultScheduling":"LATER"}]}]}`, "c.tools[0].functionDeclarations[0].scheduling", "SILENT, WHEN_IDLE or INTERRUPT"},
+		{
+			`{"tools":[{"functionDeclarations":[{"name":"f","defaultScheduling":"LATER"}]}]}`, "c.tools[0].functionDeclarations[0].scheduling",
+			"SILENT, WHEN_IDLE or INTERRUPT",
+		},
 		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Screen: true})
@@ -177,7 +205,10 @@ func TestWarningsAreBounded(t *testing.T) {
 }
 
 func TestSetup(t *testing.T) {
-	history := []wire.Content{{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)}, {Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)}}
+	history := []wire.Content{
+		{Role: "user", Parts: json.RawMessage(`[{"text":"a"}]`)},
+		{Role: "model", Parts: json.RawMessage(`[{"text":"b"}]`)},
+	}
 	for _, c := range []struct {
 		name, model, config string
 		handle              string
@@ -188,13 +219,31 @@ func TestSetup(t *testing.T) {
 		{name: "resumed", model: "gemini-3.8-live", handle: "h", history: history, want: gemini.Setup{Resumable: true, Handle: "h"}},
 		{name: "no resumption", model: "gemini-3.8-live", config: `"voxgate":{"enableResumption":false}`, want: gemini.Setup{}},
 		{name: "history", model: "gemini-3.8-live", history: history, want: gemini.Setup{Resumable: true, History: history}},
-		{name: "history on 3.1", model: "gemini-3.1-flash-live-preview", history: history, want: gemini.Setup{Resumable: true, History: history, Announced: true}},
-		{name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", handle: "h", history: history, want: gemini.Setup{Resumable: true, Handle: "h"}},
+		{
+			name: "history on 3.1", model: "gemini-3.1-flash-live-preview", history: history,
+			want: gemini.Setup{Resumable: true, History: history, Announced: true},
+		},
+		{
+			name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", handle: "h", history: history,
+			want: gemini.Setup{Resumable: true, Handle: "h"},
+		},
 		{name: "a model without", model: "gemini-3.5-live-translate-preview", history: history, want: gemini.Setup{Resumable: true}},
-		{name: "proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":true}`, want: gemini.Setup{Resumable: true, Alpha: true}},
-		{name: "affective", model: "gemini-2.5-flash-native-audio-latest", config: `"generationConfig":{"enableAffectiveDialog":true}`, want: gemini.Setup{Resumable: true, Alpha: true}},
-		{name: "not proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":false}`, want: gemini.Setup{Resumable: true}},
-		{name: "proactive anyway", model: "gemini-3.8-live", config: `"proactivity":{"proactiveAudio":true}`, want: gemini.Setup{Resumable: true}},
+		{
+			name: "proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":true}`,
+			want: gemini.Setup{Resumable: true, Alpha: true},
+		},
+		{
+			name: "affective", model: "gemini-2.5-flash-native-audio-latest", config: `"generationConfig":{"enableAffectiveDialog":true}`,
+			want: gemini.Setup{Resumable: true, Alpha: true},
+		},
+		{
+			name: "not proactive", model: "gemini-2.5-flash-native-audio-latest", config: `"proactivity":{"proactiveAudio":false}`,
+			want: gemini.Setup{Resumable: true},
+		},
+		{
+			name: "proactive anyway", model: "gemini-3.8-live", config: `"proactivity":{"proactiveAudio":true}`,
+			want: gemini.Setup{Resumable: true},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := parse(t, door(false), named(c.model, `{`+c.config+`}`))
@@ -210,8 +259,14 @@ func TestSetup(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`))
-	f.Add([]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`))
+	f.Add(
+		[]byte(
+			`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`,
+		),
+	)
+	f.Add(
+		[]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`),
+	)
 	f.Add([]byte(`{"avatarConfig":{"x":1},"labels":{"a":null},"system_instruction":"x","generationConfig":{"thinkingConfig":null}}`))
 	for _, variant := range variants {
 		for _, m := range conversational {

@@ -42,7 +42,7 @@ type moods int
 const (
 	noMoods     moods = iota
 	moodsAsked        // both, when asked for
-	moodsAlways       // always proactive and refuses to be told; affective dialog was taken away
+	moodsAlways       // always proactive and refuses the setting; affective dialog was taken away
 )
 
 // row is a line of the table of models: what the models whose names begin alike have in common on a backend. A server
@@ -69,7 +69,7 @@ type row struct {
 	moods    moods
 
 	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage
-	// they take a turn for empty, so they are told to include all input.
+	// they take a turn for empty, so their setup says to include all input.
 	wide bool
 
 	// oneAnswer models take an answer with willContinue and then abandon the call: its last answer is never spoken.
@@ -99,7 +99,8 @@ var models = []row{
 	},
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Appends: true},
-		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio", twin: "gemini-2.5-flash-native-audio-preview-12-2025",
+		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio",
+		twin:   "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 
@@ -113,7 +114,8 @@ var models = []row{
 	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
 	{
 		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Appends: true},
-		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025", twin: "gemini-live-2.5-flash-native-audio",
+		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
+		twin:   "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.

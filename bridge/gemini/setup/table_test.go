@@ -124,7 +124,8 @@ func TestRows(t *testing.T) {
 	for _, r := range []rule{
 		thinking("2.5-native-audio", `{"thinkingBudget":0}`, `{"thinkingBudget":0}`, ""),
 		thinking("2.5-native-audio", `{"thinkingLevel":"high"}`, `{"thinkingBudget":24576}`, "sent as thinkingBudget 24576"),
-		thinking("2.5-native-audio-vertex", `{"thinkingLevel":"MINIMAL","includeThoughts":true}`, `{"includeThoughts":true,"thinkingBudget":0}`, "thinkingBudget 0"),
+		thinking("2.5-native-audio-vertex", `{"thinkingLevel":"MINIMAL","includeThoughts":true}`, `{"includeThoughts":true,"thinkingBudget":0}`,
+			"thinkingBudget 0"),
 		thinking("2.5-flash-vertex", `{"thinkingLevel":"LOW","thinkingBudget":7}`, `{"thinkingBudget":7}`, "thinkingLevel was dropped"),
 		thinking("3.1-flash-live", `{"thinkingLevel":"minimal"}`, `{"thinkingLevel":"MINIMAL"}`, ""),
 		thinking("3.1-flash-live", `{"thinkingBudget":0}`, `{"thinkingLevel":"MINIMAL"}`, "sent as thinkingLevel MINIMAL"),
@@ -169,22 +170,49 @@ func TestRows(t *testing.T) {
 		{"3.8-live", `{"explicitVadSignal":true}`, "explicitVadSignal", blank, "the Gemini API does not have it"},
 		{"3.8-live-vertex", `{"explicitVadSignal":true}`, "explicitVadSignal", `true`, ""},
 		{"3.8-live", `{"avatarConfig":{"avatarName":"Ada"}}`, "avatarConfig", blank, "has no avatar"},
-		{"3.8-live-vertex", `{"avatarConfig":{"avatarName":"Ada"},"generationConfig":{"responseModalities":["video"]}}`, "generationConfig.responseModalities", `["VIDEO"]`, ""},
-		{"3.8-live-vertex", `{"generationConfig":{"responseModalities":["video"]}}`, "generationConfig.responseModalities", `["AUDIO"]`, "avatarConfig"},
-		{"3.1-flash-live", `{"generationConfig":{"responseModalities":["VIDEO"]}}`, "generationConfig.responseModalities", `["AUDIO"]`, "has no avatar"},
+		{
+			"3.8-live-vertex", `{"avatarConfig":{"avatarName":"Ada"},"generationConfig":{"responseModalities":["video"]}}`,
+			"generationConfig.responseModalities", `["VIDEO"]`, "",
+		},
+		{
+			"3.8-live-vertex", `{"generationConfig":{"responseModalities":["video"]}}`, "generationConfig.responseModalities", `["AUDIO"]`,
+			"avatarConfig",
+		},
+		{
+			"3.1-flash-live", `{"generationConfig":{"responseModalities":["VIDEO"]}}`, "generationConfig.responseModalities", `["AUDIO"]`,
+			"has no avatar",
+		},
 		{"2.5-flash-vertex", `{"generationConfig":{"responseModalities":["text"]}}`, "generationConfig.responseModalities", `["TEXT"]`, ""},
-		{"2.5-flash-vertex", `{"generationConfig":{"responseModalities":["text","audio"]}}`, "generationConfig.responseModalities", `["AUDIO"]`, ""},
-		{"3.8-live", `{"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","method":"SEVERITY"}]}`, "safetySettings", `[{"category":"HARM_CATEGORY_HARASSMENT"}]`, "method was dropped"},
-		{"3.8-live", `{"generationConfig":{"translationConfig":{"targetLanguageCode":"de"}}}`, "generationConfig.translationConfig", blank, "does not translate"},
-		{"3.8-live", `{"generationConfig":{"speechConfig":{"languageCode":"xx","multiSpeakerVoiceConfig":{}}}}`, "generationConfig.speechConfig", `{"languageCode":"xx"}`, "one voice"},
+		{
+			"2.5-flash-vertex", `{"generationConfig":{"responseModalities":["text","audio"]}}`, "generationConfig.responseModalities", `["AUDIO"]`,
+			"",
+		},
+		{
+			"3.8-live", `{"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","method":"SEVERITY"}]}`, "safetySettings",
+			`[{"category":"HARM_CATEGORY_HARASSMENT"}]`, "method was dropped",
+		},
+		{
+			"3.8-live", `{"generationConfig":{"translationConfig":{"targetLanguageCode":"de"}}}`, "generationConfig.translationConfig", blank,
+			"does not translate",
+		},
+		{
+			"3.8-live", `{"generationConfig":{"speechConfig":{"languageCode":"xx","multiSpeakerVoiceConfig":{}}}}`, "generationConfig.speechConfig",
+			`{"languageCode":"xx"}`, "one voice",
+		},
 		{"3.8-live", `{"tools":[{"googleMaps":{}}]}`, "tools", blank, "googleMaps was dropped"},
 		{"unknown", `{"tools":[{"codeExecution":{}}]}`, "tools", blank, "codeExecution was dropped"},
 		{"3.8-live", `{"systemInstruction":[{"text":"a"},"b",{"text":""}]}`, "systemInstruction", `{"parts":[{"text":"a"},{"text":"b"}]}`, ""},
 		{"3.8-live", `{"systemInstruction":{"text":"a"}}`, "systemInstruction", `{"parts":[{"text":"a"}]}`, ""},
 		{"3.8-live", `{"systemInstruction":""}`, "systemInstruction", blank, ""},
-		{"3.5-live-translate", `{"generationConfig":{"translationConfig":{"targetLanguageCode":"pl"}},"systemInstruction":"Hi"}`, "generationConfig.translationConfig", `{"targetLanguageCode":"pl"}`, "systemInstruction was dropped"},
+		{
+			"3.5-live-translate", `{"generationConfig":{"translationConfig":{"targetLanguageCode":"pl"}},"systemInstruction":"Hi"}`,
+			"generationConfig.translationConfig", `{"targetLanguageCode":"pl"}`, "systemInstruction was dropped",
+		},
 		{"3.5-live-translate", `{"tools":[{"functionDeclarations":[{"name":"f"}]}]}`, "tools", blank, "functionDeclarations was dropped"},
-		{"3.5-transcribe-live", `{"generationConfig":{"responseModalities":["AUDIO"]}}`, "generationConfig.responseModalities", `["TEXT"]`, "does not speak"},
+		{
+			"3.5-transcribe-live", `{"generationConfig":{"responseModalities":["AUDIO"]}}`, "generationConfig.responseModalities", `["TEXT"]`,
+			"does not speak",
+		},
 		{"3.5-transcribe-live", `{}`, "contextWindowCompression", blank, ""},
 	} {
 		t.Run(r.row+" "+r.in, func(t *testing.T) {
@@ -207,7 +235,8 @@ func TestRows(t *testing.T) {
 			if got := field(t, config.Effective(), r.field); got != r.want {
 				t.Errorf("got %s, want %s", got, r.want)
 			}
-			if got := strings.Join(config.Warnings, " "); (r.warns == "") != (got == "") || !strings.Contains(got, r.warns) || len(config.Warnings) > 1 {
+			if got := strings.Join(config.Warnings, " "); (r.warns == "") != (got == "") || !strings.Contains(got, r.warns) ||
+				len(config.Warnings) > 1 {
 				t.Errorf("warnings %q", config.Warnings)
 			}
 		})

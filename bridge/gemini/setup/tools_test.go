@@ -52,7 +52,12 @@ func TestGatewaysTools(t *testing.T) {
 	scope := setup.Scope{
 		Screen: true,
 		Tools: []tools.Declaration{
-			{Name: "refund", Title: "Paying back…", Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","maximum":9007199254740993}}}`), Timeout: time.Minute},
+			{
+				Name:       "refund",
+				Title:      "Paying back…",
+				Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","maximum":9007199254740993}}}`),
+				Timeout:    time.Minute,
+			},
 			{Name: "loops", Parameters: json.RawMessage(`{"properties":{"a":{"$ref":"#"}}}`)},
 			{Name: "bad name"},
 		},
@@ -63,11 +68,20 @@ func TestGatewaysTools(t *testing.T) {
 		screen                 bool
 	}{
 		{`{}`, `refund`, `"loops" cannot; "bad name" was left out`, true},
-		{`{"tools":[{"functionDeclarations":[{"name":"refund"},{"name":"mine"}]}]}`, `refund mine`, `"loops"; "bad name"; gateway has a tool "refund"`, true},
+		{
+			`{"tools":[{"functionDeclarations":[{"name":"refund"},{"name":"mine"}]}]}`, `refund mine`,
+			`"loops"; "bad name"; gateway has a tool "refund"`, true,
+		},
 		{`{"voxgate":{"canvas":true},"tools":[{"googleSearch":{}}]}`, `refund show`, `"loops"; "bad name"`, true},
-		{`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"show","description":"My own."}]}]}`, `refund show`, `"loops"; "bad name"`, true},
+		{
+			`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"show","description":"My own."}]}]}`, `refund show`,
+			`"loops"; "bad name"`, true,
+		},
 		{`{"voxgate":{"canvas":true}}`, `refund`, `"loops"; "bad name"; nothing can be shown here`, false},
-		{`{"tools":[{"functionDeclarations":[{"name":"show"},{"name":"mine"}]}]}`, `refund mine`, `"loops"; "bad name"; nothing can be shown here`, false},
+		{
+			`{"tools":[{"functionDeclarations":[{"name":"show"},{"name":"mine"}]}]}`, `refund mine`,
+			`"loops"; "bad name"; nothing can be shown here`, false,
+		},
 	} {
 		scope.Screen = c.screen
 		config, err := setup.Parse(json.RawMessage(c.config), "c", scope)
@@ -84,7 +98,8 @@ func TestGatewaysTools(t *testing.T) {
 			}
 		}
 		refund, _ := config.Functions.Find("refund")
-		if refund.Where != setup.InGateway || refund.Check(json.RawMessage(`{"n":9007199254740993}`)) != nil || refund.Check(json.RawMessage(`{"n":9007199254740994}`)) == nil {
+		if refund.Where != setup.InGateway || refund.Check(json.RawMessage(`{"n":9007199254740993}`)) != nil ||
+			refund.Check(json.RawMessage(`{"n":9007199254740994}`)) == nil {
 			t.Errorf("%s: %+v", c.config, refund)
 		}
 		if show, ok := config.Functions.Find("show"); ok && show.Where != setup.OnCanvas {

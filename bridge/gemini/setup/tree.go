@@ -79,7 +79,7 @@ func get(tree map[string]any, name string) any {
 	return tree[name]
 }
 
-// remove takes out the field with a dotted name, and tells whether there was one.
+// remove takes out the field with a dotted name, and reports whether there was one.
 func remove(tree map[string]any, name string) bool {
 	tree, name = parent(tree, name)
 	_, found := tree[name]

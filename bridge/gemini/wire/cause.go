@@ -16,7 +16,7 @@ const (
 	// possible. Without a handle it is the model that is not known.
 	StaleHandle
 
-	// Quota means that the key or the project has used up what it may.
+	// Quota means that the key or the project has used up its quota.
 	Quota
 
 	// Fatal means that the same set-up, or the same message, will be refused again.

@@ -102,8 +102,8 @@ func (m ClientMessage) Encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// AppendAudio appends to frame the message of a piece of audio: mono samples at rate Hz. It comes many times a second and
-// shall cost no allocation, so it is no ClientMessage.
+// AppendAudio appends to frame the message of a piece of audio: mono samples at rate Hz. It comes many times a second
+// and must not allocate, so it is no ClientMessage.
 func AppendAudio(frame []byte, pcm []int16, rate int) []byte {
 	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last piece is padded
 	frame = append(frame, `{"realtimeInput":{"audio":{"data":"`...)

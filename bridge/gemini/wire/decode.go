@@ -17,7 +17,7 @@ type Decoder struct {
 	pcm []int16
 	raw []byte
 
-	// What a message of nothing but audio is returned in: they come many times a second, and shall cost no allocation.
+	// What a message of nothing but audio is returned in: they come many times a second, and must not allocate.
 	voice  ServerMessage // its Content is spoken
 	spoken ServerContent // has Audio and AudioRate alone
 
@@ -42,17 +42,23 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 		m       ServerMessage // both are on the stack
 		c       ServerContent
 		content []byte
+		beside  object
 	)
 	err := EachField(data, func(name, value []byte) error {
 		if string(name) == "serverContent" {
 			content = value // usageMetadata may come behind it, and goes in
 			return nil
 		}
-		return m.field(string(name), value)
+		return m.field(string(name), value, &beside)
 	})
-	if err == nil && content != nil {
+	switch {
+	case err != nil:
+	case content != nil:
 		err = d.content(&m, &c, content)
+	case m.Usage != nil:
+		err = beside.add([]byte("usageMetadata"), m.Usage)
 	}
+	m.Beside = beside.end()
 	switch err.(type) {
 	case nil:
 	case *ServerError, *FrameError:
@@ -65,7 +71,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 			m.ToolCalls[i].ID = "call-" + rand.Text()
 		}
 	}
-	if content != nil && c.Fields == nil && m.Empty() {
+	if content != nil && c.Fields == nil && c.Transcript == nil && m.Empty() {
 		d.spoken.Audio, d.spoken.AudioRate = c.Audio, c.AudioRate
 		return &d.voice, nil
 	}
@@ -78,7 +84,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 }
 
 // field reads one field beside serverContent.
-func (m *ServerMessage) field(name string, value []byte) error {
+func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 	switch name {
 	case "setupComplete":
 		m.SetupComplete = true
@@ -92,7 +98,12 @@ func (m *ServerMessage) field(name string, value []byte) error {
 		}
 		m.Cancelled = append(m.Cancelled, cancel.IDs...)
 	case "usageMetadata":
-		return keep(&m.Usage, value)
+		if err := keep(&m.Usage, value); err != nil {
+			return err
+		}
+		if t, err := ParseTokens(m.Usage); err == nil && m.Usage != nil {
+			m.Tokens = &t
+		}
 	case "goAway":
 		var away struct{ TimeLeft string }
 		if err := unmarshal(name, value, &away); err != nil {
@@ -113,25 +124,21 @@ func (m *ServerMessage) field(name string, value []byte) error {
 		}
 		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable}
 	case "voiceActivity":
-		return keep(&m.VoiceActivity, value)
+		if err := keep(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
+			return err
+		}
+		return beside.add([]byte(name), m.VoiceActivity)
 	case "error":
-		var told struct {
+		var said struct {
 			Code            int
 			Status, Message string
 		}
-		if err := unmarshal(name, value, &told); err != nil {
+		if err := unmarshal(name, value, &said); err != nil {
 			return err
 		}
-		return &ServerError{Code: told.Code, Status: told.Status, Message: told.Message}
+		return &ServerError{Code: said.Code, Status: said.Status, Message: said.Message}
 	default:
-		raw, err := compact(value)
-		if err != nil {
-			return err
-		}
-		if m.Extra == nil {
-			m.Extra = make(map[string]json.RawMessage)
-		}
-		m.Extra[name] = raw
+		return beside.add([]byte(name), value)
 	}
 	return nil
 }
@@ -173,7 +180,7 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 
 // content reads serverContent: the fields we act on, and the rest of it for the client.
 func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error {
-	var rest object
+	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
 		var err error
 		switch string(name) {
@@ -185,12 +192,20 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 			c.TurnComplete, err = isTrue("turnComplete", value)
 		case "generationComplete":
 			c.GenerationComplete, err = isTrue("generationComplete", value)
+		case "interactionStatus":
+			c.Interaction = text(value)
 		case "groundingMetadata":
-			err = keep(&c.Grounding, value)
+			err = c.grounding(value)
 		case "inputTranscription":
-			err = transcription(&c.InputTranscription, value)
+			_, err = transcription(&c.InputTranscription, value)
 		case "outputTranscription":
-			err = transcription(&c.OutputTranscription, value)
+			spoken, err := transcription(&c.OutputTranscription, value)
+			if err != nil {
+				return err
+			}
+			if spoken {
+				return transcript.add(name, value)
+			}
 		}
 		if err != nil || value == nil {
 			return err
@@ -208,7 +223,7 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 	if len(d.pcm) > 0 {
 		c.Audio = d.pcm
 	}
-	c.Fields = rest.end()
+	c.Fields, c.Transcript = rest.end(), transcript.end()
 	return nil
 }
 
@@ -240,8 +255,9 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 	return turn.end(), err
 }
 
-// part takes a part that is PCM or a function call, and reports whether it did.
+// part takes a part that is PCM or a function call, and reports whether it did. Of any other it notes what the model wrote.
 func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
+	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
 		switch string(name) {
 		case "inlineData":
@@ -255,10 +271,40 @@ func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken b
 			}
 			taken = true
 			return m.addCall(f)
+		case "text":
+			wrote = text(value)
+		case "thought":
+			thought = string(value) == "true"
 		}
 		return nil
 	})
+	switch {
+	case taken:
+	case thought:
+		c.Thought, c.Thoughts = true, c.Thoughts+wrote
+	default:
+		c.Written, c.Text = true, c.Text+wrote
+	}
 	return taken, err
+}
+
+// text is a JSON string; empty: it is none.
+func text(value []byte) (s string) {
+	if json.Unmarshal(value, &s) != nil {
+		return "" // what is no text goes on to the client
+	}
+	return s
+}
+
+// grounding keeps the metadata of a search, and finds its suggestions.
+func (c *ServerContent) grounding(value []byte) error {
+	var found struct {
+		SearchEntryPoint struct{ RenderedContent string }
+	}
+	if json.Unmarshal(value, &found) == nil {
+		c.Suggestions = found.SearchEntryPoint.RenderedContent
+	}
+	return keep(&c.Grounding, value)
 }
 
 // inlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
@@ -281,11 +327,11 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 		return false, &FrameError{Problem: "audio of two rates in one message"}
 	}
 	c.AudioRate = d.mimeRate
-	text, err := unquote(body)
+	encoded, err := unquote(body)
 	if err != nil {
 		return false, err
 	}
-	d.raw, err = base64.StdEncoding.AppendDecode(d.raw[:0], text)
+	d.raw, err = base64.StdEncoding.AppendDecode(d.raw[:0], encoded)
 	if err != nil || len(d.raw)%2 != 0 {
 		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
@@ -307,8 +353,8 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 		return false
 	}
 	rate := OutputRate
-	if text := params["rate"]; text != "" {
-		if rate, err = strconv.Atoi(text); err != nil || rate < 8000 || rate > 192000 {
+	if said := params["rate"]; said != "" {
+		if rate, err = strconv.Atoi(said); err != nil || rate < 8000 || rate > 192000 {
 			return false
 		}
 	}
@@ -316,23 +362,23 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 	return true
 }
 
-// transcription reads the text of {"text":…}.
-func transcription(into *string, value []byte) error {
+// transcription reads the text of {"text":…}, and reports whether there is some.
+func transcription(into *string, value []byte) (some bool, err error) {
 	var t struct{ Text string }
 	if err := unmarshal("transcription", value, &t); err != nil {
-		return err
+		return false, err
 	}
 	*into += t.Text
-	return nil
+	return t.Text != "", nil
 }
 
 // parseDuration reads a Duration of proto3 JSON: seconds with up to nine decimals and an s.
-func parseDuration(text string) (time.Duration, error) {
-	if text == "" {
+func parseDuration(said string) (time.Duration, error) {
+	if said == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || !strings.HasSuffix(text, "s") {
+	d, err := time.ParseDuration(said)
+	if err != nil || !strings.HasSuffix(said, "s") {
 		return 0, &FrameError{Problem: "goAway.timeLeft is not a duration"}
 	}
 	return max(d, 0), nil

@@ -42,17 +42,18 @@ func goldens(t testing.TB) []golden {
 
 // view is a message as the golden file writes it.
 type view struct {
-	Error         string                     `json:"error,omitempty"`
-	SetupComplete bool                       `json:"setupComplete,omitempty"`
-	Calls         []wire.FunctionCall        `json:"calls,omitempty"`
-	Cancelled     []string                   `json:"cancelled,omitempty"`
-	Usage         json.RawMessage            `json:"usage,omitempty"`
-	GoAway        string                     `json:"goAway,omitempty"`
-	Handle        *string                    `json:"handle,omitempty"`
-	Resumable     *bool                      `json:"resumable,omitempty"`
-	VoiceActivity json.RawMessage            `json:"voiceActivity,omitempty"`
-	Extra         map[string]json.RawMessage `json:"extra,omitempty"`
-	Content       *contentView               `json:"content,omitempty"`
+	Error         string              `json:"error,omitempty"`
+	SetupComplete bool                `json:"setupComplete,omitempty"`
+	Calls         []wire.FunctionCall `json:"calls,omitempty"`
+	Cancelled     []string            `json:"cancelled,omitempty"`
+	Usage         json.RawMessage     `json:"usage,omitempty"`
+	GoAway        string              `json:"goAway,omitempty"`
+	Handle        *string             `json:"handle,omitempty"`
+	Resumable     *bool               `json:"resumable,omitempty"`
+	VoiceActivity json.RawMessage     `json:"voiceActivity,omitempty"`
+	Beside        json.RawMessage     `json:"beside,omitempty"`
+	Tokens        int                 `json:"tokens,omitempty"`
+	Content       *contentView        `json:"content,omitempty"`
 }
 
 type contentView struct {
@@ -65,6 +66,13 @@ type contentView struct {
 	Output             string          `json:"output,omitempty"`
 	Grounding          json.RawMessage `json:"grounding,omitempty"`
 	Fields             json.RawMessage `json:"fields,omitempty"`
+	Transcript         json.RawMessage `json:"transcript,omitempty"`
+	Text               string          `json:"text,omitempty"`
+	Thoughts           string          `json:"thoughts,omitempty"`
+	Written            bool            `json:"written,omitempty"`
+	Thought            bool            `json:"thought,omitempty"`
+	Interaction        string          `json:"interaction,omitempty"`
+	Suggestions        string          `json:"suggestions,omitempty"`
 }
 
 func viewOf(m *wire.ServerMessage, err error) view {
@@ -73,7 +81,10 @@ func viewOf(m *wire.ServerMessage, err error) view {
 	}
 	v := view{
 		SetupComplete: m.SetupComplete, Calls: m.ToolCalls, Cancelled: m.Cancelled,
-		Usage: m.Usage, VoiceActivity: m.VoiceActivity, Extra: m.Extra,
+		Usage: m.Usage, VoiceActivity: m.VoiceActivity, Beside: m.Beside,
+	}
+	if m.Tokens != nil {
+		v.Tokens = m.Tokens.Total
 	}
 	if m.GoAway != nil {
 		v.GoAway = m.GoAway.String()
@@ -85,6 +96,7 @@ func viewOf(m *wire.ServerMessage, err error) view {
 		v.Content = &contentView{
 			c.Audio, c.AudioRate, c.Interrupted, c.TurnComplete, c.GenerationComplete,
 			c.InputTranscription, c.OutputTranscription, c.Grounding, c.Fields,
+			c.Transcript, c.Text, c.Thoughts, c.Written, c.Thought, c.Interaction, c.Suggestions,
 		}
 	}
 	return v

@@ -13,9 +13,9 @@ import (
 // (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
-// CheckPicture returns what is wrong with a picture that a client sends as "image/jpeg" or "image/png". What Google does with
-// one that it cannot read is not documented, and the conversation shall not depend on it. It looks at the header alone, in a few
-// microseconds. The error is for the client and continues the name of the field.
+// CheckPicture returns what is wrong with a picture that a client sends as "image/jpeg" or "image/png". Google does not
+// document what it does with one that it cannot read, and the conversation must not depend on that. It reads only the
+// header, in a few microseconds. The error is for the client and continues the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

@@ -60,7 +60,8 @@ func FuzzPicture(f *testing.F) {
 			if wire.CheckPicture(kind, data) != nil {
 				continue
 			}
-			if c, format, err := image.DecodeConfig(bytes.NewReader(data)); err != nil || "image/"+format != kind || min(c.Width, c.Height) < 1 || max(c.Width, c.Height) > 8192 {
+			if c, format, err := image.DecodeConfig(bytes.NewReader(data)); err != nil || "image/"+format != kind || min(c.Width, c.Height) < 1 ||
+				max(c.Width, c.Height) > 8192 {
 				t.Errorf("%s is let through: %v, %s of %dx%d", kind, err, format, c.Width, c.Height)
 			}
 		}

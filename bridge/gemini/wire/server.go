@@ -1,5 +1,5 @@
-// Package wire is what is said on a Live connection, in JSON: the messages to the server and from it, how a connection is
-// refused and how it ends, and what that means for the next dial. It opens nothing; package gemini does.
+// Package wire is the JSON of a Live connection: the messages to the server and from it, how a connection is refused
+// and how it ends, and what that means for the next dial. It opens nothing; package gemini does.
 //
 // The wire is described at https://ai.google.dev/api/live.
 package wire
@@ -27,8 +27,9 @@ type ServerMessage struct {
 	// Cancelled are the ids of calls whose answer is no longer wanted.
 	Cancelled []string
 
-	// Usage is usageMetadata.
-	Usage json.RawMessage
+	// Usage is usageMetadata as it came, and Tokens what it says; nil if it cannot be read.
+	Usage  json.RawMessage
+	Tokens *Tokens
 
 	// GoAway is the time left before the server closes the connection.
 	GoAway *time.Duration
@@ -38,14 +39,15 @@ type ServerMessage struct {
 	// VoiceActivity is {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
 	VoiceActivity json.RawMessage
 
-	// Extra has the fields this package does not know.
-	Extra map[string]json.RawMessage
+	// Beside is an object of what a client gets of the fields beside serverContent: voiceActivity, usageMetadata if there is
+	// no Content, and all that this package does not know. nil: there is none.
+	Beside json.RawMessage
 }
 
 // Empty reports whether the message says nothing.
 func (m *ServerMessage) Empty() bool {
 	return !m.SetupComplete && m.Content == nil && m.ToolCalls == nil && m.Cancelled == nil && m.Usage == nil &&
-		m.GoAway == nil && m.Resumption == nil && m.VoiceActivity == nil && m.Extra == nil
+		m.GoAway == nil && m.Resumption == nil && m.VoiceActivity == nil && m.Beside == nil
 }
 
 // ServerContent is a piece of the model's turn, or of what the server heard of the user's.
@@ -54,18 +56,37 @@ type ServerContent struct {
 	Audio     []int16
 	AudioRate int
 
-	// Fields is the server's object without its audio parts and function calls, with the message's usageMetadata
-	// copied in. It is compact, and nil when nothing is left.
+	// Fields is what a client gets at once: the server's object without its audio, its function calls and the transcript of the
+	// voice, with the message's usageMetadata copied in. It is compact, and nil when nothing is left.
 	Fields json.RawMessage
+
+	// Transcript is {"outputTranscription":…} as it came, for when the voice is heard. nil: it has no text.
+	Transcript          json.RawMessage
+	OutputTranscription string // the next piece of text, to be appended
+	InputTranscription  string
+
+	// Text and Thoughts are what the model wrote itself. Written and Thought say that Fields has a part of that kind, though it
+	// may be a picture or empty.
+	Text, Thoughts   string
+	Written, Thought bool
 
 	Interrupted        bool // the user spoke over the model: drop what is not yet played
 	GenerationComplete bool // the model has said it all; absent when interrupted
 	TurnComplete       bool // comes after the estimated end of playback
 
-	Grounding           json.RawMessage // groundingMetadata
-	InputTranscription  string          // the next piece of text, to be appended
-	OutputTranscription string
+	// Interaction is IN_PROGRESS while a model thinks on, whatever its turn says, and IDLE when it does not
+	// (gemini-3.8-live-extended-thinking). Empty: the message does not say.
+	Interaction string
+
+	Grounding   json.RawMessage // groundingMetadata
+	Suggestions string          // its searchEntryPoint.renderedContent: HTML
 }
+
+// The values of [ServerContent].Interaction.
+const (
+	InProgress = "IN_PROGRESS"
+	Idle       = "IDLE"
+)
 
 // FunctionCall asks for a declared function. Args is a JSON object with its numbers as they were sent. An ID is made
 // up if the server gave none.
@@ -75,7 +96,7 @@ type FunctionCall struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// Resumption tells how to continue this session on another connection. Handle is "" while that is not possible.
+// Resumption says how to continue this session on another connection. Handle is "" while that is not possible.
 type Resumption struct {
 	Handle    string
 	Resumable bool

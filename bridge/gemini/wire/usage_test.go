@@ -16,17 +16,29 @@ func TestParse(t *testing.T) {
 		want     wire.Tokens
 		bad      bool
 	}{
-		{name: "Gemini API", in: `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`, want: wire.Tokens{
-			Prompt: 100, Response: 20, Total: 130, Cached: 40, ToolUse: 3, Thoughts: 7,
-			PromptBy: map[string]int{"AUDIO": 70, "TEXT": 30}, ResponseBy: map[string]int{"AUDIO": 20},
-		}},
-		{name: "Vertex", in: `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15","candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`, want: wire.Tokens{
-			Prompt: 10, Response: 5, Total: 15, ResponseBy: map[string]int{"AUDIO": 5},
-		}},
-		{name: "no total", in: `{"promptTokenCount":10,"responseTokenCount":5,"thoughtsTokenCount":1,"toolUsePromptTokenCount":2}`, want: wire.Tokens{Prompt: 10, Response: 5, Thoughts: 1, ToolUse: 2, Total: 18}},
+		{
+			name: "Gemini API",
+			in:   `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`, want: wire.Tokens{
+				Prompt: 100, Response: 20, Total: 130, Cached: 40, ToolUse: 3, Thoughts: 7,
+				PromptBy: map[string]int{"AUDIO": 70, "TEXT": 30}, ResponseBy: map[string]int{"AUDIO": 20},
+			},
+		},
+		{
+			name: "Vertex",
+			in:   `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15","candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`, want: wire.Tokens{
+				Prompt: 10, Response: 5, Total: 15, ResponseBy: map[string]int{"AUDIO": 5},
+			},
+		},
+		{
+			name: "no total", in: `{"promptTokenCount":10,"responseTokenCount":5,"thoughtsTokenCount":1,"toolUsePromptTokenCount":2}`,
+			want: wire.Tokens{Prompt: 10, Response: 5, Thoughts: 1, ToolUse: 2, Total: 18},
+		},
 		{name: "empty", in: `{}`},
 		{name: "null", in: `{"promptTokenCount":null}`},
-		{name: "absurd", in: `{"promptTokenCount":-5,"responseTokenCount":"1e400","totalTokenCount":"NaN","thoughtsTokenCount":1e300}`, want: wire.Tokens{Response: 1 << 30, Thoughts: 1 << 30, Total: 1 << 31}},
+		{
+			name: "absurd", in: `{"promptTokenCount":-5,"responseTokenCount":"1e400","totalTokenCount":"NaN","thoughtsTokenCount":1e300}`,
+			want: wire.Tokens{Response: 1 << 30, Thoughts: 1 << 30, Total: 1 << 31},
+		},
 		{name: "not a count", in: `{"promptTokenCount":{}}`, bad: true},
 		{name: "not an object", in: `[]`, bad: true},
 		{name: "not JSON", in: `{`, bad: true},
@@ -100,11 +112,17 @@ func TestSplit(t *testing.T) {
 		now  wire.Tokens
 		want string
 	}{
-		"nothing":             {before, "map[]"},
-		"a total alone":       {wire.Tokens{Prompt: 10, Response: 2, Total: 32, PromptBy: before.PromptBy}, "map[[unknown unknown]:20]"},
-		"a prompt alone":      {wire.Tokens{Prompt: 15, Response: 2, Total: 17, PromptBy: before.PromptBy}, "map[[in unknown]:5]"},
-		"thoughts and tools":  {wire.Tokens{Prompt: 10, Response: 2, ToolUse: 3, Thoughts: 4, Total: 19, PromptBy: before.PromptBy}, "map[[in unknown]:3 [out unknown]:4]"},
-		"some have modality":  {wire.Tokens{Prompt: 20, Response: 2, Total: 22, PromptBy: map[string]int{"AUDIO": 12, "TEXT": 1}}, "map[[in AUDIO]:4 [in TEXT]:1 [in unknown]:5]"},
+		"nothing":        {before, "map[]"},
+		"a total alone":  {wire.Tokens{Prompt: 10, Response: 2, Total: 32, PromptBy: before.PromptBy}, "map[[unknown unknown]:20]"},
+		"a prompt alone": {wire.Tokens{Prompt: 15, Response: 2, Total: 17, PromptBy: before.PromptBy}, "map[[in unknown]:5]"},
+		"thoughts and tools": {
+			wire.Tokens{Prompt: 10, Response: 2, ToolUse: 3, Thoughts: 4, Total: 19, PromptBy: before.PromptBy},
+			"map[[in unknown]:3 [out unknown]:4]",
+		},
+		"some have modality": {
+			wire.Tokens{Prompt: 20, Response: 2, Total: 22, PromptBy: map[string]int{"AUDIO": 12, "TEXT": 1}},
+			"map[[in AUDIO]:4 [in TEXT]:1 [in unknown]:5]",
+		},
 		"more by modality":    {wire.Tokens{Prompt: 11, Response: 2, Total: 13, PromptBy: map[string]int{"AUDIO": 18}}, "map[[in AUDIO]:10]"},
 		"a count that shrank": {wire.Tokens{Prompt: 10, Response: 1, Total: 11, PromptBy: map[string]int{"AUDIO": 7}}, "map[]"},
 	} {

@@ -41,10 +41,11 @@ const (
 func main() {
 	file := flag.String("registry", "tools/vox/registry.json", "the file of the registry")
 	hosts := map[string]*string{
-		"npm":    flag.String("npm", cmp.Or(os.Getenv("NPM_REGISTRY"), "https://registry.npmjs.org"), "the npm registry; or NPM_REGISTRY"),
-		"pypi":   flag.String("pypi", cmp.Or(os.Getenv("PYPI_REGISTRY"), "https://pypi.org"), "the Python package index; or PYPI_REGISTRY"),
-		"go":     flag.String("go", cmp.Or(os.Getenv("GO_REGISTRY"), "https://proxy.golang.org"), "the Go module proxy; or GO_REGISTRY"),
-		"crates": flag.String("crates", cmp.Or(os.Getenv("CRATES_REGISTRY"), "https://crates.io"), "the registry of Rust crates; or CRATES_REGISTRY"),
+		"npm":  flag.String("npm", cmp.Or(os.Getenv("NPM_REGISTRY"), "https://registry.npmjs.org"), "the npm registry; or NPM_REGISTRY"),
+		"pypi": flag.String("pypi", cmp.Or(os.Getenv("PYPI_REGISTRY"), "https://pypi.org"), "the Python package index; or PYPI_REGISTRY"),
+		"go":   flag.String("go", cmp.Or(os.Getenv("GO_REGISTRY"), "https://proxy.golang.org"), "the Go module proxy; or GO_REGISTRY"),
+		"crates": flag.String("crates", cmp.Or(os.Getenv("CRATES_REGISTRY"), "https://crates.io"),
+			"the registry of Rust crates; or CRATES_REGISTRY"),
 	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -181,7 +182,7 @@ func (c *checker) get(ctx context.Context, address string, into any) error {
 	if err != nil {
 		return err
 	}
-	request.Header.Set("User-Agent", "voxgate-registry-check") // crates.io refuses who does not say who they are
+	request.Header.Set("User-Agent", "voxgate-registry-check") // crates.io refuses requests without one
 	response, err := c.client.Do(request)
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (c *checker) get(ctx context.Context, address string, into any) error {
 	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into)
 }
 
-// same tells whether two addresses are of one page, or of one site if the second one has no path.
+// same reports whether two addresses are of one page, or of one site if the second one has no path.
 func same(theirs, ours string) bool {
 	a, b := plain(theirs), plain(ours)
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")

@@ -49,7 +49,8 @@ func TestCheck(t *testing.T) {
 		{ID: "toml", Registry: "go", Package: "github.com/BurntSushi/toml", Homepage: "https://github.com/burntsushi/toml"},
 		{ID: "axum", Registry: "crates", Package: "axum", Homepage: "https://github.com/tokio-rs/axum"},
 	}
-	if err := c.all(t.Context(), good); err != nil || out.String() != "4 entries: 0 that do not exist or could not be asked for, 0 with another homepage\n" {
+	if err := c.all(t.Context(), good); err != nil ||
+		out.String() != "4 entries: 0 that do not exist or could not be asked for, 0 with another homepage\n" {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	out.Reset()

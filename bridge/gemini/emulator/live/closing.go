@@ -54,7 +54,7 @@ func (c *Closing) Frame() []byte {
 	return websocket.FormatCloseMessage(c.Code, reason)
 }
 
-// ValidCode tells whether a close frame can have the code, or stands for there being none: RFC 6455, 7.4.
+// ValidCode reports whether a close frame can have the code, or stands for there being none: RFC 6455, 7.4.
 func ValidCode(code int) bool {
 	switch code {
 	case websocket.CloseAbnormalClosure, websocket.CloseNoStatusReceived:

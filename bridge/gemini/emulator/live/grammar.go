@@ -16,11 +16,11 @@ import (
 // grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
 // types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration.
 //
-// Google refuses a message for one unknown name: ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of
-// Schema, and js-genai #696 and gptel #806 (of a schema) the words. Of GenerationConfig the page names what the Live API
-// does not support, as responseSchema; it is not here. That an unknown value of an enumeration is refused is
-// assumed: no report of it is known. The values are taken in lower case, too: MCP clients send "type":"object", as do Google's own examples for REST, and
-// what Google answers to such requests complains of other fields alone (gitlab-mcp #166, azure-devops-mcp #145).
+// Google refuses a message for one unknown name: ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of Schema, and
+// js-genai #696 and gptel #806 (of a schema) the words. Of GenerationConfig the page names what the Live API does not support, as
+// responseSchema; it is not here. That an unknown value of an enumeration is refused is assumed: no report of it is known. The values are
+// taken in lower case, too: MCP clients send "type":"object", as do Google's own examples for REST, and what Google answers to such
+// requests complains of other fields alone (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map

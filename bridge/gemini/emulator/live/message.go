@@ -91,7 +91,7 @@ type Blob struct {
 	Data     []byte `json:"data"`
 }
 
-// IsImage tells whether it is a picture.
+// IsImage reports whether it is a picture.
 func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
 
 // PCM returns the samples of an audio blob and their rate; without one in the type it is 16 kHz. Google takes raw PCM alone, at

@@ -62,7 +62,10 @@ var profiles = []profile{
 		prefix: "gemini-live-2.5-flash-native-audio", vertex: true, thinking: budgetOnly, alphaExtras: true,
 		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
 	},
-	{prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly, Traits: Traits{Blocks: true, OnePart: true, Withholds: true}},
+	{
+		prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly,
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+	},
 	{
 		prefix: "gemini-2.5-flash-native-audio", gemini: true, thinking: budgetOnly, alphaExtras: true,
 		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
@@ -85,7 +88,8 @@ func profileOf(name string, at Endpoint) (profile, error) {
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
 	known := i >= 0 && !slices.Contains(shutDown, model)
 	if at.Vertex {
-		if parts := strings.Split(name, "/"); len(parts) != 8 || !strings.HasSuffix(strings.TrimSuffix(name, model), "/publishers/google/models/") ||
+		parts := strings.Split(name, "/")
+		if len(parts) != 8 || !strings.HasSuffix(strings.TrimSuffix(name, model), "/publishers/google/models/") ||
 			parts[0] != "projects" || parts[2] != "locations" {
 			return profile{}, invalid("Invalid resource name: must be projects/P/locations/L/publishers/google/models/M.")
 		}

@@ -17,7 +17,7 @@ type Setup struct {
 	OutputTranscript bool
 	Resumption       bool
 	InitialHistory   bool // the first clientContent is history and gets no answer
-	Manual           bool // activities are told by the client
+	Manual           bool // the client says when activities begin and end
 	WholeInput       bool // they are all heard
 	NoInterruption   bool
 	Detection        ActivityDetection
@@ -246,7 +246,7 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check refuses a message that does not fit the setup: its model, its settings and where it is served. Seeding tells that
+// Check refuses a message that does not fit the setup: its model, its settings and where it is served. Seeding says that
 // turns are the model's initial history. Results of calls have a check of their own, CheckResponse. Each refusal names where
 // it is known from.
 func (s *Setup) Check(m *Message, seeding bool) error {
@@ -279,7 +279,7 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime refuses signs that do not fit to who detects activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
+// checkRealtime refuses signs of the side that does not detect activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
 // says of each when it can be sent.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+)
+
+// built is the gateway without the race detector: what is measured is not its cost.
+var built = options{seed: 1}
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == echoCommand { // this program as its own child
+		if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
+	remove, err := built.build(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	flag.Parse()
+	flag.Set("test.parallel", "3") // the tests in real time run side by side: most of what they do is waiting
+	code := m.Run()
+	remove()
+	os.Exit(code)
+}
+
+// All that the first table has is measured, whatever the figures are.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	o := built
+	o.trials, o.sessions, o.window, o.settle = 4, []int{1}, time.Second, 300*time.Millisecond
+	var out bytes.Buffer
+	if err := measureNumbers(t.Context(), o, true, &out); err != nil {
+		t.Fatal(err)
+	}
+	three := `\d+\.\d ms / \d+\.\d ms / \d+\.\d ms`
+	for _, want := range []string{
+		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three,
+		`last of the voice: p50 / p95 / p99 \| ` + three,
+		`CPU per minute of a call, 1 calls \| \d+.\d+ s \(\d+.\d+ s\) \| \d+.\d+ s \(1.25 × echo\)`,
+		`memory per call, 1 calls \| -?\d+.\d+ MB \(-?\d+.\d+ MB\)`,
+		`packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
+		`4 of 4 beeps were answered`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
+// shortSpan is long enough for some 100 voiced blocks, beside what passes in 2 s.
+var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second}
+
+// Callers go on at another gateway when theirs is killed: both ways once.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	o := built
+	o.trials = 2
+	var out bytes.Buffer
+	if err := measureKills(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "2 of 2 went on in the same session of Gemini, and 2 knew all that was said."; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
+// Speech survives bad networks: three calls in real time. What one seed shows another must show, too: a machine with other work
+// loses packets of its own, but not each time.
+func TestBadNetworks(t *testing.T) {
+	t.Parallel()
+	floors := map[string]float64{"5 % lost": 0.98, "20 % lost": 0.9, "nothing passes for 2 s": 0.95}
+	chosen := slices.DeleteFunc(slices.Clone(conditions), func(c condition) bool { return floors[c.name] == 0 })
+	for o := built; ; o.seed++ {
+		calls, err := callAll(t.Context(), o, chosen, shortSpan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var faults []string
+		var late time.Duration
+		for _, c := range calls {
+			late = max(late, quantile(c.late, 0.99))
+			up, down := c.results()
+			for way, got := range map[string]measured{"to the model": up, "to the person": down} {
+				t.Logf("%s, %s: %+v", c.name, way, got)
+				if got.blocks < 90 || got.share < floors[c.name] {
+					faults = append(faults, fmt.Sprintf("%s, %s: %s of %d blocks arrive", c.name, way, percent(got.share), got.blocks))
+				}
+				if got.stays > 10*time.Millisecond+2*late || c.blackout > 0 && got.recovery > 300*time.Millisecond+2*late {
+					faults = append(
+						faults,
+						fmt.Sprintf("%s, %s: heard again after %v, and then %v later than before", c.name, way, got.recovery, got.stays),
+					)
+				}
+			}
+		}
+		switch {
+		case len(faults) == 0:
+			return
+		case o.seed == built.seed:
+			t.Log(strings.Join(faults, "; "))
+		case late > 100*time.Millisecond:
+			t.Skipf("this machine is too busy for calls in real time: packets were sent %v late", late)
+		default:
+			t.Fatal(strings.Join(faults, "; "))
+		}
+	}
+}
+
+// What the callers of a load send is neither speech nor silence: the gateway takes less for silence, which is cheaper.
+func TestRoomNoise(t *testing.T) {
+	room, decoder := roomNoise(), newListener(modelRate)
+	for i := range 3 * roomFrames {
+		// Where the packets begin anew the codec takes a few frames to come back.
+		if level := media.RMS(decoder.decode(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
+			t.Errorf("frame %d has a level of %.0f", i, level)
+		}
+	}
+}
+
+// A delay that is put in is found, and so is a loss: most of what a decoder makes up for a lost packet is not taken for speech.
+func TestJudge(t *testing.T) {
+	s := speech()
+	for name, test := range map[string]struct {
+		encoder     func() *talker
+		lost        float64
+		fec         bool
+		least, most float64
+	}{
+		"clean, low delay":     {newMicrophone, 0, false, 0.999, 1},
+		"clean, as a browser":  {newTalker, 0, false, 0.99, 1},
+		"lost, made up":        {newMicrophone, 0.2, false, 0.75, 0.88},
+		"lost, made up by FEC": {newTalker, 0.2, true, 0.92, 0.97},
+	} {
+		const passes, delay = 2, 130 * time.Millisecond
+		start := time.Now()
+		path := mediatest.NewPath(1, 1)
+		path.Set(mediatest.Impairment{Delay: delay, Loss: test.lost})
+		heard := through(t, s, passes*s.frames(), test.encoder, path, test.fec, start)
+		var utterances []utterance
+		for i := range passes {
+			utterances = append(utterances, utterance{start.Add(time.Duration(i*s.frames()) * frame), 0, s.frames()})
+		}
+		present, late := 0, []time.Duration(nil)
+		all := judge(s, utterances, heard)
+		for _, v := range all {
+			if v.present {
+				present++
+				late = append(late, v.delay)
+			}
+		}
+		if share := float64(present) / float64(len(all)); share < test.least || share > test.most {
+			t.Errorf("%s: a share of %.4f, want %v to %v", name, share, test.least, test.most)
+		}
+		if got := quantile(late, 0.5); got < delay || got > delay+frame {
+			t.Errorf("%s: a delay of %v, want %v, or a frame more", name, got, delay)
+		}
+	}
+}
+
+// through passes the speech through a codec and a network. The decoder repairs what is lost from the next packet if it may, or
+// makes it up.
+func through(
+	t *testing.T,
+	s *reference,
+	frames int,
+	newEncoder func() *talker,
+	path *mediatest.Path,
+	fec bool,
+	start time.Time,
+) (heard []piece) {
+	t.Helper()
+	encoder, decoder := newEncoder(), newListener(modelRate)
+	missing := 0
+	for i := range frames {
+		packet := encoder.encode(s.micFrame(i))
+		at, copies := path.Send(start.Add(time.Duration(i) * frame))
+		if copies == 0 {
+			missing++
+			continue
+		}
+		for ; missing > 0; missing-- {
+			var next []byte
+			if fec && missing == 1 {
+				next = packet
+			}
+			pcm := make([]int16, block)
+			if err := decoder.Conceal(next, pcm); err != nil {
+				t.Fatal(err)
+			}
+			heard = append(heard, piece{at, pcm})
+		}
+		heard = append(heard, piece{at, slices.Clone(decoder.decode(packet))})
+	}
+	return heard
+}
+
+func TestRecovery(t *testing.T) {
+	from := time.Now()
+	at := func(spoken, delay int, present bool) verdict {
+		return verdict{
+			spoken:  from.Add(time.Duration(spoken) * time.Millisecond),
+			present: present,
+			delay:   time.Duration(delay) * time.Millisecond,
+		}
+	}
+	for want, all := range map[time.Duration][]verdict{
+		30 * time.Millisecond: {at(-100, 30, true), at(-80, 0, false), at(0, 30, true), at(20, 30, true)},
+		31 * time.Millisecond: {at(0, 0, false), at(100, 0, false), at(120, -89, true)}, // 31 ms after the first word
+		32 * time.Millisecond: {at(-20, 52, true), at(0, 40, true)},                     // of a word from before
+		time.Hour:             {at(-100, 30, true), at(0, 0, false)},
+	} {
+		if got := recovery(all, from); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+// Of a call in which nothing comes back after the end, nobody may say that its delay is what it was.
+func TestWhatNeverComesBackIsLate(t *testing.T) {
+	now := time.Now()
+	c := &impaired{span: shortSpan, begin: now, end: now.Add(shortSpan.bad)}
+	var all []verdict
+	for i := range 600 {
+		at := now.Add(time.Duration(i-100) * 20 * time.Millisecond)
+		all = append(all, verdict{spoken: at, present: at.Before(c.end), delay: 30 * time.Millisecond})
+	}
+	if m := c.measure(all); m.share != 1 || m.stays < time.Second {
+		t.Errorf("%.2f of it heard, and %v later", m.share, m.stays)
+	}
+}
+
+const trialFrames = int(trialLength / frame)
+
+// Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
+func TestBeeps(t *testing.T) {
+	const n, parts = 40, 10
+	trials, packets := beeps(n)
+	if len(packets) != n*trialFrames {
+		t.Fatal(len(packets))
+	}
+	var count [parts]int
+	decoder := newListener(micRate)
+	for i, trial := range trials {
+		count[trial.spoken%frame*parts/frame]++
+		if late := trial.packet - int(trial.spoken/frame); late < 0 || late > 1 {
+			t.Errorf("beep %d is heard %d packets later", i, late)
+		}
+		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
+			if heard := loud(decoder.decode(packets[j])); heard && j < trial.packet || j == trial.packet && !heard {
+				t.Errorf("beep %d is heard in packet %d: %v, want it from %d on", i, j, heard, trial.packet)
+			}
+		}
+	}
+	if slices.Min(count[:]) < n/parts-2 || slices.Max(count[:]) > n/parts+2 {
+		t.Errorf("beeps begin in the parts of a packet: %v", count)
+	}
+}
+
+func TestMatch(t *testing.T) {
+	var sent []time.Time
+	start := time.Now()
+	for i := range 3 * trialFrames {
+		sent = append(sent, start.Add(time.Duration(i+1)*frame)) // when it is over
+	}
+	trials := []trial{
+		{spoken: 0, packet: 0},
+		{spoken: trialLength + 5*time.Millisecond, packet: trialFrames},
+		{spoken: 2 * trialLength, packet: 2*trialFrames + 1},
+	}
+	trials[0].packet = 1
+	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*trialLength + 47*time.Millisecond)}
+	if _, err := match(trials, sent, replies); err == nil {
+		t.Error("a lost reply is not noticed")
+	}
+	l, err := match(slices.Delete(trials, 1, 2), sent, replies)
+	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) ||
+		!slices.Equal(l.inside, []time.Duration{12 * time.Millisecond, 7 * time.Millisecond}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+}

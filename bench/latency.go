@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+)
+
+const (
+	// A trial is 400 ms of quiet and a beep that begins somewhere in the packet after. The reply, 150 ms and its trail of
+	// silence, is over long before the next beep.
+	quiet       = 400 * time.Millisecond
+	trialLength = 500 * time.Millisecond
+	beepLength  = 50 * time.Millisecond
+	replyLength = 150 * time.Millisecond
+	replyGap    = 100 * time.Millisecond // of quiet before a packet that begins a reply
+
+	// An interruption comes somewhere in the 20 ms after the voice has been heard for so long, and is over before the next.
+	voiceBefore  = 300 * time.Millisecond
+	silenceAfter = 250 * time.Millisecond
+
+	// warmUp is how many trials are not counted: code and data are touched for the first time.
+	warmUp = 2
+	// answered is the least share of replies that must come for a figure to count.
+	answered = 0.99
+)
+
+// latency is what was measured of the way from a beep to its answer.
+type latency struct {
+	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
+	inside     []time.Duration // from the packet that brings the beep to the reply's first packet
+	late       []time.Duration // of the sender itself, which is in none of both
+	cut        []time.Duration // from the model's "interrupted" to the last of its voice
+}
+
+// trial is one beep. Its times count from the begin of the first frame of all; a packet is sent when its frame is over.
+type trial struct {
+	spoken time.Duration // the beep's first sample
+	packet int           // the first one in which it can be heard
+}
+
+// offset is where in its packet a trial begins. Steps of the golden ratio spread any number of trials evenly.
+func offset(trial int) time.Duration {
+	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
+	return time.Duration(part * float64(frame))
+}
+
+// beeps returns n trials and their packets.
+func beeps(n int) (trials []trial, packets [][]byte) {
+	const each = int(trialLength / frame)
+	encoder, decoder := newMicrophone(), newListener(micRate)
+	pcm := make([]int16, media.Samples(frame, micRate))
+	for i := range n {
+		t := trial{spoken: time.Duration(i)*trialLength + quiet + offset(i)}
+		for j := i * each; j < (i+1)*each; j++ {
+			first := media.Samples(t.spoken, micRate) - j*len(pcm) // the beep's first sample, as counted in this frame
+			for k := range pcm {
+				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
+				if at := k - first; at >= 0 && at < media.Samples(beepLength, micRate) {
+					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/micRate))
+				}
+			}
+			packet := encoder.encode(pcm)
+			packets = append(packets, slices.Clone(packet))
+			if heard := decoder.decode(packet); t.packet == 0 && loud(heard) {
+				t.packet = j
+			}
+		}
+		trials = append(trials, t)
+	}
+	return trials, packets
+}
+
+// measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts answers
+// of its own.
+func measureLatency(ctx context.Context, o options) (latency, error) {
+	var lastLoud time.Time // one goroutine hears a session for the model
+	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
+	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) {
+		if now := time.Now(); loud(pcm) {
+			if now.Sub(lastLoud) > replyGap {
+				s.send(reply, generated, turnOver)
+			}
+			lastLoud = now
+		}
+	})
+	if err != nil {
+		return latency{}, err
+	}
+	defer m.server.Close()
+	defer gateway.stop()
+	hears := &loudness{listener: newListener(voiceRate)}
+	const name = "latency"
+	c, err := call(ctx, gateway.url, callOptions{instruction: name, hear: hears.hear})
+	if err != nil {
+		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
+	}
+	defer c.close()
+	trials, packets := beeps(o.trials + warmUp)
+	var sent []time.Time
+	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
+		sent = append(sent, time.Now())
+		c.speak(packets[i])
+	})
+	if err := sleep(ctx, replyLength); err != nil {
+		return latency{}, err
+	}
+	l, err := match(trials[warmUp:], sent, hears.begins())
+	if err != nil {
+		return l, err
+	}
+	l.late = late
+	l.cut, err = interrupt(ctx, <-m.session(name), hears, max(2, o.trials/5))
+	return l, errors.Join(err, c.err())
+}
+
+// match finds each trial's reply: the first that begins between its beep and the next one.
+func match(trials []trial, sent, replies []time.Time) (latency, error) {
+	var l latency
+	for _, t := range trials {
+		in := int(t.spoken / frame)
+		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*frame)
+		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(trialLength-frame)) })
+		if i >= 0 && t.packet > 0 {
+			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
+			l.inside = append(l.inside, replies[i].Sub(sent[t.packet]))
+		}
+	}
+	if n := len(l.mouthToEar); n == 0 || float64(n) < answered*float64(len(trials)) {
+		return l, fmt.Errorf("%d of %d beeps were answered", n, len(trials))
+	}
+	return l, nil
+}
+
+// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that.
+func interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, err error) {
+	answer := saying(mediatest.Tone(time.Second, voiceRate, 440, 12000), "") // far more than is heard of it
+	for i := range trials + warmUp {
+		begun := time.Now()
+		if err := s.send(answer); err != nil {
+			return nil, err
+		}
+		sleep(ctx, time.Until(begun.Add(voiceBefore+offset(i))))
+		at := time.Now()
+		if err := s.send(interrupted, turnOver); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, silenceAfter); err != nil {
+			return nil, err
+		}
+		switch last := hears.last(); {
+		case last.Before(begun):
+			return nil, fmt.Errorf("answer %d was not heard", i)
+		case time.Since(last) < silenceAfter/4:
+			return nil, fmt.Errorf("the voice of answer %d goes on", i)
+		case i >= warmUp:
+			took = append(took, max(0, last.Sub(at)))
+		}
+	}
+	return took, nil
+}
+
+// loudness keeps when something is heard in packets.
+type loudness struct {
+	*listener
+	mu     sync.Mutex
+	begun  []time.Time // after a gap
+	newest time.Time
+}
+
+func (l *loudness) hear(at time.Time, p *rtp.Packet) {
+	if !loud(l.decode(p.Payload)) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at.Sub(l.newest) > replyGap {
+		l.begun = append(l.begun, at)
+	}
+	l.newest = at
+}
+
+func (l *loudness) begins() []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.begun)
+}
+
+func (l *loudness) last() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest
+}

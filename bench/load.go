@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+)
+
+const (
+	// roomFrames is how many packets the callers repeat: the noise of a room, never silent and never speech.
+	roomFrames = 50
+	roomLevel  = 240 // decoded to 16 kHz an RMS of 82: the gateway takes below 64 for silence, which is cheaper
+
+	// connecting is how many calls are made at a time.
+	connecting = 8
+)
+
+// load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
+type load struct {
+	*process
+	model    *model // nil: it is an echo server
+	room     [][]byte
+	callers  []*caller
+	arrivals []arrivals
+	quiet    context.CancelFunc
+	talking  sync.WaitGroup
+}
+
+// observed is what was seen of a load in a window.
+type observed struct {
+	cpu      time.Duration // per minute of a call
+	memory   int64         // all that was resident, at its most
+	lateness time.Duration // by which a packet came later after the one before than their timestamps say: 95th percentile
+	cores    float64       // that the server used
+	idle     float64       // share of the machine
+}
+
+func startLoad(ctx context.Context, o options, echo bool) (l *load, err error) {
+	l = &load{quiet: func() {}, room: roomNoise()}
+	if echo {
+		l.process, err = startEcho(ctx)
+	} else {
+		l.model, l.process, err = o.startModel(ctx, nil)
+	}
+	return l, err
+}
+
+// close hangs up and stops the server before the model that it talks to.
+func (l *load) close() {
+	l.hangUp()
+	l.stop()
+	if l.model != nil {
+		l.model.server.Close()
+	}
+}
+
+// hangUp ends the calls.
+func (l *load) hangUp() {
+	l.quiet()
+	l.talking.Wait()
+	for _, c := range l.callers {
+		if c != nil {
+			c.close()
+		}
+	}
+	l.callers = nil
+}
+
+// call makes n calls and begins to talk.
+func (l *load) call(ctx context.Context, o options, n int) error {
+	l.callers, l.arrivals = make([]*caller, n), make([]arrivals, n)
+	errs := make([]error, n)
+	atOnce(connecting, n, func(i int) {
+		l.callers[i], errs[i] = call(ctx, l.url, callOptions{instruction: fmt.Sprint(n, i), hear: l.arrivals[i].hear})
+	})
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("call %d: %w\n%s", i, err, l.log())
+		}
+	}
+	ctx, l.quiet = context.WithCancel(ctx)
+	l.talking.Go(func() {
+		pace(ctx, frame, n, int(time.Hour/frame), func(caller, i int) { l.callers[caller].speak(l.room[(i+caller)%roomFrames]) })
+	})
+	for i := range n {
+		if l.model != nil {
+			s := <-l.model.session(fmt.Sprint(n, i))
+			l.talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
+		}
+	}
+	return sleep(ctx, o.settle)
+}
+
+// observe watches the load for a while.
+func (l *load) observe(ctx context.Context, o options) (observed, error) {
+	var w observed
+	for i := range l.arrivals {
+		l.arrivals[i].take()
+	}
+	before, err := l.usage()
+	if err != nil {
+		return w, err
+	}
+	for end := before.at.Add(o.window); time.Now().Before(end); {
+		if err := sleep(ctx, min(time.Until(end), time.Second)); err != nil {
+			return w, err
+		}
+		resident, err := l.resident()
+		if err != nil {
+			return w, err
+		}
+		w.memory = max(w.memory, resident)
+	}
+	after, err := l.usage()
+	if err != nil {
+		return w, err
+	}
+	took := after.at.Sub(before.at)
+	w.cores, w.idle = before.until(after)
+	w.cpu = time.Duration(w.cores * float64(time.Minute) / float64(len(l.callers)))
+	var late []time.Duration
+	for i, c := range l.callers {
+		if c.err() != nil {
+			return w, fmt.Errorf("call %d failed: %w\n%s", i, c.err(), l.log())
+		}
+		came := l.arrivals[i].take()
+		if share := float64(len(came)) * float64(frame) / float64(took); share < o.least {
+			return w, fmt.Errorf("a caller got only %s of its packets", percent(share))
+		}
+		late = append(late, came...)
+	}
+	w.lateness = quantile(late, 0.95)
+	return w, nil
+}
+
+// arrivals are when a caller's packets came: how much later after the one before than their timestamps say.
+type arrivals struct {
+	mu    sync.Mutex
+	late  []time.Duration // of each packet; 0 for one that begins a talkspurt
+	at    time.Time
+	stamp uint32
+}
+
+func (a *arrivals) hear(at time.Time, p *rtp.Packet) {
+	const clock = 48000 // Hz, of the timestamps: RFC 7587
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := at.Sub(a.at) - time.Duration(p.Timestamp-a.stamp)*time.Second/clock
+	if a.at.IsZero() || p.Marker {
+		late = 0
+	}
+	a.late = append(a.late, max(0, late))
+	a.at, a.stamp = at, p.Timestamp
+}
+
+// take returns what came since the last time.
+func (a *arrivals) take() []time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := a.late
+	a.late = nil
+	return late
+}
+
+// roomNoise encodes what the callers send, once for all.
+func roomNoise() (packets [][]byte) {
+	encoder := newMicrophone()
+	random := rand.New(rand.NewPCG(1, 2))
+	pcm := make([]int16, media.Samples(frame, micRate))
+	for range roomFrames {
+		for i := range pcm {
+			pcm[i] = int16(random.IntN(2*roomLevel+1) - roomLevel)
+		}
+		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+	}
+	return packets
+}
+
+// measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.
+func measureLoad(ctx context.Context, o options, echo bool, n int) (w observed, err error) {
+	l, err := startLoad(ctx, o, echo)
+	if err != nil {
+		return w, err
+	}
+	defer l.close()
+	// A first call, so that the memory without calls is that of a server that has worked.
+	if err := l.call(ctx, o, 1); err != nil {
+		return w, err
+	}
+	l.hangUp()
+	if err := sleep(ctx, o.settle); err != nil {
+		return w, err
+	}
+	idle, err := l.resident()
+	if err != nil {
+		return w, err
+	}
+	if err := l.call(ctx, o, n); err != nil {
+		return w, err
+	}
+	if w, err = l.observe(ctx, o); err != nil {
+		return observed{}, err
+	}
+	w.memory = (w.memory - idle) / int64(n)
+	return w, nil
+}

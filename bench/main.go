@@ -1,0 +1,99 @@
+// Command bench measures a gateway from outside, on the machine that it runs on: Pion callers call it, and it talks to a model that this
+// program plays itself. Each measurement prints a table of docs/figures.md, in Markdown:
+//
+//	go run ./bench            latency, interruption, CPU time and memory of a call, beside an echo server
+//	go run ./bench -capacity  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
+//	go run ./bench -kill      what callers notice whose gateway is killed, where two share a Redis (redis-server)
+//	go run ./bench -impair    what bad networks leave of the speech between a person and the model
+//
+// -gateway PATH measures another binary than that of this source tree, such as an older one.
+//
+// The gateway and the echo server run as child processes; their CPU time and memory are read from /proc (Linux).
+//
+//	go run ./bench link       a bad network between two namespaces, for web/test/network.test.mjs; it needs root
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"voxgate/media"
+)
+
+const frame = media.FrameDuration
+
+// options say what is measured, and how much of it.
+type options struct {
+	gateway  string        // the binary
+	trials   int           // beeps, or kills
+	sessions []int         // how many calls at once
+	window   time.Duration // in which calls are observed
+	settle   time.Duration // from the last connection to the window
+	least    float64       // share of its packets that each caller must get for a figure to count
+	seed     uint64        // decides which packets a bad network loses
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures and prints a table; progress goes to stderr. If a call failed or replies were missing it returns an error, and the table
+// has a gap or is missing.
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case echoCommand:
+			return serveEcho(ctx)
+		case "link":
+			return serveLink(ctx, os.Stdin, stdout)
+		}
+	}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
+	capacity := f.Bool("capacity", false, "100 and 200 calls without latency and echo server, and 300 telephones")
+	kill := f.Bool("kill", false, "100 gateways killed in the middle of an answer; needs redis-server")
+	o := options{
+		trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
+	}
+	f.StringVar(&o.gateway, "gateway", "", "`binary` to measure; none: the source tree's is built")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.gateway == "" {
+		remove, err := o.build(ctx)
+		if err != nil {
+			return err
+		}
+		defer remove()
+	}
+	switch {
+	case *impaired:
+		return measureNetworks(ctx, o, stdout)
+	case *kill:
+		o.trials = 100
+		return measureKills(ctx, o, stdout)
+	case *capacity:
+		o.sessions, o.window = []int{100, 200}, 50*time.Second
+		return errors.Join(measureNumbers(ctx, o, false, stdout), measurePhones(ctx, o, stdout))
+	}
+	return measureNumbers(ctx, o, true, stdout)
+}
+
+// progress says what is going on.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }

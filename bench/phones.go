@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
+)
+
+const (
+	phones     = 300 // at once
+	phonesRate = 40  // that begin in a second
+	// phonesTalk is how long each talks. All are there at once between the last one's begin and the first one's end.
+	phonesTalk = 35 * time.Second
+	phonesRing = phones / phonesRate * time.Second
+)
+
+// phoneScenario is what each of sipp's telephones does: it calls, sends a recording in PCMU, and hangs up.
+//
+//go:embed phone.xml
+var phoneScenario string
+
+// measurePhones has sipp call a gateway, with the emulator beside it. Without sipp it says so.
+func measurePhones(ctx context.Context, o options, out io.Writer) error {
+	if _, err := exec.LookPath("sipp"); err != nil {
+		progress("no telephones: %v", err)
+		return nil
+	}
+	began := time.Now()
+	folder, err := os.MkdirTemp("", "voxgate-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	model, err := o.startEmulator(ctx)
+	if err != nil {
+		return err
+	}
+	defer model.stop()
+	line, file, err := phoneLine(folder)
+	if err != nil {
+		return err
+	}
+	gateway, err := o.startGateway(ctx, model.url, "VOXGATE_SIP="+file)
+	if err != nil {
+		return err
+	}
+	defer gateway.stop()
+	before, err := gateway.resident()
+	if err != nil {
+		return err
+	}
+	progress("%d telephones, %d in a second", phones, phonesRate)
+	ended := make(chan error, 1)
+	go func() { ended <- runPhones(ctx, folder, line) }()
+	seen, err := gateway.observePhones(ctx)
+	if err = errors.Join(err, <-ended); err != nil {
+		return fmt.Errorf("%w\n%s", err, gateway.log())
+	}
+	took, err := setUpTimes(folder)
+	if err != nil {
+		return err
+	}
+	t := newTable("what", "measured")
+	t.row(fmt.Sprintf("telephones at once, PCMU, %d begun in a second", phonesRate), fmt.Sprintf("%d of %d, none failed", len(took), phones))
+	t.row("from INVITE to 200: p50 / p95 / p99", three(took))
+	t.row("CPU of a call", fmt.Sprintf("%.2f %% of a core", 100*seen.cores/phones))
+	t.row("memory of a call", megabytes((seen.memory-before)/phones))
+	t.row("the machine, with sipp and the emulator, idle", percent(seen.idle))
+	return t.write(out, began)
+}
+
+// phoneLine returns the address of a telephone line, and the file that describes it to the gateway.
+func phoneLine(folder string) (line, file string, err error) {
+	free, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return "", "", err
+	}
+	line, file = free.LocalAddr().String(), filepath.Join(folder, "sip.json")
+	free.Close()
+	trunk := map[string]any{"name": "bench", "from": []string{"127.0.0.1"}, "calls": phones, "callsPerSecond": 2 * phonesRate}
+	config, err := json.Marshal(map[string]any{
+		"listen": []any{map[string]any{"transport": "udp", "address": line}},
+		"rtp":    map[string]any{"address": "127.0.0.1"},
+		"calls":  phones,
+		"trunks": []any{trunk},
+		"agents": []any{map[string]any{"to": []string{"*"}}},
+	})
+	return line, file, errors.Join(err, os.WriteFile(file, config, 0o600))
+}
+
+// runPhones returns when all have talked.
+func runPhones(ctx context.Context, folder, line string) error {
+	const rate = 8000
+	pcm := append(mediatest.Tone(time.Second, rate, 440, 8000), make([]int16, media.Samples(7*time.Second, rate))...)
+	sound, file := filepath.Join(folder, "sound.ul"), filepath.Join(folder, "phone.xml")
+	scenario := strings.NewReplacer("SOUND", sound, "TALK", fmt.Sprint(phonesTalk.Milliseconds())).Replace(phoneScenario)
+	err := errors.Join(os.WriteFile(sound, g711.MuLaw.AppendBytes(nil, pcm), 0o600), os.WriteFile(file, []byte(scenario), 0o600))
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "sipp", "-sf", file, "-m", fmt.Sprint(phones), "-l", fmt.Sprint(phones), "-r", fmt.Sprint(phonesRate),
+		"-i", "127.0.0.1", "-trace_rtt", "-rtt_freq", "1", "-trace_err", "-nostdin", line)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "TERM=dumb")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sipp: %w\n%s", err, said[max(0, len(said)-2000):])
+	}
+	return nil
+}
+
+// observePhones observes a gateway while all of its telephones talk.
+func (p *process) observePhones(ctx context.Context) (w observed, err error) {
+	const margin = 2 * time.Second
+	if err := sleep(ctx, phonesRing+2*margin); err != nil {
+		return w, err
+	}
+	before, err := p.usage()
+	if err == nil {
+		err = sleep(ctx, phonesTalk-phonesRing-4*margin)
+	}
+	if err != nil {
+		return w, err
+	}
+	after, err := p.usage()
+	if err != nil {
+		return w, err
+	}
+	w.cores, w.idle = before.until(after)
+	w.memory, err = p.resident()
+	return w, err
+}
+
+// setUpTimes reads what sipp has written: a line for each answer, whose second field is in ms.
+func setUpTimes(folder string) (took []time.Duration, err error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_rtt.csv"))
+	if err != nil || len(files) != 1 {
+		return nil, fmt.Errorf("sipp has written %q, %w", files, err)
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := csv.NewReader(f)
+	lines.Comma, lines.FieldsPerRecord = ';', -1
+	all, err := lines.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range all[1:] {
+		ms, err := strconv.ParseFloat(line[1], 64)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, time.Duration(ms*float64(time.Millisecond)))
+	}
+	return took, nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 10 * time.Second // then it is killed
+	keptLines    = 20               // of a child's log
+)
+
+// build builds the gateway of the source tree. The caller removes it.
+func (o *options) build(ctx context.Context) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "voxgate-bench")
+	if err != nil {
+		return nil, err
+	}
+	o.gateway = filepath.Join(dir, "gateway")
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags=nolibopusfile", "-o", o.gateway,
+		"voxgate/gateway").CombinedOutput()
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return func() { os.RemoveAll(dir) }, nil
+}
+
+// process is a server that runs as a child process.
+type process struct {
+	url   string // where it serves: http, without a slash at the end
+	cmd   *exec.Cmd
+	end   context.CancelFunc
+	ended chan struct{}
+
+	mu    sync.Mutex
+	lines []string // the last that it has logged
+}
+
+// start starts a program and waits until it has logged its URL. Its environment is ours without what would set up a gateway,
+// and env ("NAME=value").
+func start(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
+	ctx, end := context.WithCancel(ctx)
+	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, ended: make(chan struct{})}
+	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "VOXGATE_") || strings.HasPrefix(v, "GEMINI_") || strings.HasPrefix(v, "GOOGLE_")
+	}), env...)
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = stopTimeout
+	log, err := p.cmd.StderrPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	urls := make(chan string, 1)
+	go p.follow(log, urls)
+	select {
+	case p.url = <-urls:
+		return p, nil
+	case <-p.ended:
+		err = errors.New("has ended")
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("not ready within %v", startTimeout)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	p.stop()
+	return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, p.log())
+}
+
+// follow reads the log to its end, keeps the last lines, and sends the first URL to urls.
+func (p *process) follow(log io.Reader, urls chan<- string) {
+	defer close(p.ended)
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if url := loggedURL(lines.Text()); url != "" && len(urls) == 0 {
+			urls <- url
+		}
+		p.mu.Lock()
+		p.lines = append(p.lines, lines.Text())
+		p.lines = p.lines[max(0, len(p.lines)-keptLines):]
+		p.mu.Unlock()
+	}
+	io.Copy(io.Discard, log) // after a line too long to scan: the child must not block
+	p.cmd.Wait()             // what it ended with is in its log
+}
+
+// loggedURL returns the value of url= in a line of slog's text form.
+func loggedURL(line string) string {
+	_, rest, _ := strings.Cut(line, " url=")
+	url, _, _ := strings.Cut(rest, " ")
+	return strings.TrimSuffix(strings.Trim(url, `"`), "/")
+}
+
+// log returns the last lines, which may say why it failed.
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// stop ends the process and waits for it.
+func (p *process) stop() {
+	p.end()
+	<-p.ended
+}
+
+// startGateway starts the gateway that is measured, with Gemini at a URL. Its watch for silent models is put off: ours may say nothing for
+// long.
+func (o options) startGateway(ctx context.Context, model string, env ...string) (*process, error) {
+	env = append(env, "VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL="+model, "VOXGATE_DRAIN=0",
+		"VOXGATE_LIMITS=sessions=0,new-per-second=0,new-per-second-per-key=0") // a benchmark is a flood
+	return start(ctx, env, o.gateway, "serve", "-stall", "1h")
+}
+
+// startEmulator starts a model that answers, as a process of its own.
+func (o options) startEmulator(ctx context.Context) (*process, error) {
+	return start(ctx, nil, o.gateway, "emulate", "-addr", "127.0.0.1:0")
+}
+
+// startEcho starts this program as an echo server.
+func startEcho(ctx context.Context) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, nil, self, echoCommand)
+}
+
+// usage is the CPU time that was used until a moment.
+type usage struct {
+	at        time.Time
+	cpu       time.Duration // by the process, its own and the kernel's on its behalf
+	all, idle time.Duration // of all cores together
+}
+
+// until returns how many cores the process used between two moments, and the share of the machine that was idle.
+func (u usage) until(later usage) (cores, idle float64) {
+	if all := later.all - u.all; all > 0 {
+		idle = float64(later.idle-u.idle) / float64(all)
+	}
+	return float64(later.cpu-u.cpu) / float64(later.at.Sub(u.at)), idle
+}
+
+// ticks reads a number of 10 ms: USER_HZ, the unit of times in /proc, is 100 on every machine that Go runs on.
+func ticks(fields []string) (sum time.Duration) {
+	for _, field := range fields {
+		n, _ := strconv.Atoi(field) // proc(5) has numbers there
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum
+}
+
+// usage reads /proc/PID/stat and /proc/stat: proc(5).
+func (p *process) usage() (usage, error) {
+	u := usage{at: time.Now()}
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return u, err
+	}
+	all, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return u, err
+	}
+	// Field 2 may hold blanks and ends with a bracket. utime and stime are 14 and 15.
+	u.cpu = ticks(strings.Fields(string(own[bytes.LastIndexByte(own, ')')+1:]))[11:13])
+	// "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
+	machine := strings.Fields(string(all))[1:9]
+	u.all, u.idle = ticks(machine), ticks(machine[3:5])
+	return u, nil
+}
+
+// resident returns how many bytes of its memory are resident: field 2 of /proc/PID/statm, in pages.
+func (p *process) resident() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	var whole, pages int64
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &whole, &pages)
+	}
+	return pages * int64(os.Getpagesize()), err
+}

@@ -1,0 +1,157 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge/fleet"
+	"voxgate/store"
+)
+
+// talk is a snapshot.
+type talk struct {
+	fleet.Head
+	Said string
+}
+
+// quota is a key's quota: how long Google refuses us, and what others have said of it.
+type quota struct{ refused, learned atomic.Int64 }
+
+func (q *quota) Refused() time.Duration   { return time.Duration(q.refused.Load()) }
+func (q *quota) Learn(left time.Duration) { q.learned.Store(int64(left)) }
+
+// gateway is a fleet's gateway of a name.
+func gateway(t *testing.T, s store.Store, name string) (*fleet.Fleet, *quota) {
+	t.Helper()
+	quota := &quota{}
+	f := fleet.New(fleet.Options{Store: s, Node: name, Keep: time.Minute, Quota: quota, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(f.Close)
+	return f, quota
+}
+
+// take takes a conversation over, if what was said of it is as expected.
+func take(t *testing.T, f *fleet.Fleet, id, said string) uint64 {
+	t.Helper()
+	var found *talk
+	generation, err := f.Take(t.Context(), id, func(value []byte) (fleet.Snapshot, error) {
+		found = &talk{}
+		return found, json.Unmarshal(value, found)
+	}, func(uint64) bool { return found.Said == said })
+	if err != nil {
+		t.Error(err)
+	}
+	return generation
+}
+
+// A conversation is taken over with its newest snapshot, once; its gateway learns of it and can write no more.
+func TestTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		a, _ := gateway(t, shared, "a")
+		b, _ := gateway(t, shared, "b")
+		var lost atomic.Bool
+		r := a.Record("x", 1, func() { lost.Store(true) })
+		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "one"})
+		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "two"})
+		synctest.Wait()
+		if got := b.Where(t.Context(), "x"); got != "a" {
+			t.Errorf("is at %q", got)
+		}
+		if take(t, b, "x", "one") != 0 || take(t, b, "y", "two") != 0 || b.Where(t.Context(), "x") != "a" {
+			t.Error("taken, though it was not wanted or is not there")
+		}
+		if got := take(t, b, "x", "two"); got != 2 || b.Where(t.Context(), "x") != "b" {
+			t.Errorf("taken as generation %d, is at %q", got, b.Where(t.Context(), "x"))
+		}
+		if time.Sleep(300 * time.Millisecond); !lost.Load() {
+			t.Error("the gateway before has not noticed")
+		}
+		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "three"})
+		r.End(nil)
+		time.Sleep(10 * time.Second)
+		if got := take(t, a, "x", "two"); got != 3 {
+			t.Errorf("back as generation %d", got)
+		}
+	})
+}
+
+// What has ended for good is taken by nobody, its own gateway included. A store that fails at that moment is asked again.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &failing{Store: store.NewMemory()}
+		a, _ := gateway(t, shared, "a")
+		b, _ := gateway(t, shared, "b")
+		r := a.Record("x", 1, func() {})
+		r.Save(&talk{Head: fleet.Head{Node: "a"}})
+		synctest.Wait()
+		shared.down.Store(true)
+		r.End(nil)
+		synctest.Wait()
+		shared.down.Store(false)
+		if take(t, a, "x", "") != 0 {
+			t.Error("its own gateway goes on with it")
+		}
+		time.Sleep(6 * time.Second)
+		if take(t, b, "x", "") != 0 {
+			t.Error("another gateway goes on with it")
+		}
+	})
+}
+
+// failing is a store that may be down.
+type failing struct {
+	store.Store
+	down atomic.Bool
+}
+
+func (f *failing) Swap(ctx context.Context, name string, was, is uint64, value []byte, ttl time.Duration) (uint64, error) {
+	if f.down.Load() {
+		return 0, errors.New("down")
+	}
+	return f.Store.Swap(ctx, name, was, is, value, ttl)
+}
+
+// Gateways know of each other, of how many conversations each has, and of a quota that is used up; one that leaves gets no more.
+func TestOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := store.NewMemory()
+		a, quota := gateway(t, shared, "a")
+		b, theirs := gateway(t, shared, "b")
+		r := a.Record("x", 1, func() {})
+		time.Sleep(6 * time.Second) // both have looked since both were there
+		if list, err := b.Others(t.Context()); err != nil || len(list) != 1 || list["a"] != 1 || a.Alone() || b.Alone() {
+			t.Errorf("knows of %v, %v", list, err)
+		}
+		quota.refused.Store(int64(20 * time.Second))
+		time.Sleep(2500 * time.Millisecond)
+		if left := time.Duration(theirs.learned.Load()); left != 20*time.Second || quota.learned.Load() != 0 {
+			t.Errorf("knows that the quota is used up for %v", left)
+		}
+		a.Withdraw()
+		r.End(nil)
+		time.Sleep(11 * time.Second) // both look every 5 s, one of them first
+		if !b.Alone() {
+			t.Error("a gateway that leaves counts")
+		}
+	})
+}
+
+// A gateway that is alone has no fleet, and everything may be asked of that.
+func TestAlone(t *testing.T) {
+	f := fleet.New(fleet.Options{})
+	r := f.Record("x", 1, nil)
+	r.Save(nil)
+	r.End(nil)
+	f.Withdraw()
+	others, err := f.Others(t.Context())
+	if f != nil || r != nil || !f.Alone() || f.Where(t.Context(), "x") != "" || len(others) != 0 || err != nil || take(t, f, "x", "") != 0 {
+		t.Error("not alone")
+	}
+	f.Close()
+}

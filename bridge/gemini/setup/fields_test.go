@@ -1,0 +1,63 @@
+package setup
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genai"
+)
+
+// TestTheFieldsAreTheSDKs compares fields.txt with the types of Google's SDK. Where it fails after an update of the SDK, its output is the
+// new file.
+func TestTheFieldsAreTheSDKs(t *testing.T) {
+	lines := map[string]string{}
+	var kind func(reflect.Type) string
+	kind = func(x reflect.Type) string {
+		switch {
+		case x == reflect.TypeFor[time.Time]():
+			return "string"
+		case x == reflect.TypeFor[[]byte]():
+			return "bytes"
+		}
+		switch x.Kind() {
+		case reflect.Pointer:
+			return kind(x.Elem())
+		case reflect.Slice:
+			return "[]" + kind(x.Elem())
+		case reflect.Map:
+			return "map[" + kind(x.Elem()) + "]"
+		case reflect.Interface:
+			return "any"
+		case reflect.String:
+			if enums[x.Name()] != nil {
+				return x.Name()
+			}
+			return "string"
+		case reflect.Struct:
+		default:
+			return x.Kind().String()
+		}
+		if _, seen := lines[x.Name()]; seen {
+			return x.Name()
+		}
+		lines[x.Name()] = ""
+		words := []string{}
+		for i := range x.NumField() {
+			if name, _, _ := strings.Cut(x.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+				words = append(words, name+":"+kind(x.Field(i).Type))
+			}
+		}
+		slices.Sort(words)
+		lines[x.Name()] = strings.Join(append([]string{x.Name()}, words...), " ")
+		return x.Name()
+	}
+	kind(reflect.TypeFor[genai.LiveClientSetup]())
+	kind(reflect.TypeFor[genai.Schema]())
+	if want := strings.Join(slices.Sorted(maps.Values(lines)), "\n") + "\n"; want != fieldsText {
+		t.Errorf("fields.txt must be\n%s", want)
+	}
+}

@@ -1,0 +1,85 @@
+package bridge
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"voxgate/bridge/fleet"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/toolcalls"
+	"voxgate/bridge/transcript"
+)
+
+// snapshot is what another gateway needs to go on with a conversation. It holds secrets and what was said: a store must
+// keep it encrypted.
+type snapshot struct {
+	fleet.Head // alone, for a conversation that cannot go on elsewhere
+
+	Tokens [2][]byte `json:",omitempty"` // SHA-256 of the resume tokens: the newest, and the one that was used for it
+
+	Origin  Origin
+	Grant   *Grant          `json:",omitempty"`
+	Quiet   bool            `json:",omitempty"`
+	Config  json.RawMessage `json:",omitempty"` // as the caller has it
+	Door    Agent           // as the door wants the model
+	Hook    Agent           // as the session webhook wants it
+	Agent   Agent           // as the operator's backend wants it
+	Steered json.RawMessage `json:",omitempty"` // the functions that the backend answers
+
+	Handle   string `json:",omitempty"`
+	Started  time.Time
+	Event    uint64                // number of the newest event
+	Received []string              `json:",omitempty"` // ids of the client's messages
+	Tokened  wire.Tokens           // that were used
+	Turn     int                   // that comes next
+	Known    int                   // the last one that the handle knows
+	Speaking int                   `json:",omitempty"` // the turn that is being said; 0: none
+	Asked    string                `json:",omitempty"` // what was asked and has no answer
+	Said     []transcript.Numbered `json:",omitempty"`
+	Calls    []toolcalls.Kept      `json:",omitempty"`
+}
+
+// opens reports whether a caller may go on with the conversation.
+func (n *snapshot) opens(o Open) bool {
+	hash := hashOf(o.ResumeToken)
+	known := slices.ContainsFunc(n.Tokens[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
+	return known && n.Origin.Mine(o.Origin) && n.Origin.Door == o.Origin.Door
+}
+
+// handover is what a session has to do with other gateways. Owned by the loop.
+type handover struct {
+	record  *fleet.Record
+	from    *snapshot // what it goes on from; nil: it began here, or has caught up
+	unsaved bool      // something has happened that the store should know of
+	placed  bool      // the store knows where it is, and needs nothing else
+	wanted  bool      // its caller is to go to another gateway
+	since   time.Time // it is wanted
+	asked   bool      // the caller was, a moment ago
+}
+
+// changed notes that something has happened that the store should know of.
+func (h *handover) changed() { h.unsaved = true }
+
+// save writes the conversation to the store, if it has changed. If it cannot go on elsewhere, save writes only its
+// gateway, once.
+func (h *handover) save(movable bool, snapshot func() *snapshot) {
+	changed := h.unsaved
+	h.unsaved = false
+	if !changed || h.record == nil || h.placed && !movable {
+		return
+	}
+	h.placed = !movable
+	h.record.Save(snapshot())
+}
+
+// want notes that the caller is to be asked, at a good moment, to go to another gateway. It reports false if that was
+// noted already.
+func (h *handover) want() bool {
+	if h.wanted {
+		return false
+	}
+	h.wanted, h.since = true, time.Now()
+	h.changed()
+	return true
+}

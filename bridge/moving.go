@@ -1,0 +1,108 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"voxgate/bridge/fleet"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
+)
+
+const (
+	// moveAgain is when a caller that was asked to go, and has not, is asked again: the other gateway may have been out of
+	// reach.
+	moveAgain = 5 * time.Second
+	// knownTime is how long to wait for a handle that knows the last turn before asking a caller to go without one.
+	knownTime = 10 * time.Second
+)
+
+// snapshot is where the conversation stands. Only the loop calls it.
+func (s *Session) snapshot() *snapshot {
+	n := &snapshot{Head: fleet.Head{Node: s.host.options.Node}}
+	if !s.movable() {
+		return n
+	}
+	n.Tokens, n.Moving = s.host.tokens.of(s.id), s.handover.wanted
+	n.Origin, n.Grant, n.Quiet = s.open.Origin, s.open.Grant, s.open.Quiet
+	n.Door, n.Hook = s.open.Agent, s.open.Override
+	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
+	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
+	n.Tokened = s.spending.meter.Total()
+	n.Turn, n.Known, n.Speaking = s.answer.number, s.answer.known, s.answer.playing()
+	if t := &s.answer.turn; n.Speaking == 0 && t.state == turnSpeaking {
+		n.Speaking = t.number
+	}
+	if s.up.Unanswered() && !s.person.speaking {
+		n.Asked = s.transcript.Question(s.answer.question())
+	}
+	n.Said, n.Calls = s.transcript.Newest(), s.calls.Kept()
+	n.Event = s.newest()
+	return n
+}
+
+// movable reports whether another gateway could go on with the conversation. It could not have what a door or a tool
+// keeps in memory.
+func (s *Session) movable() bool {
+	return s.resumable() && s.open.Own == nil && s.open.Tools == nil
+}
+
+// catchUp reports what became of the work under way at the previous gateway, and repeats the open question to the
+// model. The loop calls it before anything else; the caller is about to come in.
+func (s *Session) catchUp() {
+	n := s.handover.from
+	s.handover.from = nil
+	if n.Speaking > 0 {
+		kept := s.transcript.Cut(n.Speaking, -1)
+		s.notify(Interrupted{
+			Turn: n.Speaking, By: ByLink, Generation: s.voice.Generation(), Heard: kept.Content, Played: kept.Played,
+		})
+		if s.answer.number == n.Speaking {
+			s.answer.nextTurn()
+		}
+	}
+	s.calls.Restore(n.Calls)
+	if n.Asked != "" {
+		if s.up.Say(uplink.Turn{Parts: wire.TextPart(n.Asked).JSON(), Complete: true}) {
+			s.asked()
+		}
+	}
+}
+
+// goElsewhere asks the caller to go to another gateway, if it can and there is one.
+func (s *Session) goElsewhere(stops time.Duration) {
+	if stops > 0 {
+		s.notify(Log{
+			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", stops),
+			Details: map[string]any{"stopsInMs": stops.Milliseconds()},
+		})
+	}
+	if s.movable() && s.handover.want() && s.parked {
+		s.release()
+	}
+}
+
+// askToMove asks the caller to go, at a moment when that cuts nothing off.
+func (s *Session) askToMove() {
+	m := &s.handover
+	quiet := m.wanted && !m.asked && s.status.state == StateLive && s.voice.Queued() == 0
+	if !quiet || !s.keeper.Quiet(time.Since(m.since) < knownTime) {
+		return
+	}
+	m.asked = true
+	s.clock.Set(alarmMove, moveAgain)
+	if s.host.fleet.Alone() {
+		return
+	}
+	s.log.Info("caller asked to go to another gateway")
+	s.notify(Move{})
+}
+
+// release ends the conversation here if its caller has gone to another gateway, or will come back to one.
+func (s *Session) release() bool {
+	if !s.handover.wanted || !s.movable() || s.host.fleet.Alone() {
+		return false
+	}
+	s.end(ErrMoved)
+	return true
+}

@@ -1,0 +1,102 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"voxgate/bridge/fleet"
+)
+
+// errStoreAway refuses a resume that cannot be looked up.
+var errStoreAway = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
+
+// take takes over the conversation of a resume token from the gateway that has it, or had it. A nil session: there is
+// none.
+func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
+	id := conversationOf(o.ResumeToken)
+	if id == "" {
+		return nil, nil
+	}
+	var found *snapshot
+	generation, err := h.fleet.Take(ctx, id, func(value []byte) (fleet.Snapshot, error) {
+		found = &snapshot{}
+		return found, json.Unmarshal(value, found)
+	}, func(generation uint64) bool { return found.opens(o) && h.isGone(id, generation) })
+	switch {
+	case errors.Is(err, fleet.ErrAway):
+		return nil, errStoreAway
+	case err != nil || generation == 0:
+		return nil, err
+	}
+	return h.adopt(id, found, generation, o)
+}
+
+// isGone reports whether a conversation, of this generation in the store, does not run here. It waits for one that is
+// just ending, or that another gateway had meanwhile.
+func (h *Host) isGone(id string, generation uint64) bool {
+	h.mu.Lock()
+	here := h.sessions[id]
+	h.mu.Unlock()
+	if here == nil {
+		return true
+	}
+	select {
+	case <-here.session.over:
+	default:
+		if !here.session.handover.record.Superseded(generation) {
+			return false // its tokens are known here, and this is not one of them
+		}
+	}
+	<-here.gone
+	return true
+}
+
+// adopt starts the loop of a conversation that was taken.
+func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Session, error) {
+	s, err := h.restored(id, found, o)
+	if err != nil {
+		return nil, AsError(err)
+	}
+	o.Account.Continue()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		o.Account.End()
+		return nil, ErrShutdown
+	}
+	s.handover.wanted, s.handover.since = h.draining, time.Now()
+	var hashes [2]tokenHash
+	for i, t := range found.Tokens {
+		copy(hashes[i][:], t)
+	}
+	h.tokens.set(id, hashes)
+	h.start(s, generation)
+	return s, nil
+}
+
+// restored is a conversation that goes on here: parked, until its caller comes in.
+func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
+	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
+	o.Agent, o.Override, o.Config = n.Door, n.Hook, n.Config
+	steering := steering{raw: n.Config}
+	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
+		return nil, err
+	}
+	config, own, err := h.prepare(o, &steering)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, false)
+	s.steering = steering
+	s.started, s.parked, s.status.state = n.Started, true, StateParked
+	s.received.ids = n.Received
+	s.spending.restore(n.Tokened)
+	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
+	s.transcript.Restore(n.Said)
+	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)
+	s.keeper.Restore(n.Handle)
+	s.handover.from = n
+	return s, nil
+}

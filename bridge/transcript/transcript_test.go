@@ -1,0 +1,98 @@
+package transcript
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whatever is said, cut and heard: what is reported as heard is the beginning of what was said, grows with what was played, and
+// the runes are counted right.
+func TestTranscript(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		l := &Transcript{}
+		said := map[int]string{}
+		voice := map[int]time.Duration{}
+		heard := map[int]string{}
+		cut := map[int]bool{}
+		turn := 1
+		for step := range 300 {
+			switch rng.IntN(9) {
+			case 0, 1, 2:
+				from := voice[turn]
+				if rng.IntN(3) > 0 {
+					voice[turn] += time.Duration(rng.IntN(1000)) * time.Millisecond
+				}
+				text := ""
+				if rng.IntN(4) > 0 {
+					text = fmt.Sprintf(" wört%d 言葉%d", step, step)
+				}
+				if cut[turn] {
+					voice[turn] = from
+					continue // a session says nothing more in a turn that was cut
+				}
+				l.Answer(turn, text, from, voice[turn])
+				said[turn] += text
+			case 3, 4:
+				l.Played(turn, time.Duration(rng.Float64()*float64(voice[turn])))
+			case 5:
+				if rng.IntN(3) == 0 {
+					l.Cut(turn, time.Duration(rng.Float64()*float64(voice[turn]))-time.Duration(rng.IntN(2)))
+					cut[turn] = true
+				}
+			case 6:
+				l.Typed(turn, fmt.Sprint("typed ", step))
+			case 7:
+				if rng.IntN(4) == 0 {
+					l.Played(turn, voice[turn])
+					l.Complete(turn)
+					if !cut[turn] {
+						heard[turn] = said[turn]
+					}
+					turn++
+				}
+			case 8:
+				if rng.IntN(10) == 0 {
+					l.Unsay(turn)
+				}
+			}
+			runes := 0
+			for i := range l.entries {
+				e := &l.entries[i]
+				runes += e.runes()
+				if e.Role != Assistant {
+					continue
+				}
+				text := e.heard()
+				if !strings.HasPrefix(said[e.turn], text) {
+					t.Fatalf("seed %d: heard %q of %q", seed, text, said[e.turn])
+				}
+				if !strings.HasPrefix(text, heard[e.turn]) {
+					t.Fatalf("seed %d, step %d: heard %q before, and now %q", seed, step, heard[e.turn], text)
+				}
+				if cut[e.turn] {
+					heard[e.turn] = "" // until the next piece, its last words are a guess
+				}
+			}
+			if runes != l.runes {
+				t.Fatalf("seed %d: %d runes, counted %d", seed, runes, l.runes)
+			}
+		}
+	}
+}
+
+// Languages without spaces have words, too.
+func TestWordsWithoutSpaces(t *testing.T) {
+	l := &Transcript{}
+	text := "昔々あるところにおじいさんとおばあさんが住んでいました"
+	l.Answer(1, text, 0, 4*time.Second)
+	if got := l.Cut(1, 3900*time.Millisecond); got.Content == "" {
+		t.Errorf("3.9 s of 4 s were heard, and nothing is kept of %s", text)
+	}
+	if got := l.Entries(); len(got) == 0 {
+		t.Error("the conversation has no answer at all")
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/live"
+	"voxgate/signaling/openai"
+	"voxgate/signaling/rest"
+	"voxgate/signaling/rtc"
+	"voxgate/signaling/sideband"
+	"voxgate/signaling/sip"
+	"voxgate/signaling/telephony"
+	"voxgate/signaling/vox"
+	"voxgate/signaling/web"
+	"voxgate/signaling/whip"
+	"voxgate/store"
+	desk "voxgate/tools/vox"
+	files "voxgate/web"
+)
+
+// openDoors are the doors to conversations.
+func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
+	shared store.Store, stopping *ending, log *slog.Logger,
+) (doors []signaling.Door, err error) {
+	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, files.Folders()...)
+	if err != nil {
+		return nil, err
+	}
+	assistant, err := openVOX(s, host, generate, stopping, log)
+	if err != nil {
+		return nil, err
+	}
+	phones, err := openSIP(s, host, webrtc, gate, stopping, log)
+	if err != nil {
+		return nil, err
+	}
+	encoders, err := openWHIP(s, host, webrtc, log)
+	if err != nil {
+		return nil, err
+	}
+	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("telephony: %w", err)
+	}
+	stopping.then("telephony", streams.Close)
+	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
+	beside := sideband.Door{Host: host, Logger: log}
+	google := live.Door{Host: host, Logger: log}
+	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: shared, Logger: log}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), assistant.Doors(), phones,
+		streams.Doors(), encoders, []signaling.Door{
+			{Pattern: "/ws", Socket: client},
+			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
+			{Pattern: "/", Handler: page, Public: true},
+		})
+	return doors, nil
+}
+
+// otherDoors are what conversations need beside them: tokens, and what their canvases show.
+func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
+	return []signaling.Door{
+		{Pattern: "POST /v1/tokens", Handler: gate},
+		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
+		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
+	}
+}
+
+// openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, stopping *ending,
+	log *slog.Logger,
+) (doors []signaling.Door, err error) {
+	if s.sip == "" {
+		return nil, nil
+	}
+	c, err := sip.Load(s.sip)
+	if err != nil {
+		return nil, fmt.Errorf("sip: %w", err)
+	}
+	door, err := sip.New(sip.Options{Config: c, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("sip: %w", err)
+	}
+	stopping.then("telephones", door.Close)
+	return []signaling.Door{
+		{Pattern: "POST /v1/calls", Handler: door},
+		{Pattern: "/sip", Socket: door.Pages()},
+	}, nil
+}
+
+// openWHIP is for clients of WHIP, if there is a file of the agents that answer them.
+func openWHIP(s settings, host *bridge.Host, webrtc *rtc.API, log *slog.Logger) ([]signaling.Door, error) {
+	if s.whip == "" {
+		return nil, nil
+	}
+	c, err := whip.Load(s.whip)
+	if err != nil {
+		return nil, fmt.Errorf("whip: %w", err)
+	}
+	door := whip.Door{
+		Config: c, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
+		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },
+	}
+	return door.Doors(), nil
+}
+
+// openREST is the REST API, also at an address of its own, if there is one.
+func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *ending,
+	log *slog.Logger,
+) (door *rest.Door, err error) {
+	var routes []rest.Route
+	if s.models != "" {
+		if routes, err = rest.ReadRoutes(s.models); err != nil {
+			return nil, fmt.Errorf("models: %w", err)
+		}
+	}
+	door = rest.New(host, gemini, routes, log)
+	stopping.then("connections to models", door.Close)
+	return door, serveREST(s.restAddr, admission, door, stopping, log)
+}
+
+// serveREST serves the REST API alone at an address of its own, if there is one.
+func serveREST(addr string, admission signaling.Options, door *rest.Door, stopping *ending, log *slog.Logger) error {
+	if addr == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen for REST: %w", err)
+	}
+	doors := signaling.NewServer(admission, door.Doors()...)
+	server := newServer(doors, log)
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(heard(listener, log)) })
+	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
+	stopping.then("REST address", func() {
+		server.Close()
+		serving.Wait()
+	})
+	stopping.add("REST calls", doors.Close)
+	return nil
+}
+
+// openVOX is the door of the VOX assistant. Its typed talk and its apps are answered as REST calls are.
+func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending, log *slog.Logger) (door *vox.Door, err error) {
+	door = &vox.Door{Host: host, Generate: models.Generate, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
+	if s.workspace == "" {
+		return door, nil
+	}
+	if door.Workspace, err = desk.OpenWorkspace(s.workspace); err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	stopping.then("workspace", func() { door.Workspace.Close() })
+	return door, nil
+}

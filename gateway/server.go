@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// headerTimeout bounds a request's headers: a slow sender costs a connection.
+	headerTimeout = 5 * time.Second
+	// pageTimeout bounds the sending of a page; a WebSocket has its own deadlines from its upgrade on.
+	pageTimeout = 30 * time.Second
+	// maxHeader is far above what a browser sends.
+	maxHeader = 16 << 10
+	// checkTimeout bounds the question to Google at the start.
+	checkTimeout = 10 * time.Second
+)
+
+// newServer serves the doors.
+func newServer(doors http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serveUntil serves until ctx is done or the server fails. Meanwhile it checks what the first caller would find out.
+func serveUntil(ctx context.Context, server *http.Server, at net.Listener, check func(context.Context)) (err error) {
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(at) }()
+	checking, cancel := context.WithTimeout(ctx, checkTimeout)
+	var checks sync.WaitGroup
+	checks.Go(func() { check(checking) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	cancel()
+	checks.Wait()
+	return err
+}
+
+// heardListener logs that connections cannot be accepted, as when too many files are open: the callers wait, and nobody else says so.
+type heardListener struct {
+	net.Listener
+	log    *slog.Logger
+	failed rate.Sometimes
+}
+
+// acceptWarning is how often it is logged: a listener that fails is asked again ten times a second.
+const acceptWarning = 10 * time.Second
+
+func heard(l net.Listener, log *slog.Logger) net.Listener {
+	return &heardListener{l, log, rate.Sometimes{Interval: acceptWarning}}
+}
+
+func (l *heardListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		l.failed.Do(func() { l.log.Error("a connection cannot be accepted", "at", l.Addr(), "err", err) })
+	}
+	return conn, err
+}

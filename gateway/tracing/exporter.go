@@ -1,0 +1,140 @@
+package tracing
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+const (
+	// exportTimeout is the standard's own: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+	exportTimeout = 10 * time.Second
+
+	// A collector that is busy (429, 502, 503, 504) gets the spans again, after what it asks for, or a second, up to the timeout.
+	exportPause = time.Second
+)
+
+// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). OpenTelemetry's own brings
+// gRPC with it: a sixth of the program.
+type exporter struct {
+	url     string
+	headers http.Header
+	zip     bool
+	timeout time.Duration
+	client  *http.Client
+}
+
+// setting returns OTEL_EXPORTER_OTLP_TRACES_NAME, or else OTEL_EXPORTER_OTLP_NAME.
+func setting(name string) string {
+	return first("OTEL_EXPORTER_OTLP_TRACES_"+name, "OTEL_EXPORTER_OTLP_"+name)
+}
+
+// newExporter reads the standard's environment.
+func newExporter() (*exporter, error) {
+	e := &exporter{timeout: exportTimeout, headers: http.Header{"Content-Type": {"application/x-protobuf"}}}
+	e.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if e.url == "" {
+		e.url = strings.TrimSuffix(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/") + "/v1/traces"
+	}
+	if u, err := url.Parse(e.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("the endpoint must be http://host/… or https://host/…") // its text may hold a token
+	}
+	for pair := range strings.SplitSeq(setting("HEADERS"), ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		if value, err := url.PathUnescape(strings.TrimSpace(value)); ok && err == nil {
+			e.headers.Set(strings.TrimSpace(name), value)
+		}
+	}
+	if e.zip = setting("COMPRESSION") == "gzip"; e.zip {
+		e.headers.Set("Content-Encoding", "gzip")
+	}
+	if ms, err := strconv.Atoi(setting("TIMEOUT")); err == nil && ms > 0 {
+		e.timeout = time.Duration(ms) * time.Millisecond
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if file := setting("CERTIFICATE"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", file)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	e.client = &http.Client{Transport: transport}
+	return e, nil
+}
+
+// ExportSpans implements trace.SpanExporter.
+func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	body := request(spans)
+	if e.zip {
+		var small bytes.Buffer
+		w := gzip.NewWriter(&small)
+		_, _ = w.Write(body) // into memory
+		_ = w.Close()
+		body = small.Bytes()
+	}
+	for {
+		wait, err := e.post(ctx, body)
+		if err == nil || wait == 0 {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// post sends a request. Where another try is worth it, it returns after what time.
+func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.Header = e.headers.Clone()
+	answer, err := e.client.Do(r)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return 0, wrapped.Err // without the URL
+	} else if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
+	switch answer.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		wait = exportPause
+		if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
+			wait = time.Duration(s) * time.Second
+		}
+	}
+	if answer.StatusCode >= 300 {
+		return wait, fmt.Errorf("the collector answers %s", answer.Status)
+	}
+	return 0, nil
+}
+
+// Shutdown implements trace.SpanExporter.
+func (e *exporter) Shutdown(context.Context) error {
+	e.client.CloseIdleConnections()
+	return nil
+}

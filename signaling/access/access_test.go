@@ -1,0 +1,716 @@
+package access_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+	"voxgate/tools"
+)
+
+// isRefused tries to open a conversation and returns why it was refused.
+func isRefused(t *testing.T, c *doortest.Client, payload, code string, closeCode int) string {
+	t.Helper()
+	c.Send("CONNECT_GEMINI", payload)
+	m := c.Expect("SETUP_COMPLETE")
+	if !strings.Contains(string(m.Payload), `"success":false`) {
+		t.Fatalf("let in, want %s: %v", code, m)
+	}
+	e := c.Expect("GEMINI_ERROR")
+	if !strings.Contains(string(e.Payload), fmt.Sprintf(`"code":%q`, code)) {
+		t.Errorf("refused with %v, want %s", e, code)
+	}
+	c.Expect("GEMINI_DISCONNECTED")
+	if got := c.CloseCode(); got != closeCode {
+		t.Errorf("closed with %d, want %d", got, closeCode)
+	}
+	return string(e.Payload)
+}
+
+const policy = websocket.ClosePolicyViolation
+
+// A token is taken wherever a client can put it, but for the URL, which is logged.
+func TestWhereATokenTravels(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	isRefused(t, doortest.Dial(t, l.URL), `{}`, "unauthorized", policy)
+	isRefused(t, doortest.Dial(t, l.URL+"?token="+l.Mint(`{}`)), `{}`, "unauthorized", policy)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
+	for name, prefix := range map[string]string{"Authorization": "Bearer ", "X-Goog-Api-Key": "", "Sec-Websocket-Protocol": "voxgate, voxgate.token."} {
+		c := doortest.DialAs(t, l.URL, http.Header{name: {prefix + l.Mint(`{}`)}})
+		doortest.Enters(t, c, `{}`)
+		if name == "Sec-Websocket-Protocol" && c.Conn.Subprotocol() != "voxgate" {
+			t.Errorf("the gateway chose %q", c.Conn.Subprotocol())
+		}
+	}
+}
+
+func TestATokenForOneConversation(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	token := l.Mint(`{"identity":"ada"}`)
+	c := doortest.Dial(t, l.URL)
+	session, resume := doortest.Enters(t, c, doortest.Hello(token, `,"resumable":true`))
+	thief := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "unauthorized", policy)
+	if !strings.Contains(thief, "one conversation, which has begun") {
+		t.Error(thief)
+	}
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, `,"resumeToken":"made up"`), "unauthorized", policy)
+	c.Conn.Close()
+	again := doortest.Dial(t, l.URL)
+	if resumed, _ := doortest.Enters(t, again, doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))); resumed != session {
+		t.Errorf("went on with %s, want %s", resumed, session)
+	}
+	twice := l.Mint(`{"once":false}`)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
+}
+
+// A conversation outlives its token, and its person may come back to it with that, but begins no other. Nobody else comes.
+func TestATokenExpires(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	c := doortest.Dial(t, l.URL)
+	token := l.Mint(`{"identity":"ada","expiresIn":60}`)
+	session, resume := doortest.Enters(t, c, doortest.Hello(token, `,"resumable":true`))
+	l.Wait(2 * time.Minute)
+	c.Ask("Is anybody there?")
+	c.Conn.Close()
+	back := fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)
+	for _, resume := range []string{"", `,"resumeToken":"made up"`} {
+		if why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, resume), "unauthorized", policy); !strings.Contains(
+			why,
+			"expired",
+		) {
+			t.Errorf("refused with %s", why)
+		}
+	}
+	if other, _ := doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"eve"}`), back)); other == session {
+		t.Error("somebody else goes on with the conversation")
+	}
+	for _, hers := range []string{token, l.Mint(`{"identity":"ada"}`)} {
+		same, next := doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(hers, back))
+		if same != session {
+			t.Error("the conversation does not go on")
+		}
+		back = fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, next)
+	}
+}
+
+func TestBadTokens(t *testing.T) {
+	t.Parallel()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&rsaKey.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	l := doortest.NewLocked(t, nil)
+	var secret []byte
+	l.Edit(func(file map[string]any) {
+		secret, _ = base64.RawURLEncoding.DecodeString(file["secret"].(string))
+		doortest.Grants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
+		file["issuers"] = []any{
+			map[string]any{"name": "backend", "algorithm": "RS256", "key": public, "audience": "voxgate", "issuer": "us", "grant": map[string]any{}},
+		}
+	})
+	later := jwt.NewNumericDate(l.Now().Add(time.Minute))
+	good := func() jwt.MapClaims {
+		return jwt.MapClaims{"iss": "voxgate", "aud": "voxgate", "key": "shop", "jti": rand.Text(), "exp": later}
+	}
+	with := func(name string, value any) jwt.MapClaims {
+		c := good()
+		c[name] = value
+		if value == nil {
+			delete(c, name)
+		}
+		return c
+	}
+	ours := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c) }
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(ours(good()), ""))
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""))
+	half := ours(good())
+	for name, token := range map[string]string{
+		"no token at all":             "nonsense",
+		"half of one":                 half[:len(half)/2],
+		"a changed one":               half[:len(half)-4] + "AAAA",
+		"a long one":                  strings.Repeat("a", 9000),
+		"no algorithm":                sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good()),
+		"another algorithm":           sign(t, jwt.SigningMethodHS512, secret, good()),
+		"another secret":              sign(t, jwt.SigningMethodHS256, []byte(strings.Repeat("x", 32)), good()),
+		"a public key as a secret":    sign(t, jwt.SigningMethodHS256, []byte(public), with("iss", "us")),
+		"an issuer for another":       sign(t, jwt.SigningMethodRS256, rsaKey, good()),
+		"nobody's":                    sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "them")),
+		"another audience":            ours(with("aud", "elsewhere")),
+		"no audience":                 ours(with("aud", nil)),
+		"no expiry":                   ours(with("exp", nil)),
+		"expired":                     ours(with("exp", jwt.NewNumericDate(l.Now().Add(-time.Minute)))),
+		"not yet":                     ours(with("nbf", jwt.NewNumericDate(l.Now().Add(time.Hour)))),
+		"a key that there is not":     ours(with("key", "other")),
+		"for one conversation, no id": ours(jwt.MapClaims{"iss": "voxgate", "aud": "voxgate", "key": "shop", "exp": later, "once": true}),
+		"more models":                 ours(with("grant", map[string]any{"models": []string{"*"}})),
+		"more tools":                  ours(with("grant", map[string]any{"tools": []string{"*"}})),
+		"more time":                   ours(with("grant", map[string]any{"maxSeconds": 601})),
+		"less than nothing":           ours(with("grant", map[string]any{"sessions": -1})),
+		"a grant of another type":     ours(with("grant", "all")),
+		"a server key":                l.Key,
+		"an unknown server key":       "vgk_" + strings.Repeat("A", 43),
+	} {
+		code := "unauthorized"
+		if name == "a server key" {
+			code = "forbidden" // it may mint, not talk
+		}
+		if why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), code, policy); strings.Contains(why, token) {
+			t.Errorf("%s: it is reported again: %s", name, why)
+		}
+	}
+}
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// An issuer that changes its key is asked for the new one when the first token comes that was signed with it.
+func TestTheBackendsOwnTokens(t *testing.T) {
+	t.Parallel()
+	type pair struct {
+		id  string
+		key *ecdsa.PrivateKey
+	}
+	newPair := func(id string) pair {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair{id, key}
+	}
+	var mu sync.Mutex
+	current := newPair("first")
+	jwks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		point, err := current.key.PublicKey.ECDH()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b := point.Bytes() // 4, then x and y
+		coordinate := base64.RawURLEncoding.EncodeToString
+		json.NewEncoder(w).Encode(map[string]any{"keys": []any{map[string]string{
+			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": current.id, "x": coordinate(b[1:33]), "y": coordinate(b[33:]),
+		}}})
+	}))
+	defer jwks.Close()
+	l := doortest.NewLocked(t, nil)
+	l.Edit(func(file map[string]any) {
+		file["issuers"] = []any{map[string]any{
+			"name": "auth", "algorithm": "ES256", "jwks": jwks.URL, "audience": "voxgate", "once": true, "grant": map[string]any{"maxSeconds": 60},
+		}}
+	})
+	signed := func(p pair) string {
+		token := jwt.NewWithClaims(
+			jwt.SigningMethodES256,
+			jwt.MapClaims{"aud": "voxgate", "sub": "ada", "jti": rand.Text(), "exp": jwt.NewNumericDate(l.Now().Add(time.Minute))},
+		)
+		token.Header["kid"] = p.id
+		text, err := token.SignedString(p.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first := signed(current)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(first, ""))
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(first, ""), "unauthorized", policy)
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
+	mu.Lock()
+	current = newPair("second")
+	mu.Unlock()
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(signed(current), ""))
+}
+
+// A tool of the operator's runs for whom it is granted, and knows who that is.
+func TestAGrantHasTools(t *testing.T) {
+	t.Parallel()
+	who := make(chan tools.Who, 4)
+	l := doortest.NewLocked(t, nil, func(_ *doortest.Doors, o *bridge.Options) {
+		o.Tools = func() []tools.Tool {
+			return []tools.Tool{{
+				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
+				Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+					who <- tools.EnvOf(ctx).Who()
+					return json.RawMessage(`{"found":true}`), nil
+				},
+			}}
+		}
+	})
+	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}}))
+	for grant, runs := range map[string]bool{`{}`: false, `{"tools":["find_customer"]}`: false, `{"tools":["find_order"]}`: true, ``: true} {
+		c := doortest.Dial(t, l.URL)
+		want := `{"identity":"ada"}` // and what the key may grant
+		if grant != "" {
+			want = `{"identity":"ada","grant":` + grant + `}`
+		}
+		doortest.Enters(t, c, doortest.Hello(l.Mint(want), ""))
+		c.Ask("/tool find_order {}")
+		if !runs {
+			continue
+		}
+		select { // the turn may be over before the tool has run
+		case w := <-who:
+			if w.Caller != "ada" || w.Door != "web" || !strings.Contains(string(w.Grant), "find_") {
+				t.Errorf("grant %s: it ran for %+v", grant, w)
+			}
+		case <-time.After(doortest.Patience):
+			t.Errorf("grant %s: it did not run", grant)
+		}
+	}
+	if len(who) > 0 {
+		t.Errorf("it ran for %+v, whose grant has no such tool", <-who)
+	}
+}
+
+// What a grant says of the model counts, whatever the client wants, and wants later.
+func TestAGrantHasAnAgent(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	c := doortest.Dial(t, l.URL)
+	token := l.Mint(`{"grant":{"models":["gemini-3.8*"],"agent":{"prompt":"You sell shoes.","voice":"Puck"}}}`)
+	c.Send(
+		"CONNECT_GEMINI",
+		fmt.Sprintf(`{"token":%q,"initialConfig":{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}}`, token),
+	)
+	fixed := func(m doortest.Message) {
+		t.Helper()
+		config := string(m.Payload)
+		if !strings.Contains(config, "sell shoes") || !strings.Contains(config, "Puck") || strings.Contains(config, "homework") ||
+			!strings.Contains(config, "0.5") {
+			t.Errorf("%v", config)
+		}
+	}
+	fixed(c.Expect("SETUP_COMPLETE"))
+	c.Send("UPDATE_CONFIG", `{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}`)
+	fixed(c.Expect("SETUP_COMPLETE"))
+	c.Send("UPDATE_CONFIG", `{"model":"gemini-2.5-flash-native-audio-preview-12-2025"}`)
+	c.ExpectError("session_config_update_failed", "payload.model")
+	c.Ask("Still there?")
+	other := l.Mint(`{"grant":{"models":["gemini-2*"]}}`)
+	isRefused(t, doortest.Dial(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy)
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"grant":{"doors":["sip"]}}`), ""), "forbidden", policy)
+}
+
+func TestAGrantHasAnEnd(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	c := doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"grant":{"maxSeconds":1}}`), ""))
+	if m := c.Expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
+		t.Errorf("%v", m)
+	}
+}
+
+// from is the header of a trusted proxy that speaks for an address.
+func from(address string) http.Header { return http.Header{"X-Forwarded-For": {"6.6.6.6, " + address}} }
+
+func behindProxy(o *access.Options) { o.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+
+// At a limit the next one learns when to come back, and when somebody leaves there is room.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const tryLater = websocket.CloseTryAgainLater
+	for _, test := range []struct {
+		name, rule string
+		limits     access.Limits
+		mint       string
+		key        map[string]any
+		other      http.Header // who may come in though it is full; nil: nobody
+	}{
+		{name: "in all", rule: "full", limits: access.Limits{Sessions: 2}},
+		{name: "of an address", rule: "your address", limits: access.Limits{SessionsPerAddress: 2}, other: from("198.51.100.8")},
+		{name: "of a /64", rule: "your address", limits: access.Limits{SessionsPerAddress: 2}, other: from("2001:db8:0:1::1")},
+		{name: "of a key", rule: "this service", limits: access.Limits{SessionsPerKey: 2}},
+		{name: "that a key says", rule: "this service", key: map[string]any{"sessions": 2}},
+		{name: "of a token", rule: "this token", mint: `{"once":false,"grant":{"sessions":2}}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
+			if test.key != nil {
+				l.Edit(doortest.OfKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
+			}
+			token := ""
+			if test.mint != "" {
+				token = l.Mint(test.mint)
+			}
+			show := func() string {
+				if token != "" {
+					return doortest.Hello(token, "")
+				}
+				return doortest.Hello(l.Mint(`{}`), "")
+			}
+			addresses := []string{"198.51.100.7", "198.51.100.7", "198.51.100.7"}
+			if test.name == "of a /64" {
+				addresses = []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::3"}
+			}
+			var in []*doortest.Client
+			for _, address := range addresses[:2] {
+				c := doortest.DialAs(t, l.URL, from(address))
+				doortest.Enters(t, c, show())
+				in = append(in, c)
+			}
+			why := isRefused(t, doortest.DialAs(t, l.URL, from(addresses[2])), show(), "busy", tryLater)
+			if !strings.Contains(why, test.rule) || !strings.Contains(why, `"retryAfterMs":`) {
+				t.Errorf("refused with %s", why)
+			}
+			if test.other != nil {
+				doortest.Enters(t, doortest.DialAs(t, l.URL, test.other), show())
+			}
+			in[0].Send("DISCONNECT_GEMINI", "")
+			in[0].CloseCode()
+			doortest.Enters(t, doortest.DialAs(t, l.URL, from(addresses[2])), show())
+		})
+	}
+}
+
+func TestConversationsBeginTooFast(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
+	me := from("198.51.100.7")
+	for range 2 {
+		c := doortest.DialAs(t, l.URL, me)
+		doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+		c.Send("DISCONNECT_GEMINI", "")
+		c.CloseCode()
+	}
+	if why := isRefused(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater); !strings.Contains(
+		why,
+		`"retryAfter":30`,
+	) {
+		t.Error(why)
+	}
+	l.Wait(31 * time.Second)
+	doortest.Enters(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""))
+}
+
+// A caller that begins too fast is refused by its own limit, and takes nothing from what all share.
+func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) {
+		behindProxy(o)
+		o.Limits = access.Limits{NewPerSecond: 3, NewPerMinute: 1}
+	})
+	token := l.Mint(`{"once":false}`)
+	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.7")), doortest.Hello(token, ""))
+	for range 10 {
+		isRefused(t, doortest.DialAs(t, l.URL, from("198.51.100.7")), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
+	}
+	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.8")), doortest.Hello(token, ""))
+}
+
+// A server key talks only if it may, whatever it looks like.
+func TestAKeyOfTheOperatorsOwn(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	digest := sha256.Sum256([]byte("a key that somebody has thought of"))
+	l.Edit(doortest.OfKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello("a key that somebody has thought of", ""), "forbidden", policy)
+}
+
+// Sockets that say nothing take the room of their own address alone.
+func TestSocketsThatSayNothing(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
+	for range 3 {
+		doortest.DialAs(t, l.URL, from("198.51.100.7"))
+	}
+	_, resp, err := websocket.DefaultDialer.Dial(l.URL, from("198.51.100.7"))
+	if err == nil || resp == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("the fourth got %v, %v", resp, err)
+	}
+	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.8")), doortest.Hello(l.Mint(`{}`), ""))
+}
+
+func TestParkedConversations(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
+	var tokens []string
+	for range 2 {
+		c := doortest.Dial(t, l.URL)
+		_, resume := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), `,"resumable":true`))
+		tokens = append(tokens, resume)
+		c.Conn.Close()
+	}
+	doortest.Eventually(t, "end of the one for which there is no room", func() bool {
+		logs := l.Logs.String()
+		return strings.Contains(logs, "conversation parked") && strings.Contains(logs, "conversation ended")
+	})
+	resumed := 0
+	for _, token := range tokens {
+		c := doortest.Dial(t, l.URL)
+		c.Send("CONNECT_GEMINI", doortest.Hello(l.Mint(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
+		if strings.Contains(string(c.Expect("SETUP_COMPLETE").Payload), `"resumed":true`) {
+			resumed++
+		}
+	}
+	if resumed != 1 {
+		t.Errorf("%d conversations had waited", resumed)
+	}
+}
+
+// A caller whose budget is spent is warned before, and then hears the sentence to its end.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	spend := func(c *doortest.Client) {
+		t.Helper()
+		for range 100 {
+			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if it ends meanwhile
+			m, at := c.Wait(
+				c.At,
+				"a turn's end",
+				func(m doortest.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
+			)
+			if c.At = at; m.Type == "GEMINI_DISCONNECTED" {
+				if !strings.Contains(string(m.Payload), "is spent") || c.Warned("tokens that may be spent") != 1 {
+					t.Errorf("%v after %d warnings", m, c.Warned("tokens that may be spent"))
+				}
+				return
+			}
+		}
+		t.Error("a hundred turns cost nothing")
+	}
+	l := doortest.NewLocked(t, nil)
+	token := l.Mint(`{"once":false,"grant":{"tokens":250}}`)
+	c := doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(token, ""))
+	spend(c)
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), "")) // another token has its own
+
+	l.Edit(doortest.OfKey(func(key map[string]any) { key["tokensPerDay"] = 250 }))
+	c = doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+	spend(c)
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	l.Wait(24 * time.Hour)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
+}
+
+// The keys file is the operator's to change while everybody talks.
+func TestTheKeysChange(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	token := l.Mint(`{"once":false}`)
+	c := doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(token, ""))
+	if err := os.WriteFile(l.File, []byte(`{"secret":`), 0o600); err == nil {
+		l.Wait(2 * time.Second)
+		doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token, "")) // what cannot be read does not count
+	}
+	other, err := access.NewKey(filepath.Join(t.TempDir(), "k"), "other", []string{"sing"})
+	if err == nil {
+		t.Errorf("a key may sing: %s", other)
+	}
+	l2 := doortest.NewLocked(t, nil)
+	token = l2.Mint(`{"once":false}`)
+	l2.Edit(func(file map[string]any) { file["keys"] = []any{} })
+	if why := isRefused(t, doortest.Dial(t, l2.URL), doortest.Hello(token, ""), "unauthorized", policy); !strings.Contains(why, "taken away") {
+		t.Error(why)
+	}
+	c.Ask("Do you hear me?")
+}
+
+func TestBehindALogin(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
+	l.Edit(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
+	doortest.Enters(t, doortest.DialAs(t, l.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
+	isRefused(t, doortest.Dial(t, l.URL), `{}`, "unauthorized", policy)
+	twice := isRefused(
+		t,
+		doortest.DialAs(t, l.URL, http.Header{"X-Forwarded-User": {"evil", "ada"}}),
+		doortest.Hello(l.Mint(`{}`), ""),
+		"unauthorized",
+		policy,
+	)
+	if !strings.Contains(twice, "more than once") { // a proxy adds its own to the client's
+		t.Error(twice)
+	}
+	open := doortest.NewLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and trusts nobody
+	isRefused(t, doortest.DialAs(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
+}
+
+func TestMinting(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	watcher, err := access.NewKey(l.File, "watcher", []string{access.MayWatch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600}))
+	for _, test := range []struct {
+		key, body string
+		status    int
+		says      string
+	}{
+		{"", `{}`, 401, "wants a server key"},
+		{"vgk_nobody", `{}`, 401, "not known"},
+		{watcher, `{}`, 403, `lacks \"tokens\"`},
+		{l.Key, `{`, 400, "cannot be read"},
+		{l.Key, `{"grant":{"maxSecs":5}}`, 400, "maxSecs"},
+		{l.Key, `{"expiresIn":100000}`, 400, "expiresIn 100000"},
+		{l.Key, `{"expiresIn":-1}`, 400, "expiresIn -1"},
+		{l.Key, `{"grant":{"tools":["find_order","drop_table"]}}`, 400, `grant.tools[1] \"drop_table\" is more`},
+		{l.Key, `{"grant":{"maxSeconds":601}}`, 400, "grant.maxSeconds 601"},
+		{l.Key, `{"grant":{"tools":["[a"]}}`, 400, `grant.tools[0]`},
+		{l.Key, `{"grant":{"agent":{"prompt":"` + strings.Repeat("a", 9000) + `"}}}`, 400, "bytes"},
+		{l.Key, `{"identity":"` + strings.Repeat("a", 70_000) + `"}`, 400, "too large"},
+		{l.Key, `{"grant":{"tools":["find_*"]}}`, 200, "expiresAt"},
+	} {
+		status, header, text := l.Post(test.key, test.body)
+		if status != test.status || !strings.Contains(text, test.says) {
+			t.Errorf("%.60s: %d %.200s, want %d %s", test.body, status, text, test.status, test.says)
+		}
+		if (status == 401) != (header.Get("WWW-Authenticate") == "Bearer") {
+			t.Errorf("%d with %v", status, header)
+		}
+	}
+}
+
+func TestBadKeysFiles(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("A", 43)
+	hash := strings.Repeat("0", 64)
+	for text, says := range map[string]string{
+		``:                                      "EOF",
+		`{"secret":"short"}`:                    "secret is not 32",
+		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "no variable NOT_THERE_AT_ALL",
+		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"00"}]}`:                                                            "keys[0].sha256",
+		`{"secret":"` + secret + `","keys":[{"name":"","sha256":"` + hash + `"}]}`:                                                   "keys[0].name",
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","may":["fly"]}]}`:                                    `keys[0].may has "fly"`,
+		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","grant":{"models":["["]}}]}`:                         "keys[0].grant.models[0]",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","jwks":"http://x"}]}`:                                 "issuers[0]: audience is missing",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"none","audience":"a","key":"k"}]}`:                           `issuers[0]: algorithm "none"`,
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","key":"short"}]}`:                      "issuers[0]: key: a shared secret",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","jwks":"http://x"}]}`:                  "issuers[0]: jwks has public keys",
+		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","audience":"a","key":"-----BEGIN PUBLIC KEY-----"}]}`: "issuers[0]: key: ",
+	} {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			gate.Close()
+			t.Errorf("%s is taken", text)
+		} else if !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v, want %s", text, err, says)
+		}
+	}
+}
+
+// Fifty strangers at the limit do not hurt the one who talks.
+func TestStrangersAtTheLimit(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, func(o *access.Options) {
+		behindProxy(o)
+		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1, NewPerSecondPerKey: -1}
+	})
+	heldUp := func(m doortest.Message) float64 { // what the gateway has added to the answer, in ms
+		var p struct{ GatewayMs float64 }
+		if err := json.Unmarshal(m.Payload, &p); err != nil {
+			t.Error(err)
+		}
+		return p.GatewayMs
+	}
+	c := doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+	token := l.Mint(`{"once":false}`)
+	ctx, stop := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	var refused atomic.Int64
+	for n := range 50 {
+		strangers.Go(func() {
+			for ctx.Err() == nil {
+				conn, _, err := websocket.DefaultDialer.Dial(l.URL, from(fmt.Sprintf("198.51.100.%d", n)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := conn.WriteMessage(websocket.TextMessage, doortest.Envelope("CONNECT_GEMINI", doortest.Hello(token, ""))); err != nil {
+					t.Error(err)
+				}
+				for err == nil {
+					_, _, err = conn.ReadMessage()
+				}
+				if !websocket.IsCloseError(err, websocket.CloseTryAgainLater) {
+					t.Errorf("a stranger got %v", err)
+				}
+				refused.Add(1)
+				conn.Close()
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond): // some 250 a second
+				}
+			}
+		})
+	}
+	before := len(c.Heard())
+	c.Say(doortest.Sentence(440, time.Second, 16000), 16000)
+	if took := heldUp(c.Expect("TURN_LATENCY")); took > 50 {
+		t.Errorf("the answer was held up by %v ms", took)
+	}
+	c.Expect("TURN_COMPLETE")
+	stop()
+	strangers.Wait()
+	answer := c.Heard()[before:]
+	if got := len(doortest.Loud(answer)); got < bridge.VoiceRate*8/10 {
+		t.Errorf("of the answer %d samples were heard", got)
+	}
+	if share := mediatest.ToneLevel(doortest.Loud(answer), bridge.VoiceRate, 440); share < 0.3 {
+		t.Errorf("%.2f of the answer is what was said", share)
+	}
+	c.Send("DISCONNECT_GEMINI", "")
+	c.CloseCode()
+	if logs := l.Logs.String(); !strings.Contains(logs, "underruns=0") || strings.Count(logs, "conversation ended") != 1 {
+		t.Error("frames of the voice came late")
+	}
+	t.Logf("%d strangers were refused meanwhile", refused.Load())
+	if refused.Load() < 50 {
+		t.Errorf("only %d strangers came", refused.Load())
+	}
+}

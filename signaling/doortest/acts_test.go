@@ -1,0 +1,139 @@
+package doortest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+)
+
+// TestWhoActsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
+func TestWhoActsOnARunningCall(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP)
+	keyOf := func(name string, may ...string) string { return doortest.Must(access.NewKey(l.File, name, may)) }
+	other := keyOf("other", access.MayMint)
+	support := keyOf("support", access.MayWatch)
+	operator := keyOf("operator", access.MayWatchAll)
+	l.Edit(func(map[string]any) {})
+	mintBy := func(key, identity string) string {
+		_, _, text := l.Post(key, fmt.Sprintf(`{"identity":%q,"once":false,"expiresIn":60}`, identity))
+		var minted access.Minted
+		if err := json.Unmarshal([]byte(text), &minted); err != nil {
+			t.Fatal(err)
+		}
+		return minted.Token
+	}
+	ada := mintBy(l.Key, "ada")
+	c := doortest.Dial(t, l.URL)
+	session, resume := doortest.Enters(t, c, doortest.Hello(ada, `,"resumable":true`))
+	_, _, call := doortest.DialCall(t, l.Gateway, ada, nil)
+	whip := doortest.DialWHIPAs(t, l.Gateway, "desk", ada)
+	l.Wait(2 * time.Minute)
+
+	doors := []struct {
+		name string
+		acts func(token string) bool
+	}{
+		{"whip", func(token string) bool { // its address is the secret
+			resp, _ := doortest.WhipRequest(t, http.MethodPatch, whip.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
+			return resp.StatusCode == http.StatusUnsupportedMediaType
+		}},
+		{"openai", func(token string) bool {
+			c := doortest.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
+			m, _ := c.Wait(0, "an answer", func(m doortest.Message) bool { return m.Type == "session.created" || m.Type == "error" })
+			c.Conn.Close()
+			return m.Type == "session.created"
+		}},
+		{"web", func(token string) bool {
+			c := doortest.Dial(t, l.URL)
+			defer c.Conn.Close()
+			c.Send("CONNECT_GEMINI", doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)))
+			var p struct{ SessionID, ResumeToken string }
+			if err := json.Unmarshal(c.Expect("SETUP_COMPLETE").Payload, &p); err != nil {
+				t.Fatal(err)
+			}
+			if p.SessionID != session {
+				return false
+			}
+			resume = p.ResumeToken
+			return true
+		}},
+		{"sideband", func(token string) bool {
+			_, list := l.Ask("GET", "/v1/sessions", token)
+			at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + session + "/events"
+			conn, _, err := websocket.DefaultDialer.Dial(at, http.Header{"Authorization": {"Bearer " + token}})
+			if err == nil {
+				conn.Close()
+			}
+			if listed := strings.Contains(list, session); listed != (err == nil) {
+				t.Errorf("listed %v, watched: %v", listed, err)
+			}
+			return err == nil
+		}},
+	}
+	check := func(who, token, may string) {
+		t.Helper()
+		for _, door := range doors {
+			if got := door.acts(token); got != strings.Contains(may, door.name) {
+				t.Errorf("%s at %s: %v", who, door.name, got)
+			}
+		}
+	}
+	check("ada, whose token has expired", ada, "whip openai web")
+	check("ada", mintBy(l.Key, "ada"), "whip openai web")
+	check("eve", mintBy(l.Key, "eve"), "whip")
+	check("another key's ada", mintBy(other, "ada"), "whip")
+	check("nobody", "", "whip")
+	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "whip")
+	check("the key of her token", l.Key, "whip openai")
+	check("another key", other, "whip")
+	check("a key that may watch its own", support, "whip")
+	check("the operator", operator, "whip openai sideband")
+	l.Edit(doortest.OfKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
+	check("the key of her token, which may watch", l.Key, "whip openai sideband")
+
+	hangUp := func(token string) int {
+		return doortest.PostAs(t, l.HTTP+"/v1/realtime/calls/"+call+"/hangup", token, "", nil).StatusCode
+	}
+	if eve, her := hangUp(mintBy(l.Key, "eve")), hangUp(l.Key); eve != http.StatusNotFound || her != http.StatusOK {
+		t.Errorf("eve hangs up: %d, her key: %d", eve, her)
+	}
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, strings.Replace(whip.Session, "/desk/", "/eager/", 1), ""); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("below another agent: %s", resp.Status)
+	}
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada); resp.StatusCode != http.StatusOK {
+		t.Errorf("the encoder ends its call: %s", resp.Status)
+	}
+	if status, _ := l.Ask("DELETE", "/v1/sessions/"+session, support); status != http.StatusNotFound {
+		t.Errorf("a key ends another one's: %d", status)
+	}
+	if status, _ := l.Ask("DELETE", "/v1/sessions/"+session+"?now=1", l.Key); status != http.StatusNoContent {
+		t.Errorf("a key ends its own: %d", status)
+	}
+	doortest.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
+}
+
+// Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
+func TestStrangersAreNotParsed(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP)
+	for path, contentType := range map[string]string{
+		"/v1/realtime/calls": "application/sdp", "/v1/realtime": "application/sdp", "/v1/realtime/client_secrets": "application/json",
+		"/v1/tokens": "application/json",
+		"/whip/desk": "application/sdp",
+	} {
+		for _, token := range []string{"", "nonsense"} {
+			if resp := doortest.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind")); resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s with %q: %s", path, token, resp.Status)
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package doortest_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/signaling/doortest"
+)
+
+// talker is a model that says a long answer as fast as it is taken, whenever something is said to it.
+func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
+	t.Helper()
+	all := make(chan struct{}, 1)
+	second := base64.StdEncoding.EncodeToString(make([]byte, 2*wire.OutputRate))
+	var upgrader websocket.Upgrader
+	var serving sync.WaitGroup
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.Add(1)
+		defer serving.Done()
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		send := func(text string) { _ = conn.WriteMessage(websocket.BinaryMessage, []byte(text)) }
+		for answered := false; ; {
+			_, raw, err := conn.ReadMessage()
+			switch {
+			case err != nil:
+				return
+			case strings.Contains(string(raw), `"setup"`):
+				send(`{"setupComplete":{}}`)
+			case strings.Contains(string(raw), "Tell me") && !answered:
+				answered = true
+				for range seconds {
+					send(`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"` + second + `"}}]}}}`)
+				}
+				send(`{"serverContent":{"generationComplete":true}}`)
+				send(`{"serverContent":{"turnComplete":true}}`)
+				all <- struct{}{}
+			}
+		}
+	}))
+	t.Cleanup(func() { server.Close(); serving.Wait() })
+	return server.URL, all
+}
+
+// TestLongAnswersWaitForSlowClients has the model say nearly two minutes at once, to a client that does not read meanwhile. Where the
+// voice comes as it is said, it waits for the client, which gets all of it and its end behind it.
+func TestLongAnswersWaitForSlowClients(t *testing.T) {
+	t.Parallel()
+	const seconds = 115 // of voice: 7.4 MB in base64
+	for _, test := range []struct {
+		name, path, first, ready, ask, voice, end string
+	}{
+		{
+			"Live", "/" + doortest.LivePath, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
+			"setupComplete",
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Tell me."}]}],"turnComplete":true}}`, `"inlineData"`,
+			`"generationComplete"`,
+		},
+		{
+			"OpenAI", "/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime"}}`, "session.updated",
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Tell me."}]}}` + "\n" +
+				`{"type":"response.create"}`, "response.output_audio.delta", `"response.output_audio.done"`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			url, said := talker(t, seconds)
+			g := doortest.NewGateway(
+				t,
+				doortest.WithLive(t, emulator.Scenario{}, nil),
+				doortest.WithOpenAI,
+				func(_ *doortest.Doors, o *bridge.Options) { o.Client = &api.Client{BaseURL: url} },
+			)
+			read := make(chan struct{}) // closed when the client reads on
+			voice, ended := 0, false
+			c := doortest.DialDoor(t, g.URL+test.path, nil, func(_ int, raw []byte) doortest.Message {
+				text := string(raw)
+				switch {
+				case strings.Contains(text, test.ready):
+					return doortest.Message{Type: "ready", Payload: json.RawMessage("{}")}
+				case strings.Contains(text, test.voice):
+					<-read
+					if ended {
+						t.Error("voice came behind its end")
+					}
+					voice += len(raw)
+				case strings.Contains(text, test.end):
+					ended = true
+					return doortest.Message{Type: "end", Payload: json.RawMessage(fmt.Sprint(voice))}
+				}
+				return doortest.Message{}
+			})
+			c.Raw(websocket.TextMessage, []byte(test.first))
+			c.Expect("ready")
+			for ask := range strings.Lines(test.ask) {
+				c.Raw(websocket.TextMessage, []byte(ask))
+			}
+			<-said
+			close(read)
+			var bytes int
+			c.Expect("end").Read(t, &bytes)
+			if least := seconds * wire.OutputRate * 2 * 4 / 3; bytes < least {
+				t.Errorf("%d of %d bytes came", bytes, least)
+			}
+		})
+	}
+}

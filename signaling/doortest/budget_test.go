@@ -1,0 +1,160 @@
+package doortest_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/doortest"
+)
+
+// speaker is a client of a door that talks.
+type speaker struct {
+	more func()           // has the model take one more turn
+	over func(code int)   // waits for the end of the conversation, as its protocol says it; code is the close code of a socket
+	conn *doortest.Client // nil: it talks by WebRTC alone
+}
+
+// ofSocket is a speaker that sends these messages for more, and hears of the end by a last message, if there is one, and a close code.
+func ofSocket(c *doortest.Client, last string, more ...string) speaker {
+	return speaker{
+		more: func() {
+			for _, m := range more {
+				_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
+			}
+		},
+		over: func(code int) {
+			c.T.Helper()
+			if got := c.CloseCode(); got != code || last != "" && c.Count(last) != 1 {
+				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.All())
+			}
+		},
+		conn: c,
+	}
+}
+
+// ofPhone is a speaker by WebRTC.
+func ofPhone(p *doortest.Phone) speaker {
+	return speaker{
+		more: func() { p.Talk <- doortest.Sentence(440, time.Second, 48000) },
+		over: func(int) {
+			p.T.Helper()
+			doortest.Eventually(p.T, "end of the connection", func() bool { return p.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
+		},
+	}
+}
+
+// speakers are a client of each door, which begins a conversation with a token.
+var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) speaker{
+	"web": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.Dial(t, l.URL)
+		doortest.Enters(t, c, doortest.Hello(token, ""))
+		return ofSocket(c, "GEMINI_DISCONNECTED", string(doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))))
+	},
+	"live": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.DialLive(t, l.Gateway, "?key="+token, nil)
+		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.Expect("setupComplete")
+		return ofSocket(c, "", `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"More."}]}],"turnComplete":true}}`)
+	},
+	"openai": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.DialRealtime(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
+		c.Configure(`{"type":"realtime"}`)
+		return ofSocket(c.Client, "",
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"More."}]}}`,
+			`{"type":"response.create"}`)
+	},
+	"openai calls": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c, p, _ := doortest.DialCall(t, l.Gateway, token, nil)
+		c.Configure(`{"type":"realtime"}`)
+		return ofPhone(p)
+	},
+	"whip": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.DialWHIPAs(t, l.Gateway, "desk", token)
+		c.Connected()
+		return ofPhone(c.Phone)
+	},
+	"vox": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.DialVOX(t, l.Gateway, nil)
+		c.Start(`,"model":"gemini-3.8-live","token":"` + token + `"`)
+		s := ofSocket(c.Client, "session_end", `{"type":"text","text":"More."}`)
+		closed := s.over
+		s.over = func(code int) {
+			if c.Expect("session_end", nil); code == websocket.CloseNormalClosure { // another conversation may follow
+				doortest.Cut(c.Client)
+			} else {
+				closed(code)
+			}
+		}
+		return s
+	},
+	"telephony": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		running := len(l.Host.Sessions())
+		c := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
+		doortest.Eventually(t, "call", func() bool { return len(l.Host.Sessions()) > running })
+		s := ofSocket(c, "")
+		s.more = func() {
+			for pcm := range slices.Chunk(doortest.Sentence(440, time.Second, 8000), 160) {
+				_ = c.Conn.WriteMessage(
+					websocket.TextMessage,
+					[]byte(`{"event":"media","stream_sid":"MZ1","media":{"payload":"`+doortest.Base64PCM(pcm)+`"}}`),
+				)
+			}
+		}
+		return s
+	},
+}
+
+// newTalkative is a locked gateway with every door of speakers.
+func newTalkative(t *testing.T) *doortest.Locked {
+	return doortest.NewLocked(
+		t,
+		nil,
+		doortest.WithLive(t, emulator.Scenario{}, nil),
+		doortest.WithOpenAI,
+		doortest.WithWHIP,
+		doortest.WithVOX(t, nil, nil),
+		withTelephony(t),
+	)
+}
+
+// A conversation outlives its token, and so does the token's budget: what is granted is what is spent, however long it takes.
+func TestABudgetOutlivesItsToken(t *testing.T) {
+	t.Parallel()
+	for door, open := range speakers {
+		t.Run(door, func(t *testing.T) {
+			t.Parallel()
+			l := newTalkative(t)
+			more := open(t, l, l.Mint(`{"expiresIn":60,"grant":{"tokens":500}}`)).more
+			var last bridge.Info
+			for turn := 1; ; turn++ {
+				if last.Tokens > 1500 {
+					t.Fatalf("a budget of 500 tokens has paid %d", last.Tokens)
+				}
+				more()
+				l.Wait(2 * time.Minute) // longer than the token is good, and than what nobody uses is remembered
+				ended := false
+				doortest.Eventually(t, "end of a turn", func() bool {
+					list := l.Host.Sessions()
+					if ended = len(list) == 0; !ended {
+						last = list[0]
+					}
+					return ended || last.Turns >= turn
+				})
+				if ended {
+					break
+				}
+			}
+			if last.Tokens < 250 {
+				t.Errorf("ended after %d tokens", last.Tokens)
+			}
+		})
+	}
+}

@@ -1,0 +1,301 @@
+package doortest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/sideband"
+	"voxgate/signaling/sip"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rtc"
+)
+
+// behind is how many messages come right behind what keeps a loop busy: more than any queue of a door holds.
+const behind = 400
+
+// TestABusyLoopIsNotBlocked fills each bounded queue of each door while its loop answers an offer or opens a conversation. The call
+// then goes on, and when the client has gone nothing of it is left.
+func TestABusyLoopIsNotBlocked(t *testing.T) {
+	t.Parallel()
+	// burst sends frames with one write.
+	burst := func(c *doortest.Client, first string, then ...string) {
+		t.Helper()
+		frames := frame(websocket.TextMessage, first)
+		for n := range behind {
+			frames = append(frames, frame(websocket.TextMessage, then[n%len(then)])...)
+		}
+		if _, err := c.Conn.UnderlyingConn().Write(frames); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := func(p *doortest.Phone, restart bool) string { // another offer of the same peer
+		offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(doortest.Envelope("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
+	}
+	const audio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`
+	for _, test := range []struct {
+		name string
+		door doortest.Option
+		fill func(t *testing.T, g *doortest.Gateway) (leave func())
+	}{
+		{"web", nil, func(t *testing.T, g *doortest.Gateway) func() {
+			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
+			burst(c, again(p, false), audio)
+			burst(c, again(p, true), audio)
+			c.Ask("Are you there?")
+			return func() { doortest.Cut(c) }
+		}},
+		{"web, by data channel", nil, func(t *testing.T, g *doortest.Gateway) func() {
+			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+			for n := range behind {
+				if n%100 == 0 {
+					c.Raw(websocket.TextMessage, []byte(again(p, false)))
+				}
+				p.Send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`)
+			}
+			p.Send("SEND_MESSAGE", doortest.Typed("Are you there?"))
+			c.Expect("TURN_COMPLETE")
+			return func() { p.HangUp(); doortest.Cut(c) }
+		}},
+		{"OpenAI, by socket", doortest.WithOpenAI, func(t *testing.T, g *doortest.Gateway) func() {
+			c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
+			burst(c.Client, `{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`, `{"type":"input_audio_buffer.append","audio":"AAA="}`)
+			c.Typed("Are you there?")
+			c.Answered()
+			return func() { doortest.Cut(c.Client) }
+		}},
+		{"OpenAI, by WebRTC", doortest.WithOpenAI, func(t *testing.T, g *doortest.Gateway) func() {
+			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.Expect("session.created")
+			for range behind / 4 { // 50 a second are read
+				c.Send(`{"type":"input_audio_buffer.clear"}`)
+			}
+			c.Typed("Are you there?")
+			c.Answered()
+			return p.HangUp
+		}},
+		{"Live", doortest.WithLive(t, emulator.Scenario{}, nil), func(t *testing.T, g *doortest.Gateway) func() {
+			c := doortest.DialLive(t, g, "", nil)
+			burst(c, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
+				`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`)
+			c.Raw(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"Are you there?"}}`))
+			c.Wait(0, "the end of an answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "turnComplete") })
+			return func() { doortest.Cut(c) }
+		}},
+		{"VOX", doortest.WithVOX(t, nil, nil), func(t *testing.T, g *doortest.Gateway) func() {
+			c := doortest.DialVOX(t, g, nil)
+			burst(c.Client, `{"type":"start"}`, `{"type":"text","text":""}`)
+			c.Client.Expect("ready")
+			return func() { doortest.Cut(c.Client) }
+		}},
+		{"WHIP", doortest.WithWHIP, func(t *testing.T, g *doortest.Gateway) func() {
+			c := doortest.DialWHIP(t, g, "desk")
+			c.Connected()
+			var asking sync.WaitGroup
+			for range 40 {
+				asking.Go(func() {
+					r, _ := http.NewRequest(http.MethodPatch, c.Session, bytes.NewReader([]byte(c.Fragment())))
+					r.Header.Set("Content-Type", "application/trickle-ice-sdpfrag")
+					r.Header.Set("If-Match", "*")
+					if resp, err := http.DefaultClient.Do(r); err == nil {
+						resp.Body.Close()
+					}
+				})
+			}
+			asking.Wait()
+			return func() {
+				doortest.WhipRequest(t, http.MethodDelete, c.Session, "")
+				c.HangUp()
+			}
+		}},
+		{"sideband", withSideband, func(t *testing.T, g *doortest.Gateway) func() {
+			caller := doortest.Connect(t, g, `{}`)
+			w := doortest.Dial(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
+			burst(w, `{"type":"SEND_MESSAGE","payload":`+doortest.Typed("Are you there?")+`}`, `{"type":"PING"}`)
+			w.Expect("TURN_COMPLETE")
+			return func() { doortest.Cut(w); doortest.Cut(caller) }
+		}},
+		{"telephony", withTelephony(t), func(t *testing.T, g *doortest.Gateway) func() {
+			c := dialTelephone(t, g, telephonePassword)
+			burst(c, `{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1"}}`, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA"}}`)
+			c.Raw(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
+			doortest.Eventually(t, "answer", func() bool { list := g.Host.Sessions(); return len(list) > 0 && list[0].Turns > 0 })
+			return func() { doortest.Cut(c) }
+		}},
+		{"SIP, from pages", withPages(t), func(t *testing.T, g *doortest.Gateway) func() {
+			c := dialPage(t, g)
+			burst(c, pageRequest(t, "INVITE", 1, doortest.SomeOffer(t)), pageRequest(t, "OPTIONS", 2, ""))
+			c.Expect("SIP/2.0 200 INVITE")
+			return func() { doortest.Cut(c) }
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			options := []doortest.Option{}
+			if test.door != nil {
+				options = append(options, test.door)
+			}
+			g := doortest.NewGateway(t, options...)
+			test.fill(t, g)()
+			doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
+		})
+	}
+}
+
+// One data channel of the name that is served is served in a call: each further one, which would keep 65 KB and a goroutine, is closed.
+func TestOneDataChannel(t *testing.T) {
+	t.Parallel()
+	const further = 64
+	for _, test := range []struct {
+		name, label string
+		dial        func(*testing.T, *doortest.Gateway) (p *doortest.Phone, answered func())
+	}{
+		{"web", "events", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
+			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+			return p, func() {
+				p.Send("PING", "")
+				if m := c.Expect("PONG"); m.Way != "channel" {
+					t.Errorf("answered by %s", m.Way)
+				}
+			}
+		}},
+		{"OpenAI", "oai-events", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
+			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.Expect("session.created")
+			return p, func() {
+				c.Send(`{"type":"input_audio_buffer.clear"}`)
+				c.Expect("input_audio_buffer.cleared")
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, answered := test.dial(t, doortest.NewGateway(t, doortest.WithOpenAI))
+			var closed sync.WaitGroup
+			for range further {
+				dc, err := p.PC.CreateDataChannel(test.label, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				closed.Add(1)
+				dc.OnClose(closed.Done)
+			}
+			all := make(chan struct{})
+			go func() { closed.Wait(); close(all) }()
+			select {
+			case <-all:
+			case <-time.After(doortest.Patience):
+				t.Error("they stay open")
+			}
+			answered()
+			p.HangUp()
+			<-all
+		})
+	}
+}
+
+// Offers and restarts of ICE are limited alike at each door that takes them in a call: 10 at once, then one a second.
+func TestRestartsAreLimited(t *testing.T) {
+	t.Parallel()
+	const many = 40
+	for _, test := range []struct {
+		name    string
+		refused func(t *testing.T, g *doortest.Gateway) int // of so many
+	}{
+		{"web", func(t *testing.T, g *doortest.Gateway) int {
+			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
+			for range many {
+				p.OfferOnly(true)
+			}
+			c.Send("PING", "")
+			c.Expect("PONG")
+			return c.Count("GEMINI_ERROR")
+		}},
+		{"WHIP", func(t *testing.T, g *doortest.Gateway) (refused int) {
+			c := doortest.DialWHIP(t, g, "desk")
+			c.Connected()
+			for n := range many {
+				f := strings.Replace(c.Fragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				resp, text := doortest.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				switch {
+				case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "1" && strings.Contains(text, "restarts"):
+					refused++
+				case resp.StatusCode != http.StatusOK:
+					t.Fatalf("%s: %s", resp.Status, text)
+				}
+			}
+			doortest.WhipRequest(t, http.MethodDelete, c.Session, "")
+			return refused
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			refused, more := test.refused(t, doortest.NewGateway(t, doortest.WithWHIP)), int(time.Since(began)/time.Second)+1
+			if least := many - rtc.OfferBurst - more; refused < least || refused > many-rtc.OfferBurst+1 {
+				t.Errorf("%d of %d were refused, want %d", refused, many, least)
+			}
+		})
+	}
+}
+
+// withSideband opens the door of the operator's backend.
+func withSideband(d *doortest.Doors, _ *bridge.Options) {
+	d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+		return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+	})
+}
+
+// withPages opens the door of telephones in pages.
+func withPages(t *testing.T) doortest.Option {
+	return func(d *doortest.Doors, _ *bridge.Options) {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+			config := &sip.Config{Agents: []phone.Agent{{To: []string{"*"}}}, Calls: 10}
+			door := doortest.Must(sip.New(sip.Options{Config: config, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler)}))
+			t.Cleanup(door.Close)
+			return []signaling.Door{{Pattern: "/sip", Socket: door.Pages()}}
+		})
+	}
+}
+
+// dialPage is a telephone in a page. Its messages are called by their status and the method that they answer.
+func dialPage(t *testing.T, g *doortest.Gateway) *doortest.Client {
+	t.Helper()
+	method := regexp.MustCompile(`CSeq: \d+ ([A-Z]+)`)
+	at := strings.TrimSuffix(g.URL, "/") + "/sip"
+	return doortest.DialDoor(t, at, http.Header{"Sec-WebSocket-Protocol": {"sip"}}, func(_ int, raw []byte) doortest.Message {
+		var kind string
+		if m := method.FindSubmatch(raw); len(raw) > 11 && m != nil {
+			kind = string(raw[:11]) + " " + string(m[1])
+		}
+		return doortest.Message{Type: kind, Payload: raw}
+	})
+}
+
+// pageRequest is a request of a telephone in a page.
+func pageRequest(t *testing.T, method string, cseq int, sdp string) string {
+	t.Helper()
+	return fmt.Sprintf("%[1]s sip:desk@localhost SIP/2.0\r\nVia: SIP/2.0/WS a.invalid;branch=z9hG4bK%[2]d\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:ada@localhost>;tag=1\r\nTo: <sip:desk@localhost>\r\nCall-ID: 1\r\nCSeq: %[2]d %[1]s\r\n"+
+		"Contact: <sip:ada@a.invalid;transport=ws>\r\nContent-Type: application/sdp\r\nContent-Length: %[3]d\r\n\r\n%[4]s",
+		method, cseq, len(sdp), sdp)
+}

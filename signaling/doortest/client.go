@@ -1,0 +1,361 @@
+package doortest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/media"
+)
+
+// CheckFaults looks for errors without a message.
+func CheckFaults(t *testing.T, c *Client) {
+	t.Helper()
+	for _, m := range c.All() {
+		if m.Type == "GEMINI_ERROR" && strings.Contains(string(m.Payload), "unknown_error") {
+			t.Errorf("got %v", m)
+		}
+	}
+}
+
+// Message is one message of the gateway and the way it came.
+type Message struct {
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload"`
+	Seq     uint64          `json:"seq"`
+	Way     string
+}
+
+func (m Message) String() string {
+	p := string(m.Payload)
+	if len(p) > 200 {
+		p = p[:200] + "…"
+	}
+	return fmt.Sprintf("%s %s", m.Type, p)
+}
+
+// Read reads the payload.
+func (m Message) Read(t testing.TB, into any) {
+	t.Helper()
+	if err := json.Unmarshal(m.Payload, into); err != nil {
+		t.Fatalf("%v: %v", m, err)
+	}
+}
+
+// Inbox is what a client got, in order.
+type Inbox struct {
+	T    testing.TB
+	mu   sync.Mutex
+	got  []Message
+	more chan struct{} // closed and replaced at every message
+	Over error         // the socket's end
+}
+
+// NewInbox returns an empty inbox.
+func NewInbox(t testing.TB) *Inbox { return &Inbox{T: t, more: make(chan struct{})} }
+
+func (i *Inbox) put(m Message) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.got = append(i.got, m)
+	close(i.more)
+	i.more = make(chan struct{})
+}
+
+func (i *Inbox) end(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.Over = err
+	close(i.more)
+	i.more = make(chan struct{})
+}
+
+// Revive lets wait go on after the socket's end: the channel still lives.
+func (i *Inbox) Revive() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.Over = nil
+}
+
+// Count returns how many messages of a type have come.
+func (i *Inbox) Count(kind string) int {
+	n := 0
+	for _, m := range i.All() {
+		if m.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// Warned returns how many warnings with a text have come.
+func (i *Inbox) Warned(text string) int {
+	n := 0
+	for _, m := range i.All() {
+		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) && strings.Contains(string(m.Payload), text) {
+			n++
+		}
+	}
+	return n
+}
+
+// All returns every message so far.
+func (i *Inbox) All() []Message {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]Message(nil), i.got...)
+}
+
+// follow returns every message so far, and a channel that is closed when there is more.
+func (i *Inbox) follow() ([]Message, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]Message(nil), i.got...), i.more
+}
+
+// Wait returns the first message from index `from` on that fits, and the index after it.
+func (i *Inbox) Wait(from int, what string, fits func(Message) bool) (Message, int) {
+	i.T.Helper()
+	deadline := time.After(Patience)
+	for at := from; ; {
+		i.mu.Lock()
+		for ; at < len(i.got); at++ {
+			if m := i.got[at]; fits(m) {
+				i.mu.Unlock()
+				return m, at + 1
+			}
+		}
+		more, over := i.more, i.Over
+		i.mu.Unlock()
+		if over != nil {
+			i.T.Fatalf("the socket ended (%v) before %s; got %v", over, what, i.All())
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			i.T.Fatalf("no %s within %v; got %v", what, Patience, i.All())
+		}
+	}
+}
+
+// Client is a plain WebSocket client.
+type Client struct {
+	*Inbox
+	Conn *websocket.Conn
+	Mu   sync.Mutex // writes
+	At   int
+	Done chan struct{}
+
+	muted atomic.Bool
+}
+
+// Mute has the client answer no ping any more, like one that has vanished.
+func (c *Client) Mute() { c.muted.Store(true) }
+
+// Dial opens a WebSocket of the first door.
+func Dial(t testing.TB, url string) *Client {
+	t.Helper()
+	return DialAs(t, url, nil)
+}
+
+// DialAs sends headers with the request.
+func DialAs(t testing.TB, url string, header http.Header) *Client {
+	t.Helper()
+	return DialDoor(t, url, header, func(_ int, raw []byte) Message {
+		m := Message{Way: "socket"}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Errorf("not JSON: %s", raw)
+		}
+		return m
+	})
+}
+
+// DialDoor is a client of any door with a WebSocket. What is read as a message without a type is not kept.
+func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
+	t.Helper()
+	conn, _, err := websocket.DefaultDialer.Dial(url, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{Inbox: NewInbox(t), Conn: conn, Done: make(chan struct{})}
+	pong := conn.PingHandler()
+	conn.SetPingHandler(func(data string) error {
+		if c.muted.Load() {
+			return nil
+		}
+		return pong(data)
+	})
+	go func() {
+		defer close(c.Done)
+		for {
+			kind, raw, err := conn.ReadMessage()
+			if err != nil {
+				c.end(err)
+				return
+			}
+			if m := read(kind, raw); m.Type != "" {
+				c.put(m)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-c.Done
+	})
+	return c
+}
+
+// Connect opens a conversation and waits until it is set up.
+func Connect(t testing.TB, g *Gateway, config string) *Client {
+	t.Helper()
+	c := Dial(t, g.URL)
+	c.Send("CONNECT_GEMINI", `{"initialConfig":`+config+`}`)
+	m := c.Expect("SETUP_COMPLETE")
+	if !strings.Contains(string(m.Payload), `"success":true`) {
+		t.Fatalf("set-up failed: %v", m)
+	}
+	return c
+}
+
+// Raw sends a message of a kind.
+func (c *Client) Raw(kind int, text []byte) {
+	c.T.Helper()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if err := c.Conn.WriteMessage(kind, text); err != nil {
+		c.T.Fatalf("write: %v", err)
+	}
+}
+
+// Send sends a message; payload is JSON, or empty for none.
+func (c *Client) Send(kind, payload string) {
+	c.T.Helper()
+	c.Raw(websocket.TextMessage, Envelope(kind, payload))
+}
+
+// Envelope is a message of the client protocol; payload is JSON, or empty for none.
+func Envelope(kind, payload string) []byte {
+	if payload == "" {
+		return []byte(`{"type":"` + kind + `"}`)
+	}
+	return []byte(`{"type":"` + kind + `","payload":` + payload + `}`)
+}
+
+// Expect waits for the next message of a type and passes over the others.
+func (c *Client) Expect(kind string) Message {
+	c.T.Helper()
+	var m Message
+	m, c.At = c.Wait(c.At, kind, func(m Message) bool { return m.Type == kind })
+	return m
+}
+
+// Ask types something and waits until the answer has been played.
+func (c *Client) Ask(text string) {
+	c.T.Helper()
+	c.At = len(c.All())
+	c.Send("SEND_MESSAGE", Typed(text))
+	c.Expect("TURN_COMPLETE")
+}
+
+// ExpectError waits for a GEMINI_ERROR that names code and field.
+func (c *Client) ExpectError(code, field string) Message {
+	c.T.Helper()
+	m := c.Expect("GEMINI_ERROR")
+	CheckError(c.T, m, code, field)
+	return m
+}
+
+// CheckError checks a GEMINI_ERROR.
+func CheckError(t testing.TB, m Message, code, field string) {
+	t.Helper()
+	var p struct {
+		Message string
+		Details struct{ Code, Field string }
+	}
+	m.Read(t, &p)
+	if p.Details.Code != code || p.Details.Field != field || p.Message == "" {
+		t.Fatalf("error %v, want code %q and field %q", m, code, field)
+	}
+}
+
+// CloseCode waits for the socket's end.
+func (c *Client) CloseCode() int {
+	c.T.Helper()
+	select {
+	case <-c.Done:
+	case <-time.After(Patience):
+		c.T.Fatal("the socket was not closed")
+	}
+	c.Inbox.mu.Lock()
+	defer c.Inbox.mu.Unlock()
+	if ce, ok := c.Over.(*websocket.CloseError); ok {
+		return ce.Code
+	}
+	c.T.Logf("socket ended with %v", c.Over)
+	return 0
+}
+
+// Say sends audio by socket, in messages of 20 ms, as fast as the gateway takes it.
+func (c *Client) Say(pcm []int16, rate int) {
+	c.T.Helper()
+	for n := rate / 50; len(pcm) > 0; {
+		n = min(n, len(pcm))
+		c.Send("SEND_REALTIME_INPUT", fmt.Sprintf(`{"audio":{"mimeType":"audio/pcm;rate=%d","data":%q}}`, rate, Base64PCM(pcm[:n])))
+		pcm = pcm[n:]
+	}
+}
+
+// Heard joins the AUDIO_CHUNKs.
+func (c *Client) Heard() []int16 {
+	c.T.Helper()
+	var pcm []int16
+	for _, m := range c.All() {
+		if m.Type == "AUDIO_CHUNK" {
+			pcm = append(pcm, Chunk(c.T, m)...)
+		}
+	}
+	return pcm
+}
+
+// Chunk is the sound of an AUDIO_CHUNK.
+func Chunk(t testing.TB, m Message) []int16 {
+	t.Helper()
+	var p struct{ Data []byte }
+	m.Read(t, &p)
+	return media.AppendSamples(nil, p.Data)
+}
+
+// WeatherTool is a config with one tool of the client.
+const WeatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather","parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
+
+// Typed is the payload of a SEND_MESSAGE.
+func Typed(text string) string {
+	return string(Must(json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})))
+}
+
+// Setup reads SETUP_COMPLETE.
+func Setup(t *testing.T, m Message, resumed bool) (session, token string) {
+	t.Helper()
+	var p struct {
+		Success, Resumed       bool
+		SessionID, ResumeToken string
+	}
+	m.Read(t, &p)
+	if !p.Success || p.Resumed != resumed {
+		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
+	}
+	return p.SessionID, p.ResumeToken
+}
+
+// Cut closes the connection without a close frame.
+func Cut(c *Client) {
+	c.Conn.Close()
+	<-c.Done
+}

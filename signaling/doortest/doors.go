@@ -1,0 +1,529 @@
+package doortest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+	"voxgate/signaling"
+	"voxgate/signaling/live"
+	"voxgate/signaling/openai"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/rest"
+	"voxgate/signaling/rtc"
+	"voxgate/signaling/vox"
+	"voxgate/signaling/whip"
+	"voxgate/store"
+	desk "voxgate/tools/vox"
+)
+
+// LivePath is where Google's SDKs look for the Live API.
+const LivePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+
+// WithLive opens the door for Google's own clients, with a model that has a scenario.
+func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Option {
+	t.Helper()
+	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}
+	if seen != nil {
+		o.Observe = seen.add
+	}
+	model := emulator.New(o)
+	up := httptest.NewServer(model)
+	t.Cleanup(func() {
+		model.Close()
+		up.Close()
+	})
+	return func(d *Doors, ho *bridge.Options) {
+		ho.Client = &api.Client{BaseURL: up.URL}
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+			door := live.Door{Host: host, Logger: d.Logger}
+			return door.Doors()
+		})
+	}
+}
+
+// DialLive opens a plain WebSocket at the door. Every message is one of binary JSON, as Google sends it.
+func DialLive(t testing.TB, g *Gateway, query string, header http.Header) *Client {
+	t.Helper()
+	return DialDoor(t, g.URL+"/"+LivePath+query, header, func(kind int, raw []byte) Message {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil || kind != websocket.BinaryMessage {
+			t.Errorf("kind %d: %s", kind, raw)
+		}
+		for _, name := range []string{"setupComplete", "sessionResumptionUpdate", "serverContent", "toolCall"} {
+			if fields[name] != nil {
+				return Message{Type: name, Payload: fields[name]}
+			}
+		}
+		return Message{}
+	})
+}
+
+// WithOpenAI opens the door for clients of OpenAI's Realtime API.
+func WithOpenAI(d *Doors, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d, o) }
+
+// WithOpenAIAt has it know the secrets of all gateways of a store.
+func WithOpenAIAt(shared store.Store) Option {
+	return func(d *Doors, _ *bridge.Options) {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+			door := openai.Door{Host: host, RTC: api, Store: shared, Logger: d.Logger}
+			return door.Doors()
+		})
+	}
+}
+
+// Realtime is a client of that door, over a WebSocket or a data channel. The payload of its messages is the whole event.
+type Realtime struct {
+	*Client
+	g    *Gateway
+	Send func(event string)
+}
+
+func readRealtime(t testing.TB, raw []byte) Message {
+	m := Message{Payload: raw}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		t.Errorf("not JSON: %s", raw)
+	}
+	m.Payload = raw
+	return m
+}
+
+// DialRealtime opens a WebSocket of OpenAI's door.
+func DialRealtime(t testing.TB, g *Gateway, query string, header http.Header) *Realtime {
+	t.Helper()
+	c := &Realtime{g: g}
+	c.Client = DialDoor(t, g.URL+"/v1/realtime"+query, header, func(_ int, raw []byte) Message { return readRealtime(t, raw) })
+	c.Send = func(event string) { c.Raw(websocket.TextMessage, []byte(event)) }
+	return c
+}
+
+// Configure waits for the session, and changes it.
+func (c *Realtime) Configure(session string) {
+	c.T.Helper()
+	c.Expect("session.created")
+	c.Send(`{"type":"session.update","session":` + session + `}`)
+	c.Expect("session.updated")
+}
+
+// Typed asks for an answer to a text.
+func (c *Realtime) Typed(text string) {
+	c.T.Helper()
+	raw, _ := json.Marshal(text)
+	c.Send(
+		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":` + string(
+			raw,
+		) + `}]}}`,
+	)
+	c.Send(`{"type":"response.create"}`)
+}
+
+// Say appends sound to the input buffer.
+func (c *Realtime) Say(pcm []int16) {
+	c.T.Helper()
+	for piece := range slices.Chunk(pcm, 1000) {
+		c.Send(`{"type":"input_audio_buffer.append","audio":"` + base64.StdEncoding.EncodeToString(media.AppendBytes(nil, piece)) + `"}`)
+	}
+}
+
+// Answered waits for the end of a response.
+func (c *Realtime) Answered() (r realtimeResponse) {
+	c.T.Helper()
+	var done struct{ Response realtimeResponse }
+	c.Expect("response.done").Read(c.T, &done)
+	return done.Response
+}
+
+type realtimeResponse struct {
+	ID, Status string
+	Output     []struct {
+		ID, Type, Name, Arguments string
+		CallID                    string `json:"call_id"`
+		Content                   []struct{ Text, Transcript string }
+	}
+	StatusDetails struct {
+		Reason string
+		Error  struct{ Code string }
+	} `json:"status_details"`
+	Usage *struct {
+		Total int `json:"total_tokens"`
+	}
+}
+
+// Said is the text of a response.
+func (r realtimeResponse) Said() (text string) {
+	for _, o := range r.Output {
+		for _, c := range o.Content {
+			text += c.Text + c.Transcript
+		}
+	}
+	return text
+}
+
+// DialCall makes a call by WebRTC, as OpenAI's clients do, and returns its id.
+func DialCall(
+	t *testing.T,
+	g *Gateway,
+	token string,
+	request func(sdp string) (contentType string, body io.Reader),
+) (c *Realtime, p *Phone, id string) {
+	t.Helper()
+	c = &Realtime{Client: &Client{Inbox: NewInbox(t)}, g: g}
+	p = NewPhone(t, c.Client, PhoneOptions{})
+	channel, err := p.PC.CreateDataChannel("oai-events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	channel.OnMessage(func(m webrtc.DataChannelMessage) { c.put(readRealtime(t, m.Data)) })
+	c.Send = func(event string) {
+		if err := channel.SendText(event); err != nil {
+			t.Error(err)
+		}
+	}
+	offer, err := p.PC.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.PC.SetLocalDescription(offer); err != nil { // without waiting for candidates, as browsers' code does
+		t.Fatal(err)
+	}
+	contentType, body := "application/sdp", io.Reader(strings.NewReader(offer.SDP))
+	if request != nil {
+		contentType, body = request(offer.SDP)
+	}
+	resp := PostAs(t, g.HTTP+"/v1/realtime/calls", token, contentType, body)
+	sdp, _ := io.ReadAll(resp.Body)
+	id = strings.TrimPrefix(resp.Header.Get("Location"), "/v1/realtime/calls/")
+	if resp.StatusCode != http.StatusCreated || resp.Header.Get("Content-Type") != "application/sdp" || !strings.HasPrefix(id, "rtc_") ||
+		!strings.Contains(string(sdp), "a=msid:") || !strings.Contains(string(sdp), "a=candidate:") {
+		t.Fatalf("%s %v: %s", resp.Status, resp.Header, sdp)
+	}
+	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
+		t.Fatal(err)
+	}
+	p.Connected()
+	return c, p, id
+}
+
+// PostAs posts with a token.
+func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.Response {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", contentType)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// Form is the other form of a request for a call.
+func Form(session string) func(string) (string, io.Reader) {
+	return func(sdp string) (string, io.Reader) {
+		var body bytes.Buffer
+		w := multipart.NewWriter(&body)
+		_ = w.WriteField("session", session)
+		_ = w.WriteField("sdp", sdp)
+		w.Close()
+		return w.FormDataContentType(), &body
+	}
+}
+
+// SomeOffer is one with an audio section.
+func SomeOffer(t *testing.T) string {
+	t.Helper()
+	p := NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})
+	offer, err := p.PC.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offer.SDP
+}
+
+// VoxRate is the rate of the sound at the VOX door.
+const VoxRate = 16000
+
+// SeenByModel is what the emulator received.
+type SeenByModel struct {
+	mu     sync.Mutex
+	events []emulator.Event
+}
+
+func (s *SeenByModel) add(e emulator.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+}
+
+// All is what of one kind the emulator has seen.
+func (s *SeenByModel) All(what emulator.What) (list []emulator.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e.What == what {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// WithVOX opens the door of the VOX assistant, with a workspace, beside those that there are.
+func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...rest.Route) Option {
+	t.Helper()
+	o := emulator.Options{Espeak: emulator.NoVoice}
+	if seen != nil {
+		o.Observe = seen.add
+	}
+	model := emulator.New(o)
+	up := httptest.NewServer(model)
+	workspace, err := desk.OpenWorkspace(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	client := &api.Client{BaseURL: up.URL}
+	models := rest.New(nil, client, routes, log) // which serves no calls itself
+	t.Cleanup(func() {
+		models.Close()
+		workspace.Close()
+		model.Close()
+		up.Close()
+	})
+	return func(d *Doors, ho *bridge.Options) {
+		ho.Client = client
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+			door := &vox.Door{Host: host, Generate: models.Generate, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log}
+			if change != nil {
+				change(door)
+			}
+			return door.Doors()
+		})
+	}
+}
+
+// VoxClient is a client as the design of the VOX assistant describes it: binary frames are sound, text frames have a type.
+type VoxClient struct {
+	*Client
+	Ear    sync.Mutex
+	pcm    []int16
+	Frames []int // bytes of each
+}
+
+// DialVOX opens a WebSocket of the VOX door.
+func DialVOX(t *testing.T, g *Gateway, header http.Header) *VoxClient {
+	t.Helper()
+	c := &VoxClient{}
+	c.Client = DialDoor(t, strings.TrimSuffix(g.URL, "/")+"/api/vox/live", header, func(kind int, raw []byte) Message {
+		if kind == websocket.BinaryMessage {
+			c.Ear.Lock()
+			defer c.Ear.Unlock()
+			c.pcm = media.AppendSamples(c.pcm, raw)
+			c.Frames = append(c.Frames, len(raw))
+			return Message{Type: "sound"} // so that it can be waited for
+		}
+		m := Message{Payload: raw}
+		if err := json.Unmarshal(raw, &m); err != nil {
+			t.Errorf("not JSON: %s", raw)
+		}
+		m.Payload = raw
+		return m
+	})
+	return c
+}
+
+// VoxFields are those of all messages.
+type VoxFields struct {
+	Type, SessionID, Theme, Model, Mode, Resume string
+	Role, Text                                  string
+	ID, Name, Title                             string
+	Args, Data                                  json.RawMessage
+	Action, Target, URL, App                    string
+	ToolID                                      string `json:"tool_id"`
+	Message, Code, Reason, State, Level         string
+	Resumed, NewTurn, Withdrawn, Recording      bool
+	RetryAfterMs                                int
+	Files                                       []string
+}
+
+// Send sends a text frame.
+func (c *VoxClient) Send(text string) { c.T.Helper(); c.Raw(websocket.TextMessage, []byte(text)) }
+
+// Say sends sound as fast as it is taken.
+func (c *VoxClient) Say(pcm []int16) {
+	c.T.Helper()
+	for part := range slices.Chunk(pcm, VoxRate/50) {
+		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
+	}
+}
+
+// Expect waits for the next message of a type that fits.
+func (c *VoxClient) Expect(kind string, fits func(VoxFields) bool) VoxFields {
+	c.T.Helper()
+	var f VoxFields
+	_, c.Client.At = c.Wait(c.Client.At, kind, func(m Message) bool {
+		if f = (VoxFields{}); m.Type != "sound" {
+			m.Read(c.T, &f)
+		}
+		return f.Type == kind && (fits == nil || fits(f))
+	})
+	return f
+}
+
+// Start begins a conversation; fields are more of its first message.
+func (c *VoxClient) Start(fields string) VoxFields {
+	c.T.Helper()
+	c.Send(`{"type":"start"` + fields + `}`)
+	return c.Expect("ready", nil)
+}
+
+// Types types something.
+func (c *VoxClient) Types(text string) {
+	c.T.Helper()
+	c.Send(fmt.Sprintf(`{"type":"text","text":%q}`, text))
+}
+
+// Call types a call, and returns its result.
+func (c *VoxClient) Call(name, args string) VoxFields {
+	c.T.Helper()
+	c.Types("/tool " + name + " " + args)
+	call := c.Expect("tool_call", func(f VoxFields) bool { return f.Name == name })
+	var want, got any
+	if json.Unmarshal([]byte(args), &want) != nil || json.Unmarshal(call.Args, &got) != nil || fmt.Sprint(want) != fmt.Sprint(got) {
+		c.T.Errorf("%s was called with %s", name, call.Args)
+	}
+	return c.Expect("tool_result", func(f VoxFields) bool { return f.ID == call.ID })
+}
+
+// Heard is the voice that has come so far.
+func (c *VoxClient) Heard() []int16 {
+	c.Ear.Lock()
+	defer c.Ear.Unlock()
+	return slices.Clone(c.pcm)
+}
+
+// WithWHIP opens the door for clients of WHIP, with two agents.
+func WithWHIP(d *Doors, _ *bridge.Options) {
+	greeting := "Greet."
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		door := whip.Door{
+			Config: &whip.Config{Agents: map[string]phone.Agent{"desk": {Agent: bridge.Agent{Prompt: "Be brief."}}, "eager": {Greeting: &greeting}}},
+			Host:   host, RTC: api, Logger: d.Logger,
+			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
+		}
+		return door.Doors()
+	})
+}
+
+// WhipRequest sends a request, and returns the answer and its body.
+func WhipRequest(t *testing.T, method, url, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp, string(text)
+}
+
+// whipCall is a client of WHIP, in Pion.
+type whipCall struct {
+	*Phone
+	Session string // its URL
+	Etag    string
+}
+
+// Fragment is the client's side of ICE, with candidates where they are known.
+func (c *whipCall) Fragment() string {
+	var b strings.Builder
+	sdp := c.PC.LocalDescription().SDP
+	for line := range strings.Lines(sdp) {
+		for _, prefix := range []string{"a=ice-ufrag:", "a=ice-pwd:", "a=mid:", "a=candidate:", "m="} {
+			if strings.HasPrefix(line, prefix) {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
+}
+
+// DialWHIP begins a call with an agent.
+func DialWHIP(t *testing.T, g *Gateway, agent string) *whipCall {
+	t.Helper()
+	return DialWHIPAs(t, g, agent, "nobody's")
+}
+
+// DialWHIPAs begins a call with a token.
+func DialWHIPAs(t *testing.T, g *Gateway, agent, token string) *whipCall {
+	t.Helper()
+	c := &whipCall{Phone: NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})}
+	offer, err := c.PC.CreateOffer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gathered := webrtc.GatheringCompletePromise(c.PC)
+	if err := c.PC.SetLocalDescription(offer); err != nil {
+		t.Fatal(err)
+	}
+	resp, sdp := WhipRequest(
+		t,
+		http.MethodPost,
+		g.HTTP+"/whip/"+agent,
+		offer.SDP,
+		"Content-Type",
+		"application/sdp",
+		"Authorization",
+		"Bearer "+token,
+	)
+	h := resp.Header
+	if resp.StatusCode != http.StatusCreated || h.Get("Content-Type") != "application/sdp" ||
+		h.Get("Link") != `<stun:stun.example.com>; rel="ice-server"` ||
+		h.Get("ETag") == "" {
+		t.Fatalf("%s %v: %s", resp.Status, h, sdp)
+	}
+	if !strings.Contains(sdp, "a=sendrecv") || !strings.Contains(sdp, "a=candidate:") {
+		t.Errorf("answered %s", sdp)
+	}
+	c.Session, c.Etag = g.HTTP+h.Get("Location"), h.Get("ETag")
+	if err := c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
+		t.Fatal(err)
+	}
+	<-gathered
+	return c
+}
+
+// Patch sends the client's candidates.
+func (c *whipCall) Patch(etag string) (*http.Response, string) {
+	c.T.Helper()
+	return WhipRequest(c.T, http.MethodPatch, c.Session, c.Fragment(), "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", etag)
+}

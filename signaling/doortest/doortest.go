@@ -1,0 +1,175 @@
+// Package doortest is what the tests of the doors share: a whole gateway with the emulator behind it, a client of each door, a peer with
+// WebRTC, and sound to say and to find again. Its own tests are those that hold every door to the same.
+package doortest
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+	"voxgate/signaling/web"
+)
+
+// Patience is how long a test waits for something that must happen: far more than it takes, even under -race on a
+// machine with other work.
+const Patience = time.Minute
+
+// Gateway is a whole gateway with an emulator behind it, as `gateway serve` makes it.
+type Gateway struct {
+	URL    string // of the WebSocket
+	HTTP   string
+	Host   *bridge.Host
+	Server *signaling.Server
+	Logs   *logBook // what was logged
+}
+
+// Option changes the gateway of a test.
+type Option func(*Doors, *bridge.Options)
+
+// Doors is what a test may change of the front doors.
+type Doors struct {
+	web.Door
+	Origins, Hosts []string
+	Access         *access.Gate
+	more           []func(*bridge.Host, *rtc.API) []signaling.Door
+}
+
+// Add opens further doors.
+func (d *Doors) Add(doors func(*bridge.Host, *rtc.API) []signaling.Door) {
+	d.more = append(d.more, doors)
+}
+
+// Main runs the tests of a package and checks that no goroutine is left.
+func Main(m *testing.M) {
+	// Conversations take their time and little else: more of them at once than there are processors, and few enough to be heard
+	// in real time under -race on two. -parallel overrides it.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
+	}
+	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// NewGateway returns a gateway with the first door and the page, and with those of the options. It ends with the test.
+func NewGateway(t testing.TB, options ...Option) *Gateway {
+	t.Helper()
+	logs := &logBook{}
+	log := slog.New(slog.NewTextHandler(logs, nil))
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
+	upstream := httptest.NewServer(model)
+	peers, err := rtc.New(rtc.Options{UDPAddr: "127.0.0.1:0", Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
+	so := Doors{Door: web.Door{RTC: peers, Logger: log}}
+	for _, o := range options {
+		o(&so, &ho)
+	}
+	host := bridge.NewHost(ho)
+	so.Host = host
+	page, err := web.Page(web.Status{Backend: "emulator"}, fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []signaling.Door{
+		{Pattern: "/ws", Socket: &so.Door},
+		{Pattern: "/{$}", Socket: &so.Door, Handler: page, Public: true},
+		{Pattern: "/", Handler: page, Public: true},
+	}
+	for _, doors := range so.more {
+		list = append(list, doors(host, so.RTC)...)
+	}
+	door := signaling.NewServer(signaling.Options{Origins: so.Origins, Hosts: so.Hosts, Access: so.Access, Logger: log}, list...)
+	server := httptest.NewServer(door)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if err := host.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := door.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+		model.Close()
+		upstream.Close()
+		if err := peers.Close(); err != nil {
+			t.Errorf("close rtc: %v", err)
+		}
+		if t.Failed() {
+			t.Log(logs.String())
+		}
+	})
+	return &Gateway{URL: "ws" + strings.TrimPrefix(server.URL, "http"), HTTP: server.URL, Host: host, Server: door, Logs: logs}
+}
+
+// logBook collects what is logged.
+type logBook struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// Forget drops what was logged so far.
+func (l *logBook) Forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Must is for what cannot fail in a test.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Eventually polls what has no event of its own.
+func Eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !Within(Patience, ok) {
+		t.Fatalf("no %s within %v", what, Patience)
+	}
+}
+
+// Within waits for something, and reports whether it has come in time.
+func Within(d time.Duration, ok func() bool) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(d)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return false
+		}
+	}
+	return true
+}

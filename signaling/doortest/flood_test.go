@@ -1,0 +1,412 @@
+package doortest_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+)
+
+// floodTime is how long each flood lasts.
+const floodTime = 700 * time.Millisecond
+
+// usage is what this process takes while something happens.
+type usage struct {
+	heap  uint64 // bytes in use, at most, more than before
+	cores float64
+}
+
+// measure runs f and says what the process took meanwhile.
+func measure(f func()) (u usage) {
+	inUse := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	began, cpu, heap := time.Now(), cpuTime(), inUse()
+	done := make(chan struct{})
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if now := inUse(); now > heap {
+				u.heap = max(u.heap, now-heap)
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	f()
+	close(done)
+	sampling.Wait()
+	u.cores = float64(cpuTime()-cpu) / float64(time.Since(began))
+	return u
+}
+
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
+const (
+	mostHeap    = 120 << 20
+	mostAnswers = 400
+)
+
+// flooder is a client that floods a door.
+type flooder struct {
+	send func(n int) bool // the n-th time; false: it is not possible any more
+	end  func()
+	web  *doortest.Client // of the client protocol, which is warned; nil: of another door
+}
+
+// flood is one that was found to hurt, by one connection.
+type flood struct {
+	name  string
+	every time.Duration // 0: as fast as it goes
+	long  bool          // each message is as long as one may be, or longer
+	dial  func(*testing.T, *doortest.Gateway) flooder
+}
+
+// floods are those of all doors. A door is added by an option of the gateway below, and rows whose dial has a client of it.
+func floods(slow *httptest.Server) []flood {
+	junk := strings.Repeat("A", 15<<20)
+	manyAnswers := `{"functionResponses":[` + many(30000, `{"id":"1","response":{}}`) + `]}`
+	return []flood{
+		{"media of 11 MB", time.Second / 30, true, floodWeb(
+			fmt.Sprintf(floodAudio, junk[:11<<20-100]),
+			`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/png","data":"`+junk[:11<<20-100]+`"}}}`)},
+		{"junk of 15 MB", time.Second / 30, true, floodWeb(junk, fmt.Sprintf(floodAudio, junk), `{"type":"UPDATE_CONFIG","payload":"`+junk+`"}`)},
+		{"nonsense", 0, false, floodWeb(`{"type":"NONSENSE"}`, `{}`, `[`, `{"type":"SEND_MESSAGE"}`)},
+		{"tool answers, candidates, offers, marks and ids", 0, false, floodWeb(
+			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}}`,
+			`{"type":"WEBRTC_ICE_CANDIDATE","payload":{"candidate":"candidate:1 1 udp 1 192.0.2.1 9 typ host"}}`,
+			`{"type":"WEBRTC_OFFER","payload":{"sdp":"v=0"}}`,
+			`{"type":"SEND_REALTIME_INPUT","payload":{"activityStart":true}}`,
+			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(floodAudio, "AAA="))},
+		{"tool answers with 30,000 ids", 0, false, floodWeb(`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":` + manyAnswers + `}}`)},
+		{
+			"configurations with 20,000 functions",
+			0,
+			false,
+			floodWeb(`{"type":"UPDATE_CONFIG","payload":{"tools":[{"functionDeclarations":[` + many(20000, `{"name":"f"}`) + `]}]}}`),
+		},
+		{"text", 0, false, floodWeb(
+			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me all about it."}]}}`)},
+		{"pings", 0, false, floodWeb()},
+		{
+			"messages by a data channel",
+			0,
+			false,
+			floodChannel(`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`),
+		},
+		{"data channels", time.Millisecond, false, func(t *testing.T, g *doortest.Gateway) flooder {
+			_, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true, NoAudio: true})
+			return flooder{send: func(int) bool {
+				_, err := p.PC.CreateDataChannel("events", nil)
+				return err == nil
+			}, end: p.HangUp}
+		}},
+		{"OpenAI: sound of 9 MB", time.Second / 30, true, floodOpenAI(`{"type":"input_audio_buffer.append","audio":"` + junk[:9<<20] + `"}`)},
+		{"OpenAI: items, sessions and nonsense", 0, false, floodOpenAI(
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}}`,
+			`{"type":"session.update","session":{"type":"realtime","tools":[`+many(
+				2000,
+				`{"type":"function","name":"f","parameters":{"type":"object"}}`,
+			)+`]}}`,
+			`{"type":"nonsense"}`,
+		)},
+		{"OpenAI: events by a data channel", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
+			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.Expect("session.created")
+			event := `{"type":"nonsense","event_id":"` + junk[:60<<10] + `"}`
+			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
+			return flooder{send: func(int) bool { <-tick.C; c.Send(event); return true }, end: func() { tick.Stop(); p.HangUp() }}
+		}},
+		{
+			"Live: sound of 10 MB",
+			time.Second / 30,
+			true,
+			floodLive(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"` + junk[:10<<20] + `"}}}`),
+		},
+		{
+			"Live: text and turns",
+			0,
+			false,
+			floodLive(`{"realtimeInput":{"text":"Tell me."}}`, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Hi"}]}]}}`),
+		},
+		{"Live: tool answers with 30,000 ids", 0, false, floodLive(`{"toolResponse":` + manyAnswers + `}`)},
+		{
+			"VOX: text and nonsense",
+			0,
+			false,
+			floodVOX(`{"type":"text","text":"Tell me."}`, `{"type":"text","text":[`+many(20000, `[]`)+`]}`, `{`),
+		},
+		{"WHIP: restarts of ICE", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
+			c := doortest.DialWHIP(t, g, "desk")
+			c.Connected()
+			fragment := c.Fragment()
+			return flooder{send: func(n int) bool {
+				f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				doortest.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				return true
+			}, end: func() {
+				doortest.WhipRequest(t, http.MethodDelete, c.Session, "")
+				c.HangUp()
+			}}
+		}},
+		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *doortest.Gateway) flooder { return floodREST(t, g, slow) }},
+		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *doortest.Gateway) flooder {
+			l, long := doortest.NewLocked(t, nil, doortest.WithOpenAI), junk[:200<<10]
+			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
+			return flooder{send: func(n int) bool { // where it were parsed first, it would be a bad request
+				resp, text := doortest.WhipRequest(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
+				if resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s: %s", resp.Status, text)
+				}
+				return resp.StatusCode == http.StatusUnauthorized
+			}, end: func() {}}
+		}},
+		{"telephony: sound of 120 KB, digits and nonsense", 0, false, floodTelephone(
+			`{"event":"media","media":{"payload":"`+junk[:120<<10]+`"}}`, `{"event":"dtmf","dtmf":{"digit":"1"}}`,
+			`{"event":"nonsense","more":[`+many(40000, `[]`)+`]}`, `{`)},
+		{"SIP: strangers and wrong passwords", 0, false, floodSIP},
+	}
+}
+
+const floodAudio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"%s"}}}`
+
+// many is what stands between the brackets of a long array.
+func many(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+
+// floodWeb sends messages of the client protocol over a socket.
+func floodWeb(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		c := doortest.Connect(t, g, `{}`)
+		f := flooder{send: bySocket(c, messages), end: func() { doortest.Cut(c) }}
+		if messages != nil { // a client that only pings gets no warning
+			f.web = c
+		}
+		return f
+	}
+}
+
+// floodChannel sends them over a data channel.
+func floodChannel(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		c := doortest.Connect(t, g, `{}`)
+		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true, NoAudio: true})
+		p.Offer(false)
+		p.Connected()
+		return flooder{byChannel(p, messages), func() { p.HangUp(); doortest.Cut(c) }, c}
+	}
+}
+
+func floodOpenAI(events ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
+		c.Expect("session.created")
+		return flooder{bySocket(c.Client, events), func() { doortest.Cut(c.Client) }, nil}
+	}
+}
+
+func floodLive(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		c := doortest.DialLive(t, g, "", nil)
+		c.Raw(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`))
+		c.Expect("setupComplete")
+		return flooder{bySocket(c, messages), func() { doortest.Cut(c) }, nil}
+	}
+}
+
+func floodVOX(frames ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		c := doortest.DialVOX(t, g, nil)
+		c.Send(`{"type":"start"}`)
+		c.Client.Expect("ready")
+		return flooder{bySocket(c.Client, frames), func() { doortest.Cut(c.Client) }, nil}
+	}
+}
+
+// TestAFloodHurtsNobodyElse floods each door by one connection, while the call beside it asks and is answered and new calls begin. What
+// it took is there again when it has ended.
+func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine's time
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
+	slow := slowBackend(t)
+	gate := doortest.Must(access.New(access.Options{
+		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(gate.Close)
+	g := doortest.NewGateway(
+		t,
+		func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate },
+		doortest.WithVOX(
+			t,
+			nil,
+			nil,
+		),
+		doortest.WithOpenAI,
+		doortest.WithLive(t, emulator.Scenario{}, nil),
+		doortest.WithWHIP,
+		withREST(t, slow),
+		withTelephony(t),
+	)
+	for _, test := range floods(slow) {
+		before := settle(t, g)
+		t.Run(test.name, func(t *testing.T) {
+			beside, f := doortest.Connect(t, g, `{}`), test.dial(t, g)
+			defer doortest.Cut(beside)
+			ctx, stop := context.WithTimeout(t.Context(), floodTime)
+			defer stop()
+			sent := 0
+			over := make(chan struct{})
+			var asked, opened []time.Duration
+			used := measure(func() {
+				go func() {
+					defer close(over)
+					tick := time.NewTicker(max(test.every, 1))
+					defer tick.Stop()
+					for ; ctx.Err() == nil && f.send(sent); sent++ {
+						if test.every > 0 {
+							<-tick.C
+						}
+					}
+				}()
+				for goesOn(ctx.Done()) || goesOn(over) {
+					asked = append(asked, answered(beside))
+					began := time.Now()
+					doortest.Cut(doortest.Connect(t, g, `{}`))
+					opened = append(opened, time.Since(began))
+				}
+			})
+			checkReplies(t, f.web, sent)
+			f.end()
+			t.Logf("%d sent; %d MB of heap, %.2f cores; answers began after %v, calls after %v at most", sent, used.heap>>20,
+				used.cores, slices.Max(asked), slices.Max(opened))
+			if used.heap > mostHeap {
+				t.Errorf("it took %d MB", used.heap>>20)
+			}
+			if test.long && sent > 4 {
+				t.Errorf("%d of 9 MB and more were read", sent)
+			}
+			if late := max(slices.Max(asked), slices.Max(opened)); late > doortest.Patience/5 {
+				t.Errorf("somebody waited for %v", late)
+			}
+			if late := answered(beside); late > doortest.Patience/5 {
+				t.Errorf("afterwards somebody waited for %v", late)
+			}
+		})
+		checkGivenBack(t, g, test.name, before)
+	}
+}
+
+// goesOn reports whether something has not ended.
+func goesOn(end <-chan struct{}) bool {
+	select {
+	case <-end:
+		return false
+	default:
+		return true
+	}
+}
+
+// checkReplies checks what a client of the client protocol got: once that it sends too much, and no more errors than it has sent
+// messages that count.
+func checkReplies(t *testing.T, c *doortest.Client, sent int) {
+	t.Helper()
+	if c == nil {
+		return
+	}
+	if n := c.Count("GEMINI_ERROR") + c.Count("CONTEXT"); n > mostAnswers {
+		t.Errorf("%d answers", n)
+	}
+	warned := func() bool { return c.Warned("Too much comes") > 0 } // of what has not been read yet, at the latest
+	if sent > mostAnswers && !doortest.Within(doortest.Patience, warned) {
+		t.Error("no client was warned")
+	}
+	if n := c.Warned("Too much comes"); n > 1 {
+		t.Errorf("warned %d times", n)
+	}
+}
+
+// bySocket sends one of the messages; none are pings. Each was made into a frame before, so that sending it costs little.
+func bySocket(c *doortest.Client, messages []string) func(n int) bool {
+	frames := [][]byte{frame(websocket.PingMessage, "")}
+	if messages != nil {
+		frames = nil
+	}
+	for _, m := range messages {
+		frames = append(frames, frame(websocket.TextMessage, m))
+	}
+	conn := c.Conn.UnderlyingConn()
+	return func(n int) bool {
+		conn.SetWriteDeadline(time.Now().Add(floodTime))
+		_, err := conn.Write(frames[n%len(frames)])
+		return err == nil
+	}
+}
+
+// frame is a client's frame (RFC 6455 section 5.2), masked with zeros, which leave it as it is.
+func frame(kind int, payload string) []byte {
+	const final, masked = 0x80, 0x80
+	b := []byte{final | byte(kind), masked | 127}
+	if len(payload) < 126 {
+		b[1] = masked | byte(len(payload))
+	} else {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(payload)))
+	}
+	return append(append(b, 0, 0, 0, 0), payload...)
+}
+
+func byChannel(p *doortest.Phone, messages []string) func(n int) bool {
+	return func(n int) bool {
+		for p.DC.BufferedAmount() > 256<<10 {
+			if p.DC.ReadyState() != webrtc.DataChannelStateOpen {
+				return false
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return p.DC.SendText(messages[n%len(messages)]) == nil
+	}
+}
+
+// answered types a question and returns how long the gateway takes until the answer begins.
+func answered(c *doortest.Client) time.Duration {
+	c.T.Helper()
+	c.At = len(c.All())
+	began := time.Now()
+	c.Send("SEND_MESSAGE", doortest.Typed("Hi"))
+	c.Expect("ASSISTANT_SPEAKING")
+	took := time.Since(began)
+	c.Expect("TURN_COMPLETE")
+	return took
+}

@@ -1,0 +1,222 @@
+package doortest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/icholy/digest"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rest"
+	"voxgate/signaling/rtc"
+	"voxgate/signaling/sip"
+	"voxgate/signaling/telephony"
+)
+
+// floodBodies is how many megabytes of bodies the flooded gateway holds: three of those that come.
+const floodBodies = 24
+
+// slowBackend reads 100 KB a second and does not answer.
+func slowBackend(t *testing.T) *httptest.Server {
+	t.Helper()
+	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for buf := make([]byte, 1<<10); ; <-tick.C {
+			if _, err := io.ReadFull(r.Body, buf); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(up.Close)
+	return up
+}
+
+// withREST opens the door of REST.
+func withREST(t *testing.T, up *httptest.Server) doortest.Option {
+	return func(d *doortest.Doors, _ *bridge.Options) {
+		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Door {
+			door := rest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
+			t.Cleanup(door.Close)
+			return door.Doors()
+		})
+	}
+}
+
+// floodREST sends all bodies at once. Those that find no room are refused; the others leave in the end.
+func floodREST(t *testing.T, g *doortest.Gateway, up *httptest.Server) flooder {
+	const size, requests = 8, 20 // MB
+	const refused = requests - floodBodies/size
+	body := `{"contents":[{"parts":[{"text":"` + strings.Repeat("A", size<<20-100) + `"}]}]}`
+	ctx, leave := context.WithCancel(t.Context())
+	answers := make(chan string, requests)
+	var running sync.WaitGroup
+	ask := func() {
+		at := g.HTTP + "/v1beta/models/gemini-3.8-flash:generateContent"
+		r := doortest.Must(http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(body)))
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return // it has left
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+			!strings.Contains(string(text), `"status":"UNAVAILABLE"`) {
+			t.Errorf("%s %v: %s", resp.Status, resp.Header, text)
+		}
+		answers <- resp.Status
+	}
+	return flooder{send: func(n int) bool {
+		if n < requests {
+			running.Go(ask)
+			return true
+		}
+		late := time.After(doortest.Patience)
+		for n := range refused {
+			select {
+			case <-answers:
+			case <-late:
+				t.Errorf("%d are refused, want %d", n, refused)
+				return false
+			}
+		}
+		return false
+	}, end: func() {
+		leave()
+		running.Wait()
+		up.CloseClientConnections() // it would read for half a minute what the system has taken
+		if n := len(answers); n > 0 {
+			t.Errorf("%d more are refused", n)
+		}
+	}}
+}
+
+// withTelephony opens the door of a provider that shows a password or, where there are keys, a token.
+func withTelephony(t *testing.T) doortest.Option {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "telephony.json")
+	return func(d *doortest.Doors, _ *bridge.Options) {
+		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1","agents":[{"to":["*"],"greeting":""}],
+			"providers":[{"profile":"exotel","password":"shown","access":%v}]}`, d.Access.HasKeys())
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Door {
+			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Gate: d.Access, Logger: d.Logger}))
+			t.Cleanup(door.Close)
+			return door.Doors()
+		})
+	}
+}
+
+// dialTelephone begins a provider's call.
+func dialTelephone(t *testing.T, g *doortest.Gateway, header http.Header) *doortest.Client {
+	t.Helper()
+	at := g.URL + "/telephony/exotel/stream?call=C1&to=100"
+	c := doortest.DialDoor(t, at, header, func(int, []byte) doortest.Message { return doortest.Message{} })
+	c.Raw(websocket.TextMessage, []byte(telephoneStart))
+	return c
+}
+
+const telephoneStart = `{"event":"start","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"C1",` +
+	`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000"}}}`
+
+var telephonePassword = http.Header{"Authorization": {"Basic dm94Z2F0ZTpzaG93bg=="}} // voxgate:shown
+
+// floodTelephone sends messages in a provider's call.
+func floodTelephone(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, g *doortest.Gateway) flooder {
+		running := len(g.Host.Sessions())
+		c := dialTelephone(t, g, telephonePassword)
+		doortest.Eventually(t, "call", func() bool { return len(g.Host.Sessions()) > running })
+		return flooder{bySocket(c, messages), func() { doortest.Cut(c) }, nil}
+	}
+}
+
+// stranger is a telephone by hand at an address.
+type stranger struct {
+	net.PacketConn
+	to net.Addr
+	n  int // requests
+}
+
+func newStranger(t *testing.T, door *sip.Door, at string) *stranger {
+	t.Helper()
+	return &stranger{PacketConn: doortest.Must(net.ListenPacket("udp", at+":0")), to: net.UDPAddrFromAddrPort(door.Addresses()[0])}
+}
+
+// ask sends a request, and returns the final answer; empty: none has come, as packets are lost.
+func (s *stranger) ask(method, headers string, wait time.Duration) string {
+	s.n++
+	sequence := fmt.Sprintf("CSeq: %d %s\r\n", s.n, method)
+	fmt.Fprintf(s, "%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKflood%d;rport\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %d-%s\r\n%sContact: <sip:eve@%s>\r\n%sContent-Length: 0\r\n\r\n",
+		method, s.LocalAddr(), s.n, s.n, s.LocalAddr(), sequence, s.LocalAddr(), headers)
+	s.SetReadDeadline(time.Now().Add(wait))
+	for buf := make([]byte, 4<<10); wait > 0; {
+		n, _, err := s.ReadFrom(buf)
+		if err != nil {
+			return ""
+		}
+		if text := string(buf[:n]); strings.Contains(text, sequence) && !strings.HasPrefix(text, "SIP/2.0 1") {
+			return text
+		}
+	}
+	return ""
+}
+
+func (s *stranger) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
+
+var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
+
+// floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
+func floodSIP(t *testing.T, g *doortest.Gateway) flooder {
+	file := filepath.Join(t.TempDir(), "sip.json")
+	const config = `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"agents":[{"to":["*"],"greeting":""}],
+		"trunks":[{"name":"lab","from":["127.0.0.5"]},{"name":"any","username":"alice","password":"open sesame"}]}`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	door := doortest.Must(sip.New(sip.Options{Config: doortest.Must(sip.Load(file)), Host: g.Host, Logger: slog.New(slog.DiscardHandler)}))
+	eve, lab := newStranger(t, door, "127.0.9.251"), newStranger(t, door, "127.0.0.5")
+	return flooder{send: func(n int) bool {
+		s := newStranger(t, door, fmt.Sprintf("127.0.9.%d", 1+n%250))
+		defer s.Close()
+		s.ask("OPTIONS", "", 0)
+		s.ask("BYE", "", 0)
+		s.ask("INVITE", "", 0)
+		challenge := nonceOf.FindStringSubmatch(eve.ask("INVITE", "", time.Second))
+		if challenge == nil {
+			return true
+		}
+		proof := doortest.Must(digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: challenge[1], Algorithm: "MD5", QOP: []string{"auth"}},
+			digest.Options{Method: "INVITE", URI: "sip:500@127.0.0.1", Username: "alice", Password: fmt.Sprint("guess ", n), Count: 1}))
+		if answer := eve.ask("INVITE", "Authorization: "+proof.String()+"\r\n", time.Second); strings.HasPrefix(answer, "SIP/2.0 2") {
+			t.Errorf("a wrong password: %s", answer)
+		}
+		return true
+	}, end: func() {
+		if answer := lab.ask("OPTIONS", "", doortest.Patience); !strings.HasPrefix(answer, "SIP/2.0 200") {
+			t.Errorf("the trunk is answered %s", answer)
+		}
+		door.Close()
+		eve.Close()
+		lab.Close()
+	}}
+}

@@ -1,0 +1,347 @@
+package doortest
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/interceptor"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/opus"
+)
+
+// Phone is a WebRTC client: a real Pion peer with a microphone, an ear and the data channel.
+type Phone struct {
+	T      *testing.T
+	Client *Client
+	PC     *webrtc.PeerConnection
+	DC     *webrtc.DataChannel // nil without
+	Mic    *webrtc.TrackLocalStaticRTP
+	next   rtp.Header
+	Talk   chan []int16 // what the microphone hears; silence when there is nothing
+
+	mu   sync.Mutex
+	ear  []int16 // what came, decoded to 24 kHz
+	Stop chan struct{}
+	Done sync.WaitGroup
+}
+
+// PhoneOptions are what makes a phone another one.
+type PhoneOptions struct {
+	Direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv
+	NoAudio   bool
+	Channel   bool
+	Frame     time.Duration               // of the sender's packets; zero: 20 ms
+	Dtx       bool                        // silence is not sent
+	Network   func(*webrtc.SettingEngine) // nil: UDP on all addresses
+	Codecs    *webrtc.MediaEngine         // of a probe; nil: Pion's
+	Decoder   opus.DecoderChoice          // of the gateway
+}
+
+// NewPhone makes a peer for c and its offer's parts; call offers.
+func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
+	t.Helper()
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	if o.Network != nil {
+		o.Network(&settings)
+	}
+	var more []func(*webrtc.API)
+	if o.Codecs != nil {
+		settings.DisableSRTPReplayProtection(true)
+		more = append(more, webrtc.WithMediaEngine(o.Codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
+	}
+	pc, err := webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Phone{T: t, Client: c, PC: pc, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{})}
+	if o.Frame == 0 {
+		o.Frame = media.FrameDuration
+	}
+	if !o.NoAudio {
+		p.addAudio(o)
+	}
+	if o.Channel {
+		if p.DC, err = pc.CreateDataChannel("events", nil); err != nil {
+			t.Fatal(err)
+		}
+		p.DC.OnMessage(func(m webrtc.DataChannelMessage) {
+			var got Message
+			if err := json.Unmarshal(m.Data, &got); err != nil {
+				t.Errorf("not JSON: %s", m.Data)
+			}
+			got.Way = "channel"
+			c.put(got)
+		})
+	}
+	t.Cleanup(p.HangUp)
+	return p
+}
+
+// Call is a conversation with a phone that has connected.
+func Call(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Phone) {
+	t.Helper()
+	c := Connect(t, g, config)
+	p := NewPhone(t, c, o)
+	p.Offer(false)
+	p.Connected()
+	return c, p
+}
+
+func (p *Phone) addAudio(o PhoneOptions) {
+	p.T.Helper()
+	if o.Direction == webrtc.RTPTransceiverDirectionRecvonly {
+		if _, err := p.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio, webrtc.RTPTransceiverInit{Direction: o.Direction}); err != nil {
+			p.T.Fatal(err)
+		}
+	} else {
+		codec := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}
+		mic, err := webrtc.NewTrackLocalStaticRTP(codec, "mic", "phone")
+		if err != nil {
+			p.T.Fatal(err)
+		}
+		p.Mic = mic
+		direction := o.Direction
+		if direction == 0 {
+			direction = webrtc.RTPTransceiverDirectionSendrecv
+		}
+		if _, err := p.PC.AddTransceiverFromTrack(mic, webrtc.RTPTransceiverInit{Direction: direction}); err != nil {
+			p.T.Fatal(err)
+		}
+		p.Done.Go(func() { p.speak(o) })
+	}
+	p.PC.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { p.listen(track) })
+}
+
+// speak is the microphone: a packet every frame, in real time.
+func (p *Phone) speak(o PhoneOptions) {
+	const rate = 48000
+	encoder, err := opus.NewEncoder(rate)
+	if err != nil {
+		p.T.Error(err)
+		return
+	}
+	n := int(o.Frame.Seconds() * rate)
+	var pending []int16
+	packet := make([]byte, 1500)
+	tick := time.NewTicker(o.Frame)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-p.Stop:
+			return
+		}
+		for len(pending) < n {
+			select {
+			case more := <-p.Talk:
+				pending = append(pending, more...)
+				continue
+			default:
+			}
+			break
+		}
+		p.next.Timestamp += uint32(n)
+		if o.Dtx && len(pending) == 0 {
+			p.next.Marker = true
+			continue
+		}
+		frame := make([]int16, n)
+		pending = pending[copy(frame, pending):]
+		size, err := encoder.Encode(frame, packet)
+		if err != nil {
+			p.T.Error(err)
+			return
+		}
+		p.next.SequenceNumber++
+		p.Mic.WriteRTP(&rtp.Packet{Header: p.next, Payload: packet[:size]}) // not connected yet: dropped
+		p.next.Marker = false
+	}
+}
+
+// listen is the ear.
+func (p *Phone) listen(track *webrtc.TrackRemote) {
+	decoder, err := opus.NewDecoder(24000, "libopus")
+	if err != nil {
+		p.T.Error(err)
+		return
+	}
+	pcm := make([]int16, 24000*120/1000)
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		if len(packet.Payload) == 0 {
+			continue
+		}
+		n, err := decoder.Decode(packet.Payload, pcm)
+		if err != nil {
+			p.T.Errorf("the gateway sent bad Opus: %v", err)
+			continue
+		}
+		p.mu.Lock()
+		p.ear = append(p.ear, pcm[:n]...)
+		p.mu.Unlock()
+	}
+}
+
+// Heard is the voice that has come so far, at 24 kHz.
+func (p *Phone) Heard() []int16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int16(nil), p.ear...)
+}
+
+// Offer makes an offer and applies the answer. Candidates trickle both ways.
+func (p *Phone) Offer(restart bool) {
+	p.T.Helper()
+	at := len(p.Client.All())
+	p.PC.OnICECandidate(func(i *webrtc.ICECandidate) {
+		payload := `{"candidate":null,"sdpMid":null,"sdpMLineIndex":null}`
+		if i != nil {
+			payload = string(Must(json.Marshal(map[string]any{"candidate": i.ToJSON().Candidate, "sdpMid": nil, "sdpMLineIndex": 0})))
+		}
+		if p.DC != nil && p.DC.ReadyState() == webrtc.DataChannelStateOpen {
+			p.Send("WEBRTC_ICE_CANDIDATE", payload)
+			return
+		}
+		p.Client.Mu.Lock()
+		defer p.Client.Mu.Unlock()
+		_ = p.Client.Conn.WriteMessage(websocket.TextMessage, Envelope("WEBRTC_ICE_CANDIDATE", payload)) // a test may have closed it by now
+	})
+	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	if err := p.PC.SetLocalDescription(offer); err != nil {
+		p.T.Fatal(err)
+	}
+	p.SendOffer(offer.SDP)
+	m, _ := p.Client.Wait(at, "WEBRTC_ANSWER", func(m Message) bool { return m.Type == "WEBRTC_ANSWER" })
+	p.Answer(m)
+	p.Done.Go(func() { p.trickle(at) })
+}
+
+// SendOffer sends an offer by the channel or the socket.
+func (p *Phone) SendOffer(sdp string) {
+	p.T.Helper()
+	p.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": sdp}))))
+}
+
+// Answer applies the answer in a message.
+func (p *Phone) Answer(m Message) {
+	p.T.Helper()
+	var answer struct{ SDP string }
+	m.Read(p.T, &answer)
+	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+		p.T.Fatalf("%v\n%s", err, answer.SDP)
+	}
+}
+
+// OfferOnly makes an offer and does nothing more: what it begins never connects.
+func (p *Phone) OfferOnly(restart bool) {
+	p.T.Helper()
+	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	p.Client.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": offer.SDP})))) // a restart has cut the channel
+}
+
+// trickle adds the gateway's candidates until they end.
+func (p *Phone) trickle(at int) {
+	for {
+		all, more := p.Client.follow()
+		for ; at < len(all); at++ {
+			if all[at].Type != "WEBRTC_ICE_CANDIDATE" {
+				continue
+			}
+			var i struct {
+				Candidate     *string
+				SDPMid        *string
+				SDPMLineIndex *uint16
+			}
+			if err := json.Unmarshal(all[at].Payload, &i); err != nil {
+				p.T.Error(err)
+			}
+			if i.Candidate == nil {
+				return
+			}
+			if i.SDPMid == nil || *i.SDPMid == "" || i.SDPMLineIndex == nil {
+				p.T.Errorf("a candidate without its place: %s", all[at].Payload)
+			}
+			p.PC.AddICECandidate(webrtc.ICECandidateInit{Candidate: *i.Candidate, SDPMid: i.SDPMid, SDPMLineIndex: i.SDPMLineIndex})
+		}
+		select {
+		case <-more:
+		case <-p.Stop:
+			return
+		}
+	}
+}
+
+// Send uses the channel once it is open, else the socket.
+func (p *Phone) Send(kind, payload string) {
+	if p.DC != nil && p.DC.ReadyState() == webrtc.DataChannelStateOpen {
+		if err := p.DC.SendText(string(Envelope(kind, payload))); err != nil {
+			p.T.Errorf("channel: %v", err)
+		}
+		return
+	}
+	p.Client.Send(kind, payload)
+}
+
+// Connected waits until media and, if there is one, the channel are up.
+func (p *Phone) Connected() {
+	p.T.Helper()
+	Eventually(p.T, "connection", func() bool {
+		return p.PC.ConnectionState() == webrtc.PeerConnectionStateConnected &&
+			(p.DC == nil || p.DC.ReadyState() == webrtc.DataChannelStateOpen)
+	})
+}
+
+// HangUp closes the peer and waits for what it started.
+func (p *Phone) HangUp() {
+	select {
+	case <-p.Stop:
+		return
+	default:
+		close(p.Stop)
+	}
+	p.PC.GracefulClose()
+	p.Done.Wait()
+}
+
+// VoiceLevel waits for a second of voice and returns the share of hz in it.
+func (p *Phone) VoiceLevel(hz float64) float64 {
+	p.T.Helper()
+	Eventually(p.T, "voice", func() bool { return len(Loud(p.Heard())) >= 24000*8/10 })
+	return ToneShare(Loud(p.Heard()), hz)
+}
+
+// Talks proves that the voice goes both ways over WebRTC. On a busy machine a sentence may be broken in two, and its answer with
+// it: it is said three times at most.
+func (p *Phone) Talks(hz float64) {
+	p.T.Helper()
+	for left := 3; ; left-- {
+		at := len(p.Heard())
+		p.Talk <- Sentence(hz, 800*time.Millisecond, 48000)
+		said := func() bool { return len(Loud(p.Heard()[at:])) >= 24000/2 }
+		if left > 1 && !Within(Patience/3, said) {
+			continue
+		}
+		Eventually(p.T, "voice", said)
+		if level := ToneShare(Loud(p.Heard()[at:]), hz); level < 0.5 {
+			p.T.Errorf("share of %v Hz is %.2f", hz, level)
+		}
+		break
+	}
+	p.Client.Expect("TURN_COMPLETE")
+}

@@ -1,0 +1,184 @@
+package doortest_test
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/doortest"
+)
+
+// soak is how many conversations TestSoak opens and closes. With 20,000 it finds no more (2026-11-23).
+const soak = 120
+
+// soakPark is how long a conversation waits for its lost client.
+const soakPark = 100 * time.Millisecond
+
+// endings are the ways in which a conversation ends, as often as they stand here. Each returns when the client has gone.
+var endings = []struct {
+	name  string
+	visit func(*testing.T, *doortest.Gateway)
+}{
+	{"goodbye", func(t *testing.T, g *doortest.Gateway) { leave(doortest.Connect(t, g, `{}`)) }},
+	{"cut", func(t *testing.T, g *doortest.Gateway) { doortest.Cut(doortest.Connect(t, g, `{}`)) }},
+	{"parked", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Dial(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		doortest.Setup(t, c.Expect("SETUP_COMPLETE"), false)
+		doortest.Cut(c)
+	}},
+	{"replaced", func(t *testing.T, g *doortest.Gateway) {
+		first, second := doortest.Dial(t, g.URL), doortest.Dial(t, g.URL)
+		first.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		_, token := doortest.Setup(t, first.Expect("SETUP_COMPLETE"), false)
+		second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
+		doortest.Setup(t, second.Expect("SETUP_COMPLETE"), true)
+		first.Expect("GEMINI_DISCONNECTED")
+		first.CloseCode()
+		leave(second)
+	}},
+	{"refused", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Dial(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{"tools":"a hammer"}}`)
+		c.Expect("GEMINI_DISCONNECTED")
+		c.CloseCode()
+	}},
+	{"refused by the model", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Dial(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{"model":"gemini-that-nobody-knows"}}`)
+		c.Expect("GEMINI_DISCONNECTED")
+		c.CloseCode()
+	}},
+	{"the model is lost", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Connect(t, g, doortest.WeatherTool)
+		c.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
+		c.Expect("TOOL_CALL")
+		c.Wait(c.At, "another connection", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `"resuming"`) })
+		leave(c)
+	}},
+	{"a word", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Connect(t, g, `{}`)
+		c.Ask("Hi")
+		doortest.Cut(c)
+	}},
+	{"nothing said", func(t *testing.T, g *doortest.Gateway) { doortest.Cut(doortest.Dial(t, g.URL)) }},
+	{"nonsense", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Dial(t, g.URL)
+		c.Send("NONSENSE", "")
+		c.Expect("GEMINI_ERROR")
+		doortest.Cut(c)
+	}},
+	{"cut in the set-up", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Dial(t, g.URL)
+		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
+		c.Expect("GEMINI_CONNECTED")
+		doortest.Cut(c)
+	}},
+	{"WebRTC", func(t *testing.T, g *doortest.Gateway) {
+		c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+		p.Send("DISCONNECT_GEMINI", "")
+		c.Expect("GEMINI_DISCONNECTED")
+		c.CloseCode()
+		p.HangUp()
+	}},
+	{"WebRTC, cut", func(t *testing.T, g *doortest.Gateway) {
+		c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+		p.HangUp()
+		doortest.Cut(c)
+	}},
+	{"an offer and no more", func(t *testing.T, g *doortest.Gateway) {
+		c := doortest.Connect(t, g, `{}`)
+		doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true}).OfferOnly(false)
+		c.Expect("WEBRTC_ANSWER")
+		leave(c)
+	}},
+}
+
+func leave(c *doortest.Client) {
+	c.T.Helper()
+	c.Send("DISCONNECT_GEMINI", "")
+	c.Expect("GEMINI_DISCONNECTED")
+	c.CloseCode()
+}
+
+// resources are what must be given back.
+type resources struct {
+	goroutines, descriptors int
+	heap                    uint64
+}
+
+func held(t *testing.T, g *doortest.Gateway) (r resources) {
+	t.Helper()
+	g.Logs.Forget()
+	for range 2 { // what has a finalizer goes with the second
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resources{runtime.NumGoroutine(), len(files), m.HeapAlloc}
+}
+
+// TestSoak opens and closes conversations in every way, some at a time; what they took is there again when they are over.
+func TestSoak(t *testing.T) { // alone: it counts what the process has
+	log := slog.New(slog.DiscardHandler)
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Scenario: emulator.Scenario{
+		HandleTTL: soakPark, Faults: []emulator.Fault{{On: emulator.OnToolCall, Close: 1011}},
+	}})
+	upstream := httptest.NewServer(model)
+	defer upstream.Close()
+	defer model.Close()
+	g := doortest.NewGateway(t, func(_ *doortest.Doors, o *bridge.Options) {
+		o.Client, o.Park = &api.Client{BaseURL: upstream.URL}, soakPark
+	})
+	const atOnce = 12
+	visits := func(n int) {
+		var next atomic.Int64
+		var running sync.WaitGroup
+		for range atOnce {
+			running.Go(func() {
+				for {
+					i := int(next.Add(1) - 1)
+					if i >= n {
+						return
+					}
+					way := endings[i%len(endings)]
+					t.Run(way.name, func(t *testing.T) { way.visit(t, g) }) // whose end frees what its client has
+				}
+			})
+		}
+		running.Wait()
+		doortest.Eventually(t, "end of all conversations", func() bool { return len(g.Host.Sessions()) == 0 })
+	}
+	visits(2 * len(endings)) // what is made once
+	var before, after resources
+	doortest.Within(time.Second, func() bool { // the last goroutines end a moment after their conversation
+		before = held(t, g)
+		return false
+	})
+	visits(soak)
+	back := func() bool {
+		after = held(t, g)
+		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
+	}
+	if !doortest.Within(doortest.Patience, back) {
+		stacks := make([]byte, 1<<20)
+		t.Errorf("not everything was given back:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+	t.Logf("%d conversations; before %+v, after %+v", soak, before, after)
+	if after.heap > before.heap+4<<20 {
+		t.Errorf("%d KB of heap were kept, %d bytes of each conversation", (after.heap-before.heap)>>10, (after.heap-before.heap)/soak)
+	}
+}

@@ -1,0 +1,69 @@
+package doortest
+
+import (
+	"encoding/base64"
+	"time"
+
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media"
+	"voxgate/media/mediatest"
+)
+
+// Base64PCM is sound as messages have it.
+func Base64PCM(pcm []int16) string {
+	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
+}
+
+// Tone is a sine of half the full scale.
+func Tone(hz float64, d time.Duration, rate int) []int16 {
+	return mediatest.Tone(d, rate, hz, 16000)
+}
+
+// Silence is silence.
+func Silence(d time.Duration, rate int) []int16 {
+	return make([]int16, int(d.Seconds()*float64(rate)))
+}
+
+// Sentence is a tone as a person would say it: a pause, the tone, and a pause long enough to be the end.
+func Sentence(hz float64, d time.Duration, rate int) []int16 {
+	pcm := Silence(300*time.Millisecond, rate)
+	pcm = append(pcm, Tone(hz, d, rate)...)
+	return append(pcm, Silence(time.Second, rate)...)
+}
+
+// Loud cuts the silence off both ends.
+func Loud(pcm []int16) []int16 {
+	first, last := -1, 0
+	for i, s := range pcm {
+		if s > 1000 || s < -1000 {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return pcm[first:last]
+}
+
+// ToneShare is the share of hz in the voice. It is taken piece by piece: on a busy machine a sender's clock stumbles, and
+// a tone with a jump in its phase is still the tone.
+func ToneShare(pcm []int16, hz float64) float64 {
+	const piece = wire.OutputRate / 20
+	if len(pcm) < piece {
+		return mediatest.ToneLevel(pcm, wire.OutputRate, hz)
+	}
+	var share, energy float64
+	for ; len(pcm) >= piece; pcm = pcm[piece:] {
+		e := media.RMS(pcm[:piece])
+		e *= e
+		share += e * mediatest.ToneLevel(pcm[:piece], wire.OutputRate, hz)
+		energy += e
+	}
+	return share / energy
+}
+
+// ToneIs reports whether the voice is that tone.
+func ToneIs(pcm []int16, hz float64) bool { return ToneShare(pcm, hz) > 0.5 }

@@ -1,0 +1,107 @@
+package signaling_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/signaling"
+)
+
+// pcmDoor is a front door as small as one can be. A client opens a WebSocket and sends an agent as JSON, {"prompt":
+// "…"}; then its sound in binary messages, 16-bit little-endian mono PCM at 16 kHz, and commands: {"command":
+// "interrupt"}, {"command": "hang up"}, {"command": "type", "text": "…"}, {"command": "answer", "id": "…", "result":
+// …}. It gets the voice in the same form, and events as JSON.
+type pcmDoor struct{ host *bridge.Host }
+
+const pcmRate = 16000
+
+// pcmCall is one client.
+type pcmCall struct {
+	*signaling.Socket
+	down *media.Resampler
+}
+
+func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: 2 * pcmRate}, func(ctx context.Context, s *signaling.Socket) error {
+		var agent bridge.Agent
+		if first, err := s.Read(ctx, 4096); err != nil || json.Unmarshal(first.Data, &agent) != nil {
+			return &bridge.Error{Code: bridge.CodeForbidden, Message: "The first message must be an agent."}
+		}
+		s.Opened()
+		call := &pcmCall{s, media.NewResampler(bridge.VoiceRate, pcmRate)}
+		return d.host.Serve(ctx, call, bridge.Open{Agent: agent, Config: lookUpConfig, Origin: bridge.Origin{Door: "pcm"}})
+	})
+}
+
+// Serve implements bridge.Caller.
+func (c *pcmCall) Serve(ctx context.Context, s *bridge.Session) error {
+	mic, err := s.Mic(pcmRate)
+	if err != nil {
+		return err
+	}
+	s.Attach(c)
+	s.Hold(false)
+	return c.Receive(ctx, func(m signaling.Message) error {
+		if err := cmp.Or(m.Err, do(s, mic, m)); err != nil {
+			c.Notify(bridge.Event{Body: bridge.Failure{Err: bridge.AsError(err)}})
+		}
+		return nil
+	})
+}
+
+func do(s *bridge.Session, mic *bridge.Microphone, m signaling.Message) error {
+	if !m.Text {
+		return mic.WritePCM(media.AppendSamples(nil, m.Data))
+	}
+	var said struct {
+		Command, Text, ID string
+		Result            json.RawMessage
+	}
+	err := json.Unmarshal(m.Data, &said)
+	command := map[string]bridge.Command{
+		"type": bridge.Message{Text: said.Text, TurnComplete: true}, "interrupt": bridge.Interrupt{},
+		"hang up": bridge.EndAfterSpeaking{}, "answer": bridge.ToolResponse{ID: said.ID, Response: said.Result},
+	}[said.Command]
+	if err != nil || command == nil {
+		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("%q is no command.", m.Data)}
+	}
+	return s.Do(command)
+}
+
+// Notify implements bridge.Caller.
+func (c *pcmCall) Notify(e bridge.Event) {
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", e.Body), "bridge.")
+	if text, err := json.Marshal(map[string]any{"event": kind, "is": e}); err == nil {
+		c.PutText(text)
+	}
+}
+
+// Lead and WriteFrame implement media.Output.
+func (c *pcmCall) Lead() time.Duration { return 200 * time.Millisecond }
+
+func (c *pcmCall) WriteFrame(f media.Frame) error {
+	c.Put(signaling.Outgoing{Data: media.AppendBytes(nil, c.down.Resample(f.PCM))})
+	return nil
+}
+
+// A door of one's own: a WebSocket with 16-bit PCM in binary messages, and JSON in text messages.
+func Example() {
+	host, stop := exampleHost() // as `gateway serve` makes it
+	defer stop()
+	server := httptest.NewServer(signaling.NewServer(signaling.Options{}, signaling.Door{Pattern: "/pcm", Socket: &pcmDoor{host}}))
+	defer server.Close()
+	client := exampleClient(server.URL + "/pcm")
+	defer client.Close()
+	client.Say(`{"prompt": "Be brief."}`)
+	client.Say(`{"command": "type", "text": "Hello!"}`)
+	fmt.Println(client.Answer())
+	// Output: You said: Hello!
+}

@@ -1,0 +1,471 @@
+package live_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/genai"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/doortest"
+	"voxgate/tools"
+)
+
+// sdk is Google's SDK for Go at a gateway.
+type sdk struct {
+	*genai.Session
+	t       *testing.T
+	handles []string
+}
+
+func connectSDK(t *testing.T, g *doortest.Gateway, token string, config genai.LiveConnectConfig) (*sdk, error) {
+	t.Helper()
+	client, err := genai.NewClient(t.Context(), &genai.ClientConfig{
+		Backend: genai.BackendGeminiAPI, APIKey: token, HTTPOptions: genai.HTTPOptions{BaseURL: g.URL, APIVersion: "v1beta"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.InputAudioTranscription, config.OutputAudioTranscription = &genai.AudioTranscriptionConfig{}, &genai.AudioTranscriptionConfig{}
+	config.ResponseModalities = []genai.Modality{genai.ModalityAudio}
+	session, err := client.Live.Connect(t.Context(), "gemini-3.8-live", &config)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { session.Close() })
+	return &sdk{Session: session, t: t}, nil
+}
+
+func mustConnectSDK(t *testing.T, g *doortest.Gateway, config genai.LiveConnectConfig) *sdk {
+	t.Helper()
+	s, err := connectSDK(t, g, "anything", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// spoken is a turn of the model as its client has got it.
+type spoken struct {
+	pcm         []int16
+	said, heard string
+	interrupted int
+	usage       *genai.UsageMetadata
+	call        *genai.FunctionCall
+}
+
+// receive collects until a message is the last one wanted.
+func (s *sdk) receive(last func(*genai.LiveServerMessage) bool) (turn spoken) {
+	s.t.Helper()
+	defer time.AfterFunc(doortest.Patience, func() { s.Close() }).Stop() // or it would wait for ever
+	for {
+		m, err := s.Receive()
+		if err != nil {
+			s.t.Fatalf("%v; so far %+v", err, turn)
+		}
+		if m.GoAway != nil {
+			s.t.Error("goAway has come through")
+		}
+		if u := m.SessionResumptionUpdate; u != nil && u.Resumable {
+			s.handles = append(s.handles, u.NewHandle)
+		}
+		if c := m.ServerContent; c != nil {
+			if c.ModelTurn != nil {
+				for _, p := range c.ModelTurn.Parts {
+					if p.InlineData != nil {
+						turn.pcm = media.AppendSamples(turn.pcm, p.InlineData.Data)
+					}
+				}
+			}
+			if c.InputTranscription != nil {
+				turn.heard += c.InputTranscription.Text
+			}
+			if c.OutputTranscription != nil {
+				turn.said += c.OutputTranscription.Text
+			}
+			if c.Interrupted {
+				turn.interrupted++
+			}
+		}
+		if m.UsageMetadata != nil {
+			turn.usage = m.UsageMetadata
+		}
+		if m.ToolCall != nil {
+			turn.call = m.ToolCall.FunctionCalls[0]
+		}
+		if last(m) {
+			return turn
+		}
+	}
+}
+
+func turnComplete(m *genai.LiveServerMessage) bool {
+	return m.ServerContent != nil && m.ServerContent.TurnComplete
+}
+
+func hasVoice(m *genai.LiveServerMessage) bool {
+	return m.ServerContent != nil && m.ServerContent.ModelTurn != nil
+}
+
+// typed asks for an answer to turns, which are the person's, or begin with "model:".
+func (s *sdk) typed(complete bool, texts ...string) {
+	s.t.Helper()
+	var turns []*genai.Content
+	for _, text := range texts {
+		role := genai.Role(genai.RoleUser)
+		text, isModel := strings.CutPrefix(text, "model:")
+		if isModel {
+			role = genai.RoleModel
+		}
+		turns = append(turns, genai.NewContentFromText(text, role))
+	}
+	if err := s.SendClientContent(genai.LiveClientContentInput{Turns: turns, TurnComplete: &complete}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *sdk) ask(text string) spoken {
+	s.t.Helper()
+	s.typed(true, text)
+	return s.receive(turnComplete)
+}
+
+func (s *sdk) say(pcm []int16) {
+	s.t.Helper()
+	for piece := range slices.Chunk(pcm, 320) {
+		if err := s.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{Data: media.AppendBytes(nil, piece), MIMEType: "audio/pcm;rate=16000"}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+var weather = []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{{
+	Name:       "weather",
+	Parameters: &genai.Schema{Type: genai.TypeObject, Properties: map[string]*genai.Schema{"my_city": {Type: genai.TypeString}}},
+}}}}
+
+// TestLiveSDK talks with the model by Google's own client: by voice, by text, and with a tool of the client's.
+func TestLiveSDK(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
+	s.say(doortest.Sentence(440, time.Second, 16000))
+	turn := s.receive(turnComplete)
+	if mediatest.ToneLevel(turn.pcm, bridge.VoiceRate, 440) < 0.5 || !strings.Contains(turn.heard, "of speech") ||
+		!strings.HasPrefix(turn.said, "You said") ||
+		turn.usage == nil {
+		t.Errorf("heard %q, said %q in %d samples, usage %v", turn.heard, turn.said, len(turn.pcm), turn.usage)
+	}
+	began, machine := time.Now(), mediatest.MeasureLateness(t)
+	s.typed(true, "One two three four five six seven eight nine ten")
+	turn = s.receive(func(m *genai.LiveServerMessage) bool {
+		return m.ServerContent != nil && m.ServerContent.GenerationComplete
+	})
+	voice, took := media.Duration(len(turn.pcm), bridge.VoiceRate), time.Since(began)
+	if voice < time.Second || took > voice && machine.Judges(t, voice) {
+		t.Errorf("%v of voice took %v to come: Google's clients have it sooner than they can play it", voice, took)
+	}
+	s.receive(turnComplete)
+	if s.typed(true, `/tool weather {"my_city":"Rome"}`); s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call.Args["my_city"] != "Rome" {
+		t.Error("the tool was asked for something else")
+	}
+}
+
+// TestLiveTool has the model call a tool of the client's and one of the operator's, which the client does not see.
+func TestLiveTool(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), func(_ *doortest.Doors, ho *bridge.Options) {
+		ho.Tools = func() []tools.Tool {
+			return []tools.Tool{
+				{Declaration: tools.Declaration{Name: "clock"}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+					return json.RawMessage(`{"time":"noon"}`), nil
+				}},
+			}
+		}
+	})
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
+	s.typed(true, "/tool clock {}")
+	for answered := false; !answered; {
+		turn := s.receive(turnComplete)
+		if turn.call != nil {
+			t.Errorf("the client is asked for %s", turn.call.Name)
+		}
+		answered = strings.Contains(turn.said, "noon")
+	}
+	s.typed(true, `/tool weather {"my_city":"Rome"}`)
+	call := s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call
+	s.receive(turnComplete) // that of the call, which does not block
+	if err := s.SendToolResponse(genai.LiveToolResponseInput{FunctionResponses: []*genai.FunctionResponse{
+		{ID: call.ID, Name: call.Name, Response: map[string]any{"my_answer": "sunny"}, Scheduling: genai.FunctionResponseSchedulingInterrupt},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if turn := s.receive(turnComplete); !strings.Contains(turn.said, `{"my_answer":"sunny"}`) {
+		t.Errorf("said %q", turn.said)
+	}
+	if answers := seen.All(emulator.Answered); len(answers) != 2 {
+		t.Errorf("the model was answered %+v", answers)
+	}
+}
+
+// TestLiveInterrupted types over an answer: the client gets one interrupted, then the end of the turn, and nothing more of it.
+func TestLiveInterrupted(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
+	s.typed(true, strings.Repeat("many words ", 30))
+	s.receive(hasVoice)
+	s.typed(true, "Stop")
+	if cut := s.receive(turnComplete); cut.interrupted != 1 {
+		t.Errorf("got %d times that the answer is interrupted", cut.interrupted)
+	}
+	if turn := s.receive(turnComplete); turn.said != "You said: Stop" || turn.interrupted != 0 {
+		t.Errorf("then %q, interrupted %d times", turn.said, turn.interrupted)
+	}
+}
+
+// TestLiveOutlivesConnections has connections to the model end after a second. The client's own goes on, and notices nothing.
+func TestLiveOutlivesConnections(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
+	s.ask("My name is Ada.")
+	doortest.Eventually(t, "third connection", func() bool { return len(seen.All(emulator.Opened)) >= 3 })
+	if turn := s.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
+		t.Errorf("it remembers %q", turn.said)
+	}
+}
+
+// TestLiveAnswerBreaksOff loses the connection to the model in an answer: what has come of it is its end, and the next
+// question is answered.
+func TestLiveAnswerBreaksOff(t *testing.T) {
+	t.Parallel()
+	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
+	text := strings.TrimSpace(strings.Repeat("many words ", 10))
+	if turn := s.ask(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
+		t.Errorf("first %q, interrupted %d times", turn.said, turn.interrupted)
+	}
+	if turn := s.ask("Hello"); turn.said != "You said: Hello" {
+		t.Errorf("then %q", turn.said)
+	}
+}
+
+// TestLiveResumes loses the socket, and goes on by the gateway's handle, with another voice.
+func TestLiveResumes(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
+	first := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
+	first.ask("My name is Ada.")
+	if len(first.handles) != 1 {
+		t.Fatalf("%d handles", len(first.handles))
+	}
+	first.Close()
+	again := genai.LiveConnectConfig{
+		SessionResumption: &genai.SessionResumptionConfig{
+			Handle: first.handles[0],
+		}, SystemInstruction: genai.NewContentFromText("Be brief.", genai.RoleUser),
+	}
+	second := mustConnectSDK(t, g, again)
+	if updates := seen.All(emulator.Updated); len(updates) != 1 || updates[0].Text != "Be brief." {
+		t.Errorf("the model got %+v before the client had its confirmation", updates)
+	}
+	if turn := second.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
+		t.Errorf("it remembers %q", turn.said)
+	}
+	if len(g.Host.Sessions()) != 1 {
+		t.Errorf("%d conversations", len(g.Host.Sessions()))
+	}
+	again.SessionResumption.Handle = "unknown"
+	_, err := connectSDK(t, g, "anything", again)
+	if ce := (*websocket.CloseError)(nil); !errors.As(err, &ce) || ce.Code != websocket.ClosePolicyViolation ||
+		!strings.Contains(ce.Text, "session not found") {
+		t.Errorf("an unknown handle: %v", err)
+	}
+}
+
+// TestLiveSeeds gives the model what was said before, as frameworks do, in one message or before the first.
+func TestLiveSeeds(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
+	s.typed(false, "I am Ada.", "model:Hello Ada.")
+	if turn := s.ask("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
+		t.Errorf("it remembers %q", turn.said)
+	}
+	h := doortest.DialLive(t, g, "", nil) // the SDK has no such field
+	h.Raw(websocket.TextMessage, []byte(`{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"outputAudioTranscription":{}}}`))
+	h.Expect("setupComplete")
+	for _, text := range []string{"I am Bob.", "/history"} { // the first is not answered
+		h.Raw(websocket.TextMessage, []byte(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"`+text+`"}]}],"turnComplete":true}}`))
+	}
+	h.Wait(0, "Bob in the history", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "Bob") })
+	if answers := h.Count("serverContent"); strings.Contains(string(h.All()[1].Payload), "You said") {
+		t.Errorf("the history was answered: %d messages", answers)
+	}
+}
+
+// closed waits for the end, and returns how the gateway has said it.
+func closed(c *doortest.Client) websocket.CloseError {
+	c.T.Helper()
+	c.CloseCode()
+	ce, ok := c.Over.(*websocket.CloseError)
+	if !ok {
+		c.T.Fatalf("the socket ended with %v", c.Over)
+	}
+	return *ce
+}
+
+// TestLiveTokens shows a token in each form that Google's clients have for a key.
+func TestLiveTokens(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	var tokens []string
+	for _, show := range []func(token string) (query string, header http.Header){
+		func(token string) (string, http.Header) { return "?key=" + token, nil },
+		func(token string) (string, http.Header) { return "?access_token=" + token, nil },
+		func(token string) (string, http.Header) { return "?access_token=auth_tokens/" + token, nil },
+		func(token string) (string, http.Header) { return "", http.Header{"X-Goog-Api-Key": {token}} },
+		func(token string) (string, http.Header) {
+			return "", http.Header{"Authorization": {"Token auth_tokens/" + token}}
+		},
+		func(token string) (string, http.Header) { return "", http.Header{"Authorization": {"Bearer " + token}} },
+	} {
+		token := l.Mint(`{}`)
+		tokens = append(tokens, token)
+		query, header := show(token)
+		c := doortest.DialLive(t, l.Gateway, query, header)
+		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.Expect("setupComplete")
+		query, header = show(token[:len(token)-4])
+		bad := doortest.DialLive(t, l.Gateway, query, header)
+		bad.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+		if end := closed(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
+			t.Errorf("%s %v: closed with %v", query, header, end)
+		}
+	}
+	none := doortest.DialLive(t, l.Gateway, "", nil)
+	none.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+	if end := closed(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
+		t.Errorf("without a token: closed with %v", end)
+	}
+	for _, token := range tokens {
+		if strings.Contains(l.Logs.String(), token[:20]) {
+			t.Error("the log has a token")
+		}
+	}
+}
+
+// TestLiveLimit has a token grant a second: the model ends what it says, and then the socket is closed with the reason.
+func TestLiveLimit(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	s, err := connectSDK(t, l.Gateway, l.Mint(`{"grant":{"maxSeconds":1}}`), genai.LiveConnectConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.TrimSpace(strings.Repeat("many words ", 10))
+	if turn := s.ask(text); turn.said != "You said: "+text {
+		t.Errorf("said %q", turn.said)
+	}
+	_, err = s.Receive()
+	if ce := (*websocket.CloseError)(nil); !errors.As(err, &ce) || ce.Code != websocket.CloseNormalClosure ||
+		ce.Text != bridge.ErrTimeLimit.Error() {
+		t.Errorf("closed with %v", err)
+	}
+}
+
+// TestLiveRefuses says what is wrong as Google does: by the code and the reason of the close frame, which name the field.
+func TestLiveRefuses(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	for _, c := range []struct {
+		messages []string
+		reason   string
+	}{
+		{[]string{`{"setup":{"generationConfig":{"topK":"x"}}}`}, "setup.generationConfig.topK must be"},
+		{[]string{`{"setup":{"sessionResumption":{"transparent":true}}}`}, "setup.sessionResumption.transparent is not served."},
+		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":"1"}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
+		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
+		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},
+		{[]string{`nonsense`}, "Invalid JSON payload received"},
+		{[]string{`{"setup":{}}`, `{"setup":{}}`}, "Setup message must be the first and only the first message."},
+		{[]string{`{"setup":{}}`, `{"nonsense":{}}`}, `Unknown name "nonsense"`},
+		{[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]}]}}`}, "clientContent.turns[0].role must be user or model."},
+		{[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"parts":[{"fileData":{}}]}]}}`}, "clientContent.turns[0].parts[0] has neither text nor inlineData"},
+		{[]string{`{"setup":{}}`, `{"realtimeInput":{"audio":{"mimeType":"audio/mp3","data":"AAAA"}}}`}, `realtimeInput.audio.mimeType "audio/mp3" is not audio/pcm`},
+		{[]string{`{"setup":{}}`, `{"realtimeInput":{"activityStart":{}}}`}, "realtimeInput activityStart"},
+		{[]string{`{"setup":{}}`, `{"contextUpdate":{"systemInstruction":7}}`}, "setup.systemInstruction must be"},
+	} {
+		client := doortest.DialLive(t, g, "", nil)
+		for _, m := range c.messages {
+			client.Raw(websocket.TextMessage, []byte(m))
+		}
+		if end := closed(client); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, c.reason) {
+			t.Errorf("%v: closed with %d %q", c.messages, end.Code, end.Text)
+		}
+	}
+}
+
+// TestLiveSpellings writes as the SDK for Python does: in snake_case, and bytes in the alphabet for URLs.
+func TestLiveSpellings(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	c := doortest.DialLive(t, g, "", nil)
+	c.Raw(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","input_audio_transcription":{},"session_resumption":{}}}`))
+	c.Expect("setupComplete")
+	c.Expect("sessionResumptionUpdate")
+	for piece := range slices.Chunk(doortest.Sentence(440, time.Second, 16000), 320) {
+		data := base64.URLEncoding.EncodeToString(media.AppendBytes(nil, piece))
+		c.Raw(websocket.TextMessage, []byte(`{"realtime_input":{"audio":{"mime_type":"audio/pcm;rate=16000","data":"`+data+`"}}}`))
+	}
+	c.Wait(0, "transcript", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "seconds of speech") })
+	c.Raw(websocket.TextMessage, []byte(`{"client_content":{"turns":[{"role":"user","parts":[{"text":"a_b-c"}]}],"turn_complete":true}}`))
+	c.Wait(0, "answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `a_b-c`) })
+}
+
+// FuzzLive sends anything after the setup: it is taken, or the end says why.
+func FuzzLive(f *testing.F) {
+	for _, seed := range []string{
+		`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"x"}]}],"turnComplete":true}}`, `{"realtimeInput":{"text":"x"}}`,
+		`{"realtime_input":{"media_chunks":[{"mime_type":"audio/pcm","data":"_-8="}]}}`,
+		`{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}`,
+		`{"contextUpdate":{"tools":{"tools":[{"functionDeclarations":[{"name":"f"}]}]}}}`, `{"setup":{}}`, `[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	g := doortest.NewGateway(
+		f,
+		doortest.WithLive(f, emulator.Scenario{}, nil),
+		func(d *doortest.Doors, _ *bridge.Options) { d.Logger = slog.New(slog.DiscardHandler) },
+	)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		defer g.Logs.Forget()
+		c := doortest.DialLive(t, g, "", nil)
+		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.Expect("setupComplete")
+		c.Raw(websocket.TextMessage, raw)
+		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // which is one too many; fails if it is over
+		if end := closed(c); end.Code == websocket.CloseInternalServerErr && !strings.HasPrefix(end.Text, "RESOURCE_EXHAUSTED") ||
+			end.Text == "" {
+			t.Errorf("closed with %v", end)
+		}
+		doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
+	})
+}

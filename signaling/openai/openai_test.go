@@ -1,0 +1,398 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+	"voxgate/store"
+	"voxgate/tools"
+)
+
+// TestRealtime talks over a WebSocket: by voice, over connections to the model that end, and is interrupted.
+func TestRealtime(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
+	c.Configure(`{"instructions":"Be brief."}`)
+	c.Say(doortest.Sentence(440, time.Second, bridge.VoiceRate))
+	r := c.Answered()
+	if level := mediatest.ToneLevel(voiceOf(c), bridge.VoiceRate, 440); r.Status != "completed" || !strings.HasPrefix(r.Said(), "You said") ||
+		level < 0.5 ||
+		r.Usage == nil {
+		t.Errorf("answered %+v, share of 440 Hz %.2f", r, level)
+	}
+	c.Typed(strings.Repeat("many words ", 60))
+	c.Expect("response.output_audio.delta")
+	c.Say(doortest.Sentence(440, time.Second, bridge.VoiceRate))
+	if r := c.Answered(); r.Status != "cancelled" || r.StatusDetails.Reason != "turn_detected" {
+		t.Errorf("interrupted: %+v", r)
+	}
+	if r := c.Answered(); r.Status != "completed" {
+		t.Errorf("then: %+v", r)
+	}
+	if n := c.Count("input_audio_buffer.speech_started"); n != 2 {
+		t.Errorf("%d times speech has begun", n)
+	}
+	if c.Count("error") > 0 {
+		t.Errorf("%v", c.All())
+	}
+}
+
+// TestRealtimeOutlivesConnections has connections to the model end after a second: the client notices nothing.
+func TestRealtimeOutlivesConnections(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(
+		t,
+		doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen),
+		doortest.WithOpenAI,
+	)
+	c := doortest.DialRealtime(t, g, "", nil)
+	c.Configure(`{}`)
+	c.Typed("My name is Ada.")
+	c.Answered()
+	doortest.Eventually(t, "third connection", func() bool { return len(seen.All(emulator.Opened)) >= 3 })
+	c.Typed("/history")
+	if r := c.Answered(); !strings.Contains(r.Said(), "My name is Ada.") || c.Count("error") > 0 {
+		t.Errorf("it remembers %q", r.Said())
+	}
+}
+
+// TestRealtimeAnswerBreaksOff loses the connection to the model in an answer: the response has failed, and the next question is
+// answered.
+func TestRealtimeAnswerBreaksOff(t *testing.T) {
+	t.Parallel()
+	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
+	c := doortest.DialRealtime(
+		t,
+		doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil), doortest.WithOpenAI),
+		"",
+		nil,
+	)
+	c.Configure(`{}`)
+	c.Typed(strings.Repeat("many words ", 10))
+	if r := c.Answered(); r.Status != "failed" || r.StatusDetails.Error.Code != "connection_lost" {
+		t.Errorf("first %+v", r)
+	}
+	c.Typed("Hello")
+	if r := c.Answered(); r.Said() != "You said: Hello" {
+		t.Errorf("then %+v", r)
+	}
+}
+
+// TestRealtimeCall talks by WebRTC; a second connection watches and takes part, and hangs up.
+func TestRealtimeCall(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	c, p, id := doortest.DialCall(t, g, "", nil)
+	c.Configure(`{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}`)
+	side := doortest.DialRealtime(t, g, "?call_id="+url.QueryEscape(id), nil)
+	side.Expect("session.created")
+	p.Talk <- doortest.Sentence(440, time.Second, 48000)
+	c.Expect("output_audio_buffer.started")
+	if r := c.Answered(); !strings.HasPrefix(r.Said(), "You said") {
+		t.Errorf("%+v", r)
+	}
+	c.Expect("output_audio_buffer.stopped")
+	if c.Count("response.output_audio.delta") > 0 || p.VoiceLevel(440) < 0.5 ||
+		c.Count("conversation.item.input_audio_transcription.completed") != 1 {
+		t.Errorf("share of 440 Hz %.2f, %v", p.VoiceLevel(440), c.All())
+	}
+	if r := side.Answered(); !strings.HasPrefix(r.Said(), "You said") {
+		t.Errorf("beside: %+v", r)
+	}
+	side.Typed(strings.Repeat("many words ", 60))
+	c.Expect("output_audio_buffer.started")
+	c.Send(`{"type":"response.cancel","event_id":"mine"}`)
+	c.Expect("output_audio_buffer.cleared")
+	if r := side.Answered(); r.Status != "cancelled" {
+		t.Errorf("cancelled: %+v", r)
+	}
+	c.Send(`{"type":"nonsense"}`)
+	c.Expect("error")
+	if side.Count("error") > 0 {
+		t.Error("an error has come to a connection that did not cause it")
+	}
+	if resp := doortest.PostAs(t, g.HTTP+"/v1/realtime/calls/"+id+"/hangup", "", "", nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("hang up: %s", resp.Status)
+	}
+	if code := side.CloseCode(); code != websocket.CloseNormalClosure {
+		t.Errorf("closed with %d", code)
+	}
+	doortest.Eventually(t, "the end", func() bool {
+		return doortest.PostAs(t, g.HTTP+"/v1/realtime/calls/"+id+"/hangup", "", "", nil).StatusCode == http.StatusNotFound
+	})
+}
+
+// TestRealtimeSecrets has a backend mint secrets for pages, bound to a session, and use each form of a key.
+func TestRealtimeSecrets(t *testing.T) {
+	t.Parallel()
+	shared := store.NewMemory()
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAIAt(shared), func(_ *doortest.Doors, o *bridge.Options) {
+		o.Tools = func() []tools.Tool {
+			return []tools.Tool{{
+				Declaration: tools.Declaration{Name: "find_shoe", Description: "d"},
+				Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+					return json.RawMessage(`{"shoe":"a red one"}`), nil
+				},
+			}}
+		}
+	})
+	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}}))
+	minted := func(body string) (status int, answer struct {
+		Value     string
+		ExpiresAt int64 `json:"expires_at"`
+		Session   struct{ ID, Instructions, Model string }
+		Error     struct{ Code, Message, Param string }
+	},
+	) {
+		resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json", strings.NewReader(body))
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+			t.Error(err)
+		}
+		return resp.StatusCode, answer
+	}
+	status, secret := minted(
+		`{"expires_after":{"anchor":"created_at","seconds":60},"session":{"type":"realtime","model":"gpt-realtime","instructions":"Be kind.","tools":[{"type":"function","name":"f"}]}}`,
+	)
+	if left := secret.ExpiresAt - time.Now().Unix(); status != http.StatusOK || !strings.HasPrefix(secret.Value, "ek_") ||
+		secret.Session.Instructions != "Be kind." ||
+		left < 50 ||
+		left > 61 {
+		t.Fatalf("%d %+v", status, secret)
+	}
+	created := func(c *doortest.Realtime) (session struct{ ID, Instructions string }) {
+		var e struct {
+			Session struct{ ID, Instructions string }
+		}
+		c.Expect("session.created").Read(t, &e)
+		return e.Session
+	}
+	ids := map[string]bool{secret.Session.ID: true}
+	for _, header := range []http.Header{{"Authorization": {"Bearer " + secret.Value}}, {"Api-Key": {secret.Value}}, {"Sec-Websocket-Protocol": {"realtime, openai-insecure-api-key." + secret.Value + ", openai-agents-sdk.1"}}} {
+		c := doortest.DialRealtime(t, l.Gateway, "", header)
+		session := created(c)
+		if session.Instructions != "Be kind." || ids[session.ID] {
+			t.Errorf("%v: %+v", header, session)
+		}
+		ids[session.ID] = true
+		c.Typed("Hello")
+		if r := c.Answered(); r.Said() != "You said: Hello" {
+			t.Errorf("%+v", r)
+		}
+	}
+	c, _, id := doortest.DialCall(t, l.Gateway, secret.Value, doortest.Form(`{"type":"realtime","instructions":"Be kinder."}`))
+	if s := created(c); s.Instructions != "Be kinder." {
+		t.Errorf("the call is %+v", s)
+	}
+	c.Typed("/tool find_shoe {}") // which the key grants, and so its pages have
+	for said := ""; !strings.Contains(said, "a red one"); said = c.Answered().Said() {
+	}
+	for body, param := range map[string]string{`{"expires_after":{"seconds":1}}`: "expires_after.seconds", `{"session":{"instructions":7}}`: "session.instructions", `{"session":{"model":"other"}}`: "session.model"} {
+		if status, answer := minted(body); status < 400 || answer.Error.Param != param {
+			t.Errorf("%s: %d %+v", body, status, answer.Error)
+		}
+	}
+	resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", secret.Value, "application/json", strings.NewReader("{}"))
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a secret mints a secret: %s", resp.Status)
+	}
+	l.Wait(2 * time.Minute)
+	if _, err := shared.Swap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it has by then
+		t.Fatal(err)
+	}
+	for _, hang := range []struct {
+		token string
+		want  int
+	}{{"", http.StatusUnauthorized}, {"ek_another", http.StatusUnauthorized}, {secret.Value, http.StatusOK}} {
+		if resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/calls/"+id+"/hangup", hang.token, "", nil); resp.StatusCode != hang.want {
+			t.Errorf("hang up with %q: %s", hang.token, resp.Status)
+		}
+	}
+	if _, code := refusedRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
+		t.Errorf("an old secret: close %d", code)
+	}
+}
+
+// lostStore is a store that is away while lost is set.
+type lostStore struct {
+	store.Store
+	lost atomic.Bool
+}
+
+func (l *lostStore) Get(ctx context.Context, name string) ([]byte, uint64, error) {
+	if l.lost.Load() {
+		return nil, 0, store.ErrDown
+	}
+	return l.Store.Get(ctx, name)
+}
+
+func (l *lostStore) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+	if l.lost.Load() {
+		return 0, store.ErrDown
+	}
+	return l.Store.Swap(ctx, name, was, generation, value, ttl)
+}
+
+// TestRealtimeSecretOfAnotherGateway has a page begin by a secret that another gateway has minted, and learn to come again while
+// their store is away.
+func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
+	t.Parallel()
+	shared := &lostStore{Store: store.NewMemory()}
+	var gate *access.Gate
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAIAt(shared), func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
+	other := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate }, doortest.WithOpenAIAt(shared))
+	mint := func() *http.Response {
+		body := `{"session":{"type":"realtime","instructions":"Be kind.","audio":{"input":{"turn_detection":null},"output":{"voice":"echo"}}}}`
+		return doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json", strings.NewReader(body))
+	}
+	var secret struct {
+		Value   string
+		Session json.RawMessage
+	}
+	if err := json.NewDecoder(mint().Body).Decode(&secret); err != nil {
+		t.Fatal(err)
+	}
+	c := doortest.DialRealtime(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
+	var created struct{ Session map[string]any }
+	c.Expect("session.created").Read(t, &created)
+	var want map[string]any
+	if err := json.Unmarshal(secret.Session, &want); err != nil {
+		t.Fatal(err)
+	}
+	want["id"], want["model"] = created.Session["id"], created.Session["model"] // the socket's own
+	if !reflect.DeepEqual(created.Session, want) || !strings.Contains(string(secret.Session), "Be kind.") {
+		t.Errorf("the session is %v, not %v", created.Session, want)
+	}
+	c.Typed("Hello")
+	if r := c.Answered(); r.Said() != "You said: Hello" {
+		t.Errorf("%+v", r)
+	}
+	shared.lost.Store(true)
+	if code, _ := refusedRealtime(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != "rate_limit_exceeded" {
+		t.Errorf("while the store is away: %s", code)
+	}
+	if resp := mint(); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("minted while the store is away: %s", resp.Status)
+	}
+}
+
+// refusedRealtime is how a socket is refused.
+func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header http.Header) (code string, closed int) {
+	t.Helper()
+	c := doortest.DialRealtime(t, g, query, header)
+	var e struct{ Error struct{ Code string } }
+	c.Expect("error").Read(t, &e)
+	return e.Error.Code, c.CloseCode()
+}
+
+// TestRealtimeRefuses says what is wrong as OpenAI does.
+func TestRealtimeRefuses(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
+	for _, test := range []struct {
+		query, token, code string
+		closed             int
+	}{
+		{"", "", "invalid_api_key", 3000},
+		{"", "vgk_none", "invalid_api_key", 3000},
+		{"", "ek_none", "invalid_api_key", 3000},
+		{"?call_id=rtc_none", l.Mint(`{"once":false}`), "call_not_found", 4000},
+		{"?model=other", l.Mint(`{"once":false}`), "invalid_model", 4000},
+		{"?intent=transcription", l.Mint(`{"once":false}`), "invalid_value", 4000},
+	} {
+		header := http.Header{}
+		if test.token != "" {
+			header.Set("Authorization", "Bearer "+test.token)
+		}
+		if code, closed := refusedRealtime(t, l.Gateway, test.query, header); code != test.code || closed != test.closed {
+			t.Errorf("%+v: %s, close %d", test, code, closed)
+		}
+	}
+	for _, test := range []struct {
+		token, contentType, body, code string
+		status                         int
+	}{
+		{"", "application/sdp", doortest.SomeOffer(t), "invalid_api_key", 401},
+		{l.Mint(`{"once":false}`), "application/sdp", "v=0", "invalid_offer", 400},
+		{l.Mint(`{"once":false}`), "text/plain", doortest.SomeOffer(t), "unsupported_content_type", 415},
+		{l.Mint(`{"once":false}`), "application/sdp", strings.Repeat("x", 100_000), "request_too_large", 413},
+		{l.Mint(`{"once":false}`), "multipart/form-data; boundary=x", "nothing", "invalid_body", 400},
+	} {
+		resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/calls", test.token, test.contentType, strings.NewReader(test.body))
+		var e struct {
+			Error struct{ Code, Type, Message string }
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || resp.StatusCode != test.status || e.Error.Code != test.code ||
+			e.Error.Message == "" {
+			t.Errorf("%.60q: %s %+v, %v", test.body, resp.Status, e, err)
+		}
+	}
+	c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}})
+	c.Expect("session.created")
+	c.Raw(websocket.BinaryMessage, []byte("{}"))
+	c.Expect("error")
+	c.Typed("Hello") // it goes on
+	if r := c.Answered(); r.Said() != "You said: Hello" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// FuzzRealtimeCall posts anything as a request for a call: it is answered, and the gateway goes on.
+func FuzzRealtimeCall(f *testing.F) {
+	g := doortest.NewGateway(f, doortest.WithOpenAI)
+	for _, kind := range []string{"application/sdp", "multipart/form-data; boundary=x", "text/plain", ""} {
+		f.Add(kind, "v=0")
+		f.Add(
+			kind,
+			"--x\r\nContent-Disposition: form-data; name=\"sdp\"\r\n\r\nv=0\r\n--x\r\nContent-Disposition: form-data; name=\"session\"\r\n\r\n{}\r\n--x--\r\n",
+		)
+	}
+	f.Fuzz(func(t *testing.T, kind, body string) {
+		if strings.ContainsAny(kind, "\r\n\x00") {
+			return
+		}
+		r, err := http.NewRequest(http.MethodPost, g.HTTP+"/v1/realtime/calls", strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		r.Header.Set("Content-Type", kind)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return // a header that net/http does not send
+		}
+		defer resp.Body.Close()
+		raw, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode >= 500 || resp.StatusCode >= 400 && !json.Valid(raw) {
+			t.Errorf("%s: %s", resp.Status, raw)
+		}
+	})
+}
+
+// voiceOf is the voice that has come.
+func voiceOf(c *doortest.Realtime) (pcm []int16) {
+	for _, m := range c.All() {
+		var e struct{ Delta []byte }
+		if m.Type == "response.output_audio.delta" {
+			m.Read(c.T, &e)
+			pcm = media.AppendSamples(pcm, e.Delta)
+		}
+	}
+	return pcm
+}

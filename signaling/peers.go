@@ -1,0 +1,158 @@
+package signaling
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/signaling/rtc"
+)
+
+// connectTime is how long a peer may take from its answer until it is connected.
+const connectTime = 15 * time.Second
+
+// PeerSession is a conversation as [rtc.Session], for any door with a WebRTC peer.
+type PeerSession struct{ *bridge.Session }
+
+// Mic implements [rtc.Session].
+func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.Mic(rate) }
+
+// PeerCall is a WebRTC call that begins with one HTTP request. A door's call embeds it, and has the methods Serve and
+// Notify of a [bridge.Caller] beside it: Serve calls Answer, then Begin, and returns when the peer is lost.
+type PeerCall struct {
+	Offer rtc.Offer
+
+	session atomic.Pointer[bridge.Session] // nil before Answer
+	answer  chan string                    // takes the one there is
+	over    chan struct{}
+}
+
+// Call is the call itself, for [Peers].
+func (c *PeerCall) Call() *PeerCall { return c }
+
+// Over is closed when the call is over.
+func (c *PeerCall) Over() <-chan struct{} { return c.over }
+
+// HangUp ends the conversation.
+func (c *PeerCall) HangUp() {
+	if s := c.session.Load(); s != nil {
+		_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
+	}
+}
+
+// Peer is the peer of a [PeerCall].
+type Peer struct {
+	*rtc.Peer
+	SDP       string          // the answer
+	Connected <-chan struct{} // closed when the peer has connected, the first time; the voice goes out from then on
+	Lost      <-chan struct{} // closed when the peer is lost, or has not connected within 15 s
+
+	cameras rtc.Cameras
+	late    *time.Timer
+}
+
+// Answer makes the peer of a conversation and answers the offer. The options Session, which may be nil, Cameras,
+// Connected and Lost are set here. An error that is a [rtc.RefusedError] says what is wrong with the offer. The peer
+// must be closed.
+func (c *PeerCall) Answer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
+	c.session.Store(s)
+	connected, lost := make(chan struct{}), make(chan struct{})
+	isConnected, isLost := sync.OnceFunc(func() { s.Hold(false); close(connected) }), sync.OnceFunc(func() { close(lost) })
+	p := &Peer{Connected: connected, Lost: lost, late: time.AfterFunc(connectTime, isLost)}
+	if o.Session == nil {
+		o.Session = PeerSession{s}
+	}
+	o.Cameras = &p.cameras
+	o.Connected = func() { p.late.Stop(); isConnected() }
+	o.Lost = func(string) { isLost() }
+	var err error
+	if p.Peer, err = api.NewPeer(o); err != nil {
+		p.late.Stop()
+		return nil, err
+	}
+	if p.SDP, err = p.Peer.Answer(c.Offer); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Begin attaches the voice and sends the answer.
+func (c *PeerCall) Begin(p *Peer) {
+	c.session.Load().Attach(p.Voice())
+	c.answer <- p.SDP
+}
+
+// Close closes the peer and waits for what it has started.
+func (p *Peer) Close() {
+	p.late.Stop()
+	p.Peer.Close()
+	p.cameras.Stop()
+}
+
+// Wait blocks until the peer is lost (nil) or ctx is done (its cause).
+func (p *Peer) Wait(ctx context.Context) error {
+	select {
+	case <-p.Lost:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Peers are the calls of a door that begin with one HTTP request each. C is the door's type of a call, which embeds a
+// [PeerCall].
+type Peers[C interface {
+	bridge.Caller
+	Call() *PeerCall
+}] struct {
+	calls sync.Map // C, by its id
+}
+
+// Begin has a call answer the offer of a request, and outlive it. It blocks until the answer is there, or the
+// conversation has ended before it.
+func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, open bridge.Open) (sdp string, err error) {
+	ctx, leave := Outlive(r.Context())
+	if leave == nil {
+		return "", bridge.ErrShutdown
+	}
+	call, ended := c.Call(), make(chan error, 1)
+	call.answer, call.over = make(chan string, 1), make(chan struct{})
+	ps.calls.Store(id, c)
+	go func() {
+		defer leave()
+		defer ps.calls.Delete(id)
+		defer close(call.over)
+		ended <- host.Serve(ctx, c, open)
+	}()
+	select {
+	case sdp := <-call.answer:
+		return sdp, nil
+	case err := <-ended:
+		if err == nil {
+			err = bridge.ErrLeft
+		}
+		return "", err
+	}
+}
+
+// Call is the call of an id, if there is one.
+func (ps *Peers[C]) Call(id string) (c C, ok bool) {
+	found, ok := ps.calls.Load(id)
+	if ok {
+		c = found.(C)
+	}
+	return c, ok
+}
+
+// HangUp ends a call. It is not found any more, though its end may take a moment.
+func (ps *Peers[C]) HangUp(id string) {
+	if c, ok := ps.Call(id); ok {
+		ps.calls.Delete(id)
+		c.Call().HangUp()
+	}
+}

@@ -1,0 +1,79 @@
+package phone
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// EndCall is the tool that hangs up; do gives a command to the conversation.
+func EndCall(do func(bridge.Command) error) tools.Tool {
+	return tools.Tool{
+		Declaration: tools.Declaration{
+			Name: "end_call", Title: "Hanging up…",
+			Description: "Ends this telephone call when all that you say has been heard. Say goodbye first.",
+		},
+		Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			if err := do(bridge.EndAfterSpeaking{}); err != nil {
+				return nil, err
+			}
+			return json.RawMessage(`{"output":"The call ends when you have finished speaking."}`), nil
+		},
+	}
+}
+
+// PressKeys is the tool that presses keys; which ends the sentence that says what it takes.
+func PressKeys(which string, press func(ctx context.Context, digits string) error) tools.Tool {
+	return tools.Tool{
+		Declaration: tools.Declaration{
+			Name: "send_dtmf", Title: "Pressing keys…",
+			Description: "Presses keys of the telephone, as another automatic system asks for" + which,
+			Parameters:  json.RawMessage(`{"type":"object","required":["digits"],"properties":{"digits":{"type":"string"}}}`),
+		},
+		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+			var a struct{ Digits string }
+			if err := json.Unmarshal(args, &a); err != nil {
+				return nil, fmt.Errorf("digits must be a text: %w", err)
+			}
+			return nil, press(ctx, a.Digits)
+		},
+	}
+}
+
+// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. refused learns of others,
+// and may be nil. With a timeout of 0 the tool may take as long as any.
+func Transfer(
+	targets []string, timeout time.Duration, refused func(target string), transfer func(ctx context.Context, target string) error,
+) tools.Tool {
+	return tools.Tool{
+		Declaration: tools.Declaration{
+			Name: "transfer_call", Title: "Transferring…",
+			Description: "Hands this call over to somebody else. Say so first. It works for these alone: " + strings.Join(targets, ", ") + ".",
+			Parameters: json.RawMessage(
+				`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
+			Timeout: timeout,
+		},
+		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+			var a struct{ Target string }
+			if err := json.Unmarshal(args, &a); err != nil {
+				return nil, fmt.Errorf("target must be a text: %w", err)
+			}
+			target := strings.TrimSpace(a.Target)
+			if target == "" || !Matches(targets, target) {
+				if refused != nil {
+					refused(target)
+				}
+				return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(targets, ", "))
+			}
+			if err := transfer(ctx, target); err != nil {
+				return nil, err
+			}
+			return json.RawMessage(`{"output":"The call was handed over."}`), nil
+		},
+	}
+}

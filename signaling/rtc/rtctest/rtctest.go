@@ -1,0 +1,227 @@
+// Package rtctest is a WebRTC caller for tests and for bench: a Pion peer with a microphone for Opus and, if wanted, a data channel.
+// How its offers travel is up to its user.
+package rtctest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/interceptor"
+	"github.com/pion/interceptor/pkg/nack"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+)
+
+// Payload types, as Chromium numbers them.
+const (
+	OpusType = 111
+	REDType  = 63
+)
+
+// Opus is the codec of the voice.
+var Opus = webrtc.RTPCodecCapability{
+	MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
+}
+
+var red = webrtc.RTPCodecCapability{
+	MimeType: "audio/red", ClockRate: 48000, Channels: 2, SDPFmtpLine: fmt.Sprintf("%d/%[1]d", OpusType),
+}
+
+// Options say what a caller offers beside Opus with FEC, and what happens to what it hears.
+type Options struct {
+	NACK    bool                        // packets may be asked for again
+	Resend  bool                        // and are sent again
+	RED     bool                        // each packet carries a copy of the one before it (RFC 2198)
+	Channel string                      // label of a data channel; empty: none
+	Socket  net.PacketConn              // in place of sockets of its own; Close closes it
+	Network func(*webrtc.SettingEngine) // changes the defaults: UDP on 127.0.0.1 alone
+	Track   func(*webrtc.TrackRemote)   // reads a track until it ends, in a goroutine of its own
+	Message func([]byte)                // takes a message of the data channel
+}
+
+// Caller is one end of a call. One goroutine at a time may call its methods.
+type Caller struct {
+	PC      *webrtc.PeerConnection
+	Channel *webrtc.DataChannel // nil: none was wanted
+
+	red               bool
+	mic               *webrtc.TrackLocalStaticRTP
+	next              rtp.Header
+	last              []byte // the packet before, for RED
+	mux               ice.UDPMux
+	connected, failed chan struct{}
+	running           sync.WaitGroup
+}
+
+// NewAPI returns Pion with the codecs, interceptors and network of o. The mux, around the socket of o, is nil without one.
+func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
+	var settings webrtc.SettingEngine
+	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetIPFilter(net.IP.IsLoopback)
+	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	if o.Socket != nil {
+		mux = ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: o.Socket})
+		settings.SetICEUDPMux(mux)
+	}
+	if o.Network != nil {
+		o.Network(&settings)
+	}
+	codecs, registry := &webrtc.MediaEngine{}, &interceptor.Registry{}
+	formats := []webrtc.RTPCodecParameters{{RTPCodecCapability: Opus, PayloadType: OpusType}}
+	if o.RED {
+		formats = append(formats, webrtc.RTPCodecParameters{RTPCodecCapability: red, PayloadType: REDType})
+	}
+	var errs []error
+	for _, format := range formats {
+		if o.NACK {
+			format.RTCPFeedback = append(format.RTCPFeedback, webrtc.RTCPFeedback{Type: "nack"})
+		}
+		errs = append(errs, codecs.RegisterCodec(format, webrtc.RTPCodecTypeAudio))
+	}
+	if o.Resend {
+		const packets = 64 // that can be sent again, as in the gateway
+		responder, err := nack.NewResponderInterceptor(nack.ResponderSize(packets))
+		errs = append(errs, err)
+		registry.Add(responder)
+	}
+	errs = append(errs, webrtc.ConfigureRTCPReports(registry))
+	api = webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry))
+	return api, mux, errors.Join(errs...)
+}
+
+// New returns a caller that has not called yet.
+func New(o Options) (*Caller, error) {
+	c := &Caller{red: o.RED, next: rtp.Header{Version: 2}, connected: make(chan struct{}), failed: make(chan struct{})}
+	api, mux, err := NewAPI(o)
+	if err != nil {
+		return nil, err
+	}
+	if c.mux = mux; o.Track == nil {
+		o.Track = func(*webrtc.TrackRemote) {}
+	}
+	if c.PC, err = api.NewPeerConnection(webrtc.Configuration{}); err != nil {
+		return nil, err
+	}
+	if err := c.prepare(o); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare gives the connection its microphone, ear and data channel.
+func (c *Caller) prepare(o Options) (err error) {
+	connected, failed := sync.OnceFunc(func() { close(c.connected) }), sync.OnceFunc(func() { close(c.failed) })
+	c.PC.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		switch s {
+		case webrtc.PeerConnectionStateConnected:
+			connected()
+		case webrtc.PeerConnectionStateDisconnected, webrtc.PeerConnectionStateFailed:
+			failed()
+		}
+	})
+	codec := Opus
+	if o.RED {
+		codec = red
+	}
+	if c.mic, err = webrtc.NewTrackLocalStaticRTP(codec, "mic", "rtctest"); err != nil {
+		return err
+	}
+	sender, err := c.PC.AddTrack(c.mic)
+	if err != nil {
+		return err
+	}
+	c.running.Go(func() { DiscardRTCP(sender) })
+	c.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+		go DiscardRTCP(receiver) // until the connection is closed
+		o.Track(track)
+	})
+	if o.Channel == "" {
+		return nil
+	}
+	if c.Channel, err = c.PC.CreateDataChannel(o.Channel, nil); err == nil && o.Message != nil {
+		c.Channel.OnMessage(func(m webrtc.DataChannelMessage) { o.Message(m.Data) })
+	}
+	return err
+}
+
+// rtcpReader is an RTPSender or an RTPReceiver.
+type rtcpReader interface {
+	Read(b []byte) (int, interceptor.Attributes, error)
+}
+
+// DiscardRTCP reads RTCP until the connection is closed: Pion acts on reports and NACKs only while they are read.
+func DiscardRTCP(from rtcpReader) {
+	for buf := make([]byte, 1500); ; {
+		if _, _, err := from.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// Connected is closed when WebRTC is connected.
+func (c *Caller) Connected() <-chan struct{} { return c.connected }
+
+// Failed is closed when the connection is lost, which Pion notices after 5 s.
+func (c *Caller) Failed() <-chan struct{} { return c.failed }
+
+// Offer returns an offer with all candidates. With restart it restarts ICE.
+func (c *Caller) Offer(ctx context.Context, restart bool) (sdp string, err error) {
+	offer, err := c.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+	if err != nil {
+		return "", err
+	}
+	gathered := webrtc.GatheringCompletePromise(c.PC)
+	if err := c.PC.SetLocalDescription(offer); err != nil {
+		return "", err
+	}
+	select {
+	case <-gathered:
+		return c.PC.LocalDescription().SDP, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// Answer takes the answer to the offer.
+func (c *Caller) Answer(sdp string) error {
+	return c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp})
+}
+
+// Speak sends a packet of 20 ms of Opus. Before WebRTC is connected it is dropped.
+func (c *Caller) Speak(opus []byte) error {
+	c.next.SequenceNumber++
+	c.next.Timestamp += 960
+	payload := opus
+	if c.red {
+		payload = PackRED(c.last, opus)
+		c.last = append(c.last[:0], opus...)
+	}
+	return c.mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
+}
+
+// PackRED puts a copy of the packet of 20 ms before it ahead of a packet. The copy's header says that another block follows, its type,
+// how much earlier it was (14 bits) and how long it is (10): RFC 2198, section 3.
+func PackRED(before, packet []byte) []byte {
+	var header []byte
+	if len(before) > 0 {
+		header = binary.BigEndian.AppendUint32(nil, 1<<31|OpusType<<24|960<<10|uint32(len(before)))
+	}
+	return slices.Concat(header, []byte{OpusType}, before, packet)
+}
+
+// Close hangs up, and waits until nothing of the caller runs any more.
+func (c *Caller) Close() {
+	c.PC.Close()
+	if c.mux != nil {
+		c.mux.Close() // and its socket
+	}
+	c.running.Wait()
+}

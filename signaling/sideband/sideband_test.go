@@ -1,0 +1,176 @@
+package sideband_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rtc"
+	"voxgate/signaling/sideband"
+)
+
+func watcherKey(l *doortest.Locked) string {
+	l.T.Helper()
+	key, err := access.NewKey(l.File, "support", []string{access.MayWatchAll})
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	l.Edit(func(map[string]any) {})
+	return key
+}
+
+// A backend watches a conversation, changes it, answers its tools and ends it.
+func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	key := watcherKey(l)
+	c := doortest.Dial(t, l.URL)
+	id, _ := doortest.Enters(
+		t,
+		c,
+		doortest.Hello(l.Mint(`{"identity":"ada","grant":{"agent":{"prompt":"You sell shoes."}}}`), `,"resumable":true`),
+	)
+	c.Ask("The first thing.")
+
+	if status, list := l.Ask("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) || !strings.Contains(list, `"identity":"ada"`) ||
+		!strings.Contains(list, `"door":"web"`) ||
+		!strings.Contains(list, `"turns":1`) {
+		t.Errorf("%d %s", status, list)
+	}
+	w := doortest.DialAs(t, strings.TrimSuffix(l.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}})
+	if m := w.Expect("SETUP_COMPLETE"); strings.Contains(string(m.Payload), "resumeToken") || !strings.Contains(string(m.Payload), id) {
+		t.Errorf("the backend got %s", m.Payload)
+	}
+	if m := w.Expect("CONTEXT"); !strings.Contains(string(m.Payload), "The first thing.") {
+		t.Errorf("%v", m)
+	}
+
+	c.Ask("The second thing.")
+	m, _ := w.Wait(0, "what the model said", func(m doortest.Message) bool {
+		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"assistant"`) && strings.Contains(string(m.Payload), `"final":true`)
+	})
+	if !strings.Contains(string(m.Payload), "The second thing.") {
+		t.Errorf("%v", m)
+	}
+
+	w.Send("STEER", `{"prompt":"You sell hats.","functions":[{"name":"find_hat"}]}`)
+	for _, both := range []*doortest.Client{w, c} {
+		if m := both.Expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
+			!strings.Contains(string(m.Payload), "find_hat") {
+			t.Errorf("%v", m)
+		}
+	}
+	c.Send("UPDATE_CONFIG", `{"systemInstruction":"You do homework."}`)
+	if m := c.Expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
+		!strings.Contains(string(m.Payload), "find_hat") {
+		t.Errorf("the client has undone it: %s", m.Payload)
+	}
+
+	c.Send("SEND_MESSAGE", doortest.Typed(`/tool find_hat {"size":58}`))
+	var call struct {
+		ToolCall struct{ FunctionCalls []struct{ ID, Name string } }
+	}
+	if err := json.Unmarshal(w.Expect("TOOL_CALL").Payload, &call); err != nil || len(call.ToolCall.FunctionCalls) != 1 {
+		t.Fatal(err, call)
+	}
+	w.Send(
+		"SEND_TOOL_RESPONSE",
+		`{"toolResponse":{"functionResponses":[{"id":"`+call.ToolCall.FunctionCalls[0].ID+`","name":"find_hat","response":{"hat":"a bowler"}}]}}`,
+	)
+	w.Wait(0, "the tool's answer, spoken", func(m doortest.Message) bool {
+		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"final":true`) && strings.Contains(string(m.Payload), "bowler")
+	})
+	if n := c.Count("TOOL_CALL"); n != 0 {
+		t.Errorf("the client was asked %d times", n)
+	}
+
+	w.Send("RESPOND", `{"instruction":"Offer a discount."}`)
+	c.Expect("TURN_COMPLETE")
+	for wrong, field := range map[string]string{
+		`{"type":"SING"}`:                                    "type",
+		`{"type":"STEER","payload":{"prompt":5}}`:            "payload.prompt",
+		`{"type":"STEER","payload":{"functions":5}}`:         "payload.functions",
+		`{"type":"STEER","payload":{"functions":[{"x":1}]}}`: "payload.tools[0].functionDeclarations[0].name",
+		`{"type":"RESPOND"}`:                                 "payload",
+	} {
+		w.Raw(websocket.TextMessage, []byte(wrong))
+		if m := w.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"field":"`+field) {
+			t.Errorf("%s: %v", wrong, m)
+		}
+	}
+
+	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id, key); status != http.StatusNoContent {
+		t.Errorf("DELETE: %d", status)
+	}
+	for _, both := range []*doortest.Client{c, w} {
+		both.Expect("GEMINI_DISCONNECTED")
+		if code := both.CloseCode(); code != websocket.CloseNormalClosure {
+			t.Errorf("closed with %d", code)
+		}
+	}
+	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id, key); status != http.StatusNotFound {
+		t.Errorf("DELETE again: %d", status)
+	}
+}
+
+// A watcher needs a key for it.
+func TestWhoMayWatch(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	c := doortest.Dial(t, l.URL)
+	id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+	for _, request := range []string{"GET /v1/sessions", "DELETE /v1/sessions/" + id} {
+		method, path, _ := strings.Cut(request, " ")
+		for key, want := range map[string]int{"": 401, "vgk_x": 401, l.Key: 403, l.Mint(`{}`): 401} {
+			if status, body := l.Ask(method, path, key); status != want {
+				t.Errorf("%s: %d %s, want %d", request, status, body, want)
+			}
+		}
+	}
+	_, resp, err := websocket.DefaultDialer.Dial(strings.TrimSuffix(l.URL, "/")+"/v1/sessions/"+id+"/events", nil)
+	if err == nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("%v, %v", resp, err)
+	}
+	c.Ask("Still there?")
+}
+
+// FuzzSideband sends anything by the backend's connection to a conversation, which goes on, or ends if it is asked to.
+func FuzzSideband(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"STEER","payload":{"prompt":"Be brief.","voice":"Puck","language":"de-DE","model":"gemini-3.8-live"}}`,
+		`{"type":"STEER","payload":{"functions":[{"name":"f","parameters":{"type":"object"}}]}}`,
+		`{"type":"STEER","payload":{"functions":{}}}`, `{"type":"STEER"}`,
+		`{"type":"RESPOND","payload":{"instruction":"Say hello."}}`, `{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"x"}]}}`,
+		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{}}]}}}`, `{"type":"INTERRUPT"}`,
+		`{"type":"DISCONNECT_GEMINI"}`, `[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	g := doortest.NewGateway(f, func(d *doortest.Doors, _ *bridge.Options) {
+		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+			return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+		})
+	})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		defer g.Logs.Forget()
+		caller := doortest.Connect(t, g, `{}`)
+		watcher := doortest.Dial(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
+		watcher.Raw(websocket.TextMessage, raw)
+		watcher.Mu.Lock()
+		_ = watcher.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("PING", "")) // unless the message has ended the conversation
+		watcher.Mu.Unlock()
+		watcher.Wait(0, "answer", func(m doortest.Message) bool { return m.Type == "PONG" || m.Type == "GEMINI_DISCONNECTED" })
+		doortest.CheckFaults(t, watcher)
+		doortest.Cut(watcher)
+		doortest.Cut(caller)
+		doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
+	})
+}

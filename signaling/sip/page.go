@@ -1,0 +1,314 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/gobwas/ws/wsutil"
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+)
+
+const (
+	// maxMessage bounds a message, in bytes: what sipgo reads (sip.ParseMaxMessageLength), and twice the longest offer that is served.
+	maxMessage = 64<<10 - 1
+	// maxLines is how many calls a telephone in a page may have: one that talks, and others on hold.
+	maxLines = 4
+	// requestRate and requestBurst bound what a telephone can make us compute: an offer costs 3 ms. It registers, calls, and changes
+	// its calls by hand.
+	requestRate  = rate.Limit(1)
+	requestBurst = 10
+	// mostRegistered is how long a registration lasts. Nothing depends on it: such telephones get no calls.
+	mostRegistered = 10 * time.Minute
+)
+
+var errSocket = errors.New("the WebSocket of the telephone is gone")
+
+// page is a telephone in a web page: one WebSocket (RFC 7118). Its user has a token, as at the other doors of HTTP, and belongs to no
+// trunk.
+type page struct {
+	door      *Door
+	log       *slog.Logger
+	socket    *signaling.Socket
+	visitor   *access.Visitor
+	contact   sip.Uri        // ours
+	transport string         // in our Via: WS or WSS
+	sipgo     net.Conn       // where messages of the page go, and those for it come from
+	running   sync.WaitGroup // calls
+
+	requests *rate.Limiter
+
+	mu      sync.Mutex
+	token   string // the newest that was good; empty: that of the request counts, if it had one
+	opened  bool
+	uncount func()           // of the sockets of unknown visitors
+	calls   map[*call]string // and the Call-ID of each
+	leaving error            // why all calls end
+}
+
+// Pages is the door for telephones in web pages: SIP over WebSocket, sound by WebRTC. It serves one until its socket is gone.
+func (d *Door) Pages() http.Handler { return http.HandlerFunc(d.servePage) }
+
+func (d *Door) servePage(w http.ResponseWriter, r *http.Request) {
+	o := signaling.SocketOptions{Limit: maxMessage, Subprotocol: "sip", Required: true}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
+		sipgo, address, err := d.pages.open()
+		if err != nil {
+			return bridge.ErrShutdown
+		}
+		p := &page{
+			door: d, log: d.log.With("remote", socket.Remote()), socket: socket, sipgo: sipgo, visitor: access.From(r.Context()),
+			contact: contactAt(
+				r.Host,
+			), transport: "WS", requests: rate.NewLimiter(requestRate, requestBurst), uncount: func() {}, calls: map[*call]string{},
+		}
+		if r.TLS != nil {
+			p.transport = "WSS"
+		}
+		d.mu.Lock()
+		d.phones[address] = p
+		d.mu.Unlock()
+		defer func() {
+			d.mu.Lock()
+			delete(d.phones, address)
+			d.mu.Unlock()
+		}()
+		return p.run(ctx)
+	})
+}
+
+// pageOf finds the page that a request has come from; nil: it is from elsewhere.
+func (d *Door) pageOf(req *sip.Request) *page {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.phones[req.Source()]
+}
+
+// contactAt is our own address, which is never resolved: messages go by the socket.
+func contactAt(hostport string) sip.Uri {
+	host, text, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	port, _ := strconv.Atoi(text)
+	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: host, Port: port, UriParams: sip.NewParams()}
+	if strings.Contains(host, ":") {
+		uri.Host = "[" + strings.Trim(host, "[]") + "]"
+	}
+	uri.UriParams.Add("transport", "ws") // RFC 7118, section 5.2: for either scheme
+	return uri
+}
+
+// run is the life of a telephone, until its socket is gone or ctx is done.
+func (p *page) run(ctx context.Context) (why error) {
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		pass(p.sipgo, func(m []byte) { p.socket.Put(signaling.Outgoing{Data: m, Text: utf8.Valid(m)}) })
+	}()
+	select {
+	case <-p.socket.Start(p.take):
+		_ = p.sipgo.Close() // goodbyes of ours fail at once
+		p.hangUp(errSocket)
+	case <-ctx.Done():
+		if why = context.Cause(ctx); errors.Is(why, context.Canceled) {
+			why = bridge.ErrShutdown
+		}
+		p.hangUp(why)
+		_ = p.sipgo.Close()
+	}
+	<-passed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.uncount()
+	return why
+}
+
+// hangUp ends the calls for a reason, and waits until they are gone.
+func (p *page) hangUp(reason error) {
+	p.mu.Lock()
+	p.leaving = reason
+	for c := range p.calls {
+		c.end(reason)
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// take gives sipgo a message. sipgo closes a socket at one that it cannot parse, so those go no further.
+func (p *page) take(m signaling.Message) {
+	began := time.Now()
+	if keepAlive := m.Err == nil && strings.Trim(string(m.Data), "\r\n") == ""; keepAlive ||
+		m.Err == nil && p.parses(m.Data) { // RFC 5626, section 3.5.1
+		_ = wsutil.WriteClientText(p.sipgo, m.Data) // it fails when the call is over
+	}
+	p.socket.Spent(time.Since(began))
+}
+
+func (p *page) parses(raw []byte) bool {
+	m, err := sip.ParseMessage(raw)
+	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
+		p.log.Debug("message not read", "err", err)
+		return false
+	}
+	req, ok := m.(*sip.Request)
+	return !ok || m.CSeq().MethodName == req.Method
+}
+
+// refusalFor is what a refusal of the gateway is in SIP.
+func refusalFor(err error) *refusal {
+	var offer *rtc.RefusedError
+	switch {
+	case errors.Is(err, errCancelled), errors.Is(err, errHungUp):
+		return &refusal{code: 487, reason: "Request Terminated", rule: err.Error()}
+	case errors.As(err, &offer):
+		return notAcceptable(fmt.Errorf("the offer %w", err))
+	}
+	e := bridge.AsError(err)
+	r := &refusal{
+		code: 500, reason: "Server Internal Error", rule: e.Message,
+		headers: []sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", e.Message))},
+	}
+	switch {
+	case e.Code == bridge.CodeUnauthorized:
+		r.code, r.reason = 401, "Unauthorized"
+		r.headers = append(r.headers, sip.NewHeader("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", realm))) // RFC 8898
+	case e.Code == bridge.CodeForbidden:
+		r.code, r.reason = 403, "Forbidden"
+	case e.Code == bridge.CodeBusy, errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+		r.code, r.reason = 503, "Service Unavailable"
+		if seconds := int(e.Retry.Seconds() + 0.999); seconds > 0 {
+			r.headers = append(r.headers, sip.NewHeader("Retry-After", strconv.Itoa(seconds)))
+		}
+	}
+	return r
+}
+
+// errTooFast refuses what a telephone asks for faster than a person can want it.
+var errTooFast = &bridge.Error{
+	Code:    bridge.CodeBusy,
+	Message: "Too many requests: 10 at once and one a second are served.",
+	Retry:   time.Second,
+}
+
+// admit finds out who sends a request: by its own token (RFC 8898), the telephone's last one, or that of the socket.
+func (p *page) admit(req *sip.Request, open *bridge.Open) error {
+	if !p.requests.Allow() {
+		return errTooFast
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	token := p.token
+	if h := req.GetHeader("Authorization"); h != nil {
+		if scheme, text, ok := strings.Cut(strings.TrimSpace(h.Value()), " "); ok && strings.EqualFold(scheme, "Bearer") {
+			token = strings.TrimSpace(text)
+		}
+	}
+	if err := p.visitor.Authorize(open, token); err != nil {
+		return err
+	}
+	p.token = token
+	if p.opened {
+		return nil
+	}
+	if open.Origin.Key == "" && open.Origin.Identity == "" { // a socket of an unknown visitor costs without a call, too
+		uncount, err := p.visitor.Wait()
+		if err != nil {
+			return err
+		}
+		p.uncount = uncount
+	}
+	p.opened = true
+	p.socket.Opened()
+	return nil
+}
+
+// admitCall has a call that was let in count among those of its telephone.
+func (p *page) admitCall(c *call, req *sip.Request) *refusal {
+	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	if err := p.admit(req, &c.open); err != nil {
+		return refusalFor(err)
+	}
+	s := &webSound{api: p.door.rtc, decoder: p.door.decoder, log: c.log, ended: make(chan error, 1)}
+	if err := s.offer(req.Body()); err != nil {
+		return notAcceptable(err)
+	}
+	c.page, c.sound = p, s
+	var refused *refusal
+	if c.replaces, refused = p.door.replaced(req, c); refused != nil {
+		return refused
+	}
+	c.dialog = answering(req, p.contact)
+	c.dialog.client, c.dialog.via = p.door.client, p.transport
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range p.calls {
+		if id == c.dialog.callID {
+			return &refusal{code: 482, reason: "Loop Detected", rule: "the call is there already"} // RFC 3261, section 8.2.2.2
+		}
+	}
+	switch {
+	case p.leaving != nil: // no call begins any more
+		return refusalFor(bridge.ErrShutdown)
+	case len(p.calls) >= maxLines:
+		return &refusal{code: 486, reason: "Busy Here", rule: "calls of the telephone"}
+	}
+	p.calls[c] = c.dialog.callID
+	p.running.Add(1)
+	c.release = func() {
+		p.mu.Lock()
+		delete(p.calls, c)
+		p.mu.Unlock()
+		p.running.Done()
+	}
+	return nil
+}
+
+// onRegister lets a telephone in a page in. Its REGISTER succeeds, but it gets no calls.
+func (d *Door) onRegister(req *sip.Request, tx sip.ServerTransaction) {
+	p := d.pageOf(req)
+	if p == nil {
+		d.answer(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
+		return
+	}
+	if err := p.admit(req, &bridge.Open{Origin: bridge.Origin{Door: doorName}}); err != nil {
+		r := refusalFor(err)
+		d.reply(req, tx, r.code, r.reason, r.headers...)
+		return
+	}
+	contact := req.Contact()
+	asked := mostRegistered.Seconds()
+	texts := []string{""}
+	if h := req.GetHeader("Expires"); h != nil {
+		texts[0] = strings.TrimSpace(h.Value())
+	}
+	if contact != nil {
+		texts = append(texts, contact.Params.GetOr("expires", ""))
+	}
+	for _, text := range texts {
+		if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+			asked = min(float64(n), mostRegistered.Seconds())
+		}
+	}
+	var headers []sip.Header
+	if contact != nil && !contact.Address.Wildcard && asked > 0 {
+		own := &sip.ContactHeader{Address: contact.Address, Params: sip.NewParams()}
+		own.Params.Add("expires", fmt.Sprintf("%.0f", asked))
+		headers = append(headers, own)
+	}
+	d.reply(req, tx, 200, "OK", headers...)
+}

@@ -1,0 +1,242 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media/rtpaudio"
+)
+
+// uplinkRate is the highest rate that is decoded to, in Hz: the Live API's own. G.711 goes up at its 8 kHz; nothing is resampled.
+const uplinkRate = 16000
+
+// sound is how a call is heard: RTP of its own ([rtpSound]) or WebRTC ([webSound]).
+type sound interface {
+	// offer takes a description that the peer offers, the first one or a later one. An error refuses it.
+	offer(sdp []byte) error
+	// describe returns our answer to the newest offer, or our own offer if there was none.
+	describe() []byte
+	// carry has the conversation hear and be heard until stop is called. It does not block.
+	carry(s *bridge.Session) (stop func(), err error)
+	// check is called once a second, and returns why the call must end.
+	check(now time.Time) error
+	// lost receives why the sound has ended by itself.
+	lost() <-chan error
+}
+
+// rtpSound is a call's sound by RTP.
+type rtpSound struct {
+	ports   *ports
+	stream  *stream // nil until open
+	srtp    string  // the trunk's rule
+	nat     bool
+	silence time.Duration // without a packet, until the call is given up
+	press   func(digit byte)
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	local    local
+	peer     *description    // the peer's newest; nil: it has answered an offer of ours
+	offered  []crypto        // keys that our offer had
+	agreed   *agreement      // nil: nothing is
+	session  *bridge.Session // nil: none is carried
+	hearing  *hearing
+	reported time.Time
+}
+
+var errSilence = errors.New("no packet has come for too long")
+
+// offer implements sound.
+func (r *rtpSound) offer(sdp []byte) error {
+	d, err := parseSDP(sdp)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	agreed, err := d.agree(r.srtp, r.keys())
+	if err != nil {
+		return err
+	}
+	if r.agreed != nil {
+		r.local.version++
+	}
+	r.agreed, r.peer = agreed, d
+	return r.apply()
+}
+
+// answer takes the peer's answer to an offer of ours.
+func (r *rtpSound) answer(sdp []byte) error {
+	d, err := parseSDP(sdp)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agreed != nil { // it answers our later offer
+		r.local.version++
+		r.peer = d
+	}
+	if r.agreed, err = d.agree(r.srtp, r.keys()); err != nil {
+		return err
+	}
+	return r.apply()
+}
+
+// keys are those of ours that an agreement may use. Needs mu.
+func (r *rtpSound) keys() []crypto {
+	if r.agreed != nil && r.agreed.out != nil {
+		return append([]crypto{*r.agreed.out}, r.offered...)
+	}
+	return r.offered
+}
+
+// open takes a port.
+func (r *rtpSound) open() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream, err = r.ports.open(); err != nil {
+		return err
+	}
+	r.local.port = r.stream.port
+	return r.apply()
+}
+
+// apply has packets taken and sent as it was agreed. Needs mu.
+func (r *rtpSound) apply() error {
+	if r.stream == nil || r.agreed == nil {
+		return nil
+	}
+	if err := r.stream.set(r.agreed, r.nat); err != nil {
+		return err
+	}
+	if r.session == nil {
+		return nil
+	}
+	if !r.hearing.does(r.agreed) {
+		r.hearing.stop()
+		var err error
+		if r.hearing, err = r.hear(r.session, r.agreed); err != nil {
+			return err
+		}
+	}
+	r.log.Info("sound", "codec", r.agreed.codec.name, "srtp", r.agreed.out != nil, "hold", r.agreed.held)
+	return r.session.Do(bridge.Pause{On: r.agreed.held})
+}
+
+// describe implements sound.
+func (r *rtpSound) describe() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.peer != nil {
+		return r.peer.answer(r.local, r.agreed)
+	}
+	if r.srtp == srtpRequired && r.offered == nil {
+		r.offered = offeredKeys()
+	}
+	return offer(r.local, r.offered, "sendrecv")
+}
+
+// carry implements sound.
+func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session, r.reported = s, time.Now()
+	return r.rest, r.apply()
+}
+
+// rest stops what carry has begun.
+func (r *rtpSound) rest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hearing.stop()
+	r.hearing, r.session = nil, nil
+}
+
+// check implements sound: it reports what was sent, and ends a call from which no packet comes.
+func (r *rtpSound) check(now time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.reported) >= reportEvery {
+		r.reported = now
+		r.stream.report(now)
+	}
+	onHold := r.agreed != nil && (r.agreed.held || r.agreed.silent)
+	if r.stream.quiet(now) > r.silence && !onHold {
+		return errSilence
+	}
+	return nil
+}
+
+// lost implements sound: RTP has no end of its own.
+func (r *rtpSound) lost() <-chan error { return nil }
+
+// close gives the port back.
+func (r *rtpSound) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream != nil {
+		r.stream.close()
+	}
+}
+
+// hearing is a codec at work, up and down.
+type hearing struct {
+	agreed *agreement
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// does reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
+func (h *hearing) does(agreed *agreement) bool {
+	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.events, agreed.events)
+}
+
+func (h *hearing) stop() {
+	if h != nil {
+		h.cancel()
+		<-h.done
+	}
+}
+
+// hear has sound go both ways as it was agreed on.
+func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) {
+	codec := agreed.codec.media
+	mic, err := s.Mic(codec.DecodedRate(uplinkRate))
+	if err != nil {
+		return nil, err
+	}
+	sender, err := rtpaudio.NewSender(r.stream, codec)
+	if err != nil {
+		return nil, err
+	}
+	sender.Negotiated(agreed.number, 0)
+	r.stream.sender.Store(sender)
+	s.Attach(sender)
+	s.Hold(false)
+	var digits digitReader
+	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
+		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
+		Event: func(e rtpaudio.Event) {
+			if digit, ok := digits.read(e); ok {
+				r.press(digit)
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &hearing{agreed, cancel, make(chan struct{})}
+	stream := r.stream
+	go func() {
+		defer close(h.done)
+		err := receiver.Run(ctx, stream)
+		stats := receiver.Stats()
+		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
+			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
+	}()
+	return h, nil
+}

@@ -1,0 +1,721 @@
+package vox_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/media"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rest"
+	"voxgate/signaling/vox"
+)
+
+// A client that knows no more than the design has a whole conversation.
+func TestVOXClientOfTheDesign(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, seen, nil)), nil)
+	if r := c.Start(`,"theme":"expert","projectContext":{"name":"shop"}`); r.SessionID == "" || r.Theme != "expert" ||
+		r.Model != "gemini-3.8-live" ||
+		r.Mode != "live" ||
+		r.Resumed ||
+		r.Resume != "" {
+		t.Errorf("%+v", r)
+	}
+	c.Say(doortest.Sentence(440, time.Second, doortest.VoxRate))
+	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "user" && f.Text != "" })
+	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" && f.Text != "" })
+	hears(c, 20000)
+	c.Send(`{"type":"end"}`)
+	if f := c.Expect("session_end", nil); f.Reason != "user" {
+		t.Errorf("%+v", f)
+	}
+	if voice := doortest.Loud(c.Heard()); !doortest.ToneIs(voice, 440) {
+		t.Errorf("%d samples, share of 440 Hz %.2f", len(voice), doortest.ToneShare(voice, 440))
+	}
+	c.Ear.Lock()
+	defer c.Ear.Unlock()
+	for i, n := range c.Frames {
+		if n == 0 || n%2 != 0 || n > 4800 {
+			t.Errorf("frame %d has %d bytes", i, n)
+		}
+	}
+	opened := seen.All(emulator.Opened)
+	if len(opened) != 1 || !slices.Equal(opened[0].Tools, voxTools) || !strings.Contains(opened[0].Text, `{"name":"shop"}`) ||
+		!strings.HasSuffix(opened[0].Text, "Current theme: expert") {
+		t.Errorf("the model got %+v", opened)
+	}
+}
+
+// voxTools are the six, and nothing is there to show a canvas with.
+var voxTools = []string{"add_tool", "generate_app", "get_project_status", "navigate_ui", "recommend_tools", "search_tools"}
+
+// Each of the six tools does what it says.
+func TestVOXTools(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	c := doortest.DialVOX(t, g, nil)
+	c.Start(`,"projectContext":{"name":"a shop"},"targets":["studio","the till"],"questions":true`)
+
+	type found struct{ Tools []struct{ ID, Name string } }
+	var list found
+	if err := json.Unmarshal(c.Call("search_tools", `{"query":"payments"}`).Data, &list); err != nil || len(list.Tools) == 0 {
+		t.Fatal(err, list)
+	}
+	c.Expect("transcript", says(c, list.Tools[0].Name))
+	var better found
+	if err := json.Unmarshal(c.Call("recommend_tools", `{"project_summary":"a shop that sells shoes"}`).Data, &better); err != nil ||
+		len(better.Tools) == 0 {
+		t.Fatal(err, better)
+	}
+	c.Types(`/tool add_tool {"tool_id":"` + list.Tools[0].ID + `"}`)
+	if a := c.Expect("ui_action", nil); a.Action != "add_tool" || a.ToolID != list.Tools[0].ID {
+		t.Errorf("%+v", a)
+	}
+	c.Expect("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), "integration_prompt") })
+	c.Types(`/tool navigate_ui {"target":"the till"}`)
+	if a := c.Expect("ui_action", nil); a.Action != "navigate" || a.Target != "the till" {
+		t.Errorf("%+v", a)
+	}
+	c.Expect("tool_result", nil)
+	c.Types(`/tool navigate_ui {"target":"elsewhere"}`) // is none of the targets: the model and the developer get an error
+	if l := c.Expect("log", nil); !strings.Contains(l.Message, "'studio', 'the till'") || c.Count("error") != 0 {
+		t.Errorf("%+v, %d errors", l, c.Count("error"))
+	}
+	c.Types(`/tool generate_app {"prompt":"a counter"}`)
+	q := c.Expect("question", nil)
+	if !strings.Contains(q.Text, "Generate this app?") || !strings.Contains(q.Text, "a counter") {
+		t.Errorf("%+v", q)
+	}
+	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	made := c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	c.Expect("tool_result", func(f doortest.VoxFields) bool {
+		return f.Name == "generate_app" && strings.Contains(string(f.Data), made.URL)
+	})
+	resp, err := http.Get(g.HTTP + "/" + made.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if page, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || !strings.Contains(string(page), "A counter") ||
+		!slices.Contains(made.Files, "index.html") {
+		t.Errorf("%d %s, %v", resp.StatusCode, page, made)
+	}
+	status := string(c.Call("get_project_status", `{}`).Data)
+	for _, part := range []string{"a shop", list.Tools[0].ID, made.URL, "the till"} {
+		if !strings.Contains(status, part) {
+			t.Errorf("the project lacks %q: %s", part, status)
+		}
+	}
+	c.Types(`/tool generate_app {"prompt":"another counter"}`)
+	q = c.Expect("question", nil)
+	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":false}`)
+	c.Expect("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), `"error"`) })
+}
+
+// Where nobody can be asked by the client, the model asks, and the person must have said something before an app is made.
+func TestVOXAsksByVoice(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.Start("")
+	if r := c.Call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "must agree first") {
+		t.Errorf("%s", r.Data)
+	}
+	c.Types(`/tool generate_app {"prompt":"a counter"}`)
+	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+}
+
+// After an interruption there is less than 200 ms of the old voice, and the transcript has only what was heard.
+func TestVOXInterruption(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.Start("")
+	c.Say(doortest.Sentence(440, 4*time.Second, doortest.VoxRate))
+	hears(c, 12000)
+	sayLive(c, doortest.Tone(880, 500*time.Millisecond, doortest.VoxRate))
+	c.Expect("interrupted", nil)
+	before := len(c.Heard())
+	c.Say(doortest.Silence(time.Second, doortest.VoxRate))
+	hears(c, before+6000)
+	after := c.Heard()[before:]
+	old := 0
+	for part := range slices.Chunk(after, 480) {
+		if len(doortest.Loud(part)) > 240 && doortest.ToneIs(part, 440) {
+			old += len(part)
+		}
+	}
+	if old > bridge.VoiceRate/5 {
+		t.Errorf("%v of the old voice came after the interruption", media.Duration(old, bridge.VoiceRate))
+	}
+}
+
+// An interrupted answer is reported up to where it was heard.
+func TestVOXTellsWhatWasHeard(t *testing.T) {
+	t.Parallel()
+	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until there are twelve of them. The end."
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.Start("")
+	c.Types(long)
+	c.Expect("transcript", nil)
+	c.Types("stop")
+	c.Expect("interrupted", nil)
+	c.Expect("transcript", says(c, "stop"))
+	c.Types("again")
+	c.Expect("transcript", says(c, "again"))
+	turns := transcriptOf(c, "vox")
+	if len(turns) != 3 || !strings.HasPrefix("You said: "+long, strings.TrimSpace(turns[0])) || strings.Contains(turns[0], "The end.") ||
+		turns[1] != "You said: stop" ||
+		turns[2] != "You said: again" {
+		t.Errorf("%q", turns)
+	}
+	c.Types(long)
+	c.Expect("transcript", says(c, "The end."))
+	if turns := transcriptOf(c, "vox"); turns[3] != "You said: "+long {
+		t.Errorf("%q", turns[3])
+	}
+	if n := c.Count("transcript"); n > 15 {
+		t.Errorf("%d phrases: they are words", n)
+	}
+}
+
+// While muted nothing goes up, and the model knows.
+func TestVOXMute(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, seen, nil)), nil)
+	c.Start("")
+	c.Say(append(doortest.Silence(300*time.Millisecond, doortest.VoxRate), doortest.Tone(440, time.Second, doortest.VoxRate)...))
+	c.Send(`{"type":"mute","muted":true}`) // which ends the sentence
+	c.Say(doortest.Sentence(880, 2*time.Second, doortest.VoxRate))
+	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
+	c.Send(`{"type":"mute","muted":false}`)
+	hears(c, 20000)
+	c.Say(doortest.Sentence(300, time.Second, doortest.VoxRate))
+	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
+	c.Send(`{"type":"end"}`)
+	c.Expect("session_end", nil)
+	for i, hz := range []float64{440, 300} {
+		if heard := seen.All(emulator.Heard); len(heard) != 2 {
+			t.Fatalf("the model has heard %d turns", len(heard))
+		} else if pcm := media.NewResampler(heard[i].Rate, bridge.VoiceRate).Resample(heard[i].PCM); !doortest.ToneIs(doortest.Loud(pcm), hz) {
+			t.Errorf("turn %d is not of %v Hz", i, hz)
+		}
+	}
+}
+
+// Another theme is another conversation on the same socket, with another voice.
+func TestVOXChangesItsTheme(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	c := doortest.DialVOX(t, g, nil)
+	for theme, voice := range map[string]string{"warm": "Aoede", "retro": "Charon", "": "Orus", "gothic": "Orus"} {
+		r := c.Start(`,"theme":"` + theme + `"`)
+		effective := make(chan json.RawMessage, 1)
+		stop, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
+			if done, ok := e.Body.(bridge.SetupComplete); ok {
+				select {
+				case effective <- done.EffectiveConfig:
+				default:
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config := string(<-effective); !strings.Contains(config, `"voiceName":"`+voice+`"`) ||
+			!strings.Contains(config, `"inputAudioTranscription"`) {
+			t.Errorf("%q: %s", theme, config)
+		}
+		stop()
+		if known := theme == "warm" || theme == "retro"; known != (r.Theme == theme) || !known && r.Theme != "expert" {
+			t.Errorf("%q became %q", theme, r.Theme)
+		}
+		c.Send(`{"type":"end"}`) // and the next start need not wait for its answer
+	}
+	c.Start("")
+	if n := c.Count("session_end"); n != 4 || c.Count("error") != 0 {
+		t.Errorf("%d conversations have ended, %d errors", n, c.Count("error"))
+	}
+	logs := 0
+	for _, m := range c.All() {
+		if m.Type == "log" && strings.Contains(string(m.Payload), "gothic") {
+			logs++
+		}
+	}
+	if logs != 1 {
+		t.Errorf("%d logs of the theme that there is not", logs)
+	}
+}
+
+// The models that talk: the one of the design, one that was shut down, and the default.
+func TestVOXModels(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	for asked, want := range map[string]string{
+		"gemini-2.5-flash-native-audio-preview-12-2025": "gemini-2.5-flash-native-audio-preview-12-2025",
+		"gemini-2.0-flash-live-001":                     "gemini-3.8-live",
+		"":                                              "gemini-3.8-live",
+	} {
+		if r := c.Start(`,"model":"` + asked + `"`); r.Model != want || r.Mode != "live" {
+			t.Errorf("%q became %+v", asked, r)
+		}
+		c.Types("hello")
+		c.Expect("transcript", says(c, "hello"))
+		c.Send(`{"type":"end"}`)
+		c.Expect("session_end", nil)
+	}
+	c.Wait(0, "a log of the model", func(m doortest.Message) bool {
+		return m.Type == "log" && strings.Contains(string(m.Payload), "shut down")
+	})
+}
+
+// A socket that is lost takes nothing with it: the project is there, and what was made meanwhile is sent.
+func TestVOXResume(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	first := doortest.DialVOX(t, g, nil)
+	r := first.Start(`,"theme":"warm","projectContext":{"name":"a shop"},"resume":true,"questions":true`)
+	if r.Resume == "" {
+		t.Fatal("no token")
+	}
+	added := first.Call("add_tool", `{"tool_id":"stripe"}`)
+	first.Types(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.Expect("question", nil)
+	first.Conn.Close()
+	<-first.Done
+
+	// Another door does not know the token, and this one none of another's.
+	web := doortest.Dial(t, g.URL)
+	web.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true,"resumeToken":"`+r.Resume+`"}`)
+	_, theirs := doortest.Setup(t, web.Expect("SETUP_COMPLETE"), false)
+	stranger := doortest.DialVOX(t, g, nil)
+	if s := stranger.Start(`,"resume":"` + theirs + `"`); s.Resumed {
+		t.Error("a token of another door was good here")
+	}
+
+	second := doortest.DialVOX(t, g, nil)
+	again := second.Start(`,"theme":"retro","resume":"` + r.Resume + `"`)
+	if again.SessionID != r.SessionID || !again.Resumed || again.Theme != "warm" || again.Resume == "" || again.Resume == r.Resume {
+		t.Errorf("%+v became %+v", r, again)
+	}
+	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // sent again
+	if asked := second.Expect("question", nil); asked.ID != q.ID {
+		t.Errorf("%+v became %+v", q, asked)
+	}
+	second.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	status := string(second.Call("get_project_status", `{}`).Data)
+	for _, part := range []string{"a shop", "stripe", "vox/apps/"} {
+		if !strings.Contains(status, part) || !strings.Contains(string(added.Data), "stripe") {
+			t.Errorf("the project lacks %q: %s", part, status)
+		}
+	}
+	// A second socket takes the conversation over.
+	third := doortest.DialVOX(t, g, nil)
+	third.Start(`,"resume":"` + again.Resume + `"`)
+	if f := second.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
+		t.Errorf("%+v", f)
+	}
+	if code := second.CloseCode(); code != websocket.CloseNormalClosure {
+		t.Errorf("closed with %d", code)
+	}
+	third.Types("hello")
+	third.Expect("transcript", says(third, "hello"))
+}
+
+// A client that comes back gets what was made while it was away.
+func TestVOXTellsWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	write := make(chan struct{})
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Door) {
+		generate := d.Generate
+		d.Generate = func(
+			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+		) (int, error) {
+			<-write
+			return generate(ctx, account, model, request, piece)
+		}
+	}))
+	first := doortest.DialVOX(t, g, nil)
+	r := first.Start(`,"resume":true,"questions":true`)
+	first.Types(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.Expect("question", nil)
+	first.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	first.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_progress" })
+	parked, done := make(chan struct{}), make(chan struct{})
+	stop, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
+		switch b := e.Body.(type) {
+		case bridge.StateChange:
+			if b.State == bridge.StateParked {
+				close(parked)
+			}
+		case bridge.ToolStatus:
+			if b.Status == bridge.StatusDone {
+				close(done)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	first.Conn.Close()
+	<-parked
+	close(write)
+	<-done
+	for range 2 { // the first of them may have been lost with its socket
+		c := doortest.DialVOX(t, g, nil)
+		r = c.Start(`,"resume":"` + r.Resume + `"`)
+		if a := c.Expect("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// A bad message gets an error, and the conversation goes on.
+func TestVOXBadFrames(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	refusals := 0
+	try := func(name string, kind int, raw, code string) {
+		t.Helper()
+		c.Raw(kind, []byte(raw))
+		if e := c.Expect("error", nil); e.Code != code || e.Message == "" {
+			t.Errorf("%s: %+v, want %s", name, e, code)
+		}
+		if refusals++; c.Count("error") != refusals {
+			t.Errorf("%s: %d errors for %d frames", name, c.Count("error"), refusals)
+		}
+	}
+	text, binary := websocket.TextMessage, websocket.BinaryMessage
+	try("sound before start", binary, "ab", "not_started")
+	c.Raw(binary, []byte("ab")) // gets one error
+	for _, m := range []string{`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"hi"}`, `{"type":"answer","id":"a","yes":true}`} {
+		try("before start: "+m, text, m, "not_started")
+	}
+	for name, fields := range map[string]string{
+		"a context that is a list":  `"projectContext":[1]`,
+		"a context that is a text":  `"projectContext":"x"`,
+		"a context that is too big": `"projectContext":{"a":"` + strings.Repeat("x", 64<<10) + `"}`,
+		"a theme that is a number":  `"theme":1`,
+		"no name of a model":        `"model":"a b"`,
+		"an empty target":           `"targets":["a",""]`,
+		"a target of two lines":     `"targets":["a\nb"]`,
+		"a target that is too long": `"targets":["` + strings.Repeat("x", 65) + `"]`,
+		"too many targets":          `"targets":["` + strings.Repeat(`a","`, 32) + `a"]`,
+		"targets that are numbers":  `"targets":[1]`,
+		"resume that is a number":   `"resume":1`,
+		"questions that are a text": `"questions":"yes"`,
+	} {
+		try(name, text, `{"type":"start",`+fields+`}`, "bad_message")
+	}
+	c.Start(`,"projectContext":null`)
+	for name, raw := range map[string]string{
+		"no JSON": `{"type":`, "a list": `[]`, "null": `null`, "nothing": ``, "no type": `{}`, "another type": `{"type":"sing"}`,
+		"a type that is a number": `{"type":1}`,
+		"what the gateway sends":  `{"type":"ready","sessionId":"a"}`, "mute without muted": `{"type":"mute"}`,
+		"muted as a text": `{"type":"mute","muted":"yes"}`,
+		"no text":         `{"type":"text"}`, "a text that is too long": `{"type":"text","text":"` + strings.Repeat("x", 20_001) + `"}`,
+		"an answer without yes": `{"type":"answer","id":"a"}`, "an answer to nothing": `{"type":"answer","id":"a","yes":true}`,
+	} {
+		try(name, text, raw, "bad_message")
+	}
+	try("too long", text, `{"type":"text","text":"`+strings.Repeat("x", 128<<10)+`"}`, "too_large")
+	try("odd sound", binary, "abc", "invalid_audio_format")
+	try("too much sound", binary, strings.Repeat("a", 8194), "invalid_audio_format")
+	try("a second start", text, `{"type":"start"}`, "already_started")
+	c.Types("hello")
+	c.Expect("transcript", says(c, "hello"))
+	for range 2000 { // a flood fills nothing: few of the errors are sent
+		c.Raw(text, []byte("{}"))
+	}
+	c.Types("still here")
+	c.Expect("transcript", says(c, "still here"))
+	if n := c.Count("error") - refusals; n > 100 {
+		t.Errorf("%d errors were sent", n)
+	}
+	c.Send(`{"type":"end"}`)
+	c.Expect("session_end", nil)
+}
+
+// Where a token is wanted it is taken from the three places, and the client learns when its time ends.
+func TestVOXWantsAToken(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
+	refused := func(c *doortest.VoxClient, start, code string) {
+		t.Helper()
+		c.Send(start)
+		if e := c.Expect("error", nil); e.Code != code {
+			t.Errorf("%+v", e)
+		}
+		if e := c.Expect("session_end", nil); e.Reason != "error" {
+			t.Errorf("%+v", e)
+		}
+		if n := c.CloseCode(); n != websocket.ClosePolicyViolation {
+			t.Errorf("closed with %d", n)
+		}
+	}
+	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start"}`, "unauthorized")
+	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"nonsense"}`, "unauthorized")
+	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"`+l.Mint(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
+	refused(
+		doortest.DialVOX(t, l.Gateway, nil),
+		`{"type":"start","model":"models/gemini-3.8-flash","token":"`+l.Mint(`{"grant":{"models":["*-live"]}}`)+`"}`,
+		"forbidden",
+	)
+	doortest.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.Mint(`{}`)}}).Start("")
+	doortest.DialVOX(t, l.Gateway, http.Header{"Sec-Websocket-Protocol": {"voxgate, voxgate.token." + l.Mint(`{}`)}}).Start("")
+	doortest.DialVOX(t, l.Gateway, nil).Start(`,"token":"` + l.Mint(`{"grant":{"doors":["vox"]}}`) + `"`)
+
+	for _, model := range []string{"gemini-3.8-live", "gemini-3.8-flash"} {
+		c := doortest.DialVOX(t, l.Gateway, nil)
+		c.Start(`,"model":"` + model + `","token":"` + l.Mint(`{"once":false,"grant":{"maxSeconds":1}}`) + `"`)
+		if f := c.Expect("session_end", nil); f.Reason != "timeout" || f.Message == "" {
+			t.Errorf("%s: %+v", model, f)
+		}
+		c.Start("") // with the token that it has shown
+	}
+	// What the token fixes the client cannot change.
+	c := doortest.DialVOX(t, l.Gateway, nil)
+	l.Edit(doortest.Grants(map[string]any{}))
+	if r := c.Start(`,"model":"gemini-3.8-live","token":"` + l.Mint(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`) + `"`); r.Mode != "text" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Tokens of models that write are spent, too, and the end of a budget is that of the conversation.
+func TestVOXBudget(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
+	c := doortest.DialVOX(t, l.Gateway, nil)
+	c.Start(`,"model":"gemini-3.8-flash","token":"` + l.Mint(`{"grant":{"tokens":2500}}`) + `"`)
+	c.Types("How many words are there in this sentence, and what do they cost?")
+	c.Expect("transcript", nil)
+	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	c.Types(strings.Repeat("As many as it takes. ", 400)) // more than is left
+	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
+		t.Errorf("%+v", f)
+	}
+	c.CloseCode()
+}
+
+// A client that stops each answer before the model has reported its cost pays all the same.
+func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 4)
+	chat := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // without which its end is not noticed
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(chat.Close)
+	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
+	c := doortest.DialVOX(t, l.Gateway, nil)
+	c.Start(`,"model":"gpt-6-astra","token":"` + l.Mint(`{"grant":{"tokens":2500}}`) + `"`)
+	c.Types("What is this?")
+	<-asked
+	for range 4 { // of which each takes some 900 tokens with its instruction
+		c.Types("Something else.")
+	}
+	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
+		t.Errorf("%+v", f)
+	}
+	c.CloseCode()
+}
+
+// A client learns that the conversation is recorded.
+func TestVOXTellsOfTheRecording(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	recorded := func(_ *doortest.Doors, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil), recorded), nil)
+	if r := c.Start(""); !r.Recording {
+		t.Errorf("%+v", r)
+	}
+	c.Send(`{"type":"end"}`)
+	c.Expect("session_end", nil)
+	if r := c.Start(`,"model":"gemini-3.8-flash"`); r.Recording {
+		t.Errorf("typed talk: %+v", r)
+	}
+}
+
+// Typed talk has the same tools, and what runs is stopped by what is typed next.
+func TestVOXTypedTalk(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	c := doortest.DialVOX(t, g, nil)
+	if r := c.Start(`,"model":"gemini-3.8-flash","projectContext":{"name":"a shop"},"questions":true`); r.Mode != "text" ||
+		r.Model != "gemini-3.8-flash" {
+		t.Fatalf("%+v", r)
+	}
+	c.Types("Hello there. How are you?")
+	c.Expect("transcript", says(c, "How are you?"))
+	if s := c.Expect("state", nil); s.State != "live" {
+		t.Errorf("after an answer: %+v", s)
+	}
+	if found := c.Call("search_tools", `{"query":"payments"}`); !strings.Contains(string(found.Data), "stripe") {
+		t.Errorf("%s", found.Data)
+	}
+	c.Expect("transcript", says(c, "search_tools says"))
+	c.Types(`/tool add_tool {"tool_id":"stripe"}`)
+	if a := c.Expect("ui_action", nil); a.Action != "add_tool" || a.ToolID != "stripe" {
+		t.Errorf("%+v", a)
+	}
+	c.Expect("transcript", says(c, "add_tool says"))
+	c.Types(`/tool navigate_ui {"target":"nowhere"}`)
+	if l := c.Expect("log", nil); !strings.Contains(l.Message, "'welcome', 'studio'") {
+		t.Errorf("%+v", l)
+	}
+	c.Expect("transcript", says(c, "navigate_ui says"))
+	c.Types(`/tool generate_app {"prompt":"a counter"}`)
+	q := c.Expect("question", nil)
+	c.Types("Meanwhile something else.") // the tool goes on
+	c.Expect("interrupted", nil)
+	c.Expect("transcript", says(c, "something else"))
+	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
+	c.Types("What has become of it?") // the result goes up with it: the emulator writes an app where it reads of HTML
+	c.Expect("transcript", says(c, "<!doctype html>"))
+	if status := string(c.Call("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
+		!strings.Contains(status, "stripe") {
+		t.Errorf("%s", status)
+	}
+	c.Send(`{"type":"end"}`)
+	c.Start(`,"model":"a/../v1/files/x"`)
+	c.Types("Whose path is this?")
+	if e := c.Expect("error", nil); e.Code != "refused" || !strings.Contains(e.Message, "slash") {
+		t.Errorf("%+v", e)
+	}
+	c.Send(`{"type":"end"}`)
+	c.Start(`,"model":"models/gemini-3.8-flash"`)
+	c.Types("/status 429")
+	if e := c.Expect("error", nil); e.Code != "busy" || e.Message == "" {
+		t.Errorf("%+v", e)
+	}
+	c.Expect("state", nil) // it is over all the same
+	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
+	if e := c.Expect("error", nil); e.Code != "bad_message" {
+		t.Errorf("%+v", e)
+	}
+	c.Types("On it goes.")
+	c.Expect("transcript", says(c, "On it goes."))
+	c.Send(`{"type":"end"}`)
+	if f := c.Expect("session_end", nil); f.Reason != "user" {
+		t.Errorf("%+v", f)
+	}
+	c.Start("") // and now by voice
+	if n := c.Count("error"); n != 3 {
+		t.Errorf("%d errors", n)
+	}
+}
+
+// A model that calls tools again and again is stopped.
+func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
+	t.Parallel()
+	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(
+			w,
+			`data: {"choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"get_project_status","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`+"\n\ndata: [DONE]\n\n",
+		)
+	}))
+	t.Cleanup(chat.Close)
+	c := doortest.DialVOX(
+		t,
+		doortest.NewGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}})),
+		nil,
+	)
+	c.Start(`,"model":"gpt-6-astra"`)
+	c.Types("Go on.")
+	if e := c.Expect("error", nil); e.Code != "tool_execution_error" || c.Count("tool_call") != 8 || c.Count("tool_result") != 8 {
+		t.Errorf("%+v after %d calls", e, c.Count("tool_call"))
+	}
+}
+
+// Without a workspace the tool says so.
+func TestVOXWithoutAWorkspace(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Door) { d.Workspace = nil })), nil)
+	c.Start("")
+	if r := c.Call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
+		t.Errorf("%s", r.Data)
+	}
+}
+
+// A client that sends no start is closed, and a gateway that stops says so.
+func TestVOXLetsGo(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	idle, busy := doortest.DialVOX(t, g, nil), doortest.DialVOX(t, g, nil)
+	busy.Start("")
+	if code := idle.CloseCode(); code != websocket.ClosePolicyViolation {
+		t.Errorf("a client that never began was closed with %d", code)
+	}
+	if err := g.Host.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if f := busy.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
+		t.Errorf("%+v", f)
+	}
+	if code := busy.CloseCode(); code != websocket.CloseGoingAway {
+		t.Errorf("closed with %d", code)
+	}
+}
+
+// live says in real time, as a microphone does.
+func sayLive(c *doortest.VoxClient, pcm []int16) {
+	c.T.Helper()
+	begun := time.Now()
+	i := 0
+	for part := range slices.Chunk(pcm, doortest.VoxRate/50) {
+		time.Sleep(time.Until(begun.Add(time.Duration(i) * 20 * time.Millisecond)))
+		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
+		i++
+	}
+}
+
+// transcriptOf is what a role has said, turn by turn.
+func transcriptOf(c *doortest.VoxClient, role string) (turns []string) {
+	last := ""
+	for _, m := range c.All() {
+		var f doortest.VoxFields
+		if m.Type != "sound" {
+			m.Read(c.T, &f)
+		}
+		if f.Type != "transcript" {
+			continue
+		}
+		switch {
+		case f.Role == role && last == role && !f.NewTurn:
+			turns[len(turns)-1] += f.Text
+		case f.Role == role:
+			turns = append(turns, f.Text)
+		}
+		last = f.Role
+	}
+	return turns
+}
+
+// says fits a transcript with these words.
+func says(c *doortest.VoxClient, words string) func(doortest.VoxFields) bool {
+	return func(f doortest.VoxFields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
+}
+
+// hears waits until so many samples that are no silence have come.
+func hears(c *doortest.VoxClient, samples int) {
+	c.T.Helper()
+	c.Wait(0, "sound", func(m doortest.Message) bool { return m.Type == "sound" && len(doortest.Loud(c.Heard())) > samples })
+}

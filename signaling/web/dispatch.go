@@ -1,0 +1,228 @@
+package web
+
+import (
+	"fmt"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/protocol"
+)
+
+// onMessage does what a client's message asks for. A bad message is answered once, and the conversation
+// goes on.
+func (c *webClient) onMessage(w route, raw []byte) {
+	began := time.Now()
+	m, err := protocol.Parse(raw)
+	if err == nil && m.Type == protocol.TypePiece {
+		var whole []byte
+		if whole, err = c.pieces[w].Add(m); whole != nil {
+			c.onMessage(w, whole)
+			return
+		}
+	} else if err == nil {
+		err = c.dispatch(w, m)
+	}
+	media := m.Type == protocol.TypePiece || m.Type == protocol.TypeRealtimeInput
+	if err != nil {
+		c.refuse(w, err)
+	} else if !media {
+		c.pace(w).Charge()
+	}
+	if !media || err != nil {
+		c.pace(w).Spent(time.Since(began))
+	}
+}
+
+func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
+	if m.ID != nil && !c.session.Arrived(*m.ID) {
+		return nil // sent again by a client that could not know
+	}
+	switch m.Type {
+	case protocol.TypeMessage:
+		turn, warning, err := m.Turn()
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			c.warn(warning)
+		}
+		return c.session.Do(turn)
+	case protocol.TypeRealtimeInput:
+		return c.onRealtimeInput(w, m)
+	case protocol.TypeToolResponse:
+		return c.onToolResponse(m)
+	case protocol.TypeUpdateConfig:
+		config, err := m.Config()
+		if err != nil {
+			return err
+		}
+		return c.ask(&c.setups, w, bridge.UpdateConfig{Config: config})
+	case protocol.TypeGetContext:
+		return c.ask(&c.contexts, w, bridge.GetContext{})
+	case protocol.TypeClearContext:
+		return c.ask(&c.contexts, w, bridge.ClearContext{})
+	case protocol.TypeInterrupt:
+		return c.session.Do(bridge.Interrupt{})
+	case protocol.TypeDisconnect:
+		c.goodbyeRoute = w
+		return c.session.Do(bridge.Goodbye{})
+	case protocol.TypeOffer:
+		sdp, err := m.Offer()
+		if err != nil {
+			return err
+		}
+		return c.onOffer(w, sdp)
+	case protocol.TypeCandidate:
+		return c.onCandidate(m)
+	case protocol.TypePing:
+		c.out.send(w, protocol.Pong())
+		return nil
+	case protocol.TypeConnect:
+		return &bridge.Error{
+			Code: bridge.CodeInvalidState, Field: "type",
+			Message: "CONNECT_GEMINI came a second time; UPDATE_CONFIG changes the configuration of this conversation.",
+		}
+	}
+	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.Clip(m.Type)))
+}
+
+// maxAsked bounds the answers of one kind that a client may wait for at once.
+const maxAsked = 64
+
+// ask gives the session a command that is answered by an event, and keeps where the answer goes: see answerRoute.
+func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error {
+	c.mu.Lock()
+	full := len(*routes) >= maxAsked
+	if !full {
+		*routes = append(*routes, w) // before the answer can come
+	}
+	c.mu.Unlock()
+	if full {
+		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are waited for already.", maxAsked)}
+	}
+	err := c.session.Do(command)
+	if err != nil { // there will be no answer
+		c.mu.Lock()
+		*routes = (*routes)[:max(0, len(*routes)-1)]
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// onRealtimeInput passes on audio, a picture, text, or a mark.
+func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
+	in, err := m.RealtimeInput()
+	if err != nil {
+		return err
+	}
+	if in.PCM == nil {
+		c.pace(w).Charge()
+	}
+	if in.Deprecated {
+		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")
+	}
+	if in.PCM != nil {
+		if err := c.onAudio(in.PCM, in.Rate); err != nil {
+			return err
+		}
+	}
+	if in.Picture != nil {
+		c.session.SetFrame(in.MediaType, in.Picture, true)
+	}
+	if c.mic != nil && in.Pauses {
+		c.mic.Flush()
+	}
+	for _, command := range in.Commands {
+		if err := c.session.Do(command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadMicrophone is how long nothing must have come of a WebRTC microphone for it to be dead: more than twice the
+// longest gap of one that does not send silence (Opus DTX: 400 ms).
+const deadMicrophone = time.Second
+
+// onAudio takes the microphone's audio by socket, unless WebRTC carries it already. A client that has given up WebRTC
+// says so by sending it, long before ICE has noticed.
+func (c *webClient) onAudio(pcm []int16, rate int) error {
+	if p := c.peer; p != nil && p.connected {
+		switch quiet, ok := p.Microphone(); {
+		case ok && quiet < deadMicrophone:
+			c.warnOnce("microphones", "Audio by socket is dropped while a WebRTC microphone is live.")
+			return nil
+		case ok:
+			c.losePeer(p, "")
+			c.warn("Audio comes by socket and none by WebRTC: WebRTC is given up.")
+		}
+	}
+	if !c.byRequest {
+		c.byRequest = true
+		c.steer()
+	}
+	if c.mic == nil || c.mic.Rate() != rate {
+		if c.mic != nil {
+			c.mic.Flush()
+		}
+		var err error
+		if c.mic, err = c.session.Mic(rate); err != nil {
+			return &bridge.Error{
+				Code: bridge.CodeInvalidAudioFormat, Field: "payload.audio.mimeType", Message: "payload.audio.mimeType " + err.Error(),
+			}
+		}
+	}
+	return c.mic.WritePCM(pcm)
+}
+
+func (c *webClient) onToolResponse(m protocol.ClientMessage) error {
+	answers, err := m.ToolResponses()
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		if e := c.session.Do(a); e != nil && err == nil {
+			err = e // one message, one error; the other answers count
+		}
+	}
+	return err
+}
+
+// Notify implements [bridge.Caller].
+func (c *webClient) Notify(e bridge.Event) {
+	m, ok := protocol.Event(e)
+	if !ok {
+		return
+	}
+	switch e := e.Body.(type) {
+	case bridge.SetupComplete:
+		c.mu.Lock()
+		c.setUp = true
+		c.mu.Unlock()
+		c.out.send(c.answerRoute(&c.setups), m)
+	case bridge.SetupFailed:
+		w := c.answerRoute(&c.setups)
+		c.out.send(w, m)
+		c.reply(w, e.Err)
+	case bridge.History:
+		c.out.send(c.answerRoute(&c.contexts), m)
+	case bridge.Move:
+		c.asked.Store(true)
+		c.out.send(events, m)
+	default:
+		c.out.send(events, m)
+	}
+}
+
+// answerRoute takes from routes where the next answer goes: back to where its request came from. What nobody on this
+// connection asked for is an event.
+func (c *webClient) answerRoute(routes *[]route) route {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(*routes) == 0 {
+		return events
+	}
+	w := (*routes)[0]
+	*routes = (*routes)[1:]
+	return w
+}

@@ -1,0 +1,71 @@
+package web_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/bridge"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rtc"
+)
+
+// When a peer is gone, the quality of both directions is reported.
+func TestQualityIsTold(t *testing.T) {
+	t.Parallel()
+	got := make(chan rtc.Quality, 10)
+	c := doortest.Connect(
+		t,
+		doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) }),
+		`{}`,
+	)
+	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Codecs: noReports(t)})
+	p.Offer(false)
+	p.Connected()
+	p.Talks(440)
+	voice := uint32(p.PC.GetReceivers()[0].Track().SSRC())
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for n := range uint32(20) { // the last ones may come after the goodbye
+		report := rtcp.ReceptionReport{SSRC: voice, LastSequenceNumber: 1000 + 100*n, TotalLost: 10 * n, Jitter: 480}
+		if err := p.PC.WriteRTCP([]rtcp.Packet{&rtcp.ReceiverReport{SSRC: 1, Reports: []rtcp.ReceptionReport{report}}}); err != nil {
+			t.Fatal(err)
+		}
+		<-tick.C
+	}
+	p.Send("DISCONNECT_GEMINI", "")
+	c.Expect("GEMINI_DISCONNECTED")
+	c.CloseCode()
+	p.HangUp()
+	var up, down rtc.Quality
+	for range 2 {
+		select {
+		case q := <-got:
+			if q.Up {
+				up = q
+			} else {
+				down = q
+			}
+		case <-time.After(doortest.Patience):
+			t.Fatal("nothing is reported")
+		}
+	}
+	if up.Packets < 40 || up.Lost > up.Packets/10 {
+		t.Errorf("up: %+v", up)
+	}
+	if down.Packets < 500 || down.Lost < down.Packets/12 || down.Lost > down.Packets/8 || down.Jitter != 10*time.Millisecond {
+		t.Errorf("down: %+v", down)
+	}
+}
+
+// noReports are Pion's codecs; a phone that has them sends no reports of its own.
+func noReports(t *testing.T) *webrtc.MediaEngine {
+	t.Helper()
+	var codecs webrtc.MediaEngine
+	if err := codecs.RegisterDefaultCodecs(); err != nil {
+		t.Fatal(err)
+	}
+	return &codecs
+}

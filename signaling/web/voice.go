@@ -1,0 +1,60 @@
+package web
+
+import (
+	"time"
+
+	"voxgate/media"
+	"voxgate/signaling/protocol"
+)
+
+// destination is where the model's voice goes.
+type destination int
+
+const (
+	nowhere destination = iota
+	toSocket
+	held // for a peer that is connecting
+	toPeer
+)
+
+// steer picks the destination of the voice.
+func (c *webClient) steer() {
+	to, by := toSocket, (*peer)(nil)
+	switch p := c.peer; {
+	case p != nil && p.connected && p.Voice() != nil:
+		to, by = toPeer, p
+	case c.byRequest:
+	case p != nil && p.Voice() != nil || c.next != nil && c.next.Voice() != nil:
+		to = held
+	}
+	if to == c.voiceTo && by == c.voice {
+		return
+	}
+	c.voiceTo, c.voice = to, by
+	switch to {
+	case toPeer:
+		c.session.Attach(by.Voice())
+	case toSocket:
+		c.session.Attach(&chunkOutput{out: c.out})
+	}
+	c.session.Hold(to == held)
+}
+
+// chunkLead is how far ahead of real time AUDIO_CHUNK may be: enough for a jittery network, and little enough that an
+// interruption is heard at once also by a client that does not clear its queue.
+const chunkLead = 200 * time.Millisecond
+
+// chunkOutput is the [media.Output] of clients without an audio track. Not for concurrent use; the playout clock has
+// one caller at a time.
+type chunkOutput struct {
+	out *routes
+	buf []byte
+}
+
+func (o *chunkOutput) Lead() time.Duration { return chunkLead }
+
+func (o *chunkOutput) WriteFrame(f media.Frame) error {
+	o.buf = media.AppendBytes(o.buf[:0], f.PCM)
+	o.out.send(events, protocol.AudioChunk(f.Generation, o.buf))
+	return nil
+}

@@ -1,0 +1,70 @@
+// Package web is the first door, the client protocol of browsers and apps: [Door] speaks it over WebSocket and data
+// channel, [Page] serves the page that does. PROTOCOL.md describes it for client authors.
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling"
+	"voxgate/signaling/protocol"
+	"voxgate/signaling/rtc"
+)
+
+// Door is the front door for browsers and apps: it serves WebSockets that speak the client protocol.
+type Door struct {
+	Host        *bridge.Host
+	RTC         *rtc.API
+	ICEServers  []signaling.ICEServer // for clients
+	TURNSecret  string                // shared with those of them that need credentials
+	OpusDecoder opus.DecoderChoice
+	Logger      *slog.Logger
+}
+
+// ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &webClient{
+		door: d, handed: make(chan func()), done: make(chan struct{}), warned: map[string]bool{}, offers: rtc.NewOfferLimiter(),
+		out: newRoutes(), channelPace: signaling.NewPace(),
+	}
+	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, Goodbye: goodbye, RoundTrip: c.onRoundTrip}
+	signaling.ServeSocket(w, r, o, c.run)
+	for _, p := range c.peers() {
+		p.close()
+	}
+	c.closers.Wait()
+}
+
+// flushTimeout is how long the goodbye may take by the data channel.
+const flushTimeout = time.Second
+
+// run is the life of a client from its socket's opening to its goodbye.
+func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.log = c.door.Logger.With("remote", s.Remote())
+	c.posts = newPosts(func() { cancel(errOverrun) })
+	c.socket, c.socketPace = &socketLine{s.Line()}, s.Line().Pace()
+	c.out.put = s.Put
+	c.out.lost = func(l line) { c.post(func() { c.onLost(l) }) }
+	c.out.connect(socket, c.socket)
+	open, err := c.open(ctx, s)
+	if err == nil {
+		c.lost = s.Start(func(m signaling.Message) { c.take(socket, m) })
+		err = c.door.Host.Serve(ctx, c, open)
+	}
+	close(c.done)
+	c.posts.close()
+	c.channelPace.End()
+	err = c.farewell(err)
+	c.out.close()
+	s.Finish()
+	if p := c.peer; p != nil && p.channel != nil {
+		p.channel.Flush(ctx, flushTimeout) // a goodbye that does not arrive in time is given up
+	}
+	return err
+}

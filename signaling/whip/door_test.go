@@ -1,0 +1,125 @@
+package whip_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/doortest"
+)
+
+// TestWHIP talks with an agent, sends candidates one by one, restarts ICE, and ends the call.
+func TestWHIP(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithWHIP)
+	c := doortest.DialWHIP(t, g, "desk")
+	if resp, _ := c.Patch(c.Etag); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("candidates: %s", resp.Status)
+	}
+	c.Connected()
+	c.Talk <- doortest.Sentence(440, time.Second, 48000)
+	doortest.Eventually(t, "the answer", func() bool { return c.VoiceLevel(440) > 0.5 })
+	if resp, _ := c.Patch(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
+		t.Errorf("another ETag: %s", resp.Status)
+	}
+	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusPreconditionRequired {
+		t.Errorf("no ETag: %s", resp.Status)
+	}
+
+	offer, err := c.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gathered := webrtc.GatheringCompletePromise(c.PC)
+	if err := c.PC.SetLocalDescription(offer); err != nil {
+		t.Fatal(err)
+	}
+	<-gathered
+	resp, fragment := c.Patch("*")
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == c.Etag || !strings.Contains(fragment, "a=ice-pwd:") ||
+		!strings.Contains(fragment, "a=candidate:") {
+		t.Fatalf("restart: %s %v %s", resp.Status, resp.Header, fragment)
+	}
+	answer := c.PC.RemoteDescription().SDP
+	var again strings.Builder
+	for line := range strings.Lines(answer) {
+		for _, name := range []string{"a=ice-ufrag:", "a=ice-pwd:"} {
+			if strings.HasPrefix(line, name) {
+				for other := range strings.Lines(fragment) {
+					if strings.HasPrefix(other, name) {
+						line = other
+					}
+				}
+			}
+		}
+		again.WriteString(line)
+	}
+	if err := c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: again.String()}); err != nil {
+		t.Fatal(err)
+	}
+	doortest.Eventually(t, "the connection", func() bool {
+		return c.PC.ICEConnectionState() == webrtc.ICEConnectionStateConnected || c.PC.ICEConnectionState() == webrtc.ICEConnectionStateCompleted
+	})
+	c.Talk <- doortest.Sentence(660, time.Second, 48000)
+	doortest.Eventually(t, "the answer after the restart", func() bool {
+		voice := doortest.Loud(c.Heard())
+		return doortest.ToneShare(voice[len(voice)-24000/4:], 660) > 0.5 // the newest quarter of a second
+	})
+
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("end: %s", resp.Status)
+	}
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("end again: %s", resp.Status)
+	}
+	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
+}
+
+// TestWHIPGreets has the agent speak first.
+func TestWHIPGreets(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialWHIP(t, doortest.NewGateway(t, doortest.WithWHIP), "eager")
+	c.Connected()
+	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.Loud(c.Heard())) > 4800 })
+}
+
+// TestWHIPRefuses answers each request that is wrong as RFC 9725 has it.
+func TestWHIPRefuses(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithWHIP)
+	token := "Bearer " + l.Mint(`{"once":false}`)
+	oneWay := strings.Replace(doortest.SomeOffer(t), "a=sendrecv", "a=sendonly", 1)
+	for _, test := range []struct {
+		method, path, token, contentType, body string
+		status                                 int
+	}{
+		{http.MethodPost, "/whip/desk", "", "application/sdp", oneWay, http.StatusUnauthorized},
+		{http.MethodPost, "/whip/nobody", token, "application/sdp", oneWay, http.StatusNotFound},
+		{http.MethodPost, "/whip/desk", token, "text/plain", oneWay, http.StatusUnsupportedMediaType},
+		{http.MethodPost, "/whip/desk", token, "application/sdp", "v=0", http.StatusBadRequest},
+		{http.MethodPost, "/whip/desk", token, "application/sdp", oneWay, http.StatusNotAcceptable},
+		{http.MethodPost, "/whip/desk", token, "application/sdp", strings.Repeat("x", 100_000), http.StatusRequestEntityTooLarge},
+		{http.MethodOptions, "/whip/desk", "", "", "", http.StatusNoContent},
+		{http.MethodGet, "/whip/desk", "", "", "", http.StatusNoContent},
+		{http.MethodPut, "/whip/desk", token, "", "", http.StatusMethodNotAllowed},
+		{http.MethodPatch, "/whip/desk/none", token, "application/trickle-ice-sdpfrag", "", http.StatusNotFound},
+		{http.MethodDelete, "/whip/desk/none", token, "", "", http.StatusNotFound},
+	} {
+		resp, text := doortest.WhipRequest(
+			t,
+			test.method,
+			l.HTTP+test.path,
+			test.body,
+			"Authorization",
+			test.token,
+			"Content-Type",
+			test.contentType,
+		)
+		if resp.StatusCode != test.status {
+			t.Errorf("%s %s %.20q: %s %s", test.method, test.path, test.body, resp.Status, text)
+		}
+	}
+}
