@@ -1,7 +1,7 @@
 /** The voice goes by the WebSocket first and moves to WebRTC: what is said, and heard, meanwhile. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { gets, inFirefox, openPage, silence, startGateway, startModel, tone } from './harness.mjs';
+import { clock, gets, inFirefox, openPage, silence, startGateway, startModel, tone } from './harness.mjs';
 
 const RATE = 16_000;
 const STEP = 0.1; // seconds of one tone; no two are alike, so that each can be found again
@@ -83,22 +83,24 @@ const inPage = async (options, run) => {
 describe('the voice moves from the WebSocket to WebRTC', () => {
   test('in the middle of what is said, and no word is lost or comes twice', { timeout: 60_000 }, (t) =>
     inPage({ sounds: [scale, silence(1)], init: { content: slow(1_500) } }, async (page) => {
+      const judge = clock(t);
       const ready = await page.evaluate(talk);
       const at = await page.evaluate(() => new Promise((resolve) => session.on('state', () => session.transport === 'webrtc' && resolve(performance.now()))));
       await gets(page, 'TURN_COMPLETE');
       const came = found();
       t.diagnostic(`ready after ${Math.round(ready)} ms, WebRTC at ${Math.round(at)} ms; each step of 100 ms came for ${came} ms`);
       const first = came.findIndex((ms) => ms > 0);
-      assert.ok(first <= 8, `what was said before step ${first} is lost`); // the microphone opens before there is anybody to hear it
+      judge(() => assert.ok(first <= 8, `what was said before step ${first} is lost`)); // the microphone opens before there is anybody to hear it
       const middle = came.slice(first + 1, -1);
-      const least = inFirefox ? 60 : 75; // Firefox takes some 30 ms to send a track
-      assert.ok(middle.every((ms) => ms >= least && ms <= 150), `each step of 100 ms came for ${came} ms`);
+      const least = inFirefox ? 50 : 60; // the shortest sound of speech takes longer than what is missing; Firefox takes 30 ms to send a track
+      judge(() => assert.ok(middle.every((ms) => ms >= least && ms <= 150), `each step of 100 ms came for ${came} ms`));
       const sum = middle.reduce((a, b) => a + b, 0);
-      assert.ok(Math.abs(sum - 100 * middle.length) <= 100, `${sum} ms of ${100 * middle.length}`);
+      judge(() => assert.ok(Math.abs(sum - 100 * middle.length) <= 100, `${sum} ms of ${100 * middle.length}`));
     }));
 
   test('in the middle of an answer, which is heard without a break', { timeout: 60_000 }, (t) =>
     inPage({ init: { content: slow(1_500) } }, async (page) => {
+      const judge = clock(t);
       await page.evaluate(talk, { mic: false });
       const long = 'one two three four five six seven eight nine ten '.repeat(2).trim();
       await page.evaluate((text) => session.send(text), long);
@@ -111,7 +113,7 @@ describe('the voice moves from the WebSocket to WebRTC', () => {
       assert.ok(around[0] < moved && around.at(-1) > moved + 500, 'heard before and after');
       const gaps = around.slice(1).map((at, i) => at - around[i]);
       t.diagnostic(`the longest silence around the move is ${Math.round(Math.max(...gaps))} ms`);
-      assert.ok(Math.max(...gaps) < 400, `a silence of ${Math.max(...gaps)} ms`);
+      judge(() => assert.ok(Math.max(...gaps) < 400, `a silence of ${Math.max(...gaps)} ms`));
     }));
 });
 
