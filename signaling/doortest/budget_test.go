@@ -1,8 +1,11 @@
 package doortest_test
 
 import (
+	"crypto/rand"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,24 +22,28 @@ import (
 type speaker struct {
 	more func()           // has the model take one more turn
 	over func(code int)   // waits for the end of the conversation, as its protocol says it; code is the close code of a socket
-	conn *doortest.Client // nil: it talks by WebRTC alone
+	conn *doortest.Client // its socket or data channel; nil: it has none
+	gone func()           // has it vanish
+	ask  func()           // sends what the gateway answers by conn
 }
 
 // ofSocket is a speaker that sends these messages for more, and hears of the end by a last message, if there is one, and a close code.
 func ofSocket(c *doortest.Client, last string, more ...string) speaker {
+	say := func() {
+		for _, m := range more {
+			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
+		}
+	}
 	return speaker{
-		more: func() {
-			for _, m := range more {
-				_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(m)) // fails if it ends meanwhile
-			}
-		},
+		more: say,
+		ask:  say,
 		over: func(code int) {
 			c.T.Helper()
 			if got := c.CloseCode(); got != code || last != "" && c.Count(last) != 1 {
 				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.All())
 			}
 		},
-		conn: c,
+		conn: c, gone: c.Mute,
 	}
 }
 
@@ -48,6 +55,7 @@ func ofPhone(p *doortest.Phone) speaker {
 			p.T.Helper()
 			doortest.Eventually(p.T, "end of the connection", func() bool { return p.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
 		},
+		gone: p.Vanish,
 	}
 }
 
@@ -74,7 +82,16 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 	"openai calls": func(t *testing.T, l *doortest.Locked, token string) speaker {
 		c, p, _ := doortest.DialCall(t, l.Gateway, token, nil)
 		c.Configure(`{"type":"realtime"}`)
-		return ofPhone(p)
+		s := ofPhone(p)
+		long := fmt.Sprintf(
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"%s"}]}}`,
+			strings.Repeat("word ", 8000))
+		s.conn, s.ask = c.Client, func() {
+			for range 10 { // a peer takes a megabyte that nobody reads
+				c.Send(long)
+			}
+		}
+		return s
 	},
 	"whip": func(t *testing.T, l *doortest.Locked, token string) speaker {
 		c := doortest.DialWHIPAs(t, l.Gateway, "desk", token)
@@ -95,6 +112,26 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 		}
 		return s
 	},
+	"pages": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := dialPage(t, l.Gateway)
+		p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
+		page := pagePhone{name: rand.Text()}
+		page.call(c, p, "Authorization: Bearer "+token+"\r\n")
+		s := ofPhone(p)
+		s.conn, s.ask = c, func() {
+			for range 100 {
+				_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(page.request("OPTIONS", "", "")))
+			}
+		}
+		s.over = func(code int) {
+			c.Expect("BYE sip:ada BYE")
+			if code != websocket.CloseNormalClosure { // else another call may follow
+				ofSocket(c, "").over(code)
+			}
+		}
+		s.gone = func() { c.Mute(); p.Vanish() }
+		return s
+	},
 	"telephony": func(t *testing.T, l *doortest.Locked, token string) speaker {
 		running := len(l.Host.Sessions())
 		c := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
@@ -108,6 +145,7 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 				)
 			}
 		}
+		s.ask = s.more
 		return s
 	},
 }
@@ -122,6 +160,8 @@ func newTalkative(t *testing.T) *doortest.Locked {
 		doortest.WithWHIP,
 		doortest.WithVOX(t, nil, nil),
 		withTelephony(t),
+		withPages(t),
+		func(d *doortest.Doors, _ *bridge.Options) { d.SmallBuffers = true },
 	)
 }
 

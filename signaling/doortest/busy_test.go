@@ -143,7 +143,8 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 		}},
 		{"SIP, from pages", withPages(t), func(t *testing.T, g *doortest.Gateway) func() {
 			c := dialPage(t, g)
-			burst(c, pageRequest(t, "INVITE", 1, doortest.SomeOffer(t)), pageRequest(t, "OPTIONS", 2, ""))
+			p := &pagePhone{name: "a"}
+			burst(c, p.request("INVITE", "", doortest.SomeOffer(t)), p.request("OPTIONS", "", ""))
 			c.Expect("SIP/2.0 200 INVITE")
 			return func() { doortest.Cut(c) }
 		}},
@@ -277,7 +278,7 @@ func withPages(t *testing.T) doortest.Option {
 	}
 }
 
-// dialPage is a telephone in a page. Its messages are called by their status and the method that they answer.
+// dialPage is the socket of a telephone in a page. Its messages are called by how they begin and the method.
 func dialPage(t *testing.T, g *doortest.Gateway) *doortest.Client {
 	t.Helper()
 	method := regexp.MustCompile(`CSeq: \d+ ([A-Z]+)`)
@@ -291,11 +292,41 @@ func dialPage(t *testing.T, g *doortest.Gateway) *doortest.Client {
 	})
 }
 
-// pageRequest is a request of a telephone in a page.
-func pageRequest(t *testing.T, method string, cseq int, sdp string) string {
-	t.Helper()
-	return fmt.Sprintf("%[1]s sip:desk@localhost SIP/2.0\r\nVia: SIP/2.0/WS a.invalid;branch=z9hG4bK%[2]d\r\nMax-Forwards: 70\r\n"+
-		"From: <sip:ada@localhost>;tag=1\r\nTo: <sip:desk@localhost>\r\nCall-ID: 1\r\nCSeq: %[2]d %[1]s\r\n"+
-		"Contact: <sip:ada@a.invalid;transport=ws>\r\nContent-Type: application/sdp\r\nContent-Length: %[3]d\r\n\r\n%[4]s",
-		method, cseq, len(sdp), sdp)
+// pagePhone is a telephone in a page, which makes one call.
+type pagePhone struct {
+	name string // another one for each: its transactions are known by it
+	tag  string // of the gateway
+	cseq int
+}
+
+// request is a request of the call.
+func (p *pagePhone) request(method, headers, sdp string) string {
+	if method != "ACK" {
+		p.cseq++
+	}
+	return fmt.Sprintf("%[1]s sip:desk@localhost SIP/2.0\r\nVia: SIP/2.0/WS %[5]s.invalid;branch=z9hG4bK%[2]d%[1]s\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:ada@localhost>;tag=1\r\nTo: <sip:desk@localhost>%[6]s\r\nCall-ID: %[5]s\r\nCSeq: %[2]d %[1]s\r\n"+
+		"Contact: <sip:ada@a.invalid;transport=ws>\r\nContent-Type: application/sdp\r\n%[7]sContent-Length: %[3]d\r\n\r\n%[4]s",
+		method, p.cseq, len(sdp), sdp, p.name, p.tag, headers)
+}
+
+// call has a call answered and connected.
+func (p *pagePhone) call(c *doortest.Client, phone *doortest.Phone, headers string) {
+	c.T.Helper()
+	offer, err := phone.PC.CreateOffer(nil)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	if err := phone.PC.SetLocalDescription(offer); err != nil {
+		c.T.Fatal(err)
+	}
+	c.Raw(websocket.TextMessage, []byte(p.request("INVITE", headers, offer.SDP)))
+	ok := string(c.Expect("SIP/2.0 200 INVITE").Payload)
+	head, answer, _ := strings.Cut(ok, "\r\n\r\n")
+	p.tag = regexp.MustCompile(`\r\nTo: [^\r]*(;tag=[^;\r]+)`).FindStringSubmatch(head)[1]
+	if err := phone.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}); err != nil {
+		c.T.Fatal(err)
+	}
+	c.Raw(websocket.TextMessage, []byte(p.request("ACK", "", "")))
+	phone.Connected()
 }

@@ -3,6 +3,7 @@ package doortest
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -153,7 +154,23 @@ type Client struct {
 	At   int
 	Done chan struct{}
 
-	muted atomic.Bool
+	muted   atomic.Bool
+	reading sync.Mutex // held by Stall
+}
+
+// Stall has the client read nothing any more, while it may go on writing.
+func (c *Client) Stall() {
+	c.reading.Lock()
+	if c.Conn != nil {
+		_ = c.Conn.UnderlyingConn().(*net.TCPConn).SetReadBuffer(SmallBuffer)
+	}
+	c.T.Cleanup(c.reading.Unlock)
+}
+
+// Pause blocks while the client is stalled.
+func (c *Client) Pause() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 }
 
 // Mute has the client answer no ping any more, like one that has vanished.
@@ -195,6 +212,7 @@ func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, 
 	go func() {
 		defer close(c.Done)
 		for {
+			c.Pause()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
 				c.end(err)

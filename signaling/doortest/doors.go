@@ -190,7 +190,10 @@ func DialCall(
 	if err != nil {
 		t.Fatal(err)
 	}
-	channel.OnMessage(func(m webrtc.DataChannelMessage) { c.put(readRealtime(t, m.Data)) })
+	channel.OnMessage(func(m webrtc.DataChannelMessage) {
+		c.Pause()
+		c.put(readRealtime(t, m.Data))
+	})
 	c.Send = func(event string) {
 		if err := channel.SendText(event); err != nil {
 			t.Error(err)

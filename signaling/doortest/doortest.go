@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ type Doors struct {
 	web.Door
 	Origins, Hosts []string
 	Access         *access.Gate
+	SmallBuffers   bool // the kernel keeps little for a client that does not read
 	more           []func(*bridge.Host, *rtc.API) []signaling.Door
 }
 
@@ -95,7 +97,11 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 		list = append(list, doors(host, so.RTC)...)
 	}
 	door := signaling.NewServer(signaling.Options{Origins: so.Origins, Hosts: so.Hosts, Access: so.Access, Logger: log}, list...)
-	server := httptest.NewServer(door)
+	server := httptest.NewUnstartedServer(door)
+	if so.SmallBuffers {
+		server.Listener = smallBuffers{server.Listener}
+	}
+	server.Start()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
@@ -116,6 +122,20 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 		}
 	})
 	return &Gateway{URL: "ws" + strings.TrimPrefix(server.URL, "http"), HTTP: server.URL, Host: host, Server: door, Logs: logs}
+}
+
+// SmallBuffer is how much the kernel keeps of a connection, at least, in bytes.
+const SmallBuffer = 4 << 10
+
+// smallBuffers are connections for which the kernel keeps little: by itself it is megabytes, which take minutes to fill with voice.
+type smallBuffers struct{ net.Listener }
+
+func (l smallBuffers) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		err = tcp.SetWriteBuffer(SmallBuffer)
+	}
+	return conn, err
 }
 
 // logBook collects what is logged.

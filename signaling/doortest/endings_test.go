@@ -3,12 +3,14 @@ package doortest_test
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/bridge"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 )
@@ -37,52 +39,113 @@ func operator(t *testing.T, l *doortest.Locked) string {
 	return key
 }
 
-// TestEndings has a conversation at each door end in every way, of which each client hears in the words of its protocol, and go on where
-// it must: when the token that it began with has expired.
-func TestEndings(t *testing.T) {
-	t.Parallel()
-	for door, open := range withWatchers() {
-		t.Run(door, func(t *testing.T) {
-			t.Parallel()
-			l := newTalkative(t)
-			nobody := func() bool { return len(l.Host.Sessions()) == 0 }
-
-			s := open(t, l, l.Mint(`{"expiresIn":60}`))
-			l.Wait(2 * time.Minute)
-			before := l.Host.Sessions()[0].Turns
-			s.more()
-			doortest.Eventually(t, "turn after the token has expired", func() bool { return l.Host.Sessions()[0].Turns > before })
-
-			if status, body := l.Ask("DELETE", "/v1/sessions/"+l.Host.Sessions()[0].ID+"?now=1", operator(t, l)); status != http.StatusNoContent {
-				t.Fatalf("%d %s", status, body)
-			}
-			s.over(websocket.CloseNormalClosure)
-			doortest.Eventually(t, "end by the backend", nobody)
-
-			s = open(t, l, l.Mint(`{"grant":{"maxSeconds":1}}`))
-			s.over(websocket.CloseNormalClosure)
-			doortest.Eventually(t, "end of the time", nobody)
-
-			s = open(t, l, l.Mint(`{}`))
-			if err := l.Server.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			s.over(websocket.CloseGoingAway)
-			doortest.Eventually(t, "end of the gateway", nobody)
-		})
-	}
+// talking is a speaker and its conversation.
+type talking struct {
+	speaker
+	door, id string
 }
 
-// TestCallersGoneWithoutAWord has the clients of all sockets answer no pings any more: no conversation outlives that for long.
-func TestCallersGoneWithoutAWord(t *testing.T) {
-	t.Parallel()
-	l := newTalkative(t)
-	begun := 0
-	for _, open := range speakers {
-		if s := open(t, l, l.Mint(`{}`)); s.conn != nil {
-			begun++
-			s.conn.Mute()
+// allEndings are the ways in which conversations end, and one in which they go on. A speaker of each door begins; not says of which doors none
+// does, and why.
+var allEndings = []struct {
+	name   string
+	grants string
+	not    map[string]string
+	end    func(t *testing.T, l *doortest.Locked, all []talking)
+}{
+	{"not yet, when its token has expired", `{"expiresIn":60}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
+		l.Wait(2 * time.Minute)
+		for _, s := range all {
+			before := turns(l, s.id)
+			s.more()
+			doortest.Eventually(t, "turn at "+s.door, func() bool { return turns(l, s.id) > before })
+			doortest.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
+		}
+	}},
+	{"its time is over", `{"grant":{"maxSeconds":2}}`, nil, func(_ *testing.T, _ *doortest.Locked, all []talking) {
+		for _, s := range all {
+			s.over(websocket.CloseNormalClosure)
+		}
+	}},
+	{"the backend ends it", `{}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
+		key := operator(t, l)
+		for _, s := range all {
+			if status, body := l.Ask("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
+				t.Fatalf("%s: %d %s", s.door, status, body)
+			}
+			s.over(websocket.CloseNormalClosure)
+		}
+	}},
+	{"the gateway stops", `{}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
+		if err := l.Server.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, s := range all {
+			s.over(websocket.CloseGoingAway)
+		}
+	}},
+	{"the client is too slow", `{}`, map[string]string{
+		"whip":     "its sound goes by UDP, which waits for nobody, and it gets nothing else",
+		"sideband": "it carries no conversation",
+	}, func(t *testing.T, l *doortest.Locked, all []talking) {
+		for _, s := range all {
+			s.conn.Stall()
+		}
+		left := all
+		for deadline := time.Now().Add(doortest.Patience); len(left) > 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v are kept", left)
+			}
+			for _, s := range left { // which says that they have not vanished
+				s.ask()
+			}
+			doortest.Within(2*time.Second, func() bool {
+				left = slices.DeleteFunc(slices.Clone(left), func(s talking) bool { return l.Host.Session(s.id) == nil })
+				return len(left) == 0
+			})
+		}
+	}},
+	{"the client is gone without a word", `{}`, map[string]string{
+		"sideband": "it carries no conversation",
+	}, func(_ *testing.T, _ *doortest.Locked, all []talking) {
+		for _, s := range all {
+			s.gone()
+		}
+	}},
+}
+
+func turns(l *doortest.Locked, id string) int {
+	for _, info := range l.Host.Sessions() {
+		if info.ID == id {
+			return info.Turns
 		}
 	}
-	doortest.Eventually(t, "end of those that are silent", func() bool { return len(l.Host.Sessions()) == len(speakers)-begun })
+	return -1
+}
+
+// TestEndings has conversations at all doors end in every way, of which each client hears in the words of its protocol.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	for _, ending := range allEndings {
+		t.Run(ending.name, func(t *testing.T) {
+			t.Parallel()
+			l := newTalkative(t)
+			var all []talking
+			var known []string
+			for door, open := range withWatchers() {
+				if ending.not[door] != "" {
+					continue
+				}
+				s := talking{speaker: open(t, l, l.Mint(ending.grants)), door: door}
+				for _, info := range l.Host.Sessions() {
+					if !slices.Contains(known, info.ID) {
+						s.id, known = info.ID, append(known, info.ID)
+					}
+				}
+				all = append(all, s)
+			}
+			ending.end(t, l, all)
+			doortest.Eventually(t, "end of all", func() bool { return len(l.Host.Sessions()) == 0 })
+		})
+	}
 }

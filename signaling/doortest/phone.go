@@ -2,13 +2,17 @@ package doortest
 
 import (
 	"encoding/json"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
+	"github.com/pion/transport/v4"
+	"github.com/pion/transport/v4/stdnet"
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
@@ -29,6 +33,34 @@ type Phone struct {
 	ear  []int16 // what came, decoded to 24 kHz
 	Stop chan struct{}
 	Done sync.WaitGroup
+
+	vanished *atomic.Bool
+}
+
+// Vanish has nothing leave the phone any more, like one whose network is gone.
+func (p *Phone) Vanish() { p.vanished.Store(true) }
+
+// network is the machine's, until the phone vanishes.
+type network struct {
+	transport.Net
+	vanished *atomic.Bool
+}
+
+func (n network) ListenUDP(kind string, at *net.UDPAddr) (transport.UDPConn, error) {
+	conn, err := n.Net.ListenUDP(kind, at)
+	return udpConn{conn, n.vanished}, err
+}
+
+type udpConn struct {
+	transport.UDPConn
+	vanished *atomic.Bool
+}
+
+func (c udpConn) WriteTo(packet []byte, to net.Addr) (int, error) {
+	if c.vanished.Load() {
+		return len(packet), nil
+	}
+	return c.UDPConn.WriteTo(packet, to)
 }
 
 // PhoneOptions are what makes a phone another one.
@@ -48,6 +80,8 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	t.Helper()
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
+	vanished := &atomic.Bool{}
+	settings.SetNet(network{Must(stdnet.NewNet()), vanished})
 	if o.Network != nil {
 		o.Network(&settings)
 	}
@@ -60,7 +94,9 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Phone{T: t, Client: c, PC: pc, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{})}
+	p := &Phone{
+		T: t, Client: c, PC: pc, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), vanished: vanished,
+	}
 	if o.Frame == 0 {
 		o.Frame = media.FrameDuration
 	}
