@@ -83,68 +83,21 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// covered reports whether one of these patterns matches a name, or everything that the pattern name matches.
+// covered reports whether one of these patterns matches a name. A pattern in its place must be one of them, or go on where the star at the
+// end of one stands.
 func covered(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return p == name || covers(parts(p), parts(name)) })
-}
-
-// part is one character of a name, or what stands for characters in a pattern: ?, * or a class.
-type part struct {
-	text   string
-	stands bool
-}
-
-// parts takes a pattern of [path.Match] apart.
-func parts(pattern string) (list []part) {
-	for pattern != "" {
-		end, stands := len(string([]rune(pattern)[:1])), false
-		text := pattern[:end]
-		switch pattern[0] {
-		case '*', '?':
-			stands = true
-		case '\\':
-			if rest := []rune(pattern[1:]); len(rest) > 0 {
-				text = string(rest[:1])
-				end += len(text)
-			}
-		case '[':
-			if n := strings.IndexByte(pattern, ']'); n > 0 {
-				text, end, stands = pattern[:n+1], n+1, true
-			}
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		if begin, open := strings.CutSuffix(p, "*"); open && plain(begin) {
+			rest, ok := strings.CutPrefix(name, begin)
+			return ok && !strings.ContainsAny(rest, `/[\`) // a class may be one of /, too
 		}
-		list, pattern = append(list, part{text, stands}), pattern[end:]
-	}
-	return list
+		matches, _ := path.Match(p, name)
+		return p == name || plain(name) && matches
+	})
 }
 
-// covers reports whether a pattern matches all that another one, or a name, does. Only a star covers a star, and only the same class
-// covers a class: who grants a class can write it in the same way.
-func covers(most, own []part) bool {
-	// before[i] says whether the first i parts of most cover those of own that were looked at.
-	before := make([]bool, len(most)+1)
-	before[0] = true
-	for i, m := range most {
-		before[i+1] = before[i] && m == part{"*", true}
-	}
-	for _, o := range own {
-		now := make([]bool, len(most)+1)
-		for i, m := range most {
-			switch {
-			case m == part{"*", true}:
-				now[i+1] = now[i] || before[i+1] && o.text != "/"
-			case m == part{"?", true}:
-				now[i+1] = before[i] && (!o.stands && o.text != "/" || o == m)
-			case m.stands && !o.stands:
-				ok, _ := path.Match(m.text, o.text)
-				now[i+1] = before[i] && ok
-			default:
-				now[i+1] = before[i] && m == o
-			}
-		}
-		before = now
-	}
-	return before[len(most)]
-}
+// plain reports whether a name is no pattern.
+func plain(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
 
 func (g *Grant) allowsDoor(door string) bool { return len(g.Doors) == 0 || covered(g.Doors, door) }
 
