@@ -84,6 +84,26 @@ func CheckPatterns(field string, patterns []string) error {
 	return nil
 }
 
+// Limit is a number in a file: 0 is its default.
+type Limit struct {
+	Name    string
+	Value   *int
+	Default int
+}
+
+// CheckLimits refuses negative numbers, and fills in defaults.
+func CheckLimits(list ...Limit) error {
+	for _, l := range list {
+		switch {
+		case *l.Value < 0:
+			return fmt.Errorf("%s: %d is less than nothing", l.Name, *l.Value)
+		case *l.Value == 0:
+			*l.Value = l.Default
+		}
+	}
+	return nil
+}
+
 // Matches reports whether a name has one of these patterns.
 func Matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {

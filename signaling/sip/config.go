@@ -147,20 +147,7 @@ func (c *Config) check() error {
 	if err := phone.CheckAgents(c.Agents); err != nil {
 		return err
 	}
-	return positive(map[string]*int{"calls": &c.Calls}, map[string]int{"calls": defaultCalls})
-}
-
-// positive refuses negative numbers and fills in defaults.
-func positive(fields map[string]*int, defaults map[string]int) error {
-	for name, n := range fields {
-		switch {
-		case *n < 0:
-			return fmt.Errorf("%s: %d is less than nothing", name, *n)
-		case *n == 0:
-			*n = defaults[name]
-		}
-	}
-	return nil
+	return phone.CheckLimits(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
 }
 
 func (l *Listen) check() error {
@@ -231,14 +218,11 @@ func (t *Trunk) check() error {
 	if t.CallsPerSecond == 0 {
 		t.CallsPerSecond = defaultCallsPerSecond
 	}
-	err := positive(
-		map[string]*int{"calls": &t.Calls, "callsPerCaller": &t.CallsPerCaller, "maxSeconds": &t.MaxSeconds, "silenceSeconds": &t.SilenceSeconds},
-		map[string]int{
-			"calls":          defaultTrunkCalls,
-			"callsPerCaller": defaultCallsPerCaller,
-			"maxSeconds":     defaultMaxSeconds,
-			"silenceSeconds": defaultSilenceSeconds,
-		},
+	err := phone.CheckLimits(
+		phone.Limit{Name: "calls", Value: &t.Calls, Default: defaultTrunkCalls},
+		phone.Limit{Name: "callsPerCaller", Value: &t.CallsPerCaller, Default: defaultCallsPerCaller},
+		phone.Limit{Name: "maxSeconds", Value: &t.MaxSeconds, Default: defaultMaxSeconds},
+		phone.Limit{Name: "silenceSeconds", Value: &t.SilenceSeconds, Default: defaultSilenceSeconds},
 	)
 	if err != nil || t.Outbound == nil {
 		return err
@@ -259,7 +243,7 @@ func (o *Outbound) check() error {
 	if err := phone.CheckPatterns("outbound.to", o.To); err != nil {
 		return err
 	}
-	return positive(map[string]*int{"outbound.expires": &o.Expires}, map[string]int{"outbound.expires": defaultExpires})
+	return phone.CheckLimits(phone.Limit{Name: "outbound.expires", Value: &o.Expires, Default: defaultExpires})
 }
 
 func (t *Trunk) has(a netip.Addr) bool {

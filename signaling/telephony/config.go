@@ -96,23 +96,11 @@ func (c *Config) check() error {
 	if err := phone.CheckAgents(c.Agents); err != nil {
 		return err
 	}
-	for _, limit := range []struct {
-		name string
-		n    *int
-		most int
-	}{
-		{"calls", &c.Calls, defaultCalls},
-		{"callsPerSecond", &c.CallsPerSecond, defaultCallsPerSecond},
-		{"maxSeconds", &c.MaxSeconds, defaultMaxSeconds},
-	} {
-		if *limit.n < 0 {
-			return fmt.Errorf("%s: %d is less than nothing", limit.name, *limit.n)
-		}
-		if *limit.n == 0 {
-			*limit.n = limit.most
-		}
-	}
-	return nil
+	return phone.CheckLimits(
+		phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls},
+		phone.Limit{Name: "callsPerSecond", Value: &c.CallsPerSecond, Default: defaultCallsPerSecond},
+		phone.Limit{Name: "maxSeconds", Value: &c.MaxSeconds, Default: defaultMaxSeconds},
+	)
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
@@ -128,8 +116,8 @@ func (p *Provider) check(publicURL string) error {
 	if !providerName.MatchString(p.Name) {
 		return fmt.Errorf("name: %q is not made of a-z, 0-9 and -", p.Name)
 	}
-	if p.Calls < 0 {
-		return fmt.Errorf("calls: %d is less than nothing", p.Calls)
+	if err := phone.CheckLimits(phone.Limit{Name: "calls", Value: &p.Calls}); err != nil {
+		return err
 	}
 	if err := p.checkSecrets(publicURL); err != nil {
 		return err
