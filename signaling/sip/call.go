@@ -150,8 +150,13 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case err := <-c.sound.lost():
-			return err
+		case <-c.sound.lost(): // the BYE may still be on its way
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(closeTimeout):
+				return errPeerLost
+			}
 		case <-ready:
 			ready = nil
 			if err := c.greet(s, took); err != nil {

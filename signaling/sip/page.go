@@ -243,7 +243,7 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	if err := p.admit(req, &c.open); err != nil {
 		return refusalFor(err)
 	}
-	s := &webSound{api: p.door.rtc, decoder: p.door.decoder, log: c.log, ended: make(chan error, 1)}
+	s := &webSound{api: p.door.rtc, decoder: p.door.decoder, log: c.log}
 	if err := s.offer(req.Body()); err != nil {
 		return notAcceptable(err)
 	}

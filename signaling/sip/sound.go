@@ -25,8 +25,8 @@ type sound interface {
 	carry(s *bridge.Session) (stop func(), err error)
 	// check is called once a second, and returns why the call must end.
 	check(now time.Time) error
-	// lost receives why the sound has ended by itself.
-	lost() <-chan error
+	// lost is closed when the sound has ended by itself. It may be called once carry has returned.
+	lost() <-chan struct{}
 }
 
 // rtpSound is a call's sound by RTP.
@@ -174,7 +174,7 @@ func (r *rtpSound) check(now time.Time) error {
 }
 
 // lost implements sound: RTP has no end of its own.
-func (r *rtpSound) lost() <-chan error { return nil }
+func (r *rtpSound) lost() <-chan struct{} { return nil }
 
 // close gives the port back.
 func (r *rtpSound) close() {

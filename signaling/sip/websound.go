@@ -13,35 +13,27 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-const (
-	// connectTimeout is how long WebRTC may take from our answer on.
-	connectTimeout = 10 * time.Second
-	// closeTimeout is how long the BYE may come after the end of the WebRTC connection: they go different ways.
-	closeTimeout = time.Second
-)
+// closeTimeout is how long the BYE may come after the end of the WebRTC connection: they go different ways.
+const closeTimeout = time.Second
 
 var (
-	errNotConnected = &bridge.Error{Code: bridge.CodePeerFailed, Message: "WebRTC did not connect in time."}
-	errClosed       = &bridge.Error{Code: bridge.CodePeerFailed, Message: "The telephone has closed its WebRTC connection."}
-	errOtherPeer    = errors.New("the offer is of another WebRTC connection than the one of the call")
-	errNoOffer      = errors.New("the offer is missing: ours is never the first")
+	errPeerLost  = &bridge.Error{Code: bridge.CodePeerFailed, Message: "WebRTC did not connect, or was lost."}
+	errOtherPeer = errors.New("the offer is of another WebRTC connection than the one of the call")
+	errNoOffer   = errors.New("the offer is missing: ours is never the first")
 )
 
 // webSound is a call's sound by WebRTC. Its peer belongs to a conversation, so the answer to the first offer is there once carry has
 // returned.
 type webSound struct {
-	api     *rtc.API
-	decoder opus.DecoderChoice
-	log     *slog.Logger
-	ended   chan error // has room for one
+	signaling.PeerCall // with the first offer
+	api                *rtc.API
+	decoder            opus.DecoderChoice
+	log                *slog.Logger
 
-	mu         sync.Mutex
-	first      rtc.Offer
-	peer       *rtc.Peer       // nil: no conversation was carried yet
-	session    *bridge.Session // nil: none is carried
-	answer     string
-	cameras    rtc.Cameras
-	connecting *time.Timer
+	mu      sync.Mutex
+	peer    *signaling.Peer // nil: no conversation was carried yet
+	session *bridge.Session // nil: none is carried
+	answer  string
 }
 
 // offer implements sound.
@@ -56,11 +48,11 @@ func (w *webSound) offer(sdp []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.peer == nil {
-		w.first = offer
+		w.Offer = offer
 		return nil
 	}
 	if w.session == nil {
-		return errClosed
+		return errPeerLost
 	}
 	if !w.peer.Made(offer) {
 		return errOtherPeer
@@ -90,57 +82,24 @@ func (w *webSound) describe() []byte {
 func (w *webSound) carry(s *bridge.Session) (stop func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	connecting := time.AfterFunc(connectTimeout, func() { w.end(errNotConnected) })
-	w.connecting, w.session = connecting, s
-	w.peer, err = w.api.NewPeer(rtc.PeerOptions{
-		Session: signaling.PeerSession{Session: s}, Cameras: &w.cameras, Decoder: w.decoder, Logger: w.log,
-		Connected: func() {
-			connecting.Stop()
-			s.Hold(false)
-		},
-		Lost: w.peerLost,
-	})
+	w.peer, err = w.Answer(s, w.api, rtc.PeerOptions{Decoder: w.decoder, Logger: w.log})
 	if err != nil {
-		return w.rest, err
+		return func() {}, err
 	}
-	if w.answer, err = w.peer.Answer(w.first); err != nil {
-		return w.rest, err
-	}
+	w.session, w.answer = s, w.peer.SDP
 	return w.rest, w.steer()
-}
-
-// peerLost ends the call because its WebRTC connection has ended: for a reason, or because the telephone has closed it, whose BYE may
-// still be on its way. It takes no lock: Pion calls it, and may be at work inside offer or carry.
-func (w *webSound) peerLost(why string) {
-	if why != "" {
-		w.end(&bridge.Error{Code: bridge.CodePeerFailed, Message: why + "."})
-		return
-	}
-	time.AfterFunc(closeTimeout, func() { w.end(errClosed) }) // nobody reads it when the call is over
-}
-
-func (w *webSound) end(err error) {
-	select {
-	case w.ended <- err:
-	default: // there is a reason already
-	}
 }
 
 // rest stops what carry has begun.
 func (w *webSound) rest() {
 	w.mu.Lock()
-	peer := w.peer
 	w.session = nil
-	w.connecting.Stop()
 	w.mu.Unlock()
-	if peer != nil {
-		peer.Close() // which waits for callbacks
-	}
-	w.cameras.Stop()
+	w.peer.Close() // which waits for callbacks
 }
 
 // check implements sound: WebRTC looks after itself.
 func (w *webSound) check(time.Time) error { return nil }
 
 // lost implements sound.
-func (w *webSound) lost() <-chan error { return w.ended }
+func (w *webSound) lost() <-chan struct{} { return w.peer.Lost }
