@@ -201,6 +201,18 @@ func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
 	return e.visit(context.WithoutCancel(ctx))
 }
 
+// Stopping reports whether the server that the request of ctx has come to is being closed: what has ended just now has
+// probably ended because of it.
+func Stopping(ctx context.Context) bool {
+	e, ok := ctx.Value(entranceKey{}).(entrance)
+	if !ok {
+		return false
+	}
+	e.server.mu.Lock()
+	defer e.server.mu.Unlock()
+	return e.server.closed
+}
+
 // visit counts a visit and gives it a context that ends with the server. After Close leave is nil.
 func (e entrance) visit(parent context.Context) (ctx context.Context, leave func()) {
 	s := e.server

@@ -138,6 +138,9 @@ func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) 
 		select {
 		case <-s.Done():
 			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
+			if signaling.Stopping(ctx) { // its caller may have been closed first
+				return context.Canceled
+			}
 			return nil
 		case <-gone:
 			return nil

@@ -268,6 +268,9 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	case <-ctx.Done():
 		r.err = context.Cause(ctx)
 	}
+	if r.err != nil && ctx.Err() != nil { // the SDK may have noticed first, and does not know why
+		r.err = context.Cause(ctx)
+	}
 	cancel(nil)
 	l.leave(ctx, token)
 	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has forgotten the session, as when it was restarted
