@@ -82,15 +82,8 @@ async function photoToAda(transport) {
     });
     await start(page);
     await says(page, 'Listening');
-    const elements = [{ type: 'text', value: 'Your <b>photo</b>' }, { type: 'image', src: '$1.photo' }];
-    const schema = JSON.stringify({ type: 'canvas', elements });
-    const chain = [
-      { name: 'take_photo' },
-      { name: 'show_canvas_tool', args: { schema } },
-      { name: 'find_contact', args: { query: 'lovelace ada' } },
-      { name: 'send_message', args: { to: '$3.phones.0', text: 'Look, $3.name!', photo: '$1.photo' } },
-    ];
-    await type(page, `/chain ${JSON.stringify(chain)}`);
+    const call = (name, args) => type(page, `/tool ${name} ${JSON.stringify(args)}`);
+    await call('take_photo', {});
 
     await asked(page, 'Taking photo…');
     await page.waitForFunction(() => document.querySelector('.canvas video').videoWidth > 0);
@@ -107,15 +100,19 @@ async function photoToAda(transport) {
     assert.deepEqual(jpegSize(Buffer.from(inlineData.data, 'base64')), { width: taken.width, height: taken.height }, 'the model sees it');
     assert.equal(await live(page), 0);
 
+    const elements = [{ type: 'text', value: 'Your <b>photo</b>' }, { type: 'image', src: taken.photo }];
+    await call('show_canvas_tool', { schema: JSON.stringify({ type: 'canvas', elements }) });
     await page.waitForFunction(() => document.querySelector('.canvas-sheet img')?.naturalWidth > 0);
     assert.equal(await page.evaluate(() => document.querySelector('.canvas-sheet img').naturalWidth), taken.width);
     assert.deepEqual((await answered(2))[1], ['show_canvas_tool', { shown: true }]);
 
+    await call('find_contact', { query: 'lovelace ada' });
     await asked(page, 'Give Gemini the number and the e-mail address of Ada Lovelace?');
     assert.ok(!JSON.stringify(up).includes('7946'), 'nothing has left before');
     await press(page, 'Yes');
     assert.deepEqual((await answered(3))[2], ['find_contact', { name: ada.name, phones: [ada.phone], emails: [ada.email] }]);
 
+    await call('send_message', { to: ada.phone, text: 'Look, Ada Lovelace!', photo: taken.photo });
     await asked(page, 'Sending message…');
     assert.equal(await page.inputValue('.canvas input'), ada.phone);
     assert.equal(await page.inputValue('.canvas textarea'), 'Look, Ada Lovelace!');

@@ -17,7 +17,6 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	chain    *chain // what follows; nil: nothing
 }
 
 // blocked reports whether the model waits for a result and says nothing before.
@@ -112,17 +111,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 		return nil // the model waits for the last answer
 	}
 	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
-	silent := r.Scheduling == "SILENT" && !c.blocking
-	if c.chain != nil && !r.WillContinue {
-		next, err := s.after(c, r.Response)
-		if next != nil {
-			return s.goOn(c, next)
-		}
-		if err != nil {
-			text, transcript, silent = sentence(err), sentence(err), false
-		}
-	}
-	if silent {
+	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
 	}
 	if r.Scheduling == "INTERRUPT" && !c.blocking && s.turn != nil {

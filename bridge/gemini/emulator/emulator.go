@@ -5,8 +5,6 @@
 //
 //	/tool NAME {json}   calls a declared function with these arguments
 //	/tools [CALL,…]     calls several functions at once, each CALL being {"name":"NAME","args":{…}}
-//	/chain [CALL,…]     calls them one after the other; in strings of the arguments "$1.photo" stands for the field photo of the
-//	                    first one's result; a result with "error" ends it, and so does the end of a call without a result
 //	/cancel             takes back all calls that were not answered
 //	/ground             answers with the metadata of a Google search
 //	/history            says what it remembers of the conversation

@@ -1,7 +1,6 @@
 package emulator
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -18,10 +17,9 @@ import (
 
 // What a request can make the emulator produce is bounded: it answers anybody on a gateway that has no key.
 const (
-	maxRequest    = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
-	maxAnswer     = 32 << 10 // bytes of text
-	maxDimensions = 3072     // https://ai.google.dev/gemini-api/docs/embeddings#controlling-embedding-size
-	maxBatch      = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
+	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
+	maxAnswer  = 32 << 10 // bytes of text
+	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
 // request is what of a request the emulator looks at.
@@ -31,13 +29,8 @@ type request struct {
 		FunctionDeclarations []struct{ Name string }
 	}
 	GenerationConfig struct{ ResponseMIMEType string }
-	embedding
-	Requests []embedding
-}
-
-type embedding struct {
-	Content              *content
-	OutputDimensionality int
+	Content          *content   // to embed
+	Requests         []struct{} // likewise, a batch
 }
 
 type content struct {
@@ -49,17 +42,6 @@ type content struct {
 			Response json.RawMessage
 		}
 	}
-}
-
-// text is all that was typed in it.
-func (c *content) text() string {
-	var texts []string
-	for _, p := range c.Parts {
-		if p.Text != "" {
-			texts = append(texts, p.Text)
-		}
-	}
-	return strings.Join(texts, "\n")
 }
 
 // generate answers a call of a model.
@@ -74,8 +56,7 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 		invalid("Invalid JSON payload received. %v", err).write(w)
 		return
 	}
-	var answer live.Object
-	var refused *apiError
+	answer, refused := live.Object(nil), (*apiError)(nil)
 	switch method {
 	case "generateContent", "streamGenerateContent":
 		var part live.Object
@@ -90,11 +71,15 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	case "countTokens":
 		answer = live.Object{"totalTokens": tokens(len(body))}
 	case "embedContent":
-		if answer, refused = q.embed(); refused == nil {
-			answer = live.Object{"embedding": answer}
+		answer = live.Object{"embedding": embedding}
+		if q.Content == nil {
+			refused = invalid("* EmbedContentRequest.content: contents is not specified\n")
 		}
 	case "batchEmbedContents":
-		answer, refused = q.embedAll()
+		answer = live.Object{"embeddings": slices.Repeat([]live.Object{embedding}, min(len(q.Requests), maxBatch))}
+		if len(q.Requests) > maxBatch {
+			refused = invalid("* BatchEmbedContentsRequest.requests: at most %d requests can be in one batch\n", maxBatch)
+		}
 	default:
 		refused = notFound("models/" + model + " has no method " + method + ".")
 	}
@@ -105,6 +90,9 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
+// embedding is that of any text.
+var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
+
 // answer is what the model says: the last content once more. What a person has typed in it stands in its last line.
 func (q *request) answer() (live.Object, *apiError) {
 	if len(q.Contents) == 0 {
@@ -114,12 +102,14 @@ func (q *request) answer() (live.Object, *apiError) {
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
 		return nil, invalid("Please ensure that the last turn is of the role user.") // Google wants a turn to answer
 	}
+	var texts []string
 	for _, p := range last.Parts {
 		if f := p.FunctionResponse; f != nil {
 			return said("The tool " + f.Name + " says: " + string(f.Response)), nil
 		}
+		texts = append(texts, p.Text)
 	}
-	text := strings.TrimSpace(last.text())
+	text := strings.TrimSpace(strings.Join(texts, "\n"))
 	word, rest, _ := strings.Cut(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]), " ")
 	switch {
 	case word == "/tool":
@@ -178,15 +168,14 @@ func chunk(model string, part live.Object, finish string, asked int) live.Object
 	}
 }
 
-// stream writes an answer in pieces, by some words each, as server-sent events or as one JSON array.
+// stream writes an answer in three pieces, as server-sent events or as one JSON array.
 func stream(w http.ResponseWriter, model string, part live.Object, asked int, sse bool) {
-	const most = 256 // pieces
 	pieces := []live.Object{part}
 	if text, ok := part["text"].(string); ok {
-		pieces = nil
 		words := strings.SplitAfter(text, " ")
-		for some := range slices.Chunk(words, max(3, len(words)/most+1)) {
-			pieces = append(pieces, live.Object{"text": strings.Join(some, "")})
+		pieces = nil
+		for third := range slices.Chunk(words, (len(words)+2)/3) {
+			pieces = append(pieces, live.Object{"text": strings.Join(third, "")})
 		}
 	}
 	kind, before, between, after := "application/json; charset=UTF-8", "[", ",\r\n", "]"
@@ -194,47 +183,15 @@ func stream(w http.ResponseWriter, model string, part live.Object, asked int, ss
 		kind, before, between, after = "text/event-stream", "data: ", "\r\n\r\ndata: ", "\r\n\r\n"
 	}
 	w.Header().Set("Content-Type", kind)
-	flush := http.NewResponseController(w).Flush
 	finish := ""
 	for i, piece := range pieces {
 		if i == len(pieces)-1 {
 			finish = "STOP"
 		}
-		var line bytes.Buffer
-		_ = json.Compact(&line, live.Encode(chunk(model, piece, finish, asked))) // what was encoded can be
-		fmt.Fprintf(w, "%s%s", before, &line)
+		line, _ := json.Marshal(chunk(model, piece, finish, asked)) // made of maps, strings and numbers
+		fmt.Fprintf(w, "%s%s", before, line)
 		before = between
-		_ = flush()
+		_ = http.NewResponseController(w).Flush()
 	}
 	_, _ = io.WriteString(w, after)
-}
-
-// embed answers for one text: a direction that its length decides.
-func (e *embedding) embed() (live.Object, *apiError) {
-	dimensions := cmp.Or(e.OutputDimensionality, 768)
-	switch {
-	case e.Content == nil:
-		return nil, invalid("* EmbedContentRequest.content: contents is not specified\n")
-	case dimensions < 1 || dimensions > maxDimensions:
-		return nil, invalid("* EmbedContentRequest.outputDimensionality: must be between 1 and %d\n", maxDimensions)
-	}
-	values := make([]float64, dimensions)
-	values[len(e.Content.text())%dimensions] = 1
-	return live.Object{"values": values}, nil
-}
-
-// embedAll answers a batch.
-func (q *request) embedAll() (live.Object, *apiError) {
-	if len(q.Requests) > maxBatch {
-		return nil, invalid("* BatchEmbedContentsRequest.requests: at most %d requests can be in one batch\n", maxBatch)
-	}
-	list := []live.Object{}
-	for i := range q.Requests {
-		one, refused := q.Requests[i].embed()
-		if refused != nil {
-			return nil, refused
-		}
-		list = append(list, one)
-	}
-	return live.Object{"embeddings": list}, nil
 }

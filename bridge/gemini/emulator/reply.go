@@ -26,7 +26,7 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 func (s *session) command(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
-	case "/tool", "/tools", "/chain":
+	case "/tool", "/tools":
 		return s.askTools(word, rest)
 	case "/cancel":
 		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
