@@ -31,10 +31,6 @@ type callOptions struct {
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // in place of one of its own; the caller closes it
 	sink        media.Sink     // behind a receiver like the gateway's, over a network with linkDelay
-
-	resumable bool
-	token     string // of the conversation that it goes on with; empty: a new one
-	resumed   func() // is called when it does
 }
 
 // caller is a client of the client protocol, with WebRTC and a data channel, as a page is.
@@ -94,22 +90,13 @@ func (c *caller) connect(ctx context.Context, url string) (err error) {
 		}
 	})
 	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": c.instruction}}
-	if c.resumable {
-		config["resumable"], config["resumeToken"] = true, c.token
-	}
 	raw, err := c.request(ctx, "CONNECT_GEMINI", config, "SETUP_COMPLETE")
 	if err != nil {
 		return err
 	}
-	var done struct {
-		Success, Resumed bool
-		ResumeToken      string
-	}
-	if err := json.Unmarshal(raw, &done); err != nil || !done.Success || done.Resumed != (c.token != "") {
-		return fmt.Errorf("the conversation was refused or is another one: %s", raw)
-	}
-	if c.token = done.ResumeToken; c.resumed != nil {
-		c.resumed()
+	var done struct{ Success bool }
+	if err := json.Unmarshal(raw, &done); err != nil || !done.Success {
+		return fmt.Errorf("the conversation was refused: %s", raw)
 	}
 	if err := c.negotiate(ctx, false); err != nil {
 		return err

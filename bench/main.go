@@ -3,14 +3,11 @@
 //
 //	go run ./bench            latency, interruption, CPU time and memory of a call, beside an echo server
 //	go run ./bench -capacity  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
-//	go run ./bench -kill      what callers notice whose gateway is killed, where two share a Redis (redis-server)
 //	go run ./bench -impair    what bad networks leave of the speech between a person and the model
 //
 // -gateway PATH measures another binary than that of this source tree, such as an older one.
 //
 // The gateway and the echo server run as child processes; their CPU time and memory are read from /proc (Linux).
-//
-//	go run ./bench link       a bad network between two namespaces, for web/test/network.test.mjs; it needs root
 package main
 
 import (
@@ -32,7 +29,7 @@ const frame = media.FrameDuration
 // options say what is measured, and how much of it.
 type options struct {
 	gateway  string        // the binary
-	trials   int           // beeps, or kills
+	trials   int           // beeps
 	sessions []int         // how many calls at once
 	window   time.Duration // in which calls are observed
 	settle   time.Duration // from the last connection to the window
@@ -53,18 +50,12 @@ func main() {
 // run measures and prints a table; progress goes to stderr. If a call failed or replies were missing it returns an error, and the table
 // has a gap or is missing.
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case echoCommand:
-			return serveEcho(ctx)
-		case "link":
-			return serveLink(ctx, os.Stdin, stdout)
-		}
+	if len(args) > 0 && args[0] == echoCommand {
+		return serveEcho(ctx)
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls without latency and echo server, and 300 telephones")
-	kill := f.Bool("kill", false, "100 gateways killed in the middle of an answer; needs redis-server")
 	o := options{
 		trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
 	}
@@ -85,9 +76,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	switch {
 	case *impaired:
 		return measureNetworks(ctx, o, stdout)
-	case *kill:
-		o.trials = 100
-		return measureKills(ctx, o, stdout)
 	case *capacity:
 		o.sessions, o.window = []int{100, 200}, 50*time.Second
 		return errors.Join(measureNumbers(ctx, o, false, stdout), measurePhones(ctx, o, stdout))

@@ -52,7 +52,6 @@ var arrows = map[string][]string{
 		"media/rtpaudio",
 		"media/mediatest",
 		"signaling/rtc/rtctest",
-		"store/redistest",
 	}, // a program of its own
 	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/access": {"bridge", "store"},
@@ -149,6 +148,7 @@ var arrows = map[string][]string{
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
 	"media/mediatest":             {"media", "media/opus"}, // imported by tests and bench only
+	"media/mediatest/link":        {"media/mediatest"},     // a program of its own
 	"media/g711":                  {"media"},
 	"media/g722":                  {"media"},
 	"media/opus":                  {"media"},
@@ -158,7 +158,7 @@ var arrows = map[string][]string{
 	"media/rtpaudio":              {"media"},
 	"media/vad":                   {"media"},
 	"store":                       {},
-	"store/redistest":             {}, // imported by tests and bench only
+	"store/redistest":             {}, // imported by tests only
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
 	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},

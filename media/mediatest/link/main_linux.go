@@ -1,3 +1,4 @@
+// Command link joins two network namespaces by a bad network, for web/test/network.test.mjs. It needs root, ip and /dev/net/tun.
 package main
 
 import (
@@ -9,8 +10,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +26,19 @@ type order struct {
 	Down mediatest.Impairment `json:"down"` // the other way
 }
 
-// serveLink joins two namespaces by a bad network, and obeys orders until stdin ends or ctx is done. It prints a JSON line at
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := serve(ctx, os.Stdin, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "link:", err)
+		os.Exit(1)
+	}
+}
+
+// serve joins two namespaces by a bad network, and obeys orders until stdin ends or ctx is done. It prints a JSON line at
 // first, {"ends": …}, and one after each order. Where there can be no link it prints {"impossible": why}.
-func serveLink(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
+func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
 	if err := linkPossible(); err != nil {
 		return out.Encode(map[string]string{"impossible": err.Error()})
