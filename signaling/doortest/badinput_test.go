@@ -561,12 +561,12 @@ func (d *badDoor) channelMessages(t *testing.T) {
 		if len(all[n]) > 60<<10 {
 			continue
 		}
-		if err := p.DC.SendText(all[n]); err != nil {
+		if err := p.Channel.SendText(all[n]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.DC.Send([]byte{0})
-	p.DC.SendText("")
+	p.Channel.Send([]byte{0})
+	p.Channel.SendText("")
 	before := c.Count("PONG")
 	p.Send("PING", "")
 	doortest.Eventually(t, "answer", func() bool { return c.Count("PONG") > before })

@@ -389,13 +389,13 @@ func frame(kind int, payload string) []byte {
 
 func byChannel(p *doortest.Phone, messages []string) func(n int) bool {
 	return func(n int) bool {
-		for p.DC.BufferedAmount() > 256<<10 {
-			if p.DC.ReadyState() != webrtc.DataChannelStateOpen {
+		for p.Channel.BufferedAmount() > 256<<10 {
+			if p.Channel.ReadyState() != webrtc.DataChannelStateOpen {
 				return false
 			}
 			time.Sleep(time.Millisecond)
 		}
-		return p.DC.SendText(messages[n%len(messages)]) == nil
+		return p.Channel.SendText(messages[n%len(messages)]) == nil
 	}
 }
 

@@ -17,15 +17,15 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/opus"
+	"voxgate/signaling/rtc/rtctest"
 )
 
-// Phone is a WebRTC client: a real Pion peer with a microphone, an ear and the data channel.
+// Phone is a WebRTC client of the first door: a caller whose microphone and ear are in real time, and whose offers and candidates
+// travel by its client.
 type Phone struct {
+	*rtctest.Caller
 	T      *testing.T
 	Client *Client
-	PC     *webrtc.PeerConnection
-	DC     *webrtc.DataChannel // nil without
-	Mic    *webrtc.TrackLocalStaticRTP
 	next   rtp.Header
 	Talk   chan []int16 // what the microphone hears; silence when there is nothing
 
@@ -90,31 +90,28 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 		settings.DisableSRTPReplayProtection(true)
 		more = append(more, webrtc.WithMediaEngine(o.Codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	}
-	pc, err := webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...).NewPeerConnection(webrtc.Configuration{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Phone{
-		T: t, Client: c, PC: pc, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), vanished: vanished,
-	}
-	if o.Frame == 0 {
-		o.Frame = media.FrameDuration
-	}
-	if !o.NoAudio {
-		p.addAudio(o)
-	}
-	if o.Channel {
-		if p.DC, err = pc.CreateDataChannel("events", nil); err != nil {
-			t.Fatal(err)
-		}
-		p.DC.OnMessage(func(m webrtc.DataChannelMessage) {
+	p := &Phone{T: t, Client: c, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), vanished: vanished}
+	options := rtctest.Options{
+		API:       webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...),
+		Direction: o.Direction, NoAudio: o.NoAudio, Track: p.listen,
+		Message: func(raw []byte) {
 			var got Message
-			if err := json.Unmarshal(m.Data, &got); err != nil {
-				t.Errorf("not JSON: %s", m.Data)
+			if err := json.Unmarshal(raw, &got); err != nil {
+				t.Errorf("not JSON: %s", raw)
 			}
 			got.Way = "channel"
 			c.put(got)
-		})
+		},
+	}
+	if o.Channel {
+		options.Channel = "events"
+	}
+	p.Caller = Must(rtctest.New(options))
+	if o.Frame == 0 {
+		o.Frame = media.FrameDuration
+	}
+	if p.Mic != nil {
+		p.Done.Go(func() { p.speak(o) })
 	}
 	t.Cleanup(p.HangUp)
 	return p
@@ -128,31 +125,6 @@ func Call(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Ph
 	p.Offer(false)
 	p.Connected()
 	return c, p
-}
-
-func (p *Phone) addAudio(o PhoneOptions) {
-	p.T.Helper()
-	if o.Direction == webrtc.RTPTransceiverDirectionRecvonly {
-		if _, err := p.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio, webrtc.RTPTransceiverInit{Direction: o.Direction}); err != nil {
-			p.T.Fatal(err)
-		}
-	} else {
-		codec := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}
-		mic, err := webrtc.NewTrackLocalStaticRTP(codec, "mic", "phone")
-		if err != nil {
-			p.T.Fatal(err)
-		}
-		p.Mic = mic
-		direction := o.Direction
-		if direction == 0 {
-			direction = webrtc.RTPTransceiverDirectionSendrecv
-		}
-		if _, err := p.PC.AddTransceiverFromTrack(mic, webrtc.RTPTransceiverInit{Direction: direction}); err != nil {
-			p.T.Fatal(err)
-		}
-		p.Done.Go(func() { p.speak(o) })
-	}
-	p.PC.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { p.listen(track) })
 }
 
 // speak is the microphone: a packet every frame, in real time.
@@ -244,7 +216,7 @@ func (p *Phone) Offer(restart bool) {
 		if i != nil {
 			payload = string(Must(json.Marshal(map[string]any{"candidate": i.ToJSON().Candidate, "sdpMid": nil, "sdpMLineIndex": 0})))
 		}
-		if p.DC != nil && p.DC.ReadyState() == webrtc.DataChannelStateOpen {
+		if p.Channel != nil && p.Channel.ReadyState() == webrtc.DataChannelStateOpen {
 			p.Send("WEBRTC_ICE_CANDIDATE", payload)
 			return
 		}
@@ -276,7 +248,7 @@ func (p *Phone) Answer(m Message) {
 	p.T.Helper()
 	var answer struct{ SDP string }
 	m.Read(p.T, &answer)
-	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+	if err := p.Caller.Answer(answer.SDP); err != nil {
 		p.T.Fatalf("%v\n%s", err, answer.SDP)
 	}
 }
@@ -325,8 +297,8 @@ func (p *Phone) trickle(at int) {
 
 // Send uses the channel once it is open, else the socket.
 func (p *Phone) Send(kind, payload string) {
-	if p.DC != nil && p.DC.ReadyState() == webrtc.DataChannelStateOpen {
-		if err := p.DC.SendText(string(Envelope(kind, payload))); err != nil {
+	if p.Channel != nil && p.Channel.ReadyState() == webrtc.DataChannelStateOpen {
+		if err := p.Channel.SendText(string(Envelope(kind, payload))); err != nil {
 			p.T.Errorf("channel: %v", err)
 		}
 		return
@@ -339,7 +311,7 @@ func (p *Phone) Connected() {
 	p.T.Helper()
 	Eventually(p.T, "connection", func() bool {
 		return p.PC.ConnectionState() == webrtc.PeerConnectionStateConnected &&
-			(p.DC == nil || p.DC.ReadyState() == webrtc.DataChannelStateOpen)
+			(p.Channel == nil || p.Channel.ReadyState() == webrtc.DataChannelStateOpen)
 	})
 }
 
@@ -351,7 +323,7 @@ func (p *Phone) HangUp() {
 	default:
 		close(p.Stop)
 	}
-	p.PC.GracefulClose()
+	p.Close()
 	p.Done.Wait()
 }
 

@@ -377,8 +377,8 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 		}
 	}
 	checkSeq(t, c.All())
-	p.DC.Close() // the events go back to the socket
-	doortest.Eventually(t, "end of the channel", func() bool { return p.DC.ReadyState() == webrtc.DataChannelStateClosed })
+	p.Channel.Close() // the events go back to the socket
+	doortest.Eventually(t, "end of the channel", func() bool { return p.Channel.ReadyState() == webrtc.DataChannelStateClosed })
 	c.Send("SEND_MESSAGE", doortest.Typed("hello"))
 	if m := c.Expect("ASSISTANT_SPEAKING"); m.Way != "socket" {
 		t.Errorf("an event went by %s", m.Way)
@@ -430,7 +430,7 @@ func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
 	for range 10 {
 		c := doortest.Connect(t, g, `{}`)
 		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
-		p.DC.OnOpen(func() { c.Conn.Close() })
+		p.Channel.OnOpen(func() { c.Conn.Close() })
 		p.Offer(false)
 		<-c.Done
 		c.Inbox.Revive()

@@ -3,6 +3,7 @@
 package rtctest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -43,15 +44,19 @@ type Options struct {
 	Network func(*webrtc.SettingEngine) // changes the defaults: UDP on 127.0.0.1 alone
 	Track   func(*webrtc.TrackRemote)   // reads a track until it ends, in a goroutine of its own
 	Message func([]byte)                // takes a message of the data channel
+
+	API       *webrtc.API                    // in place of one with the codecs and the network of what stands above
+	Direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv. A caller that receives alone has no Mic
+	NoAudio   bool                           // nothing but the data channel
 }
 
 // Caller is one end of a call. One goroutine at a time may call its methods.
 type Caller struct {
 	PC      *webrtc.PeerConnection
-	Channel *webrtc.DataChannel // nil: none was wanted
+	Channel *webrtc.DataChannel         // nil: none was wanted
+	Mic     *webrtc.TrackLocalStaticRTP // nil: it does not speak
 
 	red               bool
-	mic               *webrtc.TrackLocalStaticRTP
 	next              rtp.Header
 	last              []byte // the packet before, for RED
 	mux               ice.UDPMux
@@ -99,14 +104,16 @@ func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
 // New returns a caller that has not called yet.
 func New(o Options) (*Caller, error) {
 	c := &Caller{red: o.RED, next: rtp.Header{Version: 2}, connected: make(chan struct{}), failed: make(chan struct{})}
-	api, mux, err := NewAPI(o)
-	if err != nil {
-		return nil, err
+	var err error
+	if o.API == nil {
+		if o.API, c.mux, err = NewAPI(o); err != nil {
+			return nil, err
+		}
 	}
-	if c.mux = mux; o.Track == nil {
+	if o.Track == nil {
 		o.Track = func(*webrtc.TrackRemote) {}
 	}
-	if c.PC, err = api.NewPeerConnection(webrtc.Configuration{}); err != nil {
+	if c.PC, err = o.API.NewPeerConnection(webrtc.Configuration{}); err != nil {
 		return nil, err
 	}
 	if err := c.prepare(o); err != nil {
@@ -127,27 +134,41 @@ func (c *Caller) prepare(o Options) (err error) {
 			failed()
 		}
 	})
-	codec := Opus
-	if o.RED {
-		codec = red
+	if !o.NoAudio {
+		if err := c.addAudio(o); err != nil {
+			return err
+		}
 	}
-	if c.mic, err = webrtc.NewTrackLocalStaticRTP(codec, "mic", "rtctest"); err != nil {
-		return err
-	}
-	sender, err := c.PC.AddTrack(c.mic)
-	if err != nil {
-		return err
-	}
-	c.running.Go(func() { DiscardRTCP(sender) })
-	c.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
-		go DiscardRTCP(receiver) // until the connection is closed
-		o.Track(track)
-	})
 	if o.Channel == "" {
 		return nil
 	}
 	if c.Channel, err = c.PC.CreateDataChannel(o.Channel, nil); err == nil && o.Message != nil {
 		c.Channel.OnMessage(func(m webrtc.DataChannelMessage) { o.Message(m.Data) })
+	}
+	return err
+}
+
+// addAudio gives the connection its microphone and ear.
+func (c *Caller) addAudio(o Options) (err error) {
+	c.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+		go DiscardRTCP(receiver) // until the connection is closed
+		o.Track(track)
+	})
+	how := webrtc.RTPTransceiverInit{Direction: cmp.Or(o.Direction, webrtc.RTPTransceiverDirectionSendrecv)}
+	if how.Direction == webrtc.RTPTransceiverDirectionRecvonly {
+		_, err = c.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeAudio, how)
+		return err
+	}
+	codec := Opus
+	if o.RED {
+		codec = red
+	}
+	if c.Mic, err = webrtc.NewTrackLocalStaticRTP(codec, "mic", "rtctest"); err != nil {
+		return err
+	}
+	t, err := c.PC.AddTransceiverFromTrack(c.Mic, how)
+	if err == nil {
+		c.running.Go(func() { DiscardRTCP(t.Sender()) })
 	}
 	return err
 }
@@ -204,7 +225,7 @@ func (c *Caller) Speak(opus []byte) error {
 		payload = PackRED(c.last, opus)
 		c.last = append(c.last[:0], opus...)
 	}
-	return c.mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
+	return c.Mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
 }
 
 // PackRED puts a copy of the packet of 20 ms before it ahead of a packet. The copy's header says that another block follows, its type,
@@ -219,7 +240,7 @@ func PackRED(before, packet []byte) []byte {
 
 // Close hangs up, and waits until nothing of the caller runs any more.
 func (c *Caller) Close() {
-	c.PC.Close()
+	c.PC.GracefulClose()
 	if c.mux != nil {
 		c.mux.Close() // and its socket
 	}
