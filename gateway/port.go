@@ -15,9 +15,12 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// openPorts opens those of WebRTC, and puts TLS on that one if it is wanted. If it fails it closes the
-// page's; the listener that it returns takes its place.
-func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener, webrtc *rtc.API, err error) {
+// openPorts opens the port of the page, with TLS if that is wanted, and those of WebRTC.
+func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
+	if page, err = net.Listen("tcp", s.addr); err != nil {
+		return nil, nil, fmt.Errorf("listen for browsers: %w", err)
+	}
+	page = heard(page, log)
 	addr := page.Addr().(*net.TCPAddr)
 	at := func(host string, port int) string {
 		return net.JoinHostPort(cmp.Or(s.webrtcHost, host), strconv.Itoa(cmp.Or(port, addr.Port)))
@@ -27,14 +30,14 @@ func openPorts(s settings, page net.Listener, log *slog.Logger) (_ net.Listener,
 	if addr.IP.IsLoopback() && s.webrtcHost == "" { // Firefox uses no candidate of the loopback, not even for a page on localhost
 		o.UDPAddr, o.Loopback = at(anywhere(addr.IP), s.udpPort), true
 	}
-	defer func() {
+	defer func(opened net.Listener) {
 		if err != nil {
-			page.Close()
+			opened.Close()
 			if o.TCP != nil {
 				o.TCP.Close()
 			}
 		}
-	}()
+	}(page)
 	config, err := s.tls.config(log)
 	if err != nil {
 		return nil, nil, err

@@ -33,11 +33,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	stopping.then("backend", stopBackend)
-	listener, err := net.Listen("tcp", s.addr)
-	if err != nil {
-		return fmt.Errorf("listen for browsers: %w", err)
-	}
-	listener, webrtc, err := openPorts(s, heard(listener, log), log)
+	listener, webrtc, err := openPorts(s, log)
 	if err != nil {
 		return err
 	}
