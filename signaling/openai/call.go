@@ -2,7 +2,6 @@ package openai
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,59 +23,43 @@ const (
 // call is one conversation, carried by a socket or a WebRTC peer. It is a [bridge.Caller], but for Serve.
 type call struct {
 	log    *slog.Logger
-	events chan event    // that have come, of all connections
-	wake   chan struct{} // has a token when there is something in todo
-	over   chan struct{} // closed when the conversation is
+	wake   chan struct{}      // has a token when there is something in todo
+	late   *time.Timer        // runs while something waits in the dialogue
+	begun  chan struct{}      // closed when there is a model that listens
+	over   chan struct{}      // closed when the conversation is
+	append func([]byte) error // takes the sound that comes by events; nil: none does
 
-	order     sync.Mutex // held while something is decided and carried out; taken before mu
+	order  sync.Mutex // held while something is decided and carried out; taken before mu
+	engine engine     // nil: the conversation has not begun, or is over
+
 	mu        sync.Mutex
 	dialogue  *dialogue
 	listeners []*listener
-	todo      []bridge.Command // what events ask for; the loop carries it out
-	decoder   decoder
+	todo      []bridge.Command // what events ask for
 	encoder   encoder
+}
+
+// engine is the conversation, as far as a call gives it commands.
+type engine interface {
+	ID() string
+	Do(bridge.Command) error
 }
 
 // listener is a connection that gets the conversation's events: the one that carries it, or a second one.
 type listener struct {
-	out  outlet
-	pace pace // of what comes by it
-}
-
-// outlet takes what goes to a client, and never blocks. A [signaling.Socket] is one.
-type outlet interface {
-	PutText(event []byte)
-	Full() bool
-}
-
-// pace has a client wait for as long as its events take too long: see [signaling.Pace].
-type pace interface{ Spent(took time.Duration) }
-
-// read reads an event that has come.
-func (l *listener) read(data []byte) event {
-	began := time.Now()
-	e := event{from: l}
-	e.clientEvent, e.err = readEvent(data)
-	l.spent(e, began)
-	return e
-}
-
-// spent counts the time since something began to be done for an event, but for sound.
-func (l *listener) spent(e event, began time.Time) {
-	if e.Type != "input_audio_buffer.append" || e.err != nil {
-		l.pace.Spent(time.Since(began))
+	out interface { // takes what goes to the client, and never blocks
+		PutText(event []byte)
+		Full() bool
 	}
-}
-
-// event is one of a client.
-type event struct {
-	clientEvent
-	err  error // it cannot be used
-	from *listener
+	pace interface{ Spent(took time.Duration) } // of what comes: see [signaling.Pace]
 }
 
 func newCall(log *slog.Logger, d *dialogue) *call {
-	return &call{log: log, dialogue: d, events: make(chan event), wake: make(chan struct{}, 1), over: make(chan struct{})}
+	c := &call{
+		log: log, dialogue: d, wake: make(chan struct{}, 1), begun: make(chan struct{}), over: make(chan struct{}), late: time.NewTimer(hold),
+	}
+	c.late.Stop()
+	return c
 }
 
 // with has the dialogue do something, and sends what comes of it. from is the connection that has asked; nil: none has.
@@ -95,16 +78,16 @@ func (c *call) with(from *listener, do func(d *dialogue)) {
 
 // join subscribes a connection, and leave unsubscribes it.
 func (c *call) join(l *listener) {
-	c.mu.Lock()
-	c.listeners = append(c.listeners, l)
-	c.mu.Unlock()
-	c.with(l, func(d *dialogue) { d.created(true) })
+	c.with(l, func(d *dialogue) {
+		c.listeners = append(c.listeners, l)
+		d.put("session.created", object{"session": d.session}, true)
+	})
 }
 
 func (c *call) leave(l *listener) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.listeners = slices.DeleteFunc(c.listeners, func(o *listener) bool { return o == l })
-	c.mu.Unlock()
 }
 
 // Notify implements [bridge.Caller].
@@ -119,74 +102,70 @@ func (c *call) Notify(e bridge.Event) {
 		c.log.Info("for the client's developer", "message", clipLong(b.Err.Message))
 		return
 	}
-	var asked []bridge.Command
 	c.with(nil, func(d *dialogue) {
-		asked = d.happen(e.Body)
-		c.todo = append(c.todo, asked...)
-	})
-	if _, setUp := e.Body.(bridge.SetupComplete); setUp || len(asked) > 0 {
-		select {
-		case c.wake <- struct{}{}:
-		default:
+		begun := d.begun
+		c.todo = append(c.todo, d.happen(e.Body)...)
+		if d.begun && !begun {
+			close(c.begun)
 		}
-	}
-}
-
-// clipLong is what a line of the log repeats of what may be a stranger's.
-func clipLong(text string) string {
-	const most = 300
-	if len(text) > most {
-		return text[:most] + "…"
-	}
-	return text
-}
-
-// carry does what clients and events ask for, until lost or ctx is done. own sends by in, which may be nil. hear takes
-// the sound that comes by events; nil: none does.
-func (c *call) carry(
-	ctx context.Context, s *bridge.Session, own *listener, in <-chan signaling.Message, lost <-chan struct{}, hear func(sound []byte) error,
-) error {
-	late := time.NewTimer(hold)
-	late.Stop()
-	defer late.Stop()
-	for {
-		events, in := c.events, in
-		if c.early() {
-			events, in = nil, nil // marks of speech would be refused
-		}
-		var e event
-		select {
-		case e = <-events:
-		case m, ok := <-in:
-			if !ok {
-				return nil
+		if len(c.todo) > 0 {
+			select {
+			case c.wake <- struct{}{}:
+			default:
 			}
-			e = own.event(m)
+		}
+	})
+}
+
+// carry does what events ask for until the client is gone, its connection has failed, or ctx is done.
+func (c *call) carry(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
+	defer c.serve(nil)
+	for {
+		select {
 		case <-c.wake:
-			c.act(s, event{}, func(*dialogue) (todo []bridge.Command) {
-				todo, c.todo = c.todo, nil
-				return todo
-			})
-		case <-late.C:
-			c.act(s, event{}, (*dialogue).takeLate)
-		case <-lost:
+			c.act(nil, "", func(*dialogue) []bridge.Command { return nil })
+		case <-c.late.C:
+			c.act(nil, "", (*dialogue).takeLate)
+		case <-gone:
 			return nil
+		case err := <-failed:
+			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if e.from == nil {
-			continue
+	}
+}
+
+// serve sets who carries out what clients ask for.
+func (c *call) serve(s engine) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	c.engine = s
+}
+
+// receive takes what a client has sent by a connection.
+func (c *call) receive(l *listener, m signaling.Message) {
+	if c.early() { // marks of speech would be refused
+		select {
+		case <-c.begun:
+		case <-c.over:
+			return
 		}
-		began := time.Now()
-		c.take(s, e, hear)
-		if e.from.spent(e, began); e.Type == "input_audio_buffer.append" {
-			continue
-		}
-		if c.holds() {
-			late.Reset(hold)
-		} else {
-			late.Stop()
-		}
+	}
+	began := time.Now()
+	var e clientEvent
+	var err error
+	switch {
+	case m.Err != nil:
+		err = refusal("invalid_event", "", "The event is too long: it may have %d bytes.", maxEvent)
+	case !m.Text:
+		err = refusal("invalid_event", "", "Expected a text WebSocket message; binary frames are not supported.")
+	default:
+		e, err = readEvent(m.Data)
+	}
+	c.take(l, e, err)
+	if e.Type != "input_audio_buffer.append" || err != nil {
+		l.pace.Spent(time.Since(began))
 	}
 }
 
@@ -197,68 +176,73 @@ func (c *call) early() bool {
 	return !c.dialogue.begun && c.dialogue.session.turns() != modelsEar
 }
 
-func (c *call) holds() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.dialogue.results)+len(c.dialogue.asked) > 0
-}
-
-// take does what a client's event asks for.
-func (c *call) take(s engine, e event, hear func([]byte) error) {
-	err := e.err
-	switch {
-	case err != nil:
-	case e.Type != "input_audio_buffer.append":
-		c.act(s, e, func(d *dialogue) []bridge.Command {
-			commands, err := d.take(e.clientEvent)
-			if err != nil {
-				d.fail(e.EventID, err)
-			}
-			return commands
-		})
-		return
-	case hear == nil:
-		err = &apiError{Code: "invalid_value", Param: "type", Message: "The sound of a call comes by its track."}
-	default:
-		err = hear(e.Audio)
+// take does what a client's event asks for, or reports why it cannot be used.
+func (c *call) take(l *listener, e clientEvent, err error) {
+	if err == nil && e.Type == "input_audio_buffer.append" {
+		if err = refusal("invalid_value", "type", "The sound of a call comes by its track."); c.append != nil {
+			err = c.append(e.Audio)
+		}
+		if err == nil {
+			return
+		}
 	}
-	if err != nil {
-		c.with(e.from, func(d *dialogue) { d.fail(e.EventID, err) })
-	}
-}
-
-// engine is the conversation, as far as a call gives it commands.
-type engine interface {
-	ID() string
-	Do(bridge.Command) error
+	c.act(l, e.EventID, func(d *dialogue) (commands []bridge.Command) {
+		if err == nil {
+			commands, err = d.take(e)
+		}
+		if err != nil {
+			d.fail(e.EventID, err)
+		}
+		return commands
+	})
 }
 
 // act has the dialogue decide what an event asks for, and the engine carry it out before anything else is decided:
-// sound may come by another goroutine than events, and a mark of speech must not overtake the one before.
-func (c *call) act(s engine, e event, decide func(*dialogue) []bridge.Command) {
+// sound may come by another goroutine than events, and a mark of speech must not overtake the one before. What the
+// conversation's own events ask for comes first.
+func (c *call) act(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	c.order.Lock()
 	defer c.order.Unlock()
-	c.run(s, e, decide)
+	c.run(from, event, decide)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dialogue.waits() {
+		c.late.Reset(hold)
+	} else {
+		c.late.Stop()
+	}
 }
 
-// run is act. Needs order.
-func (c *call) run(s engine, e event, decide func(*dialogue) []bridge.Command) {
+// run is act, without what waits. Needs order.
+func (c *call) run(from *listener, event string, decide func(*dialogue) []bridge.Command) {
+	if c.engine == nil {
+		return
+	}
+	c.mu.Lock()
+	todo := c.todo
+	c.todo = nil
+	c.mu.Unlock()
+	c.carryOut(nil, "", todo)
 	var commands []bridge.Command
-	c.with(e.from, func(d *dialogue) { commands = decide(d) })
+	c.with(from, func(d *dialogue) { commands = decide(d) })
+	c.carryOut(from, event, commands)
+}
+
+func (c *call) carryOut(from *listener, event string, commands []bridge.Command) {
 	for _, command := range commands {
-		err := s.Do(command)
+		err := c.engine.Do(command)
 		if _, mark := command.(bridge.Activity); err != nil && !mark {
-			c.log.Info("not carried out", "call", s.ID(), "event", clip(e.Type), "err", clipLong(err.Error()))
+			c.log.Info("not carried out", "call", c.engine.ID(), "event", clip(event), "err", clipLong(err.Error()))
 		}
-		c.with(e.from, func(d *dialogue) { d.done(e.EventID, command, err) })
+		c.with(from, func(d *dialogue) { d.done(event, command, err) })
 	}
 }
 
 // hear has the dialogue hear sound before it goes to mic.
-func (c *call) hear(s engine, mic media.Sink, pcm []int16) error {
+func (c *call) hear(mic media.Sink, pcm []int16, rate int) error {
 	c.order.Lock()
 	defer c.order.Unlock()
-	c.run(s, event{}, func(d *dialogue) []bridge.Command { return d.sound(pcm, mic.Rate()) })
+	c.run(nil, "", func(d *dialogue) []bridge.Command { return d.sound(pcm, rate) })
 	return mic.WritePCM(pcm)
 }
 
@@ -286,48 +270,13 @@ func (c *call) WriteFrame(f media.Frame) error {
 
 // end reports to the connections why it is over, if that is an error. own may not have joined.
 func (c *call) end(own *listener, err error) {
-	c.mu.Lock()
-	if !slices.Contains(c.listeners, own) {
-		c.listeners = append(c.listeners, own)
-	}
-	c.mu.Unlock()
-	if e := ending(err); e != nil {
-		c.with(nil, func(d *dialogue) { d.fail("", e) })
-	}
-	close(c.over)
-}
-
-// ending is the error that a client gets for an end; nil: it is none.
-func ending(err error) *apiError {
-	var own *apiError
-	var limit bridge.Limit
-	switch {
-	case err == nil,
-		errors.Is(err, bridge.ErrLeft),
-		errors.Is(err, bridge.ErrGoodbye),
-		errors.Is(err, bridge.ErrReplaced),
-		errors.Is(err, signaling.ErrSlow):
-		return nil
-	case errors.As(err, &own):
-		return own
-	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
-		return &apiError{Type: "server_error", Code: "server_shutdown", Message: "The gateway is shutting down."}
-	case errors.As(err, &limit):
-		return &apiError{Code: "session_expired", Message: limit.Error()}
-	}
-	switch e := bridge.AsError(err); e.Code {
-	case bridge.CodeUnauthorized:
-		return &apiError{Code: "invalid_api_key", Message: e.Message}
-	case bridge.CodeForbidden:
-		if e.Field != "" {
-			return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}
+	c.with(nil, func(d *dialogue) {
+		if !slices.Contains(c.listeners, own) {
+			c.listeners = append(c.listeners, own)
 		}
-		return &apiError{Code: "permission_denied", Message: e.Message}
-	case bridge.CodeBusy:
-		return &apiError{Code: "rate_limit_exceeded", Message: e.Message}
-	case bridge.CodeBadConfig:
-		return &apiError{Code: "invalid_value", Message: inSession.Replace(e.Message), Param: "session"}
-	default:
-		return &apiError{Type: "server_error", Code: string(e.Code), Message: e.Message}
-	}
+		if e := ending(err); e != nil {
+			d.fail("", e)
+		}
+	})
+	close(c.over)
 }

@@ -56,19 +56,17 @@ func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	d.session, d.ready, d.begun = session, true, true
 	c := newCall(slog.New(slog.DiscardHandler), d)
 	engine := &slowEngine{begun: make(chan struct{}), next: make(chan struct{}, 1)}
+	c.serve(engine)
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
-		if err := c.hear(engine, silent{}, make([]int16, 24000)); err != nil {
+		if err := c.hear(silent{}, make([]int16, 24000), 24000); err != nil {
 			t.Error(err)
 		}
 	})
 	<-engine.begun
 	for _, kind := range []string{"input_audio_buffer.commit", "response.create"} {
-		e := event{from: &listener{}}
-		if e.clientEvent, e.err = readEvent([]byte(`{"type":"` + kind + `"}`)); e.err != nil {
-			t.Fatal(e.err)
-		}
-		c.take(engine, e, nil)
+		e, err := readEvent([]byte(`{"type":"` + kind + `"}`))
+		c.take(nil, e, err)
 	}
 	hearing.Wait()
 	if want := []bridge.Command{bridge.ActivityStart, bridge.ActivityEnd}; !slices.Equal(engine.marks, want) {

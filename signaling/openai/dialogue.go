@@ -3,61 +3,31 @@ package openai
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"voxgate/bridge"
 	"voxgate/media"
 )
 
-// dialogue is a conversation as OpenAI has it: a session, items and responses. What a client sends and what happens in
-// the engine go in; messages to the client and commands to the engine come out. It knows neither sockets nor the
-// engine, and is for one goroutine at a time.
+// dialogue is a conversation as OpenAI has it: what the person says (ear), what the model says (answer), and the record
+// of both. What a client sends and what happens in the engine go in; messages to the client and commands to the engine
+// come out. It knows neither sockets nor the engine, and is for one goroutine at a time.
 type dialogue struct {
-	newID func(prefix string) string
-	calls bool // it is a call: the voice has a track of its own, and events of it say when it is heard
+	record
+	ear    ear
+	answer answer
 
-	settings
-	items   itemList
-	pending []*item         // created, and the model does not have them yet
-	results []*item         // of functions, that the model does not have yet
-	open    map[string]bool // ids of the calls without a result
-	active  *response
-	ear     ear
-	usage   *bridge.Usage // of a turn whose end is about to be reported
-	progress
-
-	out []message
-}
-
-// settings are what the client wants, and how far the engine has it.
-type settings struct {
-	session session
 	config  json.RawMessage  // of the session, as the engine has it
 	updates []change         // of the session, that the engine has not answered
 	asked   []bridge.Command // that wait until the engine has the session as it is; nil: none
 	begun   bool             // there is a model that listens
 	ready   bool             // it takes turns as the session says
-}
 
-// progress is where the model's answer stands.
-type progress struct {
-	turn     int    // the newest of which something has come
-	calling  bool   // a turn with a call is not over
-	called   bool   // a call has ended the response; what is still heard of its voice belongs to none
-	left     string // the text of that
-	playing  string // the response whose voice is heard; empty: none
-	unwanted bool   // what comes now was cancelled before it came
-	cutting  bool   // the engine is about to cut off what is said
-}
-
-// message is a message to the client.
-type message struct {
-	data  []byte
-	alone bool // to the connection that has asked
+	pending []*item         // created, and the model does not have them yet
+	results []*item         // of functions, that the model does not have yet
+	open    map[string]bool // ids of the calls without a result
 }
 
 // change is one of the session that the engine has not answered.
@@ -66,99 +36,159 @@ type change struct {
 	old   session // before it
 }
 
-// response is an answer of the model.
-type response struct {
-	id       string
-	asked    bool // by the client
-	metadata json.RawMessage
-	output   []*item
-	speech   *item // that is being said; nil: nothing was, yet
-	idle     bool  // the model may have nothing to say
-}
-
 func newDialogue(model string, calls bool, newID func(string) string) *dialogue {
-	return &dialogue{newID: newID, calls: calls, settings: settings{session: newSession(newID("sess"), model)}, open: map[string]bool{}}
+	d := &dialogue{record: record{newID: newID, calls: calls, session: newSession(newID("sess"), model)}, open: map[string]bool{}}
+	d.ear.record, d.answer.record = &d.record, &d.record
+	return d
 }
 
-// drain returns the messages to be sent.
-func (d *dialogue) drain() []message {
-	out := d.out
-	d.out = nil
-	return out
-}
-
-// emit sends an event. fields may be nil.
-func (d *dialogue) emit(kind string, fields object) { d.put(kind, fields, false) }
-
-func (d *dialogue) put(kind string, fields object, alone bool) {
-	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q`, kind, d.newID("event"))
-	if len(fields) == 0 {
-		data = append(data, '}')
-	} else {
-		data = append(append(data, ','), encode(fields)[1:]...)
+// happen reports an event to the client, and returns what the engine is to do about it.
+func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
+	switch b := body.(type) {
+	case bridge.SetupComplete:
+		if b.Update {
+			d.updated(nil)
+		}
+		d.begun = d.begun || len(d.updates) == 0
+		return d.caughtUp()
+	case bridge.SetupFailed:
+		d.updated(b.Err)
+		return d.caughtUp()
+	case bridge.UserSpeaking:
+		return d.onSpeech(b.Speaking)
+	case bridge.UserText:
+		d.onTranscript(b)
+	case bridge.Speaking:
+		if commands, ok := d.answer.wanted(); !ok {
+			return commands
+		}
+		if d.answer.turn = b.Turn; d.answer.stage != called {
+			d.speech(b.Turn)
+		}
+	case bridge.AssistantText:
+		if b.Final {
+			return nil
+		}
+		if commands, ok := d.answer.wanted(); !ok {
+			return commands
+		}
+		d.say(b)
+	case bridge.Usage:
+		d.answer.usage = &b
+	case bridge.TurnComplete:
+		d.ear.answered()
+		d.answer.onTurnComplete(b.Turn)
+	case bridge.Interrupted:
+		d.answer.onInterrupted(b)
+	case bridge.ToolCall:
+		d.begin()
+		for _, c := range b.Calls {
+			d.open[c.ID] = true
+		}
+		d.answer.call(b)
+	case bridge.ToolCallCancellation:
+		for _, id := range b.IDs {
+			delete(d.open, id)
+		}
+	case bridge.StateChange:
+		if b.Unanswered && d.answer.stage != speaking {
+			d.answer.breakOff("no_answer", "The model did not answer.")
+		}
 	}
-	d.out = append(d.out, message{data, alone})
+	return nil
 }
 
-// created reports the session, as the first event.
-func (d *dialogue) created(alone bool) { d.put("session.created", object{"session": d.session}, alone) }
+// begin begins a response for what the model says by itself, if none is under way.
+func (d *dialogue) begin() {
+	if !d.answer.underWay() {
+		d.ear.stop() // the model is sooner than our ear
+		d.answer.start(nil)
+	}
+	d.ear.answered()
+}
 
-// fail reports an error; event is the id of the client's that it answers.
-func (d *dialogue) fail(event string, err error) {
-	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
-	var own *apiError
-	var engine *bridge.Error
+// speech is the item of what is said now.
+func (d *dialogue) speech(turn int) *item {
+	d.begin()
+	return d.answer.speech(turn)
+}
+
+// say reports a piece of what the model says.
+func (d *dialogue) say(b bridge.AssistantText) {
+	if d.answer.stage == called {
+		d.answer.left += b.Text
+		return
+	}
+	d.answer.addText(d.speech(b.Turn), b.Text)
+}
+
+// voice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
+func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
+	if s := d.answer.stage; !d.calls && s != cutting && s != called {
+		d.answer.addVoice(d.speech(0), encoded, lasts)
+	}
+}
+
+// onSpeech follows the engine's ear. In the other modes the event echoes our own marks.
+func (d *dialogue) onSpeech(speaking bool) []bridge.Command {
+	if d.session.turns() != modelsEar {
+		return nil
+	}
+	if !speaking {
+		d.ear.stop()
+		d.overlap()
+		return nil
+	}
+	d.answer.settle()
+	d.ear.start()
+	return d.seeds()
+}
+
+func (d *dialogue) onTranscript(b bridge.UserText) {
 	switch {
-	case errors.As(err, &own):
-		e = *own
-		e.Type = cmp.Or(e.Type, "invalid_request_error")
-	case errors.As(err, &engine):
-		e = apiError{Type: "invalid_request_error", Code: string(engine.Code), Message: engine.Message}
+	case !b.Final:
+		d.ear.transcript(b.Text, false)
+	case b.Turn != d.ear.turn:
+		d.ear.turn = b.Turn
+		d.ear.transcript(b.Text, true)
+		d.overlap()
 	}
-	e.EventID = event
-	d.put("error", object{"error": e}, true)
 }
 
-// clientEvent is what a client sends. What is of one type alone stands raw.
-type clientEvent struct {
-	Type     string          `json:"type"`
-	EventID  string          `json:"event_id"`
-	Session  json.RawMessage `json:"session"`
-	Item     json.RawMessage `json:"item"`
-	Response json.RawMessage `json:"response"`
-	Audio    []byte          `json:"audio"` // base64
-
-	ItemID         string  `json:"item_id"`
-	PreviousItemID *string `json:"previous_item_id"`
-	ContentIndex   int     `json:"content_index"`
-	AudioEndMS     int     `json:"audio_end_ms"`
-	ResponseID     string  `json:"response_id"`
+// overlap says that the model need not answer what was said while it answers already.
+func (d *dialogue) overlap() {
+	if d.answer.underWay() {
+		d.ear.answered()
+	}
 }
 
-// readEvent reads what a client has sent. The id is there also with an error, if it can be read.
-func readEvent(raw []byte) (e clientEvent, err error) {
-	if err := json.Unmarshal(raw, &e); err != nil {
-		var id struct {
-			EventID string `json:"event_id"`
-		}
-		_ = json.Unmarshal(raw, &id)
-		e.EventID = clip(id.EventID)
-		var base base64.CorruptInputError
-		switch {
-		case errors.As(err, &base):
-			return e, &apiError{Code: "invalid_value", Param: "audio", Message: "audio is no base64."}
-		case !json.Valid(raw):
-			return e, &apiError{Code: "invalid_json", Message: "We could not parse the JSON of your event."}
-		}
-		return e, wrongType(err, "")
+// caughtUp returns the commands that have waited for changes of the session, if the engine has taken all.
+func (d *dialogue) caughtUp() (commands []bridge.Command) {
+	if len(d.updates) == 0 {
+		d.ready = true
+		commands, d.asked = d.asked, nil
 	}
-	if len(e.EventID) > 512 {
-		return clientEvent{}, &apiError{Code: "invalid_value", Param: "event_id", Message: "event_id is too long: it may have 512 characters."}
+	return commands
+}
+
+// updated is the engine's answer to the oldest change of the session.
+func (d *dialogue) updated(refused *bridge.Error) {
+	if len(d.updates) == 0 {
+		return
 	}
-	if e.Type == "" {
-		return e, &apiError{Code: "missing_required_parameter", Param: "type", Message: "type is missing."}
+	first := d.updates[0]
+	d.updates = d.updates[1:]
+	if refused == nil {
+		return
 	}
-	return e, nil
+	if len(d.updates) > 0 { // what came later has the refused part in it
+		d.updates[0].old = first.old
+	} else {
+		d.session = first.old
+	}
+	d.fail(first.event, refusal("session_update_failed", "session", "%s", inSession.Replace(refused.Message)))
+	d.emit("session.updated", object{"session": d.session})
+	d.config = d.session.config()
 }
 
 // take does what a client's event asks for, but for sound, and returns what the engine is to do, in order. An error is
@@ -170,22 +200,24 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 	case "input_audio_buffer.commit":
 		return d.commit()
 	case "input_audio_buffer.clear":
-		d.ear.committed = false
+		if d.ear.question == committed {
+			d.ear.question = noQuestion
+		}
 		d.emit("input_audio_buffer.cleared", nil)
 		return nil, nil
 	case "conversation.item.create":
 		return nil, d.create(e)
 	case "conversation.item.retrieve":
-		i := d.items.find(e.ItemID)
+		i := d.find(e.ItemID)
 		if i == nil {
-			return nil, noItem("item_retrieve_invalid_item_id", e.ItemID)
+			return nil, noItem("item_retrieve_invalid_item_id", "item_id", e.ItemID)
 		}
 		d.put("conversation.item.retrieved", object{"item": i}, true)
 		return nil, nil
 	case "conversation.item.truncate":
 		return d.truncate(e)
 	case "conversation.item.delete":
-		return nil, d.delete(e)
+		return nil, d.delete(e.ItemID)
 	case "response.create":
 		return d.respond(e)
 	case "response.cancel":
@@ -194,12 +226,12 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 		if !d.calls {
 			break
 		}
-		if d.active == nil {
+		if !d.answer.underWay() {
 			return []bridge.Command{bridge.Interrupt{}}, nil // the rest of a voice whose response is over
 		}
 		return d.cancel(e)
 	}
-	return nil, &apiError{Code: "invalid_value", Param: "type", Message: fmt.Sprintf("%q is no event that is served here.", clip(e.Type))}
+	return nil, refusal("invalid_value", "type", "%q is no event that is served here.", clip(e.Type))
 }
 
 // maxUpdates bounds the changes of the session that wait for the engine's answer.
@@ -208,31 +240,26 @@ const maxUpdates = 16
 // update changes the session. The client learns of it at once, and of a refusal by the engine later.
 func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
-		return nil, &apiError{Code: "missing_required_parameter", Param: "session", Message: "session is missing."}
+		return nil, missing("session")
 	}
 	next, err := d.session.updated(e.Session)
 	if err != nil {
 		return nil, err
 	}
 	if len(d.updates) >= maxUpdates {
-		return nil, &apiError{Code: "rate_limit_exceeded", Param: "session", Message: "Too many changes of the session wait for the model."}
+		return nil, refusal("rate_limit_exceeded", "session", "Too many changes of the session wait for the model.")
 	}
 	old := d.session
 	next.Model = old.Model // stays, as at OpenAI
-	for _, kind := range next.unserved() {
-		d.fail(
-			e.EventID,
-			&apiError{
-				Code:    "unsupported_tool",
-				Param:   "session.tools",
-				Message: fmt.Sprintf("Tools of type %q are not served; functions are.", kind),
-			},
-		)
+	for _, t := range next.Tools {
+		if t.Type != function {
+			d.fail(e.EventID, refusal("unsupported_tool", "session.tools", "Tools of type %q are not served; functions are.", clip(t.Type)))
+		}
 	}
 	d.session = next
 	d.emit("session.updated", object{"session": d.session})
 	if old.turns() != next.turns() {
-		d.ear.mode()
+		d.ear.reset()
 		d.ready = false
 	}
 	config := next.config()
@@ -245,8 +272,8 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 }
 
 // noItem is the error for an id that is not known.
-func noItem(code, id string) error {
-	return &apiError{Code: code, Param: "item_id", Message: fmt.Sprintf("There is no item %q in the conversation.", clip(id))}
+func noItem(code, param, id string) error {
+	return refusal(code, param, "There is no item %q in the conversation.", clip(id))
 }
 
 // Bounds of what waits for the model.
@@ -261,35 +288,27 @@ func (d *dialogue) create(e clientEvent) error {
 	if err != nil {
 		return err
 	}
-	at := len(d.items.items)
+	at := len(d.items)
 	switch previous := value(e.PreviousItemID); previous {
 	case "":
 	case "root":
 		at = 0
 	default:
-		if at = d.items.index(previous) + 1; at == 0 {
-			return &apiError{
-				Code:    "item_create_invalid_previous_item_id",
-				Param:   "previous_item_id",
-				Message: fmt.Sprintf("There is no item %q in the conversation.", clip(previous)),
-			}
+		if at = d.index(previous) + 1; at == 0 {
+			return noItem("item_create_invalid_previous_item_id", "previous_item_id", previous)
 		}
 	}
 	if i.ID == "" {
 		i.ID = d.newID("item")
-	} else if d.items.find(i.ID) != nil {
-		return &apiError{
-			Code:    "item_create_duplicate_item_id",
-			Param:   "item.id",
-			Message: fmt.Sprintf("There is an item %q already.", clip(i.ID)),
-		}
+	} else if d.find(i.ID) != nil {
+		return refusal("item_create_duplicate_item_id", "item.id", "There is an item %q already.", clip(i.ID))
 	}
 	bytes := i.size()
 	for _, p := range d.pending {
 		bytes += p.size()
 	}
 	if len(d.pending)+len(d.results) >= maxPending || bytes > maxPendingBytes {
-		return &apiError{Code: "rate_limit_exceeded", Param: "item", Message: "Too many items wait for the model: ask for a response."}
+		return refusal("rate_limit_exceeded", "item", "Too many items wait for the model: ask for a response.")
 	}
 	if i.Type == typeOutput && d.open[i.CallID] {
 		delete(d.open, i.CallID)
@@ -297,28 +316,16 @@ func (d *dialogue) create(e clientEvent) error {
 	} else {
 		d.pending = append(d.pending, i)
 	}
-	d.addItem(i, at)
-	d.emit("conversation.item.done", object{"item": i, "previous_item_id": d.before(i)})
-	return nil
-}
-
-func (d *dialogue) addItem(i *item, at int) {
-	d.emit("conversation.item.added", object{"previous_item_id": d.items.add(i, at), "item": i})
-}
-
-// before is the id of the item before one.
-func (d *dialogue) before(i *item) *string {
-	if n := d.items.index(i.ID); n > 0 {
-		return &d.items.items[n-1].ID
-	}
+	d.add(i, at)
+	d.itemDone(i)
 	return nil
 }
 
 // truncate cuts an answer to what was heard of it, as far as we keep it; the model's own memory keeps all.
 func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
-	i := d.items.find(e.ItemID)
+	i := d.find(e.ItemID)
 	if i == nil || i.Role != roleAssistant {
-		return nil, noItem("item_truncate_invalid_item_id", e.ItemID)
+		return nil, noItem("item_truncate_invalid_item_id", "item_id", e.ItemID)
 	}
 	heard := time.Duration(max(0, e.AudioEndMS)) * time.Millisecond
 	if i.voice > 0 {
@@ -341,19 +348,14 @@ func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
 }
 
 // delete forgets an item, as far as we keep it.
-func (d *dialogue) delete(e clientEvent) error {
-	n := d.items.index(e.ItemID)
+func (d *dialogue) delete(id string) error {
+	n := d.index(id)
 	if n < 0 {
-		return noItem("item_delete_invalid_item_id", e.ItemID)
+		return noItem("item_delete_invalid_item_id", "item_id", id)
 	}
-	for at, p := range d.pending {
-		if p.ID == e.ItemID {
-			d.pending = append(d.pending[:at:at], d.pending[at+1:]...)
-			break
-		}
-	}
-	d.items.delete(n)
-	d.emit("conversation.item.deleted", object{"item_id": e.ItemID})
+	d.pending = slices.DeleteFunc(d.pending, func(p *item) bool { return p.ID == id })
+	d.remove(n)
+	d.emit("conversation.item.deleted", object{"item_id": id})
 	return nil
 }
 
@@ -373,64 +375,48 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 			return nil, wrongType(err, "response")
 		}
 	}
-	d.endIdle()
 	switch {
 	case asked.Conversation != "" && asked.Conversation != "auto":
-		return nil, &apiError{
-			Code:    "unsupported",
-			Param:   "response.conversation",
-			Message: "Responses outside of the conversation are not served.",
-		}
+		return nil, refusal("unsupported", "response.conversation", "Responses outside of the conversation are not served.")
 	case len(asked.Input) > 0:
-		return nil, &apiError{
-			Code:    "unsupported",
-			Param:   "response.input",
-			Message: "A response with an input of its own is not served: create items.",
-		}
+		return nil, refusal("unsupported", "response.input", "A response with an input of its own is not served: create items.")
 	case len(asked.Metadata) > 64<<10:
-		return nil, &apiError{Code: "invalid_value", Param: "response.metadata", Message: "response.metadata is too long."}
-	case d.active != nil:
-		return nil, &apiError{
-			Code: "conversation_already_has_active_response",
-			Message: fmt.Sprintf(
-				"Conversation already has an active response in progress: %s. Wait until the response is finished before creating a new one.",
-				d.active.id,
-			),
-		}
+		return nil, invalid("response.metadata", "is too long.")
 	}
-	return d.afterUpdates(d.ask(asked.Instructions, asked.Metadata)), nil
+	if d.answer.settle(); d.answer.underWay() {
+		return nil, refusal(
+			"conversation_already_has_active_response", "",
+			"Conversation already has an active response in progress: %s. Wait until the response is finished before creating a new one.",
+			d.answer.response.id,
+		)
+	}
+	commands := d.ask(asked.Instructions, asked.Metadata)
+	// What a client asks for after a change of the session comes after it: it waits until the engine has the session as
+	// it is now. The results of calls do not, for which another connection would wait.
+	if len(d.updates) > 0 && len(commands) > 0 && !answers(commands) {
+		d.asked, commands = commands, nil
+	}
+	return commands, nil
 }
 
-// afterUpdates returns commands if the engine has the session as it is now: what a client asks for after a change of
-// the session comes after it. Else they wait, but for the results of calls, for which another connection would wait.
-func (d *dialogue) afterUpdates(commands []bridge.Command) []bridge.Command {
-	if len(d.updates) == 0 || len(commands) == 0 || answers(commands) {
-		return commands
-	}
-	d.asked = commands
-	return nil
-}
-
-// ask begins a response, and returns the command that asks the model for it.
+// ask begins a response, and returns the commands that ask the model for it.
 func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.Command {
-	said, due := d.ear.committed, d.ear.due
-	d.ear.committed, d.ear.due = false, false
-	d.start(true, metadata)
+	said := d.ear.question
+	d.ear.question = noQuestion
+	d.answer.start(metadata)
 	commands := d.takeResults()
 	last := len(d.pending)
 	for last > 0 && d.pending[last-1].Role == roleUser {
 		last--
 	}
-	typed := d.pending[last:]
-	if said && d.ear.open {
-		typed = nil
+	if said == committed && d.ear.open {
+		d.ear.open = false
+		return append(append(commands, d.seeds()...), bridge.ActivityEnd)
 	}
-	d.pending = d.pending[:len(d.pending)-len(typed)]
+	typed := d.pending[last:]
+	d.pending = d.pending[:last]
 	commands = append(commands, d.seeds()...)
 	switch {
-	case said && d.ear.open:
-		d.ear.open = false
-		return append(commands, bridge.ActivityEnd)
 	case len(typed) > 0:
 		var parts []object
 		if instructions != "" {
@@ -440,7 +426,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.C
 			parts = append(parts, i.parts()...)
 		}
 		return append(commands, bridge.Message{Parts: encode(parts), TurnComplete: true})
-	case answers(commands), due && instructions == "":
+	case answers(commands), said == due && instructions == "":
 		return commands
 	}
 	return append(commands, bridge.Respond{Instruction: cmp.Or(instructions, begin)})
@@ -455,7 +441,9 @@ func answers(commands []bridge.Command) bool {
 	return ok
 }
 
-// takeLate are what has waited long enough.
+// waits reports whether something waits that must not wait for long, and takeLate takes it.
+func (d *dialogue) waits() bool { return len(d.results)+len(d.asked) > 0 }
+
 func (d *dialogue) takeLate() []bridge.Command {
 	commands := append(d.takeResults(), d.asked...)
 	d.asked = nil
@@ -472,7 +460,8 @@ func (d *dialogue) takeResults() (commands []bridge.Command) {
 		}
 		commands = append(commands, bridge.ToolResponse{ID: i.CallID, Response: result})
 	}
-	d.results, d.called = nil, false
+	d.results = nil
+	d.answer.leave(called)
 	return commands
 }
 
@@ -491,20 +480,24 @@ func (d *dialogue) seeds() []bridge.Command {
 	return []bridge.Command{bridge.Seed{Turns: turns}}
 }
 
-// cancel ends the active response.
+// cancel ends the response under way.
 func (d *dialogue) cancel(e clientEvent) ([]bridge.Command, error) {
-	if d.active == nil || e.ResponseID != "" && e.ResponseID != d.active.id {
-		return nil, &apiError{Code: "response_cancel_not_active", Message: "Cancellation failed: no active response found."}
+	a := &d.answer
+	if !a.underWay() || e.ResponseID != "" && e.ResponseID != a.response.id {
+		return nil, refusal("response_cancel_not_active", "", "Cancellation failed: no active response found.")
 	}
 	if d.asked != nil { // the model was not asked yet
 		d.asked = nil
-		d.end(statusCancelled, "client_cancelled", nil)
+		a.cancel()
 		return nil, nil
 	}
-	d.unwanted = d.active.speech == nil
-	d.clearVoice()
-	d.end(statusCancelled, "client_cancelled", nil)
-	d.cutting = true
+	next := unwanted
+	if a.stage == speaking {
+		next = cutting
+	}
+	a.voiceEnds("cleared")
+	a.cancel()
+	a.stage = next
 	return []bridge.Command{bridge.Interrupt{}}, nil
 }
 
@@ -512,7 +505,7 @@ func (d *dialogue) cancel(e clientEvent) ([]bridge.Command, error) {
 func (d *dialogue) done(event string, c bridge.Command, err error) {
 	switch c := c.(type) {
 	case bridge.Interrupt:
-		d.cutting = false
+		d.answer.leave(cutting)
 	case bridge.UpdateConfig: // answered by an event
 	case bridge.Seed:
 		// A model that takes no history goes on without it: an error would end some clients.
@@ -523,7 +516,7 @@ func (d *dialogue) done(event string, c bridge.Command, err error) {
 	case bridge.ToolResponse: // a call that was cancelled wants none
 	default:
 		if err != nil {
-			d.end(statusFailed, "", err)
+			d.answer.breakOff("server_error", "")
 			d.fail(event, err)
 		}
 	}
@@ -531,77 +524,43 @@ func (d *dialogue) done(event string, c bridge.Command, err error) {
 
 // sound counts what was heard, and finds speech where the model does not. Its commands come before the sound.
 func (d *dialogue) sound(pcm []int16, rate int) (commands []bridge.Command) {
-	d.ear.heard += media.Duration(len(pcm), rate)
+	e := &d.ear
+	lasts := media.Duration(len(pcm), rate)
+	e.heard += lasts
 	turns := d.session.turns()
 	if turns == modelsEar || !d.ready {
 		return nil
 	}
 	if turns == ownEar {
-		d.listen(pcm, rate)
+		e.listen(pcm, rate, d.answer.settle)
 	}
-	if d.ear.open || turns == ownEar && d.ear.item == "" && !d.ear.committed {
+	if e.open || turns == ownEar && e.item == "" && e.question != committed {
 		return nil
 	}
-	d.ear.open = true
+	e.open = true
 	if turns == pushToTalk {
-		d.ear.since = d.ear.heard - media.Duration(len(pcm), rate)
+		e.since = e.heard - lasts
 	}
 	return append(d.seeds(), bridge.ActivityStart)
-}
-
-// listen finds speech in sound.
-func (d *dialogue) listen(pcm []int16, rate int) {
-	e := &d.ear
-	e.vad.Onset, e.vad.Hangover = onset, max(hangover, time.Duration(d.session.Audio.Input.TurnDetection.silence())*time.Millisecond)
-	e.rest = append(e.rest, pcm...)
-	rest, heard := e.rest, e.heard
-	for frame := rate / 50; len(rest) >= frame; rest = rest[frame:] {
-		e.heard = heard - media.Duration(len(rest)-frame, rate)
-		switch speaks := e.vad.Hear(rest[:frame], rate); {
-		case speaks && e.item == "":
-			d.speechStarted()
-		case !speaks && e.item != "":
-			d.speechStopped()
-		}
-	}
-	e.rest, e.heard = append(e.rest[:0], rest...), heard
-}
-
-// commit ends what the client has said by hand.
-func (d *dialogue) commit() ([]bridge.Command, error) {
-	switch heard := d.ear.heard - d.ear.since; {
-	case d.session.turns() == pushToTalk && d.ear.open && heard >= leastCommit:
-		d.commitSpeech(d.newID("item"))
-		return nil, nil
-	case d.session.turns() == ownEar && d.ear.item != "":
-		d.ear.vad.End()
-		d.speechStopped()
-		return nil, nil
-	case d.session.turns() == modelsEar && d.ear.item != "":
-		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports it
-	}
-	return nil, &apiError{
-		Code:    "input_audio_buffer_commit_empty",
-		Message: "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio.",
-	}
 }
 
 // leastCommit is the least that may be committed.
 const leastCommit = 100 * time.Millisecond
 
-// longDelta bounds the sound in a message, so that it has less than 256 KiB.
-const longDelta = bridge.VoiceRate
-
-// voice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
-func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
-	if d.cutting || d.calls || d.called {
-		return
+// commit ends what the client has said by hand.
+func (d *dialogue) commit() ([]bridge.Command, error) {
+	e := &d.ear
+	switch turns := d.session.turns(); {
+	case turns == pushToTalk && e.open && e.heard-e.since >= leastCommit:
+		e.commit(d.newID("item"))
+		return nil, nil
+	case turns == ownEar && e.item != "":
+		e.vad.End()
+		e.stop()
+		return nil, nil
+	case turns == modelsEar && e.item != "":
+		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports it
 	}
-	i := d.speech(0)
-	i.voice += lasts
-	for len(encoded) > 0 {
-		n := min(len(encoded), longDelta)
-		d.emit("response.output_audio.delta", d.where(i, object{"delta": base64.StdEncoding.EncodeToString(encoded[:n])}))
-		encoded = encoded[n:]
-	}
+	return nil, refusal("input_audio_buffer_commit_empty", "",
+		"Error committing input audio buffer: buffer too small. Expected at least 100ms of audio.")
 }

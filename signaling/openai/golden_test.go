@@ -439,7 +439,7 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 		}
-		if !json.Valid(d.session.config()) || len(encode(d.session)) > maxSession || len(d.items.items) > maxItems {
+		if !json.Valid(d.session.config()) || len(encode(d.session)) > maxSession || len(d.items) > maxItems {
 			t.Fatalf("the session became %s", encode(d.session))
 		}
 	})

@@ -63,10 +63,10 @@ type piece struct {
 
 // part is a part of a message. Exactly one of its fields belongs to its type.
 type part struct {
-	Type       string
-	Text       string
-	Transcript *string
-	ImageURL   string
+	Type       string  `json:"type"`
+	Text       string  `json:"text"`
+	Transcript *string `json:"transcript"`
+	ImageURL   string  `json:"image_url"`
 }
 
 const (
@@ -93,6 +93,17 @@ func (p part) MarshalJSON() ([]byte, error) {
 		Type       string  `json:"type"`
 		Transcript *string `json:"transcript"`
 	}{p.Type, p.Transcript}), nil
+}
+
+func newItem(id, kind, status string) *item {
+	return &item{ID: id, Object: "realtime.item", Type: kind, Status: status}
+}
+
+// newMessage is a message of one of the two sides.
+func newMessage(id, role, status string, content ...part) *item {
+	i := newItem(id, typeMessage, status)
+	i.Role, i.Content = role, content
+	return i
 }
 
 // said is the text of a message.
@@ -144,136 +155,79 @@ func picture(url string) (mimeType, data string, ok bool) {
 
 // readItem reads an item that a client creates. Its id may be empty.
 func readItem(raw json.RawMessage) (*item, error) {
-	var given struct {
-		ID, Type, Role, Name string
-		CallID               string `json:"call_id"`
-		Arguments, Output    *string
-		Content              []struct {
-			Type, Text string
-			Transcript *string
-			ImageURL   string `json:"image_url"`
-		}
-	}
-	wrong := func(param, problem string) (*item, error) {
-		return nil, &apiError{Code: "invalid_value", Param: "item." + param, Message: "item." + param + " " + problem}
-	}
+	var given item
 	if len(raw) == 0 {
-		return nil, &apiError{Code: "missing_required_parameter", Param: "item", Message: "item is missing."}
+		return nil, missing("item")
 	}
 	if err := json.Unmarshal(raw, &given); err != nil {
 		return nil, wrongType(err, "item")
 	}
 	if len(given.ID) > 512 {
-		return wrong("id", "is too long.")
+		return nil, invalid("item.id", "is too long.")
 	}
 	size := len(raw)
-	for _, c := range given.Content {
-		size -= len(c.ImageURL)
+	for _, p := range given.Content {
+		size -= len(p.ImageURL)
 	}
 	if size > maxItem {
-		return nil, &apiError{
-			Code:    "invalid_value",
-			Param:   "item",
-			Message: fmt.Sprintf("The item is too long: without its pictures it may have %d bytes.", maxItem),
-		}
+		return nil, refusal("invalid_value", "item", "The item is too long: without its pictures it may have %d bytes.", maxItem)
 	}
-	i := &item{ID: given.ID, Object: "realtime.item", Type: given.Type, Status: completed}
+	i := newItem(given.ID, given.Type, completed)
 	switch given.Type {
 	case typeCall:
-		i.CallID, i.Name, i.Arguments = given.CallID, given.Name, given.Arguments
-		if i.Arguments == nil {
-			return wrong("arguments", "is missing.")
+		if i.CallID, i.Name, i.Arguments = given.CallID, given.Name, given.Arguments; i.Arguments == nil {
+			return nil, invalid("item.arguments", "is missing.")
 		}
 		return i, nil
 	case typeOutput:
 		i.CallID, i.Output = given.CallID, given.Output
 		switch {
 		case i.CallID == "":
-			return wrong("call_id", "is missing.")
+			return nil, invalid("item.call_id", "is missing.")
 		case i.Output == nil:
-			return wrong("output", "is missing.")
+			return nil, invalid("item.output", "is missing.")
 		}
 		return i, nil
 	case typeMessage:
 	default:
-		return wrong("type", fmt.Sprintf("%q is not served; message, function_call and function_call_output are.", clip(given.Type)))
+		return nil, invalid("item.type", "%q is not served; message, function_call and function_call_output are.", clip(given.Type))
 	}
 	if i.Role = given.Role; i.Role != roleUser && i.Role != roleAssistant && i.Role != roleSystem {
-		return wrong("role", "must be user, assistant or system.")
+		return nil, invalid("item.role", "must be user, assistant or system.")
 	}
 	i.Content = []part{}
-	for n, c := range given.Content {
-		at := fmt.Sprintf("content[%d]", n)
-		p := part{Type: c.Type}
-		switch c.Type {
-		case inputText, outputText, "text": // the last is the beta's, which SDKs still send
-			p.Text = c.Text
-			if p.Type == "text" {
-				p.Type = map[bool]string{true: outputText, false: inputText}[i.Role == roleAssistant]
-			}
-		case inputImage:
-			if p.ImageURL = c.ImageURL; !isPicture(c.ImageURL) {
-				return wrong(at+".image_url", "must be a data URL of a JPEG, PNG or WebP in base64, of 8 MiB at most.")
-			}
-		case inputAudio, outputAudio:
-			if p.Transcript = c.Transcript; p.Transcript == nil {
-				return wrong(at+".transcript", "is missing: sound is taken by input_audio_buffer.append alone.")
-			}
-		default:
-			return wrong(at+".type", fmt.Sprintf("%q is not served.", clip(c.Type)))
+	for n, p := range given.Content {
+		if err := p.check(i.Role, fmt.Sprintf("item.content[%d]", n)); err != nil {
+			return nil, err
 		}
 		i.Content = append(i.Content, p)
 	}
 	return i, nil
 }
 
-func isPicture(url string) bool {
-	_, _, ok := picture(url)
-	return ok
-}
-
-// itemList keeps the items of a conversation, in order.
-type itemList struct {
-	items []*item
-	bytes int
-}
-
-func (l *itemList) find(id string) *item {
-	if n := l.index(id); n >= 0 {
-		return l.items[n]
+// check refuses a part that a client cannot send, and leaves what belongs to its type. param is where it stands.
+func (p *part) check(role, param string) error {
+	switch p.Type {
+	case inputText, outputText:
+	case "text": // the beta's, which SDKs still send
+		p.Type = map[bool]string{true: outputText, false: inputText}[role == roleAssistant]
+	case inputImage:
+		if _, _, ok := picture(p.ImageURL); !ok {
+			return invalid(param+".image_url", "must be a data URL of a JPEG, PNG or WebP in base64, of 8 MiB at most.")
+		}
+		*p = part{Type: p.Type, ImageURL: p.ImageURL}
+		return nil
+	case inputAudio, outputAudio:
+		if p.Transcript == nil {
+			return invalid(param+".transcript", "is missing: sound is taken by input_audio_buffer.append alone.")
+		}
+		*p = part{Type: p.Type, Transcript: p.Transcript}
+		return nil
+	default:
+		return invalid(param+".type", "%q is not served.", clip(p.Type))
 	}
+	*p = part{Type: p.Type, Text: p.Text}
 	return nil
-}
-
-func (l *itemList) index(id string) int {
-	return slices.IndexFunc(l.items, func(i *item) bool { return i.ID == id })
-}
-
-// add puts an item at its place, the end is len(items), and returns the id of the one before it.
-func (l *itemList) add(i *item, at int) (previous *string) {
-	l.items = slices.Insert(l.items, at, i)
-	l.bytes += i.size()
-	for len(l.items) > maxItems || l.bytes > maxKept && len(l.items) > 1 {
-		l.bytes -= l.items[0].size()
-		l.items = slices.Delete(l.items, 0, 1)
-		at--
-	}
-	if at > 0 {
-		return &l.items[at-1].ID
-	}
-	return nil
-}
-
-func (l *itemList) last() *string {
-	if n := len(l.items); n > 0 {
-		return &l.items[n-1].ID
-	}
-	return nil
-}
-
-func (l *itemList) delete(n int) {
-	l.bytes -= l.items[n].size()
-	l.items = slices.Delete(l.items, n, n+1)
 }
 
 // size is what an item takes when it is created, in bytes.

@@ -14,13 +14,10 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/gorilla/websocket"
@@ -98,6 +95,19 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
+// exchange is the token that a client secret stands for, and the session that it is bound to. Another token is its own.
+func (d *Door) exchange(r *http.Request) (token string, bound *session, err error) {
+	token = tokenOf(r)
+	if !strings.HasPrefix(token, secretPrefix) {
+		return token, nil, nil
+	}
+	s, err := d.secret(r.Context(), token)
+	if err != nil {
+		return token, nil, err
+	}
+	return s.Token, &s.Session, nil
+}
+
 // guest is a client that was let in to open a conversation.
 type guest struct {
 	open  *bridge.Open
@@ -105,19 +115,13 @@ type guest struct {
 }
 
 // admit lets in a client that may open a conversation, before anything else of the request is read.
-func (d *Door) admit(r *http.Request) (guest, error) {
-	g := guest{open: &bridge.Open{Origin: bridge.Origin{Door: doorName}}}
-	token := tokenOf(r)
-	if strings.HasPrefix(token, secretPrefix) {
-		s, ok, err := d.secret(r.Context(), token)
-		if err != nil {
-			return g, err
-		}
-		if !ok {
-			return g, &apiError{Code: "invalid_api_key", Message: "This client secret is not known, or has expired."}
-		}
-		token, g.bound = s.Token, &s.Session
+func (d *Door) admit(r *http.Request) (g guest, err error) {
+	g.open = &bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	token, bound, err := d.exchange(r)
+	if err != nil {
+		return g, err
 	}
+	g.bound = bound
 	return g, access.From(r.Context()).Authorize(g.open, token)
 }
 
@@ -136,15 +140,8 @@ func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*
 		}
 		dialogue.session = next
 	}
-	if _, ok := geminiModel(dialogue.session.Model); !ok {
-		return nil, &apiError{
-			Code:  "invalid_model",
-			Param: "model",
-			Message: fmt.Sprintf(
-				"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.",
-				clip(dialogue.session.Model),
-			),
-		}
+	if err := dialogue.session.checkModel("model"); err != nil {
+		return nil, err
 	}
 	dialogue.config = dialogue.session.config()
 	g.open.Config, g.open.Later = dialogue.config, g.bound == nil && asked == nil
@@ -154,26 +151,19 @@ func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*
 // find is the call of an id, for a client that may have it. The secret that it was begun with is good for it after its
 // time, too.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
-	c, _ := d.calls.Call(id) // nil: there is none
-	token := tokenOf(r)
-	if strings.HasPrefix(token, secretPrefix) {
-		if c != nil && c.shown == sha256.Sum256([]byte(token)) {
+	on := bridge.Origin{Door: doorName}
+	c, there := d.calls.Call(id)
+	if there {
+		if c.shown == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
 			return c.call, nil
 		}
-		s, ok, err := d.secret(r.Context(), token)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			token = s.Token
-		}
-	}
-	on := bridge.Origin{Door: doorName}
-	if c != nil {
 		on = c.origin
 	}
-	err := access.From(r.Context()).Acts(on, token)
-	if c == nil && err == nil || access.NotTheirs(err) {
+	token, _, err := d.exchange(r)
+	if err == nil {
+		err = access.From(r.Context()).Acts(on, token)
+	}
+	if !there && err == nil || access.NotTheirs(err) {
 		return nil, errNoCall(id)
 	}
 	if err != nil {
@@ -184,12 +174,7 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 
 // pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
-	token := tokenOf(r)
-	if strings.HasPrefix(token, secretPrefix) {
-		if s, ok, err := d.secret(r.Context(), token); err == nil && ok {
-			token = s.Token
-		}
-	}
+	token, _, _ := d.exchange(r) // which the other gateway checks
 	return signaling.PassByID(w, r, d.Host, id, token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall(id))
@@ -197,7 +182,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
 }
 
 func errNoCall(id string) error {
-	return &apiError{Code: "call_not_found", Param: "call_id", Message: fmt.Sprintf("There is no call %q.", clip(id))}
+	return refusal("call_not_found", "call_id", "There is no call %q.", clip(id))
 }
 
 // begin answers an offer with a call.
@@ -215,7 +200,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 		return badOffer(err)
 	}
 	if !offer.Talks() {
-		return &apiError{Code: "invalid_offer", Param: "sdp", Message: "The offer has no audio section that can be served."}
+		return refusal("invalid_offer", "sdp", "The offer has no audio section that can be served.")
 	}
 	model := r.URL.Query().Get("model")
 	dialogue := newDialogue(model, true, newID)
@@ -224,11 +209,8 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
-	c := &peerCall{
-		PeerCall: signaling.PeerCall{
-			Offer: offer,
-		}, call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r))),
-	}
+	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r)))}
+	c.Offer = offer
 	id := signaling.NodeID(d.Host, newID("rtc"))
 	if sdp, err = d.calls.Begin(r, d.Host, id, c, *open); err != nil {
 		return err
@@ -252,10 +234,8 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOffer))
 		return string(raw), nil, unread(err)
 	case err != nil || kind != "multipart/form-data":
-		return "", nil, &apiError{
-			Code:    "unsupported_content_type",
-			Message: "The body must be application/sdp, or multipart/form-data with the parts sdp and session.",
-		}
+		return "", nil, refusal("unsupported_content_type", "",
+			"The body must be application/sdp, or multipart/form-data with the parts sdp and session.")
 	}
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -293,9 +273,9 @@ func unread(err error) error {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &long):
-		return &apiError{Code: "request_too_large", Message: fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)}
+		return refusal("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
 	}
-	return &apiError{Code: "invalid_body", Message: "The body cannot be read: " + err.Error() + "."}
+	return refusal("invalid_body", "", "The body cannot be read: %v.", err)
 }
 
 // verb does something to a call. All but hanging up is for telephones, which come by doors of their own.
@@ -308,52 +288,9 @@ func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if verb := r.PathValue("verb"); verb != "hangup" {
-		return &apiError{Code: "call_not_found", Message: fmt.Sprintf("%q is not served: this is no telephone call.", clip(verb))}
+		return refusal("call_not_found", "", "%q is not served: this is no telephone call.", clip(verb))
 	}
 	d.calls.HangUp(id)
 	w.WriteHeader(http.StatusOK)
 	return nil
-}
-
-// statuses are the HTTP statuses of errors that are not 400.
-var statuses = map[string]int{
-	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
-	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
-	"unsupported_content_type": http.StatusUnsupportedMediaType,
-	"rate_limit_exceeded":      http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable,
-	"method_not_allowed": http.StatusMethodNotAllowed,
-}
-
-// refuse answers a request with an error.
-func refuse(w http.ResponseWriter, err error) {
-	e := ending(err)
-	if e == nil { // the conversation has ended before it began
-		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
-	}
-	status := statuses[e.Code]
-	switch {
-	case access.Status(bridge.AsError(err)) == http.StatusServiceUnavailable:
-		status = http.StatusServiceUnavailable
-	case status > 0:
-	case e.Type == "server_error":
-		status = http.StatusBadGateway
-	default:
-		status = http.StatusBadRequest
-	}
-	switch status {
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
-	}
-	body := object{"message": e.Message, "type": "invalid_request_error", "param": nil, "code": e.Code}
-	if e.Type != "" {
-		body["type"] = e.Type
-	}
-	if e.Param != "" {
-		body["param"] = e.Param
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(encode(object{"error": body}))
 }

@@ -35,25 +35,25 @@ func secretName(value string) string { return "secret/" + value }
 // errStoreAway refuses a client whose secret cannot be looked up or kept.
 var errStoreAway = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// secret finds what a client secret is bound to; ok is false if it is not known, or has expired.
-func (d *Door) secret(ctx context.Context, value string) (found secret, ok bool, err error) {
+// secret finds what a client secret is bound to.
+func (d *Door) secret(ctx context.Context, value string) (found secret, err error) {
 	raw, generation, err := d.Store.Get(ctx, secretName(value))
 	switch {
 	case err != nil:
 		d.Logger.Warn("the store was asked for a client secret", "err", err)
-		return found, false, errStoreAway
+		return found, errStoreAway
 	case generation == 0:
-		return found, false, nil
+		return found, refusal("invalid_api_key", "", "This client secret is not known, or has expired.")
 	}
 	err = json.Unmarshal(raw, &found)
-	return found, err == nil, err
+	return found, err
 }
 
 // keep puts a secret into the store.
 func (d *Door) keep(ctx context.Context, value string, made secret, life time.Duration) error {
 	raw := encode(made)
 	if !d.minted.add(len(raw), life) {
-		return &apiError{Code: "rate_limit_exceeded", Message: "Too many client secrets are good at this time."}
+		return refusal("rate_limit_exceeded", "", "Too many client secrets are good at this time.")
 	}
 	if _, err := d.Store.Swap(ctx, secretName(value), 0, 1, raw, life); err != nil {
 		d.Logger.Warn("the store was given a client secret", "err", err)
@@ -118,7 +118,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	}
 	life := cmp.Or(asked.ExpiresAfter.Seconds, secretLife)
 	if life < shortestLife || life > longestLife {
-		return &apiError{Code: "invalid_value", Param: "expires_after.seconds", Message: "expires_after.seconds must be between 10 and 7200."}
+		return invalid("expires_after.seconds", "must be between 10 and 7200.")
 	}
 	made := secret{Session: newSession(newID("sess"), "")}
 	if asked.Session != nil {
@@ -126,8 +126,8 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if _, ok := geminiModel(made.Session.Model); !ok {
-		return &apiError{Code: "invalid_model", Param: "session.model", Message: "There is no such model here."}
+	if err := made.Session.checkModel("session.model"); err != nil {
+		return err
 	}
 	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {
@@ -139,7 +139,6 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	if err := d.keep(r.Context(), value, made, lasts); err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(encode(object{"value": value, "expires_at": expires.Unix(), "session": made.Session}))
+	reply(w, http.StatusOK, object{"value": value, "expires_at": expires.Unix(), "session": made.Session})
 	return nil
 }

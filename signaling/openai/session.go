@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -26,22 +25,22 @@ const (
 // session is OpenAI's session object: what the client wants, and hears that it has. Reading JSON into it is the merge
 // that session.update is: what is not there stays, and unknown fields are passed over.
 type session struct {
-	Type             string            `json:"type"`
-	Object           string            `json:"object"`
-	ID               string            `json:"id"`
-	Model            string            `json:"model"`
-	OutputModalities []string          `json:"output_modalities"`
-	Instructions     string            `json:"instructions"`
-	Tools            []json.RawMessage `json:"tools"`
-	ToolChoice       json.RawMessage   `json:"tool_choice"`
-	MaxOutputTokens  json.RawMessage   `json:"max_output_tokens"` // a number or "inf"
-	Temperature      *float64          `json:"temperature,omitempty"`
-	Reasoning        *reasoning        `json:"reasoning,omitempty"`
-	Tracing          json.RawMessage   `json:"tracing"`
-	Truncation       json.RawMessage   `json:"truncation"`
-	Prompt           json.RawMessage   `json:"prompt"`
-	Include          json.RawMessage   `json:"include"`
-	Audio            audio             `json:"audio"`
+	Type             string          `json:"type"`
+	Object           string          `json:"object"`
+	ID               string          `json:"id"`
+	Model            string          `json:"model"`
+	OutputModalities []string        `json:"output_modalities"`
+	Instructions     string          `json:"instructions"`
+	Tools            []tool          `json:"tools"`
+	ToolChoice       json.RawMessage `json:"tool_choice"`
+	MaxOutputTokens  json.RawMessage `json:"max_output_tokens"` // a number or "inf"
+	Temperature      *float64        `json:"temperature,omitempty"`
+	Reasoning        *reasoning      `json:"reasoning,omitempty"`
+	Tracing          json.RawMessage `json:"tracing"`
+	Truncation       json.RawMessage `json:"truncation"`
+	Prompt           json.RawMessage `json:"prompt"`
+	Include          json.RawMessage `json:"include"`
+	Audio            audio           `json:"audio"`
 }
 
 type reasoning struct {
@@ -161,7 +160,7 @@ var (
 func newSession(id, model string) session {
 	detection := newDetection(serverVAD)
 	s := session{
-		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{"audio"}, Tools: []json.RawMessage{},
+		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{"audio"}, Tools: []tool{},
 		ToolChoice: auto, MaxOutputTokens: inf, Truncation: auto,
 	}
 	s.Audio.Input.Format, s.Audio.Output.Format = format{formatPCM, voiceRate}, format{formatPCM, voiceRate}
@@ -181,14 +180,10 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		Instructions json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &patch); err != nil || !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		return next, &apiError{Code: "invalid_type", Param: "session", Message: "session must be an object."}
+		return next, refusal("invalid_type", "session", "session must be an object.")
 	}
 	if kind := value(patch.Type); kind != "" && kind != "realtime" {
-		return next, &apiError{
-			Code:    "invalid_value",
-			Param:   "session.type",
-			Message: fmt.Sprintf("Sessions of type %q are not served; only realtime is.", clip(kind)),
-		}
+		return next, refusal("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
 	}
 	if err := json.Unmarshal(raw, &next); err != nil {
 		return next, wrongType(err, "session")
@@ -201,91 +196,97 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		return next, err
 	}
 	if len(encode(next)) > maxSession {
-		return next, &apiError{
-			Code:    "invalid_value",
-			Param:   "session",
-			Message: fmt.Sprintf("The session is too long: it may have %d bytes.", maxSession),
-		}
+		return next, refusal("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
 	}
 	return next, nil
 }
 
 // check refuses what makes no sense, and normalizes the rest.
 func (s *session) check() error {
-	wrong := func(param, problem string) error {
-		return &apiError{Code: "invalid_value", Param: "session." + param, Message: "session." + param + " " + problem}
-	}
 	if len(s.OutputModalities) != 1 || s.OutputModalities[0] != "audio" && s.OutputModalities[0] != "text" {
-		return wrong("output_modalities", `must be ["audio"] or ["text"].`)
+		return invalid("session.output_modalities", `must be ["audio"] or ["text"].`)
 	}
-	for path, f := range map[string]*format{"audio.input.format": &s.Audio.Input.Format, "audio.output.format": &s.Audio.Output.Format} {
-		switch f.Type {
-		case formatPCM:
-			if f.Rate = cmp.Or(f.Rate, voiceRate); f.Rate != voiceRate {
-				return wrong(path+".rate", "must be 24000.")
-			}
-		case formatMuLaw, formatALaw:
-			f.Rate = 0
-		default:
-			return wrong(path+".type", "must be audio/pcm, audio/pcmu or audio/pcma.")
-		}
-	}
-	if d := s.Audio.Input.TurnDetection; d != nil {
-		if d.Type != serverVAD && d.Type != semanticVAD {
-			return wrong("audio.input.turn_detection.type", "must be server_vad or semantic_vad.")
-		}
-		if t := d.Threshold; t != nil && (*t < 0 || *t > 1) {
-			return wrong("audio.input.turn_detection.threshold", "must be between 0 and 1.")
-		}
-		for name, ms := range map[string]*int{"prefix_padding_ms": d.PrefixPaddingMS, "silence_duration_ms": d.SilenceDurationMS} {
-			if ms != nil && (*ms < 0 || *ms > 10_000) {
-				return wrong("audio.input.turn_detection."+name, "must be between 0 and 10000.")
-			}
-		}
+	in := &s.Audio.Input
+	if err := cmp.Or(in.Format.check("input"), s.Audio.Output.Format.check("output"), in.TurnDetection.check()); err != nil {
+		return err
 	}
 	if string(s.MaxOutputTokens) == "null" {
 		s.MaxOutputTokens = inf
 	}
 	var most int
 	if string(s.MaxOutputTokens) != string(inf) && (json.Unmarshal(s.MaxOutputTokens, &most) != nil || most < 1) {
-		return wrong("max_output_tokens", `must be a positive number or "inf".`)
+		return invalid("session.max_output_tokens", `must be a positive number or "inf".`)
 	}
 	if s.Tools == nil {
-		s.Tools = []json.RawMessage{}
+		s.Tools = []tool{}
 	}
 	if len(s.Tools) > maxTools {
-		return wrong("tools", fmt.Sprintf("has %d entries; %d are the most.", len(s.Tools), maxTools))
+		return invalid("session.tools", "has %d entries; %d are the most.", len(s.Tools), maxTools)
 	}
-	for i, raw := range s.Tools {
-		var t tool
-		if err := json.Unmarshal(raw, &t); err != nil {
-			return wrongType(err, fmt.Sprintf("session.tools[%d]", i))
-		}
-		if t.Type == "function" && t.Name == "" {
-			return wrong(fmt.Sprintf("tools[%d].name", i), "is missing.")
+	for i, t := range s.Tools {
+		if t.Type == function && t.Name == "" {
+			return invalid(fmt.Sprintf("session.tools[%d].name", i), "is missing.")
 		}
 	}
 	return nil
 }
 
-// unserved are the types of the tools that are not served here; there are tools of the operator's instead.
-func (s *session) unserved() (kinds []string) {
-	for _, raw := range s.Tools {
-		var t tool
-		if json.Unmarshal(raw, &t) == nil && t.Type != "function" {
-			kinds = append(kinds, clip(t.Type))
+func (f *format) check(side string) error {
+	param := "session.audio." + side + ".format"
+	switch f.Type {
+	case formatPCM:
+		if f.Rate = cmp.Or(f.Rate, voiceRate); f.Rate != voiceRate {
+			return invalid(param+".rate", "must be 24000.")
 		}
+	case formatMuLaw, formatALaw:
+		f.Rate = 0
+	default:
+		return invalid(param+".type", "must be audio/pcm, audio/pcmu or audio/pcma.")
 	}
-	return kinds
+	return nil
 }
 
-// tool is a function that the client declares.
+func (d *turnDetection) check() error {
+	const param = "session.audio.input.turn_detection."
+	ms := func(n *int) bool { return n == nil || *n >= 0 && *n <= 10_000 }
+	switch {
+	case d == nil:
+	case d.Type != serverVAD && d.Type != semanticVAD:
+		return invalid(param+"type", "must be server_vad or semantic_vad.")
+	case d.Threshold != nil && (*d.Threshold < 0 || *d.Threshold > 1):
+		return invalid(param+"threshold", "must be between 0 and 1.")
+	case !ms(d.PrefixPaddingMS):
+		return invalid(param+"prefix_padding_ms", "must be between 0 and 10000.")
+	case !ms(d.SilenceDurationMS):
+		return invalid(param+"silence_duration_ms", "must be between 0 and 10000.")
+	}
+	return nil
+}
+
+// function is the type of the tools that are served; there are tools of the operator's instead of the others.
+const function = "function"
+
+// tool is a tool that the client declares, and as it has declared it.
 type tool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"`
+
+	raw json.RawMessage
 }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *tool) UnmarshalJSON(raw []byte) error {
+	type plain tool // without this method
+	next := plain{raw: bytes.Clone(raw)}
+	err := json.Unmarshal(raw, &next)
+	*t = tool(next)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t tool) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
 // The modes of taking turns.
 type turns int
@@ -342,6 +343,15 @@ func geminiModel(name string) (model string, ok bool) {
 		return bare, true
 	}
 	return "", false
+}
+
+// checkModel refuses a model that there is not; param is what the client calls it.
+func (s *session) checkModel(param string) error {
+	if _, ok := geminiModel(s.Model); ok {
+		return nil
+	}
+	return refusal("invalid_model", param,
+		"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(s.Model))
 }
 
 type object = map[string]any
@@ -418,47 +428,17 @@ func (s *session) functions() (list []object) {
 	if string(s.ToolChoice) == `"none"` {
 		return nil
 	}
-	for _, raw := range s.Tools {
-		var t tool
-		if json.Unmarshal(raw, &t) != nil || t.Type != "function" {
+	for _, t := range s.Tools {
+		if t.Type != function {
 			continue
 		}
-		function := object{"name": t.Name, "description": t.Description, "behavior": "BLOCKING"}
+		declared := object{"name": t.Name, "description": t.Description, "behavior": "BLOCKING"}
 		if len(t.Parameters) > 0 && string(t.Parameters) != "null" {
-			function["parametersJsonSchema"] = t.Parameters
+			declared["parametersJsonSchema"] = t.Parameters
 		}
-		list = append(list, function)
+		list = append(list, declared)
 	}
 	return list
-}
-
-// apiError is an error in OpenAI's shape.
-type apiError struct {
-	Type    string `json:"type"`
-	Code    string `json:"code,omitempty"`
-	Message string `json:"message"`
-	Param   string `json:"param,omitempty"`
-	EventID string `json:"event_id,omitempty"` // of the client's event that it answers
-}
-
-func (e *apiError) Error() string { return e.Message }
-
-// wrongType is the error for a field below a path that cannot be read; path is empty for an event's own fields.
-func wrongType(err error, path string) error {
-	wrong := &apiError{Code: "invalid_type", Param: path, Message: "The event cannot be read: " + err.Error() + "."}
-	if t := (*json.UnmarshalTypeError)(nil); errors.As(err, &t) {
-		wrong.Param = strings.Trim(path+"."+t.Field, ".")
-		wrong.Message = fmt.Sprintf("%s cannot be a %s.", cmp.Or(wrong.Param, "An event"), t.Value)
-	}
-	return wrong
-}
-
-// clip is what an error repeats of a client's text.
-func clip(text string) string {
-	if len(text) > 60 {
-		return strings.ToValidUTF8(text[:60], "") + "…"
-	}
-	return text
 }
 
 // encode writes JSON. What is written here always can be: strings, numbers, and JSON that was read.

@@ -2,8 +2,6 @@ package openai
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -16,23 +14,24 @@ type socketCall struct {
 	*call
 	own    *listener
 	socket *signaling.Socket
-	in     <-chan signaling.Message
-	mic    *bridge.Microphone
-	now    *bridge.Session // owned by Serve, as mic is
+
+	decoder decoder
+	mic     *bridge.Microphone // nil: none was needed
 }
 
 // Serve implements [bridge.Caller].
 func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
-	c.now = s
 	c.log.Info("client connected", "call", s.ID())
+	c.append = func(sound []byte) error { return c.takeSound(s, sound) }
+	c.serve(s)
 	c.join(c.own)
 	s.Attach(c)
 	s.Hold(false)
-	return c.carry(ctx, s, c.own, c.in, c.socket.Gone(), c.append)
+	return c.carry(ctx, c.socket.Start(func(m signaling.Message) { c.receive(c.own, m) }), nil)
 }
 
-// append takes sound of the client.
-func (c *socketCall) append(sound []byte) error {
+// takeSound takes sound of the client.
+func (c *socketCall) takeSound(s *bridge.Session, sound []byte) error {
 	c.mu.Lock()
 	format := c.dialogue.session.Audio.Input.Format.Type
 	c.mu.Unlock()
@@ -41,35 +40,27 @@ func (c *socketCall) append(sound []byte) error {
 		return nil
 	}
 	if c.mic == nil || c.mic.Rate() != rate {
-		mic, err := c.now.Mic(rate)
+		mic, err := s.Mic(rate)
 		if err != nil {
 			return err
 		}
 		c.mic = mic
 	}
-	return c.hear(c.now, c.mic, pcm)
+	return c.hear(c.mic, pcm, rate)
 }
 
 // attend keeps a second connection to a call until it is lost, or the call is over.
-func (c *call) attend(ctx context.Context, own *listener, in <-chan signaling.Message) error {
+func (c *call) attend(ctx context.Context, own *listener, socket *signaling.Socket) error {
 	c.join(own)
 	defer c.leave(own)
-	for {
-		select {
-		case m, ok := <-in:
-			if !ok {
-				return nil
-			}
-			select {
-			case c.events <- own.event(m):
-			case <-c.over:
-			}
-		case <-c.over:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	gone := socket.Start(func(m signaling.Message) { c.receive(own, m) })
+	select {
+	case <-gone:
+	case <-c.over:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // socket serves a WebSocket: a conversation of its own, or with call_id a second connection to a call.
@@ -82,14 +73,14 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 		s.Opened() // a client need not say anything
 		log := d.Logger.With("door", doorName, "remote", s.Remote())
 		to, open, err := d.opening(r, log)
-		own, in := &listener{s, s}, s.Messages()
+		own := &listener{s, s}
 		switch {
 		case err != nil:
 			to.end(own, err)
 		case open == nil:
-			err = to.attend(ctx, own, in)
+			err = to.attend(ctx, own, s)
 		default:
-			err = d.Host.Serve(ctx, &socketCall{call: to, own: own, socket: s, in: in}, *open)
+			err = d.Host.Serve(ctx, &socketCall{call: to, own: own, socket: s}, *open)
 			to.end(own, err)
 		}
 		if code, _ := goodbye(err); code != signaling.CloseNormal {
@@ -97,23 +88,6 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 		}
 		return err
 	})
-}
-
-// event is what has come by a socket.
-func (l *listener) event(m signaling.Message) event {
-	switch {
-	case m.Err != nil:
-		return event{
-			from: l,
-			err:  &apiError{Code: "invalid_event", Message: fmt.Sprintf("The event is too long: it may have %d bytes.", maxEvent)},
-		}
-	case !m.Text:
-		return event{
-			from: l,
-			err:  &apiError{Code: "invalid_event", Message: "Expected a text WebSocket message; binary frames are not supported."},
-		}
-	}
-	return l.read(m.Data)
 }
 
 // opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even
@@ -130,7 +104,7 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 	dialogue := newDialogue(model, false, newID)
 	guest, err := d.admit(r)
 	if err == nil && query.Get("intent") == "transcription" {
-		err = &apiError{Code: "invalid_value", Param: "intent", Message: "Sessions that only transcribe are not served."}
+		err = refusal("invalid_value", "intent", "Sessions that only transcribe are not served.")
 	}
 	if err == nil {
 		open, err = guest.opens(dialogue, model, nil)
@@ -140,25 +114,3 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 	}
 	return newCall(log, dialogue), open, err
 }
-
-// goodbye is the close code and the reason by which OpenAI's server would say why it is over.
-func goodbye(err error) (code int, reason string) {
-	code, reason = signaling.Goodbye(err)
-	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
-		return code, reason
-	}
-	switch e := ending(err); {
-	case e.Type == "server_error":
-		return code, reason
-	case e.Code == "invalid_api_key":
-		return closeUnauthorized, "invalid_request_error.invalid_api_key"
-	default:
-		return closeInvalid, "invalid_request_error." + e.Code
-	}
-}
-
-// OpenAI's close codes.
-const (
-	closeUnauthorized = 3000
-	closeInvalid      = 4000
-)

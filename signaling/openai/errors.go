@@ -1,0 +1,170 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+)
+
+// apiError is an error in OpenAI's shape.
+type apiError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+	Param   string `json:"param,omitempty"`
+	EventID string `json:"event_id,omitempty"` // of the client's event that it answers
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+// refusal is the error for something that a client has sent. param names the field, and may be empty.
+func refusal(code, param, format string, args ...any) error {
+	return &apiError{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// missing is the error for a field that is not there, and invalid for one that cannot be served.
+func missing(param string) error {
+	return refusal("missing_required_parameter", param, "%s is missing.", param)
+}
+
+func invalid(param, format string, args ...any) error {
+	return refusal("invalid_value", param, "%s "+format, append([]any{param}, args...)...)
+}
+
+// wrongType is the error for a field below a path that cannot be read; path is empty for an event's own fields.
+func wrongType(err error, path string) error {
+	t := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(err, &t) {
+		return refusal("invalid_type", path, "The event cannot be read: %v.", err)
+	}
+	param := strings.Trim(path+"."+t.Field, ".")
+	return refusal("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
+}
+
+// clip is what an error repeats of a client's text.
+func clip(text string) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(text[:60], "") + "…"
+	}
+	return text
+}
+
+// clipLong is what a line of the log repeats of what may be a stranger's.
+func clipLong(text string) string {
+	const most = 300
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// inSession takes from the names of a config's fields where the engine has found it.
+var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
+
+// ending is the error that a client gets for an end; nil: it is none.
+func ending(err error) *apiError {
+	var own *apiError
+	var limit bridge.Limit
+	switch {
+	case err == nil,
+		errors.Is(err, bridge.ErrLeft),
+		errors.Is(err, bridge.ErrGoodbye),
+		errors.Is(err, bridge.ErrReplaced),
+		errors.Is(err, signaling.ErrSlow):
+		return nil
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+		return &apiError{Type: "server_error", Code: "server_shutdown", Message: "The gateway is shutting down."}
+	case errors.As(err, &limit):
+		return &apiError{Code: "session_expired", Message: limit.Error()}
+	}
+	switch e := bridge.AsError(err); e.Code {
+	case bridge.CodeUnauthorized:
+		return &apiError{Code: "invalid_api_key", Message: e.Message}
+	case bridge.CodeForbidden:
+		if e.Field != "" {
+			return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}
+		}
+		return &apiError{Code: "permission_denied", Message: e.Message}
+	case bridge.CodeBusy:
+		return &apiError{Code: "rate_limit_exceeded", Message: e.Message}
+	case bridge.CodeBadConfig:
+		return &apiError{Code: "invalid_value", Message: inSession.Replace(e.Message), Param: "session"}
+	default:
+		return &apiError{Type: "server_error", Code: string(e.Code), Message: e.Message}
+	}
+}
+
+// OpenAI's close codes.
+const (
+	closeUnauthorized = 3000
+	closeInvalid      = 4000
+)
+
+// goodbye is the close code and the reason by which OpenAI's server would say why it is over.
+func goodbye(err error) (code int, reason string) {
+	code, reason = signaling.Goodbye(err)
+	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
+		return code, reason
+	}
+	switch e := ending(err); {
+	case e.Type == "server_error":
+		return code, reason
+	case e.Code == "invalid_api_key":
+		return closeUnauthorized, "invalid_request_error.invalid_api_key"
+	default:
+		return closeInvalid, "invalid_request_error." + e.Code
+	}
+}
+
+// statuses are the HTTP statuses of errors that are not 400.
+var statuses = map[string]int{
+	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
+	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
+	"unsupported_content_type": http.StatusUnsupportedMediaType,
+	"rate_limit_exceeded":      http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable,
+}
+
+// refuse answers a request with an error.
+func refuse(w http.ResponseWriter, err error) {
+	e := ending(err)
+	if e == nil { // the conversation has ended before it began
+		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
+	}
+	status := cmp.Or(statuses[e.Code], http.StatusBadRequest)
+	switch {
+	case access.Status(bridge.AsError(err)) == http.StatusServiceUnavailable:
+		status = http.StatusServiceUnavailable
+	case e.Type == "server_error" && statuses[e.Code] == 0:
+		status = http.StatusBadGateway
+	}
+	switch status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
+	}
+	body := object{"message": e.Message, "type": cmp.Or(e.Type, "invalid_request_error"), "param": nil, "code": e.Code}
+	if e.Param != "" {
+		body["param"] = e.Param
+	}
+	reply(w, status, object{"error": body})
+}
+
+// reply answers a request with JSON.
+func reply(w http.ResponseWriter, status int, body object) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(encode(body))
+}
