@@ -39,7 +39,7 @@ FIREFOX := client connection page canvas settings native sight embed origin voic
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
 	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
-test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat
+test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat, WHIP encoders
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
 
 VULNDB ?= https://vuln.go.dev
@@ -119,5 +119,6 @@ web/.venv/openai: web/.venv/google-genai
 web/.venv-clients/ready:
 	/usr/bin/python3 -m venv web/.venv-clients
 	web/.venv-clients/bin/pip install --quiet --disable-pip-version-check openai-agents==0.24.0 \
-	  livekit-agents==1.8.9 livekit-plugins-openai==1.8.9 livekit-plugins-google==1.8.9 'pipecat-ai[openai]==1.14.0' websockets==16.1.1
+	  livekit-agents==1.8.9 livekit-plugins-openai==1.8.9 livekit-plugins-google==1.8.9 'pipecat-ai[openai]==1.14.0' websockets==16.1.1 \
+	  imageio-ffmpeg==0.8.1
 	@touch $@

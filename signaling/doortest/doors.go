@@ -489,7 +489,13 @@ func DialWHIP(t *testing.T, g *Gateway, agent string) *whipCall {
 // DialWHIPAs begins a call with a token.
 func DialWHIPAs(t *testing.T, g *Gateway, agent, token string) *whipCall {
 	t.Helper()
-	c := &whipCall{Phone: NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})}
+	return DialHTTP(t, g, "/whip/"+agent, token, PhoneOptions{}, "sendrecv")
+}
+
+// DialHTTP posts an offer to an address of WHIP or WHEP. The answer's sound must go in a direction.
+func DialHTTP(t *testing.T, g *Gateway, path, token string, o PhoneOptions, direction string) *whipCall {
+	t.Helper()
+	c := &whipCall{Phone: NewPhone(t, &Client{Inbox: NewInbox(t)}, o)}
 	offer, err := c.PC.CreateOffer(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -498,23 +504,14 @@ func DialWHIPAs(t *testing.T, g *Gateway, agent, token string) *whipCall {
 	if err := c.PC.SetLocalDescription(offer); err != nil {
 		t.Fatal(err)
 	}
-	resp, sdp := WhipRequest(
-		t,
-		http.MethodPost,
-		g.HTTP+"/whip/"+agent,
-		offer.SDP,
-		"Content-Type",
-		"application/sdp",
-		"Authorization",
-		"Bearer "+token,
-	)
+	resp, sdp := WhipRequest(t, http.MethodPost, g.HTTP+path, offer.SDP, "Content-Type", "application/sdp", "Authorization", "Bearer "+token)
 	h := resp.Header
 	if resp.StatusCode != http.StatusCreated || h.Get("Content-Type") != "application/sdp" ||
 		h.Get("Link") != `<stun:stun.example.com>; rel="ice-server"` ||
 		h.Get("ETag") == "" {
 		t.Fatalf("%s %v: %s", resp.Status, h, sdp)
 	}
-	if !strings.Contains(sdp, "a=sendrecv") || !strings.Contains(sdp, "a=candidate:") {
+	if !strings.Contains(sdp, "a="+direction+"\r\n") || !strings.Contains(sdp, "a=candidate:") {
 		t.Errorf("answered %s", sdp)
 	}
 	c.Session, c.Etag = g.HTTP+h.Get("Location"), h.Get("ETag")

@@ -56,8 +56,10 @@ type Offer struct {
 	maxMessage  int    // bytes, of the data channel
 }
 
-// Talks reports whether the client can hear and be heard.
-func (o Offer) Talks() bool { return o.codec != nil && o.voice && o.microphone }
+// Speaks reports whether the client may send sound, Listens whether it takes any, and Talks whether both.
+func (o Offer) Speaks() bool  { return o.codec != nil && o.microphone }
+func (o Offer) Listens() bool { return o.codec != nil && o.voice }
+func (o Offer) Talks() bool   { return o.Speaks() && o.Listens() }
 
 // codec is what a voice may travel as.
 type codec struct {

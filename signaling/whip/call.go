@@ -11,20 +11,32 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )
 
-// call is one peer. It is a [bridge.Caller].
+// call is an encoder's, and the conversation that it has. It is a [bridge.Caller].
 type call struct {
 	signaling.PeerCall
-	door     *Door
-	log      *slog.Logger
-	greeting string
-	agent    string               // in its address
-	requests chan func(*rtc.Peer) // of HTTP, done by Serve
+	door      *Door
+	log       *slog.Logger
+	greeting  string      // "" when it was said
+	agent, id string      // in its address
+	text      string      // its offer
+	requests  chan func() // of HTTP, done by Serve
 
 	// Owned by Serve.
+	session  *bridge.Session
+	encoder  *connection
+	listener *connection     // of WHEP; nil: there is none
+	listened int             // how many there were
+	heard    <-chan struct{} // closed when somebody hears; nil: nobody is about to
+}
+
+// connection is one by WebRTC, with what its client may change of it by PATCH.
+type connection struct {
+	*signaling.Peer
 	restarts *rate.Limiter
 
 	text  string // the offer
@@ -32,34 +44,66 @@ type call struct {
 	tag   string // names this session of ICE
 }
 
+func newConnection(p *signaling.Peer, text string) *connection {
+	return &connection{Peer: p, restarts: rtc.NewOfferLimiter(), text: text, ufrag: attribute(text, "ice-ufrag"), tag: etag(p.SDP)}
+}
+
+// nobody is where the voice goes while nobody listens: it is said in its time, as recordings and transcripts have it.
+type nobody struct{}
+
+func (nobody) Lead() time.Duration          { return 0 }
+func (nobody) WriteFrame(media.Frame) error { return nil }
+
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	peer, err := c.Answer(s, c.door.RTC, rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log})
+	peer, err := c.Answer(s, c.door.RTC, c.options())
 	if err != nil {
 		return badOffer(err)
 	}
 	defer peer.Close()
-	c.ufrag, c.tag = attribute(c.text, "ice-ufrag"), etag(peer.SDP)
+	defer c.door.over(c.id)
+	c.session, c.encoder = s, newConnection(peer, c.text)
 	c.Begin(peer)
-	connected := peer.Connected
+	defer c.dismiss()
+	if c.heard = peer.Connected; peer.Voice() == nil {
+		c.heard = nil
+		s.Attach(nobody{})
+	}
 	for {
+		var lost <-chan struct{}
+		if c.listener != nil {
+			lost = c.listener.Lost
+		}
 		select {
-		case <-connected:
-			connected = nil
-			if c.greeting != "" {
-				if err := s.Do(bridge.Respond{Instruction: c.greeting}); err != nil {
-					c.log.Info("no greeting", "call", s.ID(), "err", err)
-				}
-			}
+		case <-c.heard:
+			c.heard = nil
+			c.greet()
 		case do := <-c.requests:
-			do(peer.Peer)
+			do()
+		case <-lost:
+			c.dismiss()
 		case <-peer.Lost:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// greet has the agent begin, once.
+func (c *call) greet() {
+	if c.greeting == "" {
+		return
+	}
+	if err := c.session.Do(bridge.Respond{Instruction: c.greeting}); err != nil {
+		c.log.Info("no greeting", "call", c.session.ID(), "err", err)
+	}
+	c.greeting = ""
+}
+
+func (c *call) options() rtc.PeerOptions {
+	return rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
 }
 
 // badOffer is the error for an offer that cannot be answered.
@@ -74,11 +118,48 @@ func badOffer(err error) error {
 // Notify implements [bridge.Caller]: WHIP has no events.
 func (c *call) Notify(bridge.Event) {}
 
+// listen answers an offer of WHEP: its client gets the agent's voice, in place of the one that has it now.
+func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err error) {
+	if c.encoder.Voice() != nil {
+		return 0, "", no(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
+	}
+	c.dismiss()
+	whep := signaling.PeerCall{Offer: offer}
+	peer, err := whep.Answer(c.session, c.door.RTC, c.options())
+	if err != nil {
+		return 0, "", badOffer(err)
+	}
+	c.listener, c.heard = newConnection(peer, text), peer.Connected
+	c.session.Attach(peer.Voice())
+	c.listened++
+	return c.listened, peer.SDP, nil
+}
+
+// dismiss has nobody listen.
+func (c *call) dismiss() {
+	if c.listener != nil {
+		c.session.Attach(nobody{})
+		c.listener.Close()
+		c.listener = nil
+	}
+}
+
+// of is the connection of an address: the encoder's (0) or a listener's. nil: it is over.
+func (c *call) of(listener int) *connection {
+	switch listener {
+	case 0:
+		return c.encoder
+	case c.listened:
+		return c.listener
+	}
+	return nil
+}
+
 // add gives the peer candidates.
-func (c *call) add(p *rtc.Peer, candidates []string) error {
+func (c *connection) add(candidates []string) error {
 	for _, line := range candidates {
 		var bad *rtc.RefusedError
-		switch err := p.AddCandidate(line); {
+		switch err := c.AddCandidate(line); {
 		case errors.As(err, &bad):
 			return no(http.StatusBadRequest, "A candidate %v.", bad)
 		case err != nil && !errors.Is(err, rtc.ErrTooManyCandidates):
@@ -89,9 +170,9 @@ func (c *call) add(p *rtc.Peer, candidates []string) error {
 }
 
 // restart begins ICE anew: the offer is the first one, with another side of ICE.
-func (c *call) restart(p *rtc.Peer, f fragment, sdp *string) error {
+func (c *connection) restart(f fragment) (sdp string, err error) {
 	if !c.restarts.Allow() {
-		return &bridge.Error{
+		return "", &bridge.Error{
 			Code: bridge.CodeBusy, Retry: time.Second,
 			Message: fmt.Sprintf("Too many restarts of ICE: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
 		}
@@ -99,13 +180,12 @@ func (c *call) restart(p *rtc.Peer, f fragment, sdp *string) error {
 	text := restarted(c.text, f)
 	offer, err := rtc.ParseOffer(text)
 	if err != nil {
-		return no(http.StatusBadRequest, "The fragment makes an offer that %v.", err)
+		return "", no(http.StatusBadRequest, "The fragment makes an offer that %v.", err)
 	}
-	answer, err := p.Answer(offer)
+	answer, err := c.Answer(offer)
 	if err != nil {
-		return badOffer(err)
+		return "", badOffer(err)
 	}
 	c.text, c.ufrag, c.tag = text, f.ufrag, etag(answer)
-	*sdp = answer
-	return nil
+	return answer, nil
 }

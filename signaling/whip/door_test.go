@@ -25,8 +25,13 @@ func TestWHIP(t *testing.T) {
 	if resp, _ := c.Patch(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
 		t.Errorf("another ETag: %s", resp.Status)
 	}
-	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusPreconditionRequired {
+	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusNoContent { // as Eyevinn's page and Medooze's player do
 		t.Errorf("no ETag: %s", resp.Status)
+	}
+	other := strings.Replace(c.Fragment(), "a=ice-ufrag:", "a=ice-ufrag:x", 1)
+	resp, _ := doortest.WhipRequest(t, http.MethodPatch, c.Session, other, "Content-Type", "application/trickle-ice-sdpfrag")
+	if resp.StatusCode != http.StatusPreconditionRequired {
+		t.Errorf("a restart without an ETag: %s", resp.Status)
 	}
 
 	offer, err := c.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
@@ -72,10 +77,87 @@ func TestWHIP(t *testing.T) {
 	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end: %s", resp.Status)
 	}
-	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end again: %s", resp.Status)
 	}
+	if resp, _ := c.Patch("*"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("candidates after the end: %s", resp.Status)
+	}
 	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
+}
+
+// TestWHEP has encoders that only send, as RFC 9725 has them, and others listen to the agent.
+func TestWHEP(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithWHIP)
+	sends := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
+	takes := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionRecvonly}
+	encoder := doortest.DialHTTP(t, g, "/whip/eager", "", sends, "recvonly")
+	encoder.Connected()
+	turns := func(n int) {
+		t.Helper()
+		doortest.Eventually(t, "a turn", func() bool { return g.Host.Sessions()[0].Turns >= n })
+	}
+	encoder.Talk <- doortest.Sentence(440, time.Second, 48000)
+	turns(1) // that nobody hears
+
+	session := strings.TrimPrefix(encoder.Session, g.HTTP+"/whip/eager/")
+	at := "/whep/eager?session=" + session
+	listener := doortest.DialHTTP(t, g, at, "", takes, "sendonly")
+	if resp, _ := listener.Patch(listener.Etag); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("candidates: %s", resp.Status)
+	}
+	listener.Connected()
+	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.Loud(listener.Heard())) > 4800 })
+	turns(2)
+	encoder.Talk <- doortest.Sentence(660, time.Second, 48000)
+	doortest.Eventually(t, "the answer", func() bool {
+		voice := doortest.Loud(listener.Heard())
+		return doortest.ToneShare(voice[max(0, len(voice)-24000/4):], 660) > 0.5
+	})
+
+	next := doortest.DialHTTP(t, g, at, "", takes, "sendonly") // takes its place
+	next.Connected()
+	if resp, _ := listener.Patch(listener.Etag); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("candidates of the one before: %s", resp.Status)
+	}
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, listener.Session, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("end of the one before: %s", resp.Status)
+	}
+	turns(3)
+	encoder.Talk <- doortest.Sentence(440, time.Second, 48000)
+	next.VoiceLevel(440)
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, next.Session, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("end of the listener: %s", resp.Status)
+	}
+	doortest.Eventually(t, "its end", func() bool { return next.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
+
+	for _, test := range []struct {
+		path, offer string
+		status      int
+	}{
+		{at, doortest.SomeOffer(t), http.StatusNotAcceptable},
+		{at, "v=0", http.StatusBadRequest},
+		{"/whep/desk?session=" + session, "", http.StatusNotFound},
+		{"/whep/eager", "", http.StatusNotFound},
+	} {
+		resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+test.path, test.offer, "Content-Type", "application/sdp")
+		if resp.StatusCode != test.status {
+			t.Errorf("%s: %s %s", test.path, resp.Status, text)
+		}
+	}
+	encoder.HangUp()
+	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, encoder.Session, ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("end of what has just ended: %s", resp.Status)
+	}
+
+	both := doortest.DialWHIP(t, g, "desk")
+	resp, _ := doortest.WhipRequest(t, http.MethodPost, strings.Replace(both.Session, "/whip/desk/", "/whep/desk?session=", 1),
+		strings.ReplaceAll(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly"), "Content-Type", "application/sdp")
+	if resp.StatusCode != http.StatusConflict {
+		t.Errorf("beside an encoder that hears: %s", resp.Status)
+	}
 }
 
 // TestWHIPGreets has the agent speak first.
@@ -91,7 +173,7 @@ func TestWHIPRefuses(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithWHIP)
 	token := "Bearer " + l.Mint(`{"once":false}`)
-	oneWay := strings.Replace(doortest.SomeOffer(t), "a=sendrecv", "a=sendonly", 1)
+	oneWay := strings.Replace(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly", 1)
 	for _, test := range []struct {
 		method, path, token, contentType, body string
 		status                                 int

@@ -1,9 +1,10 @@
 // Package whip is the door for clients of WHIP (RFC 9725): encoders, media servers and devices that begin a WebRTC call
-// by one HTTP request. Their stream is an agent's ear, and where the offer is sendrecv, as it must be here, the answer
-// has the agent's voice.
+// by one HTTP request. Their stream is an agent's ear. Where the offer is sendrecv the answer has the agent's voice; where
+// it only sends, a client of WHEP that knows the session's address may listen.
 //
-// A call is one peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the endpoint
-// of one, /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end.
+// A call is an encoder's peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the
+// endpoint of one, /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end. /whep/NAME?session=ID
+// is where to listen, and /whep/NAME/NUMBER~ID a listener's session.
 package whip
 
 import (
@@ -20,6 +21,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"voxgate/bridge"
 	"voxgate/media/opus"
@@ -78,6 +81,9 @@ type Door struct {
 	Logger      *slog.Logger
 
 	calls signaling.Peers[*call]
+
+	mu    sync.Mutex
+	ended access.Recent[string, struct{}] // ids of sessions, so that one that has just ended can be ended
 }
 
 // Doors are its addresses.
@@ -90,6 +96,11 @@ func (d *Door) Doors() (list []signaling.Door) {
 		"DELETE /whip/{agent}/{id}":  d.passed(d.end),
 		"OPTIONS /whip/{agent}/{id}": d.options,
 		"GET /whip/{agent}/{id}":     d.nothing,
+		"POST /whep/{agent}":         d.passed(d.listen),
+		"OPTIONS /whep/{agent}":      d.options,
+		"PATCH /whep/{agent}/{id}":   d.passed(d.patch),
+		"DELETE /whep/{agent}/{id}":  d.passed(d.end),
+		"OPTIONS /whep/{agent}/{id}": d.options,
 	} {
 		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
@@ -186,37 +197,75 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return no(http.StatusNotFound, "There is no such agent.")
 	}
-	text, err := body(w, r, sdpType)
+	text, offer, err := readOffer(w, r)
 	if err != nil {
 		return err
 	}
-	offer, err := rtc.ParseOffer(text)
-	if err != nil {
-		return no(http.StatusBadRequest, "The offer %v.", err)
-	}
-	if !offer.Talks() {
-		return no(http.StatusNotAcceptable, "The offer must have an audio section that is sendrecv: an agent listens and speaks.")
+	if !offer.Speaks() {
+		return no(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
 	}
 	open.Agent, open.Config = agent.Agent, agent.Config
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"),
-		text: text, requests: make(chan func(*rtc.Peer)), restarts: rtc.NewOfferLimiter(),
+		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text, requests: make(chan func()),
 	}
 	if agent.Greeting != nil {
 		c.greeting = *agent.Greeting
 	}
-	id := signaling.NodeID(d.Host, rand.Text())
-	sdp, err := d.calls.Begin(r, d.Host, id, c, open)
+	c.id = signaling.NodeID(d.Host, rand.Text())
+	sdp, err := d.calls.Begin(r, d.Host, c.id, c, open)
 	switch {
 	case err != nil && bridge.Reason(err) == "":
 		return no(http.StatusBadGateway, "The call has ended.")
 	case err != nil:
 		return err
 	}
+	d.created(w, "/whip/"+c.agent+"/"+c.id, sdp)
+	return nil
+}
+
+// listen answers an offer with the agent's voice in a session of WHIP, whose address lets in.
+func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
+	c, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	text, offer, err := readOffer(w, r)
+	if err != nil {
+		return err
+	}
+	if !offer.Listens() || offer.Speaks() {
+		return no(http.StatusNotAcceptable, "The offer must have an audio section that is recvonly: WHIP is for speaking.")
+	}
+	var number int
+	var sdp string
+	err = c.ask(r.Context(), func() (err error) {
+		number, sdp, err = c.listen(offer, text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d.created(w, fmt.Sprintf("/whep/%s/%d~%s", c.agent, number, c.id), sdp)
+	return nil
+}
+
+// readOffer reads the offer of a request.
+func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.Offer, err error) {
+	text, err = body(w, r, sdpType)
+	if err == nil {
+		if offer, err = rtc.ParseOffer(text); err != nil {
+			err = no(http.StatusBadRequest, "The offer %v.", err)
+		}
+	}
+	return text, offer, err
+}
+
+// created answers with a session.
+func (d *Door) created(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
-	h.Set("Location", "/whip/"+c.agent+"/"+id)
+	h.Set("Location", at)
 	h.Set("ETag", etag(sdp))
 	h.Set("Accept-Patch", fragmentType)
 	for _, s := range d.ICEServers() {
@@ -226,7 +275,6 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusCreated)
 	io.WriteString(w, sdp)
-	return nil
 }
 
 // links are an ICE server as RFC 9725, section 4.6, writes it.
@@ -241,11 +289,23 @@ func links(s signaling.ICEServer) (list []string) {
 	return list
 }
 
+// address is what a request's address names: an encoder's session and, above 0, a listener of it.
+func address(r *http.Request) (id string, listener int) {
+	id = cmp.Or(r.PathValue("id"), r.URL.Query().Get("session"))
+	if number, rest, ok := strings.Cut(id, "~"); ok {
+		if n, err := strconv.Atoi(number); err == nil {
+			return rest, n
+		}
+	}
+	return id, 0
+}
+
 // find is the call of a request. Its address is a secret of 128 bits, which only the client that began it knows and
 // which is all that is asked for: an encoder has no other token than the one that it began with, which may have
 // expired.
 func (d *Door) find(r *http.Request) (*call, error) {
-	c, ok := d.calls.Call(r.PathValue("id"))
+	id, _ := address(r)
+	c, ok := d.calls.Call(id)
 	if !ok || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
 	}
@@ -255,7 +315,8 @@ func (d *Door) find(r *http.Request) (*call, error) {
 // passed has the gateway of a call answer, if that is another one.
 func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		if signaling.PassByID(w, r, d.Host, r.PathValue("id"), "", func(away error) {
+		id, _ := address(r)
+		if signaling.PassByID(w, r, d.Host, id, "", func(away error) {
 			d.Logger.Warn("another gateway does not answer", "err", away)
 			err = errNoSession
 		}) {
@@ -267,12 +328,43 @@ func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func
 
 var errNoSession = no(http.StatusNotFound, "There is no such session.")
 
-// end ends a call.
+// knownFor is how long a session that has ended can be ended: a page that closes its peer first asks for that right after.
+const knownFor = time.Minute
+
+// over notes that a session has ended.
+func (d *Door) over(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended.Period = knownFor
+	d.ended.Put(time.Now(), id, struct{}{})
+}
+
+// end ends a call, or a listener's part in it.
 func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
-	if _, err := d.find(r); err != nil {
-		return err
+	id, listener := address(r)
+	c, err := d.find(r)
+	switch {
+	case err != nil:
+		d.mu.Lock()
+		_, known := d.ended.Get(time.Now(), id)
+		d.mu.Unlock()
+		if !known {
+			return err
+		}
+	case listener > 0:
+		err = c.ask(r.Context(), func() error {
+			if c.of(listener) != nil {
+				c.dismiss()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	default:
+		d.over(id)
+		d.calls.HangUp(id)
 	}
-	d.calls.HangUp(r.PathValue("id"))
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
@@ -292,18 +384,22 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 		return no(http.StatusBadRequest, "The fragment %v.", err)
 	}
 	match := r.Header.Get("If-Match")
-	if match == "" {
-		return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
-	}
+	_, listener := address(r)
 	var sdp string
-	err = c.ask(r.Context(), func(p *rtc.Peer) error {
+	err = c.ask(r.Context(), func() (err error) {
+		p := c.of(listener)
 		switch {
-		case f.ufrag != c.ufrag && match == "*", f.ufrag != c.ufrag && match == c.tag:
-			return c.restart(p, f, &sdp)
-		case match != "*" && match != c.tag:
+		case p == nil:
+			return errNoSession
+		case f.ufrag != p.ufrag && match == "":
+			return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
+		case f.ufrag != p.ufrag && (match == "*" || match == p.tag):
+			sdp, err = p.restart(f)
+			return err
+		case match != "" && match != "*" && match != p.tag: // players and pages leave it out; their candidates are of this ICE
 			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
 		}
-		return c.add(p, f.candidates)
+		return p.add(f.candidates)
 	})
 	if err != nil {
 		return err
@@ -401,13 +497,13 @@ func restarted(offer string, f fragment) string {
 	return strings.Join(lines, "\r\n") + "\r\n"
 }
 
-// ask has the call do something with its peer.
-func (c *call) ask(ctx context.Context, do func(*rtc.Peer) error) error {
+// ask has the call do something.
+func (c *call) ask(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
 	select {
-	case c.requests <- func(p *rtc.Peer) { done <- do(p) }:
+	case c.requests <- func() { done <- do() }:
 	case <-c.Over():
-		return no(http.StatusNotFound, "There is no such session.")
+		return errNoSession
 	case <-ctx.Done():
 		return ctx.Err()
 	}
