@@ -55,7 +55,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	stopping.then("telephony", streams.Close)
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
-	google := live.Door{Host: host, Logger: log}
+	google := live.Door{Host: host, Secrets: &access.Secrets{Store: shared, Logger: log}, Logger: log}
 	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: shared, Logger: log}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), assistant.Doors(), phones,
 		streams.Doors(), encoders, []signaling.Door{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 )
@@ -124,11 +125,11 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 // Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP)
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for path, contentType := range map[string]string{
 		"/v1/realtime/calls": "application/sdp", "/v1/realtime": "application/sdp", "/v1/realtime/client_secrets": "application/json",
 		"/v1/tokens": "application/json",
-		"/whip/desk": "application/sdp",
+		"/whip/desk": "application/sdp", "/v1alpha/auth_tokens": "application/json",
 	} {
 		for _, token := range []string{"", "nonsense"} {
 			if resp := doortest.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind")); resp.StatusCode != http.StatusUnauthorized {

@@ -23,6 +23,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/media"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/signaling/live"
 	"voxgate/signaling/openai"
 	"voxgate/signaling/phone"
@@ -53,7 +54,7 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 	return func(d *Doors, ho *bridge.Options) {
 		ho.Client = &api.Client{BaseURL: up.URL}
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
-			door := live.Door{Host: host, Logger: d.Logger}
+			door := live.Door{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
 			return door.Doors()
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling"
-	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
 	"voxgate/tools"
 )
@@ -103,6 +102,13 @@ func (c *call) begin(b bridge.SetupComplete) {
 
 // run waits for the setup, lets the client in, and carries its conversation until it has ended or the socket is lost.
 func (c *call) run(ctx context.Context, token string) error {
+	bound, err := c.door.exchange(ctx, token)
+	if err != nil {
+		return err
+	}
+	if bound != nil {
+		c.reader.bound = &bound.Setup
+	}
 	opening, err := c.setup(ctx)
 	if err != nil {
 		return err
@@ -115,10 +121,17 @@ func (c *call) run(ctx context.Context, token string) error {
 	if opening.handle != "" {
 		open.Instead = bridge.ErrNotResumed
 	}
-	if err := access.From(ctx).Authorize(&open, token); err != nil {
+	free, err := c.door.admit(ctx, token, bound, &open)
+	if err != nil {
 		return err
 	}
-	return c.door.Host.Serve(ctx, c, open)
+	err = c.door.Host.Serve(ctx, c, open)
+	select {
+	case <-c.ready:
+	default:
+		free() // nothing came of it
+	}
+	return err
 }
 
 // setup waits for the first message. It has no pictures, and may be a stranger's.

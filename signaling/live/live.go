@@ -17,6 +17,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/tools"
 )
 
@@ -25,14 +26,16 @@ const doorName = "live"
 
 // Door serves the Live API.
 type Door struct {
-	Host   *bridge.Host
-	Logger *slog.Logger
+	Host    *bridge.Host
+	Secrets *access.Secrets // has the ephemeral tokens
+	Logger  *slog.Logger
 }
 
 // Doors are its addresses: each version that a client may ask for is the same, and so is the method for ephemeral
 // tokens.
 func (d *Door) Doors() (list []signaling.Door) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
+		list = append(list, signaling.Door{Pattern: "POST /" + version + "/auth_tokens", Handler: http.HandlerFunc(d.mint)})
 		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
 			list = append(
 				list,
@@ -56,9 +59,6 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return err
 	})
 }
-
-// ephemeral begins the names of Google's ephemeral tokens. SDKs send what begins so in another way than a key.
-const ephemeral = "auth_tokens/"
 
 // tokenOf is the token in one of the forms that are Google's alone; empty: there is none. Other headers the kit has
 // read.

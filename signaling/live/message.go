@@ -19,8 +19,9 @@ import (
 // conversation. What is wrong with a message is a [bridge.Error] that names the field. The zero value is for a client that has sent
 // nothing.
 type reader struct {
-	config  object // that the client wants; nil before the setup
-	history bool   // turns are what was said before the conversation, until one is complete
+	config  object       // that the client wants; nil before the setup
+	bound   *constraints // what of it is not the client's choice; nil: all is
+	history bool         // turns are what was said before the conversation, until one is complete
 }
 
 // request is what a message asks for. Its fields are nil where it asks for nothing of the kind.
@@ -104,6 +105,7 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
+	config = r.bound.apply(config)
 	var opening setup
 	if given := config["sessionResumption"]; given != nil {
 		var resumption struct {
@@ -138,6 +140,11 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 		return request{}, err
 	}
 	config := maps.Clone(r.config)
+	for _, name := range []string{"systemInstruction", "tools"} {
+		if update[name] != nil && r.bound.locks(name) {
+			return request{}, invalid("contextUpdate."+name, "is fixed by the ephemeral token.")
+		}
+	}
 	if instruction := update["systemInstruction"]; instruction != nil {
 		config["systemInstruction"] = instruction
 	}

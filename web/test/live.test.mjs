@@ -34,8 +34,8 @@ after(async () => {
 const base64 = (pcm) => Buffer.from(pcm.buffer, pcm.byteOffset, pcm.byteLength).toString('base64');
 
 /** A session with what is to be waited for: a turn is all that came until turnComplete. */
-async function connect(config = {}) {
-  const client = new GoogleGenAI({ apiKey: 'anything', httpOptions: { baseUrl: gateway.url } });
+async function connect(config = {}, options = {}) {
+  const client = new GoogleGenAI({ apiKey: 'anything', httpOptions: { baseUrl: gateway.url }, ...options });
   let wake = () => {};
   const waiting = [];
   const session = await client.live.connect({
@@ -109,6 +109,22 @@ describe('@google/genai', () => {
     session.close();
   });
 
+  test('talks by an ephemeral token, with what it locks', limit, async () => {
+    const options = { httpOptions: { baseUrl: gateway.url, apiVersion: 'v1alpha' } };
+    const backend = new GoogleGenAI({ apiKey: 'anything', ...options });
+    const token = await backend.authTokens.create({ config: {
+      uses: 1, liveConnectConstraints: { model: 'gemini-3.8-live', config: { responseModalities: ['TEXT'] } }, lockAdditionalFields: [],
+    } });
+    assert.match(token.name, /^auth_tokens\//);
+    const { session, until, type } = await connect({}, { ...options, apiKey: token.name });
+    type('Hello');
+    const all = await until((m) => m.serverContent?.turnComplete);
+    const parts = all.flatMap((m) => m.serverContent?.modelTurn?.parts ?? []);
+    assert.ok(parts.length && parts.every((p) => p.text), 'the token locks TEXT');
+    session.close();
+    await assert.rejects(connect({}, { ...options, apiKey: token.name }), /1008.*too many times/);
+  });
+
   test('is told what it did wrong', limit, async () => {
     await assert.rejects(connect({ temperature: 7 }), /code 1007.*setup\.generationConfig\.temperature must be/);
   });
@@ -122,4 +138,5 @@ test('google-genai for Python', limit, async () => {
   assert.equal(got.typed, 'You said: Hello');
   assert.match(got.called, /sunny in Rome/);
   assert.match(got.resumed, /You said: Hello/);
+  assert.equal(got.token, 'You said: by token');
 });

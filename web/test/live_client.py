@@ -67,6 +67,14 @@ async def main():
     async with connect(spoken.handle) as session:
         await session.send_client_content(turns={"role": "user", "parts": [{"text": "/history"}]})
         got["resumed"] = (await Turn().of(session)).said
+    mint = genai.Client(api_key="anything", http_options={"base_url": sys.argv[1], "api_version": "v1alpha"})
+    token = mint.auth_tokens.create(config={
+        "uses": 1, "live_connect_constraints": {"model": "gemini-3.8-live", "config": {"response_modalities": ["AUDIO"], "output_audio_transcription": {}}},
+    })
+    page = genai.Client(api_key=token.name, http_options={"base_url": sys.argv[1], "api_version": "v1alpha"})
+    async with page.aio.live.connect(model="gemini-3.8-live") as session:
+        await session.send_client_content(turns={"role": "user", "parts": [{"text": "by token"}]})
+        got["token"] = (await Turn().of(session)).said
     print(json.dumps(got))
 
 

@@ -1,0 +1,77 @@
+package signaling
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+)
+
+// googleStatuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
+var googleStatuses = map[int]string{
+	http.StatusBadRequest:            "INVALID_ARGUMENT",
+	http.StatusUnauthorized:          "UNAUTHENTICATED",
+	http.StatusForbidden:             "PERMISSION_DENIED",
+	http.StatusNotFound:              "NOT_FOUND",
+	http.StatusRequestTimeout:        "DEADLINE_EXCEEDED",
+	http.StatusRequestEntityTooLarge: "INVALID_ARGUMENT",
+	http.StatusTooManyRequests:       "RESOURCE_EXHAUSTED",
+	http.StatusInternalServerError:   "INTERNAL",
+	http.StatusBadGateway:            "UNAVAILABLE",
+	http.StatusServiceUnavailable:    "UNAVAILABLE",
+	http.StatusNotImplemented:        "UNIMPLEMENTED",
+	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
+}
+
+// GoogleError is the body of an error of Google's APIs over HTTP. retry, where it is known when to come back, is sent as RetryInfo, which
+// the Gemini CLI keeps to.
+func GoogleError(status int, message string, retry time.Duration) map[string]any {
+	details := []any{}
+	if retry > 0 {
+		details = append(details, map[string]any{
+			"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds())),
+		})
+	}
+	return map[string]any{"error": map[string]any{
+		"code": status, "message": message, "status": cmp.Or(googleStatuses[status], "UNKNOWN"), "details": details,
+	}}
+}
+
+// refusalTime is how long a client may take to read an error. The server's own deadline may have passed while a backend was waited for.
+const refusalTime = 30 * time.Second
+
+// RefuseGoogle answers a request with an error in Google's shape.
+func RefuseGoogle(w http.ResponseWriter, status int, message string, retry time.Duration) {
+	if retry > 0 {
+		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", math.Ceil(retry.Seconds())))
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime))
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(status)
+	body, _ := json.Marshal(GoogleError(status, message, retry)) // strings and a number
+	_, _ = w.Write(body)
+}
+
+// RefuseGoogleFor does so for an error of the gateway. What is nobody's fault that a client could mend is not told in detail.
+func RefuseGoogleFor(w http.ResponseWriter, err error) {
+	e := bridge.AsError(err)
+	status := access.Status(e)
+	switch {
+	case status != 0:
+	case e.Code == bridge.CodeBadMessage:
+		status = http.StatusBadRequest
+	default:
+		status = http.StatusInternalServerError
+	}
+	var own *bridge.Error
+	if !errors.As(err, &own) {
+		e.Message = "Something went wrong in the gateway."
+	}
+	RefuseGoogle(w, status, e.Message, e.Retry)
+}
