@@ -44,6 +44,12 @@ export class Turns {
     this.#answer = this.#grow(this.#answer ?? this.#begin('model'), more);
   }
 
+  /** The link is lost in the middle of an answer. It ends when the gateway says how. */
+  cut() {
+    this.#saidAll();
+    if (this.#answer) this.#answer = this.#put({ ...this.#answer, interrupted: true });
+  }
+
   /**
    * Both sides have finished.
    * @param {boolean} interrupted

@@ -39,6 +39,10 @@ export class Session {
   readonly setup: SetupComplete | undefined;
   /** Where the conversation stands between the gateway and Gemini; `message` is for the person who waits. */
   readonly link: SessionState;
+  /** While the gateway is not reached: since when, and whether anything answered the last try. */
+  readonly away: Away | undefined;
+  /** Tries at once to reach the gateway, in place of waiting for the next try. */
+  retry(): void;
   /** The browser holds the sound back for want of a gesture. */
   readonly blocked: boolean;
   /** Lets the sound play that was held back. Call it in a gesture. */
@@ -112,6 +116,12 @@ export interface Video {
   kind?: 'camera' | 'screen' | 'track';
   /** For a view of what is shown; it is the session's to stop. */
   track?: MediaStreamTrack;
+}
+
+/** The gateway is not reached. `since` is in ms since 1970; `reachable`: the last try was not refused, or there was none yet. */
+export interface Away {
+  since: number;
+  reachable: boolean;
 }
 
 export type Transport = 'auto' | 'webrtc' | 'websocket';

@@ -24,7 +24,7 @@ export { VoxgateError, withPicture };
 /**
  * @import { ClientType, ContextEntry, FunctionCall, ServerContent, ServerMessage, SessionState, SetupComplete } from './messages.d.ts'
  * @import { Kept } from './outbox.js'
- * @import { CanvasAnswer, CanvasCall, Devices, Events, Mic, Options, State, Turn, Video } from './types.d.ts'
+ * @import { Away, CanvasAnswer, CanvasCall, Devices, Events, Mic, Options, State, Turn, Video } from './types.d.ts'
  */
 
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
@@ -74,6 +74,8 @@ export class Session {
   #muted = false;
   #event = 0; // number of the last event of the conversation
   #doubted = false; // nothing comes from the gateway, and it is not yet given up
+  /** @type {Away|undefined} */ #away;
+  #wake = () => {}; // ends the pause before the next try
   #thinking = false; // the gateway says that an answer is due
   #talking = false; // the person is, as the gateway hears it
   #speaking = false; // the model is
@@ -170,6 +172,14 @@ export class Session {
 
   get link() {
     return this.#link;
+  }
+
+  get away() {
+    return this.#away;
+  }
+
+  retry() {
+    this.#wake();
   }
 
   mix() {
@@ -439,6 +449,7 @@ export class Session {
     this.#talking = this.#thinking = false;
     const setup = await connection.open();
     if (this.#ended.signal.aborted) throw aborted();
+    this.#away = undefined;
     this.#setup = setup;
     this.#token = setup.resumeToken;
     if (this.#link.state === 'dialing' || this.#link.state === 'setup') this.#link = { state: 'live' };
@@ -484,6 +495,7 @@ export class Session {
   #doubt(doubted) {
     if (doubted === this.#doubted) return;
     this.#doubted = doubted;
+    this.#away = doubted ? { since: Date.now(), reachable: true } : undefined;
     this.#changed();
   }
 
@@ -500,6 +512,8 @@ export class Session {
     if (next && next.readyState > WebSocket.OPEN) next = undefined;
     this.#connection = undefined;
     this.#link = { state: 'dialing' };
+    this.#away ??= { since: Date.now(), reachable: true };
+    this.#turns.cut();
     this.#outbox.lost();
     this.#voice.flush();
     this.#sight?.stopCapture();
@@ -507,7 +521,10 @@ export class Session {
     const until = Date.now() + KEPT_FOR;
     let earliest = 0; // as a busy gateway says
     for (const pause of pauses()) {
-      if (!next) await sleep(Math.max(earliest - Date.now(), pause), this.#ended.signal); // a client that gave up its old network is alone with the new one
+      if (!next) { // a client that gave up its old network is alone with the new one
+        const waited = sleep(Math.max(earliest - Date.now(), pause), this.#ended.signal);
+        await Promise.race([waited, new Promise((resolve) => (this.#wake = () => resolve(undefined)))]);
+      }
       if (this.#ended.signal.aborted) return next?.close();
       try {
         const dialed = this.#dial(next);
@@ -517,6 +534,8 @@ export class Session {
         if (this.#ended.signal.aborted) return;
         const why = asError(e);
         earliest = Date.now() + 1_000 * (why.retryAfter ?? 0);
+        this.#away = { ...this.#away, reachable: why.code !== 'no_gateway' };
+        this.#changed();
         if (!PASSING.includes(why.code) || earliest > until) return this.#end(why.code === 'no_gateway' ? error : why);
       }
     }
@@ -536,6 +555,7 @@ export class Session {
     if (this.state === 'closed') return;
     why.fatal = true;
     this.#doubted = false;
+    this.#away = undefined;
     removeEventListener('pagehide', this.#hide);
     this.#options.signal?.removeEventListener('abort', this.#abort);
     this.#ended.abort(why);

@@ -170,7 +170,7 @@ function start(mic = true) {
 function listen(opened) {
   opened.on('state', () => {
     if (session !== opened) return;
-    if (opened.setup && typed.length) {
+    if (opened.setup && opened.state !== 'reconnecting' && typed.length) {
       transcript.waited(); // it is sent now, though the microphone may still be asked for
       for (const turn of typed.splice(0)) transcript.turn(turn);
     }
@@ -186,9 +186,10 @@ function listen(opened) {
     render();
   });
   opened.on('turn', (turn) => {
-    if (opened.setup || turn.role === 'model') return transcript.turn(turn);
+    const back = opened.state === 'reconnecting';
+    if ((opened.setup && !back) || turn.role === 'model') return transcript.turn(turn);
     typed.push(turn);
-    transcript.waiting(turn.text);
+    transcript.waiting(turn.text, back ? 'is sent when we are back' : 'is sent when connected');
   });
   opened.on('tool', (call) => session === opened && showTool(call));
   opened.on('grounding', (g) => session === opened && transcript.grounding(g));
@@ -229,6 +230,7 @@ function sentence() {
   if (session.link.message) return session.link.message; // it makes the person wait
   if (session.state === 'reconnecting') {
     const kept = session.setup?.resumeToken;
+    if (session.away?.reachable === false) return 'The gateway cannot be reached. What you type is sent when it is back.';
     return kept ? 'Reconnecting… Nothing you say is heard right now.' : 'The connection is interrupted. Waiting for it to come back.';
   }
   if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
@@ -278,6 +280,7 @@ function render() {
   label(mute, !ready || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   $('log').ariaLive = hush ? 'off' : 'polite';
   renderSight(session?.video ?? { state: 'off' });
+  renderAway();
   say('recording', session?.setup?.recording || stopRecording ? 'Recording' : '');
   renderDetail();
 }
@@ -294,6 +297,18 @@ function renderDetail() {
   if (text) text.textContent = waited ? took : way;
   line?.toggleAttribute('hidden', answers.length < 2);
   line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
+}
+
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let counting;
+
+/** How long the gateway has been away already, once a second. A screen reader hears of it once. */
+function renderAway() {
+  const seconds = session?.away ? Math.floor((Date.now() - session.away.since) / 1_000) : 0;
+  $('absence').hidden = seconds < 2;
+  say('since', `For ${seconds} s`);
+  clearTimeout(counting);
+  if (session?.away) counting = setTimeout(renderAway, 1_000);
 }
 
 /** @param {Video} video */
@@ -438,6 +453,7 @@ for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => ho
 addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
+$('retry').addEventListener('click', () => session?.retry());
 mute.addEventListener('click', () => speak(session?.mic === 'live'));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
   $(name).addEventListener('click', () => session?.use({ video: $(name).ariaPressed === 'true' ? null : name }));

@@ -40,7 +40,7 @@ export class Transcript {
 
   /** What was said and done, in the order in which it stands on the page. @returns {Line[]} */
   get lines() {
-    return [...this.#log.children].flatMap((e) => this.#lines.get(e) ?? []);
+    return [...this.#log.children, ...this.#growing.children].flatMap((e) => this.#lines.get(e) ?? []);
   }
 
   /** Keeps it for this tab, until it is closed. */
@@ -92,8 +92,9 @@ export class Transcript {
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const said = (heard ?? text).trim();
     span.textContent = said;
-    if (interrupted && !e.classList.contains('interrupted')) {
-      e.classList.add('interrupted');
+    e.classList.toggle('interrupted', interrupted);
+    for (const mark of e.querySelectorAll('s, small')) mark.remove(); // the gateway may know better than a page that lost it
+    if (interrupted) {
       const unheard = text.trimStart().slice(said.length).trimEnd();
       if (unheard) e.append(make('s', '', unheard));
       e.append(make('small', '', 'interrupted'));
@@ -104,11 +105,12 @@ export class Transcript {
   /**
    * What was typed and waits for the connection.
    * @param {string} text
+   * @param {string} when it is sent
    */
-  waiting(text) {
+  waiting(text, when) {
     const e = article('user', text);
     e.classList.add('waiting');
-    e.append(make('small', '', 'is sent when connected'));
+    e.append(make('small', '', when));
     this.#growing.append(e);
     this.onShown();
   }
@@ -165,7 +167,7 @@ export class Transcript {
   }
 
   /**
-   * The element of a turn or a call: it grows outside of the log and moves into it when it is finished.
+   * The element of a turn or a call: it grows outside of the log and moves into it when it is finished, and so is each answer before it.
    * @param {string} id
    * @param {() => HTMLElement} create
    * @param {boolean} final
@@ -173,14 +175,26 @@ export class Transcript {
   #place(id, create, final) {
     const e = this.#shown.get(id) ?? create();
     this.#shown.set(id, e);
-    const where = final ? this.#log : this.#growing;
-    // What was begun first stands first, though what cut it off may have been finished before it.
     e.dataset['begun'] ??= String(++this.#begun);
-    const next = [...where.children].find((o) => Number(/** @type {HTMLElement} */ (o).dataset['begun']) > Number(e.dataset['begun']));
-    if (e.parentElement !== where && e.parentElement !== this.#log) where.insertBefore(e, next ?? null);
+    const waits = [...this.#growing.children].some((o) => o !== e && o.matches('.turn.model') && isLater(e, o));
+    if (final && !waits) {
+      insert(this.#log, e);
+      for (const o of [...this.#growing.children]) { // what has waited for this one
+        if (!this.#lines.has(o)) break;
+        insert(this.#log, o);
+      }
+    } else if (!e.isConnected) insert(this.#growing, e);
     this.onShown();
     return e;
   }
+}
+
+/** What was begun later. @param {Element} e @param {Element} than */
+const isLater = (e, than) => Number(/** @type {HTMLElement} */ (e).dataset['begun']) > Number(/** @type {HTMLElement} */ (than).dataset['begun']);
+
+/** What was begun first stands first, though what cut it off may have been finished before it. @param {Element} where @param {Element} e */
+function insert(where, e) {
+  if (e.parentElement !== where) where.insertBefore(e, [...where.children].find((o) => isLater(o, e)) ?? null);
 }
 
 /**

@@ -226,6 +226,35 @@ play('loses nothing that was typed when it cannot connect', async (page) => {
   assert.equal(await page.locator('.turn').count(), 0);
 });
 
+play('says how long the gateway has been away, tries at once when asked to, and keeps the order', async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await type(page, 'Tell me a story');
+  await tell(page, 'ASSISTANT_SPEAKING', {});
+  const said = (text) => tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text } } });
+  await said('Once upon a time');
+  await page.evaluate(() => ((window.unreachable = true), links.at(-1).drop()));
+  await says(page, 'Reconnecting… Nothing you say is heard right now.');
+  await type(page, 'Are you still there?');
+  const words = () => page.$$eval('.turn', (all) => all.map((e) => [...e.childNodes].slice(1).map((n) => n.textContent).join('|')));
+  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|interrupted', 'Are you still there?|is sent when we are back']);
+  await page.waitForFunction(() => /^For [2-9] s$/.test(since.textContent) && absence.checkVisibility());
+
+  await page.evaluate(() => links.at(-1).drop());
+  await says(page, 'The gateway cannot be reached. What you type is sent when it is back.');
+  const dials = await page.evaluate(() => (setups.push({ resumed: true }), (window.unreachable = false), links.length));
+  await page.click('#retry');
+  await page.waitForFunction((dials) => links.length > dials, dials, { timeout: 200 }); // the next try is later
+  await says(page, 'Listening');
+  assert.equal(await page.isVisible('#absence'), false);
+  await page.waitForFunction(() => texts(links.at(-1)).includes('Are you still there?'));
+  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time|interrupted', 'Are you still there?']);
+
+  await tell(page, 'CONTENT_MESSAGE', { serverContent: { outputTranscription: { text: ', far away' } } }); // it was said all the same
+  await tell(page, 'TURN_COMPLETE');
+  assert.deepEqual(await words(), ['Tell me a story', 'Once upon a time, far away', 'Are you still there?']);
+});
+
 play('draws a line between two conversations', async (page) => {
   await start(page);
   await says(page, 'Listening');
