@@ -26,7 +26,8 @@ type (
 	// Text is real-time text, for example an action on a canvas. It does not interrupt.
 	Text struct{ Text string }
 
-	// Activity marks speech by hand or says that the microphone pauses; it keeps its place among the audio.
+	// Activity marks speech by hand or says that the microphone pauses; it keeps its place among the audio. ActivityKeep and
+	// ActivityDrop are about the sound that waits for the next ActivityStart: it is to be all of that activity, or of none.
 	Activity int
 
 	// ToolResponse answers one call of a [ToolCall].
@@ -87,6 +88,8 @@ const (
 	ActivityStart Activity = iota
 	ActivityEnd
 	AudioStreamEnd
+	ActivityKeep
+	ActivityDrop
 )
 
 func (Message) command()          {}

@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"slices"
 	"time"
 
 	"voxgate/media/vad"
@@ -44,6 +43,7 @@ type activity struct {
 	preRoll time.Duration
 	before  []Item // manual: what was said since the last mark, the newest preRoll
 	kept    time.Duration
+	whole   []Item // manual: what is to be all of the next speech; nil: what was said just before is
 }
 
 func newActivity() activity { return activity{vad: vad.Detector{Onset: onset, Hangover: hangover}} }
@@ -90,13 +90,27 @@ func (a *activity) voiced() time.Duration {
 	return a.ended.Sub(a.began)
 }
 
-// begin begins a speech, and returns what was said just before.
-func (a *activity) begin() []Item {
-	before := a.before
-	a.before, a.kept = nil, 0
+// begin begins a speech, and returns what is of it already.
+func (a *activity) begin() (before []Item) {
 	a.speaking, a.began, a.void = true, time.Now(), false
 	a.speeches++
+	if a.whole == nil {
+		a.forget(Keep)
+	} else {
+		for _, it := range a.whole {
+			a.began = a.began.Add(-it.duration())
+		}
+	}
+	before, a.whole = a.whole, nil
 	return before
+}
+
+// forget says what becomes of what was said before the next speech.
+func (a *activity) forget(how Mark) {
+	if how == Keep {
+		a.whole = append(a.whole, a.before...)
+	}
+	a.before, a.kept = nil, 0
 }
 
 // end ends the speech, and reports whether there was one.
@@ -118,6 +132,7 @@ func (a *activity) keep(it Item) {
 	a.kept += it.duration()
 	for len(a.before) > 0 && a.kept > a.preRoll {
 		a.kept -= a.before[0].duration()
-		a.before = slices.Delete(a.before, 0, 1)
+		a.before[0] = Item{}
+		a.before = a.before[1:] // many may wait: what is left is not moved
 	}
 }

@@ -19,7 +19,8 @@ type Turn struct {
 	Picture  *wire.Blob // goes with it, as one more part; nil: none. Many turns may share one.
 }
 
-// Mark says where speech begins and ends, or that the microphone pauses.
+// Mark says where speech begins and ends, or that the microphone pauses. Keep and Drop are about what waits for the next
+// Start: it is to be all of that speech, or of none.
 type Mark int
 
 // The kinds of [Mark].
@@ -27,6 +28,8 @@ const (
 	Start Mark = iota
 	End
 	Pause
+	Keep
+	Drop
 )
 
 // Why a mark is refused: Gemini would close the session for it, or too many wait.

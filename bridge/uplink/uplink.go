@@ -117,7 +117,7 @@ func (u *Uplink) Audio(pcm []int16, rate int) {
 	if u.paused {
 		return
 	}
-	if u.gated {
+	if u.gated && (!u.person.manual || u.person.speaking) {
 		u.Gated.Add(1)
 		u.person.last = time.Now()
 		if media.RMS(pcm) >= clearSpeech && u.GatedSpeech.Add(1) == 1 {
@@ -196,6 +196,9 @@ func (u *Uplink) Mark(m Mark) error {
 		return ErrManual
 	case !u.person.manual && m != Pause:
 		return ErrAutomatic
+	case m == Keep || m == Drop:
+		u.person.forget(m)
+		return nil
 	case u.marks >= maxMarks:
 		return ErrFull
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/media/mediatest"
 )
 
 // slowEngine takes its time for the first mark of speech, as a busy one does.
@@ -45,11 +46,11 @@ type silent struct{}
 func (silent) Rate() int              { return 24000 }
 func (silent) WritePCM([]int16) error { return nil }
 
-// By push to talk over WebRTC sound and events come by two goroutines: the end of speech does not overtake its
+// Over WebRTC sound and events come by two goroutines: the end of speech does not overtake its
 // beginning.
 func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	d := newDialogue("gpt-realtime", true, counted())
-	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":null}}}`))
+	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":{"create_response":false}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	c.serve(engine)
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
-		if err := c.hear(silent{}, make([]int16, 24000), 24000); err != nil {
+		if err := c.hear(silent{}, mediatest.Tone(time.Second, 24000, 440, 12000), 24000); err != nil {
 			t.Error(err)
 		}
 	})

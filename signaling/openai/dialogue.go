@@ -165,6 +165,9 @@ func (d *dialogue) overlap() {
 // caughtUp returns the commands that have waited for changes of the session, if the engine has taken all.
 func (d *dialogue) caughtUp() (commands []bridge.Command) {
 	if len(d.updates) == 0 {
+		if !d.ready { // what was said until then does not wait
+			d.ear.since = d.ear.heard
+		}
 		d.ready = true
 		commands, d.asked = d.asked, nil
 	}
@@ -200,11 +203,7 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 	case "input_audio_buffer.commit":
 		return d.commit()
 	case "input_audio_buffer.clear":
-		if d.ear.question == committed {
-			d.ear.question = noQuestion
-		}
-		d.emit("input_audio_buffer.cleared", nil)
-		return nil, nil
+		return d.clear(), nil
 	case "conversation.item.create":
 		return nil, d.create(e)
 	case "conversation.item.retrieve":
@@ -409,9 +408,13 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.C
 	for last > 0 && d.pending[last-1].Role == roleUser {
 		last--
 	}
-	if said == committed && d.ear.open {
+	if said == committed {
+		commands = append(commands, d.seeds()...)
+		if !d.ear.open { // the engine has kept what was said
+			commands = append(commands, bridge.ActivityStart)
+		}
 		d.ear.open = false
-		return append(append(commands, d.seeds()...), bridge.ActivityEnd)
+		return append(commands, bridge.ActivityEnd)
 	}
 	typed := d.pending[last:]
 	d.pending = d.pending[:last]
@@ -525,23 +528,28 @@ func (d *dialogue) done(event string, c bridge.Command, err error) {
 // sound counts what was heard, and finds speech where the model does not. Its commands come before the sound.
 func (d *dialogue) sound(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.ear
-	lasts := media.Duration(len(pcm), rate)
-	e.heard += lasts
-	turns := d.session.turns()
-	if turns == modelsEar || !d.ready {
+	e.heard += media.Duration(len(pcm), rate)
+	if d.session.turns() != ownEar || !d.ready {
 		return nil
 	}
-	if turns == ownEar {
-		e.listen(pcm, rate, d.answer.settle)
-	}
-	if e.open || turns == ownEar && e.item == "" && e.question != committed {
+	e.listen(pcm, rate, d.answer.settle)
+	if e.open || e.item == "" && e.question != committed {
 		return nil
 	}
 	e.open = true
-	if turns == pushToTalk {
-		e.since = e.heard - lasts
-	}
 	return append(d.seeds(), bridge.ActivityStart)
+}
+
+// clear forgets what was said and not committed. Where the model listens itself it has heard that already.
+func (d *dialogue) clear() (commands []bridge.Command) {
+	if turns := d.session.turns(); turns == pushToTalk || turns == ownEar && !d.ear.open {
+		commands = append(commands, bridge.ActivityDrop)
+	}
+	if d.ear.item == "" {
+		d.ear.since = d.ear.heard
+	}
+	d.emit("input_audio_buffer.cleared", nil)
+	return commands
 }
 
 // leastCommit is the least that may be committed.
@@ -551,9 +559,9 @@ const leastCommit = 100 * time.Millisecond
 func (d *dialogue) commit() ([]bridge.Command, error) {
 	e := &d.ear
 	switch turns := d.session.turns(); {
-	case turns == pushToTalk && e.open && e.heard-e.since >= leastCommit:
+	case turns == pushToTalk && d.ready && e.heard-e.since >= leastCommit:
 		e.commit(d.newID("item"))
-		return nil, nil
+		return []bridge.Command{bridge.ActivityKeep}, nil
 	case turns == ownEar && e.item != "":
 		e.vad.End()
 		e.stop()

@@ -74,6 +74,82 @@ func TestRealtimeOutlivesConnections(t *testing.T) {
 	}
 }
 
+// TestRealtimePushToTalk has the model hear what was said between a clear and a commit, and nothing else, as OpenAI's
+// openai-realtime-agents works: clear at the press of the button, commit and response.create at its release.
+func TestRealtimePushToTalk(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	c := doortest.DialRealtime(t, g, "", nil)
+	c.Configure(`{"audio":{"input":{"turn_detection":null}}}`)
+	said := func(lasts time.Duration) []int16 { return mediatest.Tone(lasts, bridge.VoiceRate, 440, 12000) }
+	release := func() {
+		c.Send(`{"type":"input_audio_buffer.commit"}`)
+		c.Expect("input_audio_buffer.committed")
+	}
+	for range 2 {
+		c.Say(said(2 * time.Second)) // with no button pressed
+		c.Send(`{"type":"input_audio_buffer.clear"}`)
+		c.Expect("input_audio_buffer.cleared")
+		c.Say(said(time.Second))
+		release()
+		c.Say(said(3 * time.Second)) // is of the next press, if that does not clear it
+		c.Send(`{"type":"response.create"}`)
+		if r := c.Answered(); r.Said() != "You said: 1.0 seconds of speech." {
+			t.Errorf("heard: %s", r.Said())
+		}
+	}
+	c.Send(`{"type":"input_audio_buffer.clear"}`)
+	c.Send(`{"type":"input_audio_buffer.commit"}`)
+	var e struct{ Error struct{ Code string } }
+	if c.Expect("error").Read(t, &e); e.Error.Code != "input_audio_buffer_commit_empty" {
+		t.Errorf("a commit of nothing: %+v", e)
+	}
+	for range 2 { // two commits, one answer: more than waits for a link
+		c.Say(said(5500 * time.Millisecond))
+		release()
+	}
+	c.Send(`{"type":"response.create"}`)
+	if r := c.Answered(); r.Said() != "You said: 11.0 seconds of speech." {
+		t.Errorf("of two commits: %s", r.Said())
+	}
+	c.Typed("Hello")
+	if r := c.Answered(); r.Said() != "You said: Hello" {
+		t.Errorf("typed: %s", r.Said())
+	}
+}
+
+// TestRealtimePushToTalkByCall is the same for a microphone that never stops.
+func TestRealtimePushToTalkByCall(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), doortest.WithOpenAI)
+	c, p, _ := doortest.DialCall(t, g, "", nil)
+	c.Configure(`{"audio":{"input":{"turn_detection":null}}}`)
+	talks := func(hz float64) {
+		p.Talk <- mediatest.Tone(time.Second, 48000, hz, 12000)
+		for range cap(p.Talk) + 1 { // all of it is on its way when there is room for one more
+			p.Talk <- nil
+		}
+	}
+	for n := range 2 {
+		talks(440) // with no button pressed
+		c.Send(`{"type":"input_audio_buffer.clear"}`)
+		c.Expect("input_audio_buffer.cleared")
+		talks(880)
+		c.Send(`{"type":"input_audio_buffer.commit"}`)
+		c.Send(`{"type":"response.create"}`)
+		c.Answered()
+		heard := seen.All(emulator.Heard)
+		if len(heard) != n+1 {
+			t.Fatalf("the model heard %d times", len(heard))
+		}
+		pcm, rate := heard[n].PCM, heard[n].Rate
+		if wrong, right := mediatest.ToneLevel(pcm, rate, 440), mediatest.ToneLevel(pcm, rate, 880); right < 0.5 || wrong > 0.2 {
+			t.Errorf("of what was said before the button %.2f, after it %.2f", wrong, right)
+		}
+	}
+}
+
 // TestRealtimeAnswerBreaksOff loses the connection to the model in an answer: the response has failed, and the next question is
 // answered.
 func TestRealtimeAnswerBreaksOff(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"voxgate/bridge"
 )
@@ -18,6 +19,8 @@ const (
 	// leastSilence bounds how short a silence may end a turn, in milliseconds. OpenAI's default of 200 is copied by
 	// clients unchanged, and with Gemini it cuts people off when they take a breath.
 	leastSilence = 300
+	// maxHeld is how much sound waits for a commit; the oldest is dropped.
+	maxHeld = 10 * time.Minute
 	// voiceRate is that of audio/pcm, in Hz, the only one of OpenAI's API.
 	voiceRate = bridge.VoiceRate
 )
@@ -402,7 +405,12 @@ func (s *session) input() object {
 	}
 	// Google's own prefixPaddingMs is how much speech it takes to begin one. Only where we say where speech begins does
 	// it mean what prefix_padding_ms means, how much from before belongs to it.
-	if s.turns() != modelsEar {
+	// In push to talk it is all that waits for a commit.
+	switch s.turns() {
+	case pushToTalk:
+		detection["disabled"], detection["prefixPaddingMs"] = true, maxHeld.Milliseconds()
+		return input
+	case ownEar:
 		detection["disabled"], detection["prefixPaddingMs"] = true, d.padding()
 		return input
 	}

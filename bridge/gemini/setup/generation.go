@@ -33,7 +33,7 @@ var ranges = []struct {
 	{name: "contextWindowCompression.triggerTokens", min: 1, max: 1 << 30},
 	{name: "contextWindowCompression.slidingWindow.targetTokens", min: 1, max: 1 << 30},
 	{name: "realtimeInputConfig.automaticActivityDetection.silenceDurationMs", min: 0, max: maxPause},
-	{name: "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs", min: 0, max: maxPause},
+	{name: "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs", min: 0, max: maxPreRoll},
 }
 
 // checkRanges refuses numbers of a fitted setup that are out of range.
