@@ -119,8 +119,12 @@ type (
 		Unanswered bool
 	}
 
-	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model.
-	UserSpeaking struct{ Speaking bool }
+	// UserSpeaking says that the person has begun to speak, or has stopped, as heard here and not by the model. At is where
+	// that was found, from the beginning of all sound that has come.
+	UserSpeaking struct {
+		Speaking bool
+		At       time.Duration
+	}
 
 	// Move asks a caller to go on with the conversation over another connection, by its resume token: another gateway will
 	// answer. It should close this connection once the other is open, and may stay if none opens.

@@ -29,11 +29,12 @@ func (s *Session) onSpeech(ctx context.Context) {
 		s.fail(CodeAudioStream, "What is said while this model waits for a tool is not heard by it.")
 	}
 	speaking, speeches, voiced := s.up.Speech()
+	began, ended := s.up.Bounds()
 	if speeches != p.speeches { // a client that sends in bursts may have ended it already
 		p.speeches = speeches
 		if !p.speaking {
 			p.speaking = true
-			s.notify(UserSpeaking{true})
+			s.notify(UserSpeaking{true, began})
 		}
 		s.answer.onSpeech()
 		if s.keeper.SpeaksOn(ctx) {
@@ -47,7 +48,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 	}
 	if !speaking && p.speaking {
 		p.speaking = false
-		s.notify(UserSpeaking{false})
+		s.notify(UserSpeaking{false, ended})
 		s.voice.Duck(0)
 		s.clock.Clear(alarmMicrophone)
 		if voiced >= leastQuestion {

@@ -39,6 +39,8 @@ type activity struct {
 	loud     time.Time // when loud audio last came, or the end was marked
 	void     bool      // the last speech was not said to its end: it gets no answer
 
+	came, from, to time.Duration // of sound: all that has come, and where in it the last speech began and ended
+
 	manual  bool // the client marks speech itself
 	preRoll time.Duration
 	before  []Item // manual: what was said since the last mark, the newest preRoll
@@ -60,11 +62,11 @@ func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
 	}
 	began, ended = now && !a.speaking, !now && a.speaking
 	if began {
-		a.speaking, a.began, a.void = true, a.last, false
+		a.speaking, a.began, a.void, a.from = true, a.last, false, a.came
 		a.speeches++
 	}
 	if ended {
-		a.speaking, a.ended = false, a.last
+		a.speaking, a.ended, a.to = false, a.last, a.came
 	}
 	return began, ended
 }
@@ -92,7 +94,7 @@ func (a *activity) voiced() time.Duration {
 
 // begin begins a speech, and returns what is of it already.
 func (a *activity) begin() (before []Item) {
-	a.speaking, a.began, a.void = true, time.Now(), false
+	a.speaking, a.began, a.void, a.from = true, time.Now(), false, a.came
 	a.speeches++
 	if a.whole == nil {
 		a.forget(Keep)
@@ -117,7 +119,7 @@ func (a *activity) forget(how Mark) {
 func (a *activity) end() bool {
 	was := a.speaking
 	if was {
-		a.speaking, a.ended = false, time.Now()
+		a.speaking, a.ended, a.to = false, time.Now(), a.came
 		if a.manual {
 			a.loud = a.ended
 		}

@@ -114,6 +114,7 @@ func (u *Uplink) Clear() {
 func (u *Uplink) Audio(pcm []int16, rate int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.person.came += media.Duration(len(pcm), rate)
 	if u.paused {
 		return
 	}
@@ -507,6 +508,13 @@ func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.person.speaking, u.person.speeches, u.person.voiced()
+}
+
+// Bounds are where the last speech was found to begin and to end, from the beginning of all sound that has come.
+func (u *Uplink) Bounds() (began, ended time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.person.from, u.person.to
 }
 
 // Began is when the person last began to speak: when the voice came, not when it was recognised as speech.

@@ -34,23 +34,29 @@ type answer struct {
 	stage    stage
 	response *response // the one under way, or the last one; nil: there was none
 
-	turn    int           // the newest of which something has come
-	calling bool          // a turn with a call is not over
-	left    string        // the text of what belongs to no response
-	playing string        // the response whose voice is heard; empty: none
-	usage   *bridge.Usage // of a turn whose end is about to be reported
+	turn    int          // the newest of which something has come
+	calling bool         // a turn with a call is not over
+	left    string       // the text of what belongs to no response
+	playing string       // the response whose voice is heard; empty: none
+	usage   bridge.Usage // that no response was told of yet: that of a call or a cut comes after its response
 }
 
 // response is one of OpenAI's: a part of an answer.
 type response struct {
-	id       string
-	metadata json.RawMessage
-	output   []*item
+	id         string
+	metadata   json.RawMessage
+	modalities []string
+	output     []*item
 }
 
 // underWay reports whether there is a response that has not ended.
 func (a *answer) underWay() bool {
 	return a.stage == awaited || a.stage == optional || a.stage == speaking
+}
+
+// writes reports whether what the model says is for reading: in the session, or in the response under way.
+func (a *answer) writes() bool {
+	return a.session.writes() || a.underWay() && a.response.modalities[0] == asText
 }
 
 // leave goes on without a stage, if the answer is in it.
@@ -81,10 +87,13 @@ func (a *answer) wanted() (commands []bridge.Command, ok bool) {
 	return nil, true
 }
 
-// start begins a response.
-func (a *answer) start(metadata json.RawMessage) {
-	a.response = &response{id: a.newID("resp"), metadata: metadata, output: []*item{}}
-	a.stage, a.usage = awaited, nil
+// start begins a response. No modalities are the session's.
+func (a *answer) start(metadata json.RawMessage, modalities []string) {
+	if len(modalities) == 0 {
+		modalities = a.session.OutputModalities
+	}
+	a.response = &response{id: a.newID("resp"), metadata: metadata, modalities: modalities, output: []*item{}}
+	a.stage = awaited
 	a.emit("response.created", object{"response": a.asEvent("in_progress", nil)})
 }
 
@@ -101,11 +110,11 @@ func (a *answer) speech(turn int) *item {
 	i.Content, i.turn = []part{}, a.turn
 	a.addOutput(i)
 	a.emit("response.content_part.added", a.where(i, object{"part": a.contentPart("")}))
-	if a.calls && a.playing == "" && !a.session.writes() {
+	if a.calls && a.playing == "" && !a.writes() {
 		a.playing = a.response.id
 		a.emit("output_audio_buffer.started", object{"response_id": a.playing})
 	}
-	if a.session.writes() {
+	if a.writes() {
 		i.Content = append(i.Content, part{Type: outputText})
 	} else {
 		i.Content = append(i.Content, part{Type: outputAudio, Transcript: new(string)})
@@ -119,7 +128,7 @@ func (a *answer) speech(turn int) *item {
 
 // contentPart is the part of an answer, as events of parts have it.
 func (a *answer) contentPart(text string) object {
-	if a.session.writes() {
+	if a.writes() {
 		return object{"type": "text", "text": text}
 	}
 	return object{"type": "audio", "transcript": text}
@@ -251,7 +260,7 @@ func (a *answer) endSpeech(status string) {
 	i := a.speech(0)
 	i.Status, a.stage = status, awaited
 	text := i.said()
-	if a.session.writes() {
+	if a.writes() {
 		a.emit("response.output_text.done", a.where(i, object{"text": text}))
 	} else {
 		a.emit("response.output_audio.done", a.where(i, object{}))
@@ -290,28 +299,33 @@ func (a *answer) end(status string, details object) {
 		a.endSpeech(incomplete)
 		details["type"] = status
 	}
+	a.stage = resting
 	a.emit("response.done", object{"response": a.asEvent(status, details)})
-	a.stage, a.usage = resting, nil
+	a.usage = bridge.Usage{}
 }
 
 // asEvent is the response, as events have it.
 func (a *answer) asEvent(status string, details object) object {
 	r, out := a.response, a.session.Audio.Output
+	usage := object(nil)
+	if !a.underWay() {
+		usage = a.tokens()
+	}
 	return object{
 		"object": "realtime.response", "id": r.id, "status": status, "status_details": details, "output": r.output,
-		"conversation_id": "conv_" + a.session.ID, "output_modalities": a.session.OutputModalities,
+		"conversation_id": "conv_" + a.session.ID, "output_modalities": r.modalities,
 		"max_output_tokens": a.session.MaxOutputTokens,
 		"audio":             object{"output": object{"format": out.Format, "voice": out.Voice}},
-		"usage":             a.tokens(), "metadata": r.metadata,
+		"usage":             usage, "metadata": r.metadata,
 	}
 }
 
-// tokens are what a turn has cost; nil: it is not known.
+// tokens are what was spent since the last response; nil: it is not known.
 func (a *answer) tokens() object {
-	if a.usage == nil {
+	t := a.usage.Turn
+	if t.Total == 0 {
 		return nil
 	}
-	t := a.usage.Turn
 	in, out := t.Prompt+t.ToolUse, t.Response+t.Thoughts
 	return object{
 		"total_tokens": t.Total, "input_tokens": in, "output_tokens": out,

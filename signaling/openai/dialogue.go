@@ -55,7 +55,7 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 		d.updated(b.Err)
 		return d.caughtUp()
 	case bridge.UserSpeaking:
-		return d.onSpeech(b.Speaking)
+		return d.onSpeech(b)
 	case bridge.UserText:
 		d.onTranscript(b)
 	case bridge.Speaking:
@@ -74,7 +74,7 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 		}
 		d.say(b)
 	case bridge.Usage:
-		d.answer.usage = &b
+		d.answer.usage.Turn = d.answer.usage.Turn.Plus(b.Turn)
 	case bridge.TurnComplete:
 		d.ear.answered()
 		d.answer.onTurnComplete(b.Turn)
@@ -101,8 +101,8 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 // begin begins a response for what the model says by itself, if none is under way.
 func (d *dialogue) begin() {
 	if !d.answer.underWay() {
-		d.ear.stop() // the model is sooner than our ear
-		d.answer.start(nil)
+		d.ear.stop(d.ear.heard) // the model is sooner than our ear
+		d.answer.start(nil, nil)
 	}
 	d.ear.answered()
 }
@@ -124,23 +124,23 @@ func (d *dialogue) say(b bridge.AssistantText) {
 
 // voice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
 func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
-	if s := d.answer.stage; !d.calls && s != cutting && s != called {
+	if s := d.answer.stage; !d.calls && !d.answer.writes() && s != cutting && s != called {
 		d.answer.addVoice(d.speech(0), encoded, lasts)
 	}
 }
 
 // onSpeech follows the engine's ear. In the other modes the event echoes our own marks.
-func (d *dialogue) onSpeech(speaking bool) []bridge.Command {
+func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turns() != modelsEar {
 		return nil
 	}
-	if !speaking {
-		d.ear.stop()
+	if !b.Speaking {
+		d.ear.stop(b.At)
 		d.overlap()
 		return nil
 	}
 	d.answer.settle()
-	d.ear.start()
+	d.ear.start(b.At)
 	return d.seeds()
 }
 
@@ -364,10 +364,11 @@ const begin = "Begin the conversation."
 // respond has the model answer: the results of its calls, what was said, what was typed, or nothing.
 func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 	var asked struct {
-		Conversation string            `json:"conversation"`
-		Input        []json.RawMessage `json:"input"`
-		Instructions string            `json:"instructions"`
-		Metadata     json.RawMessage   `json:"metadata"`
+		Conversation     string            `json:"conversation"`
+		Input            []json.RawMessage `json:"input"`
+		Instructions     string            `json:"instructions"`
+		Metadata         json.RawMessage   `json:"metadata"`
+		OutputModalities []string          `json:"output_modalities"`
 	}
 	if len(e.Response) > 0 {
 		if err := json.Unmarshal(e.Response, &asked); err != nil {
@@ -382,6 +383,14 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 	case len(asked.Metadata) > 64<<10:
 		return nil, invalid("response.metadata", "is too long.")
 	}
+	if modalities := asked.OutputModalities; len(modalities) > 0 {
+		if err := checkModalities("response", modalities); err != nil {
+			return nil, err
+		}
+		if modalities[0] == asAudio && d.session.writes() {
+			return nil, refusal("unsupported", "response.output_modalities", "A session of text has no voice: change output_modalities of the session.")
+		}
+	}
 	if d.answer.settle(); d.answer.underWay() {
 		return nil, refusal(
 			"conversation_already_has_active_response", "",
@@ -389,7 +398,7 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 			d.answer.response.id,
 		)
 	}
-	commands := d.ask(asked.Instructions, asked.Metadata)
+	commands := d.ask(asked.Instructions, asked.Metadata, asked.OutputModalities)
 	// What a client asks for after a change of the session comes after it: it waits until the engine has the session as
 	// it is now. The results of calls do not, for which another connection would wait.
 	if len(d.updates) > 0 && len(commands) > 0 && !answers(commands) {
@@ -399,10 +408,10 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 }
 
 // ask begins a response, and returns the commands that ask the model for it.
-func (d *dialogue) ask(instructions string, metadata json.RawMessage) []bridge.Command {
+func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities []string) []bridge.Command {
 	said := d.ear.question
 	d.ear.question = noQuestion
-	d.answer.start(metadata)
+	d.answer.start(metadata, modalities)
 	commands := d.takeResults()
 	last := len(d.pending)
 	for last > 0 && d.pending[last-1].Role == roleUser {
@@ -560,11 +569,11 @@ func (d *dialogue) commit() ([]bridge.Command, error) {
 	e := &d.ear
 	switch turns := d.session.turns(); {
 	case turns == pushToTalk && d.ready && e.heard-e.since >= leastCommit:
-		e.commit(d.newID("item"))
+		e.commit(d.newID("item"), e.heard)
 		return []bridge.Command{bridge.ActivityKeep}, nil
 	case turns == ownEar && e.item != "":
 		e.vad.End()
-		e.stop()
+		e.stop(e.heard)
 		return nil, nil
 	case turns == modelsEar && e.item != "":
 		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports it

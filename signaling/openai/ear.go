@@ -44,31 +44,31 @@ type ear struct {
 // reset starts hearing anew, for another mode of taking turns.
 func (e *ear) reset() { e.item, e.question, e.open, e.rest = "", noQuestion, false, nil }
 
-// start reports that the person speaks.
-func (e *ear) start() {
+// start reports that the person speaks. at is where that was found in what was heard.
+func (e *ear) start(at time.Duration) {
 	e.item = e.newID("item")
 	padding := time.Duration(e.session.Audio.Input.TurnDetection.padding()) * time.Millisecond
-	e.since = max(0, e.heard-onset-padding)
+	e.since = max(0, at-onset-padding)
 	e.emit("input_audio_buffer.speech_started", object{"item_id": e.item, "audio_start_ms": e.since.Milliseconds()})
 }
 
 // stop reports that the person has stopped, if they spoke, and makes an item of what was said.
-func (e *ear) stop() {
+func (e *ear) stop(at time.Duration) {
 	if e.item == "" {
 		return
 	}
-	e.emit("input_audio_buffer.speech_stopped", object{"item_id": e.item, "audio_end_ms": e.heard.Milliseconds()})
-	e.commit(e.item)
+	e.emit("input_audio_buffer.speech_stopped", object{"item_id": e.item, "audio_end_ms": at.Milliseconds()})
+	e.commit(e.item, at)
 }
 
-// commit makes an item of what was said.
-func (e *ear) commit(id string) {
+// commit makes an item of what was said until then.
+func (e *ear) commit(id string, until time.Duration) {
 	i := newMessage(id, roleUser, completed, part{Type: inputAudio})
-	i.voice = e.heard - e.since
+	i.voice = max(0, until-e.since)
 	e.emit("input_audio_buffer.committed", object{"item_id": id, "previous_item_id": e.last()})
 	e.add(i, len(e.items))
 	e.itemDone(i)
-	e.item, e.spoken, e.since = "", i, e.heard
+	e.item, e.spoken, e.since = "", i, until
 	switch {
 	case e.session.turns() != modelsEar:
 		e.question = committed
@@ -99,9 +99,9 @@ func (e *ear) transcript(text string, whole bool) {
 		}
 		e.early = ""
 		if e.item != "" {
-			e.stop()
+			e.stop(e.heard)
 		} else { // nothing was heard here, and the model has understood something
-			e.commit(e.newID("item"))
+			e.commit(e.newID("item"), e.heard)
 		}
 	}
 	i := e.spoken
@@ -132,9 +132,9 @@ func (e *ear) listen(pcm []int16, rate int, started func()) {
 		switch speaks := e.vad.Hear(rest[:frame], rate); {
 		case speaks && e.item == "":
 			started()
-			e.start()
+			e.start(e.heard)
 		case !speaks:
-			e.stop()
+			e.stop(e.heard)
 		}
 	}
 	e.rest, e.heard = append(e.rest[:0], rest...), heard

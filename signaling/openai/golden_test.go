@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -86,6 +87,10 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 			}
 		case time.Duration:
 			d.voice([]byte{1, 2}, s)
+		case bridge.UserSpeaking:
+			fmt.Fprintf(b, "! %T\n", s)
+			s.At = cmp.Or(s.At, d.ear.heard)
+			commands = d.happen(s)
 		default: // an event's body
 			fmt.Fprintf(b, "! %T\n", s)
 			commands = d.happen(s)
@@ -185,6 +190,36 @@ var socketCases = []dialogueCase{
 		100 * time.Millisecond, spent,
 		bridge.AssistantText{Turn: 1, Text: "Good day.", Final: true},
 		bridge.TurnComplete{Turn: 1},
+	}},
+	{"found late in a burst", "", []any{
+		sound{440, time.Second},
+		sound{0, 2 * time.Second},
+		bridge.UserSpeaking{Speaking: true, At: 80 * time.Millisecond},
+		bridge.UserSpeaking{At: 1300 * time.Millisecond},
+	}},
+	{"what calls and cuts cost", "", []any{
+		bridge.Speaking{Turn: 1},
+		calls("c1", "weather", `{}`), spent,
+		bridge.TurnComplete{Turn: 1},
+		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c1","output":"1"}}`, create,
+		bridge.Speaking{Turn: 2},
+		cancel, spent,
+		bridge.TurnComplete{Turn: 2},
+		typed, create,
+		bridge.Speaking{Turn: 3},
+		spent,
+		bridge.TurnComplete{Turn: 3},
+	}},
+	{"one answer in text", "", []any{
+		typed, `{"type":"response.create","response":{"output_modalities":["text"]}}`,
+		bridge.Speaking{Turn: 1},
+		says(1, "Hi"), 100 * time.Millisecond,
+		bridge.TurnComplete{Turn: 1},
+		typed, create,
+		bridge.Speaking{Turn: 2},
+		says(2, "Hi"), 100 * time.Millisecond,
+		bridge.TurnComplete{Turn: 2},
+		`{"type":"response.create","response":{"output_modalities":["audio","text"]}}`,
 	}},
 	{
 		"the model is sooner than our ear",

@@ -74,6 +74,65 @@ func TestRealtimeOutlivesConnections(t *testing.T) {
 	}
 }
 
+// TestRealtimeCounts compares what a client is told of tokens with what the gateway has counted, and where speech is
+// said to begin with where it does, in sound that comes all at once.
+func TestRealtimeCounts(t *testing.T) {
+	t.Parallel()
+	var spent atomic.Int64
+	g := doortest.NewGateway(t, doortest.WithOpenAI, func(_ *doortest.Doors, o *bridge.Options) {
+		o.Observe = func(_ string, o bridge.Observation) {
+			if s, ok := o.(bridge.Spent); ok {
+				for _, n := range s.Tokens {
+					spent.Add(int64(n))
+				}
+			}
+		}
+	})
+	c := doortest.DialRealtime(t, g, "", nil)
+	c.Configure(`{"tools":[{"type":"function","name":"weather"}]}`)
+	told := int64(0)
+	answered := func() string {
+		r := c.Answered()
+		if r.Usage != nil {
+			told += int64(r.Usage.Total)
+		}
+		if len(r.Output) > 0 && r.Output[0].Type == "function_call" {
+			return r.Output[0].CallID
+		}
+		return r.Said()
+	}
+	c.Typed("/tool weather {}")
+	c.Send(`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"` + answered() + `","output":"sun"}}`)
+	c.Send(`{"type":"response.create"}`)
+	answered()
+	c.Typed(strings.Repeat("many words ", 60))
+	c.Expect("response.output_audio.delta")
+	c.Send(`{"type":"response.cancel"}`)
+	answered()
+	c.Send(`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"In writing"}]}}`)
+	c.Send(`{"type":"response.create","response":{"output_modalities":["text"]}}`)
+	before := c.Count("response.output_audio.delta")
+	if text := answered(); text != "You said: In writing" || c.Count("response.output_text.done") != 1 ||
+		c.Count("response.output_audio.delta") != before {
+		t.Errorf("in writing: %q", text)
+	}
+	c.Say(append(make([]int16, 1.7*bridge.VoiceRate), doortest.Sentence(440, time.Second, bridge.VoiceRate)...))
+	var began, ended struct {
+		Start int `json:"audio_start_ms"`
+		End   int `json:"audio_end_ms"`
+	}
+	c.Expect("input_audio_buffer.speech_started").Read(t, &began)
+	c.Expect("input_audio_buffer.speech_stopped").Read(t, &ended)
+	if began.Start < 1600 || began.Start > 2000 || ended.End < 3000 || ended.End > 3500 {
+		t.Errorf("speech from 2000 to 3000 is said to be from %d to %d", began.Start, ended.End)
+	}
+	answered()
+	doortest.Eventually(t, "the last turn's tokens", func() bool { return spent.Load() >= told })
+	if told == 0 || told != spent.Load() {
+		t.Errorf("the client was told of %d tokens, and the gateway has counted %d", told, spent.Load())
+	}
+}
+
 // TestRealtimePushToTalk has the model hear what was said between a clear and a commit, and nothing else, as OpenAI's
 // openai-realtime-agents works: clear at the press of the button, commit and response.create at its release.
 func TestRealtimePushToTalk(t *testing.T) {

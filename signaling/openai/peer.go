@@ -46,6 +46,9 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 		c.join(own)
 	}
 	c.Begin(peer)
+	if voice := peer.Voice(); voice != nil {
+		s.Attach(&unsaid{voice, c.call})
+	}
 	err = c.carry(ctx, peer.Lost, channel.Failed())
 	c.end(own, err)
 	channel.Close()
@@ -76,3 +79,20 @@ type tap struct {
 
 // WritePCM implements [media.Sink].
 func (t *tap) WritePCM(pcm []int16) error { return t.call.hear(t.Sink, pcm, t.rate) }
+
+// unsaid is the voice of a call, without what is only written.
+type unsaid struct {
+	media.Output
+	call *call
+}
+
+// WriteFrame implements [media.Output].
+func (u *unsaid) WriteFrame(f media.Frame) error {
+	u.call.mu.Lock()
+	writes := u.call.dialogue.answer.writes()
+	u.call.mu.Unlock()
+	if writes {
+		f.PCM = make([]int16, len(f.PCM))
+	}
+	return u.Output.WriteFrame(f)
+}

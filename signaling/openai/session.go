@@ -163,7 +163,7 @@ var (
 func newSession(id, model string) session {
 	detection := newDetection(serverVAD)
 	s := session{
-		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{"audio"}, Tools: []tool{},
+		Type: "realtime", Object: "realtime.session", ID: id, Model: model, OutputModalities: []string{asAudio}, Tools: []tool{},
 		ToolChoice: auto, MaxOutputTokens: inf, Truncation: auto,
 	}
 	s.Audio.Input.Format, s.Audio.Output.Format = format{formatPCM, voiceRate}, format{formatPCM, voiceRate}
@@ -206,11 +206,8 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 
 // check refuses what makes no sense, and normalizes the rest.
 func (s *session) check() error {
-	if len(s.OutputModalities) != 1 || s.OutputModalities[0] != "audio" && s.OutputModalities[0] != "text" {
-		return invalid("session.output_modalities", `must be ["audio"] or ["text"].`)
-	}
 	in := &s.Audio.Input
-	if err := cmp.Or(in.Format.check("input"), s.Audio.Output.Format.check("output"), in.TurnDetection.check()); err != nil {
+	if err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.check("input"), s.Audio.Output.Format.check("output"), in.TurnDetection.check()); err != nil {
 		return err
 	}
 	if string(s.MaxOutputTokens) == "null" {
@@ -232,6 +229,19 @@ func (s *session) check() error {
 		}
 	}
 	return nil
+}
+
+// The output modalities.
+const (
+	asAudio = "audio"
+	asText  = "text"
+)
+
+func checkModalities(of string, modalities []string) error {
+	if len(modalities) == 1 && (modalities[0] == asAudio || modalities[0] == asText) {
+		return nil
+	}
+	return invalid(of+".output_modalities", `must be ["audio"] or ["text"].`)
 }
 
 func (f *format) check(side string) error {
@@ -328,7 +338,7 @@ func (d *turnDetection) padding() int {
 	return *d.PrefixPaddingMS
 }
 
-func (s *session) writes() bool { return s.OutputModalities[0] == "text" }
+func (s *session) writes() bool { return s.OutputModalities[0] == asText }
 
 // voices are Gemini's for OpenAI's, as LiteLLM maps them, so that people who come from there hear the same.
 var voices = map[voice]voice{

@@ -81,8 +81,8 @@ func (c *count) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// plus returns the sum of two counts.
-func (u Tokens) plus(v Tokens) Tokens {
+// Plus returns the sum of two counts.
+func (u Tokens) Plus(v Tokens) Tokens {
 	sum := func(a, b map[string]int) map[string]int {
 		if len(a) == 0 && len(b) == 0 {
 			return nil
@@ -162,17 +162,17 @@ type TokenMeter struct {
 // Add takes one report.
 func (m *TokenMeter) Add(u Tokens) {
 	if u.Response < m.last.Response || u.Prompt < m.last.Prompt {
-		m.begun = m.begun.plus(m.last)
+		m.begun = m.begun.Plus(m.last)
 	}
-	m.last = Tokens{}.plus(u) // a copy without negative numbers
+	m.last = Tokens{}.Plus(u) // a copy without negative numbers
 }
 
 // Turn returns what this turn has taken so far.
-func (m *TokenMeter) Turn() Tokens { return m.begun.plus(m.last) }
+func (m *TokenMeter) Turn() Tokens { return m.begun.Plus(m.last) }
 
 // EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first. It also
 // ends a turn that another connection goes on with: what the old one had begun to count will not be counted on.
 func (m *TokenMeter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns what the conversation has taken, this turn included.
-func (m *TokenMeter) Total() Tokens { return m.ended.plus(m.Turn()) }
+func (m *TokenMeter) Total() Tokens { return m.ended.Plus(m.Turn()) }
