@@ -66,7 +66,8 @@ type Open struct {
 	// and nobody speaks; nobody else sees it. Empty: the conversation ends without a goodbye.
 	Farewell string
 
-	// Quiet lets the caller hear nothing but the model: the gateway plays no tones or sentences during a wait.
+	// Quiet lets the caller and the model have nothing but what the other has sent: the gateway plays no tones or sentences during a wait, and
+	// shows the model no picture with what is typed.
 	Quiet bool
 
 	Origin Origin

@@ -116,7 +116,8 @@ func (s *Session) sendMessage(m Message) error {
 		s.transcript.Typed(turn, parts.Text())
 	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
-	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() { // it looks at a stream of pictures only while it hears somebody
+	// The model looks at a stream of pictures only while it hears somebody.
+	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.open.Quiet {
 		t.Picture = s.up.Seen()
 	}
 	s.held = wire.Parts{}

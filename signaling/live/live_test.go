@@ -1,10 +1,13 @@
 package live_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"image"
+	"image/jpeg"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -234,6 +237,24 @@ func TestLiveInterrupted(t *testing.T) {
 	}
 	if turn := s.receive(turnComplete); turn.said != "You said: Stop" || turn.interrupted != 0 {
 		t.Errorf("then %q, interrupted %d times", turn.said, turn.interrupted)
+	}
+}
+
+// A picture that the client has sent is part of no turn that it types: it would be charged for it again each time.
+func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
+	t.Parallel()
+	s := mustConnectSDK(t, doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
+	var picture bytes.Buffer
+	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SendRealtimeInput(genai.LiveRealtimeInput{Video: &genai.Blob{MIMEType: "image/jpeg", Data: picture.Bytes()}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"one", "two"} {
+		if turn := s.ask(text); turn.said != "You said: "+text {
+			t.Errorf("said %q", turn.said)
+		}
 	}
 }
 
