@@ -74,6 +74,10 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		}
 	case keeper.Dropped:
 		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
+	case keeper.Refused:
+		for _, w := range e.Fields {
+			s.warn(w)
+		}
 	case keeper.Failed:
 		s.end(dialFailure(e.Err, e.Used))
 	}

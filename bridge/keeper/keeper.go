@@ -112,6 +112,9 @@ type (
 	// Dropped says that what was said last was given up, because each session that hears it dies.
 	Dropped struct{}
 
+	// Refused has sentences about fields of the configuration that the server did not take: the connection is without them.
+	Refused struct{ Fields []string }
+
 	// Failed says that the conversation cannot go on. Used: there was a connection before.
 	Failed struct {
 		Err  error

@@ -2,6 +2,8 @@ package keeper
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"voxgate/bridge/gemini"
@@ -20,6 +22,8 @@ type dialled struct {
 	err    error
 	kind   LinkKind
 	began  time.Time
+
+	dropped []string // sentences about fields that the server did not take
 }
 
 // Phase is where the connection stands now.
@@ -94,10 +98,22 @@ func (k *Keeper) dial(parent context.Context) {
 	l.running.Go(func() {
 		defer cancel()
 		d.conn, d.err = gemini.Dial(ctx, k.Client, opening)
+		if known, dropped := d.config.Known(); dropped != nil && namesAField(d.err) {
+			d.config, d.dropped = known, dropped
+			again := known.Setup(d.handle, history)
+			again.Upgraded = opening.Upgraded
+			d.conn, d.err = gemini.Dial(ctx, k.Client, again)
+		}
 		if !k.post(ctx, func(ctx context.Context) { k.onDialled(ctx, d) }) && d.conn != nil {
 			d.conn.Close()
 		}
 	})
+}
+
+// namesAField reports whether a setup was refused because of the name of a field (js-genai #696).
+func namesAField(err error) bool {
+	closed := (*wire.CloseError)(nil)
+	return errors.As(err, &closed) && closed.Code == closeInvalidPayload && strings.Contains(closed.Reason, "Unknown name")
 }
 
 // post has the owner's loop run f, unless ctx ends before it takes it.

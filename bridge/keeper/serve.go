@@ -67,6 +67,9 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	if first {
 		k.Tell(ctx, SetUp{})
 	}
+	if d.dropped != nil {
+		k.Tell(ctx, Refused{d.dropped})
+	}
 	if d.update {
 		k.answerRefused(ctx)
 		k.answerUpdate(ctx, nil)

@@ -240,6 +240,21 @@ func TestLiveInterrupted(t *testing.T) {
 	}
 }
 
+// A field that the gateway does not know goes up, and a server that does not know it either gets the setup without it.
+func TestLiveNewerFields(t *testing.T) {
+	t.Parallel()
+	seen := &doortest.SeenByModel{}
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
+	c := doortest.DialLive(t, g, "", nil)
+	c.Raw(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
+	c.Expect("setupComplete")
+	doortest.Eventually(t, "the refusal, and the warning", func() bool {
+		refused := seen.All(emulator.Refused)
+		return len(refused) == 1 && strings.Contains(refused[0].Text, `Unknown name "loudness"`) &&
+			strings.Contains(g.Logs.String(), "setup.generationConfig.loudness was dropped")
+	})
+}
+
 // A picture that the client has sent is part of no turn that it types: it would be charged for it again each time.
 func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,20 @@ import (
 	"google.golang.org/genai"
 )
 
+// A field of newerFields that the SDK has by now belongs to fields.txt alone.
+func TestNewerFieldsAreNewer(t *testing.T) {
+	for line := range strings.Lines(strings.TrimSpace(newerFields)) {
+		words := strings.Fields(line)
+		for _, word := range words[1:] {
+			for old := range strings.Lines(fieldsText) {
+				if fields := strings.Fields(old); fields[0] == words[0] && slices.Contains(fields, word) {
+					t.Errorf("%s of %s is in fields.txt, too", word, words[0])
+				}
+			}
+		}
+	}
+}
+
 // TestTheFieldsAreTheSDKs compares fields.txt with the types of Google's SDK. Where it fails after an update of the SDK, its output is the
 // new file.
 func TestTheFieldsAreTheSDKs(t *testing.T) {

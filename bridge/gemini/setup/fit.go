@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"voxgate/tools"
 )
 
 // fieldsText is every field of a setup, as Google's SDK for Go has them: one type a line, its fields with their kinds. Capitals are
@@ -18,12 +21,21 @@ import (
 //go:embed fields.txt
 var fieldsText string
 
+// newerFields are those that Google's SDKs for Python (3.4.0) and JavaScript (3.1.0) have, and the one for Go (1.77.0) has not.
+const newerFields = `
+AudioTranscriptionConfig sourceText:string
+ProactivityConfig proactiveVideo:bool
+`
+
 // types are the fields of each type, with their kinds.
 var types = func() map[string]map[string]string {
 	types := map[string]map[string]string{}
-	for line := range strings.Lines(fieldsText) {
+	for line := range strings.Lines(fieldsText + strings.TrimSpace(newerFields)) {
 		words := strings.Fields(line)
-		fields := make(map[string]string, len(words)-1)
+		fields := types[words[0]]
+		if fields == nil {
+			fields = make(map[string]string, len(words)-1)
+		}
 		for _, word := range words[1:] {
 			name, kind, _ := strings.Cut(word, ":")
 			fields[name] = kind
@@ -87,7 +99,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	if !ok {
 		return nil, wrong("an object")
 	}
-	return w.fitFields(fields, types[kind], path)
+	return w.fitFields(fields, kind, path)
 }
 
 // fitWhole fits a whole number. proto3 JSON has those of 64 bits as strings and takes both.
@@ -138,7 +150,60 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-func (w *warnings) fitFields(fields map[string]any, kinds map[string]string, path string) (any, error) {
+// open are the types whose fields may be newer than this gateway: unknown ones go up as they are. Elsewhere a name that is not known is more
+// likely one of another API.
+var open = []string{
+	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
+	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
+}
+
+// fieldName is what names of Google's fields look like.
+var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
+
+// isNewer and isUnknown end the warnings about a field that is not known here.
+const (
+	isNewer   = " is newer than this gateway: it goes up as it is."
+	isUnknown = " was dropped: the Live API does not have it."
+)
+
+// Known returns the config without the fields that are newer than this gateway, and sentences for the client that say so; none if there are
+// no such fields. A server that does not know one either closes the session for it.
+func (c Config) Known() (known Config, dropped []string) {
+	tree, _ := tools.Decode(c.Effective()) // it was encoded
+	known = c
+	var ok bool
+	if known.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
+		return c, nil
+	}
+	known.Warnings, dropped = nil, []string{}
+	for _, warning := range c.Warnings {
+		if field, newer := strings.CutSuffix(warning, isNewer); newer {
+			warning = field + isUnknown
+			dropped = append(dropped, warning)
+		}
+		known.Warnings = append(known.Warnings, warning)
+	}
+	return known, dropped
+}
+
+// prune takes out what a type and those below it do not know, and reports whether there was something.
+func prune(value any, kind string) (pruned bool) {
+	fields, ok := value.(map[string]any)
+	if !ok || types[kind] == nil {
+		return false
+	}
+	for name, field := range fields {
+		inner, known := types[kind][name]
+		if !known {
+			delete(fields, name)
+		}
+		pruned = prune(field, inner) || pruned || !known
+	}
+	return pruned
+}
+
+func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, error) {
+	kinds := types[kind]
 	fields = camelKeys(fields)
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -146,12 +211,17 @@ func (w *warnings) fitFields(fields map[string]any, kinds map[string]string, pat
 			continue
 		}
 		at := path + "." + name
-		kind, known := kinds[name]
-		if !known {
-			w.warnf("%s was dropped: the Live API does not have it.", at)
+		inner, known := kinds[name]
+		switch {
+		case !known && slices.Contains(open, kind) && fieldName.MatchString(name):
+			w.warnf("%s", at+isNewer)
+			out[name] = fields[name]
+			continue
+		case !known:
+			w.warnf("%s", at+isUnknown)
 			continue
 		}
-		fitted, err := w.fit(fields[name], kind, at)
+		fitted, err := w.fit(fields[name], inner, at)
 		if err != nil {
 			return nil, err
 		}

@@ -51,8 +51,8 @@ func TestParse(t *testing.T) {
 		{
 			name:     "snake_case and unknown names",
 			in:       `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
-			want:     `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 4)[3] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
-			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness was dropped"},
+			want:     `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"loudness":11,"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 4)[3] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
+			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness is newer than this gateway"},
 		},
 		{
 			name: "not of the Live API",
@@ -281,6 +281,9 @@ func FuzzParse(f *testing.F) {
 					t.Fatalf("%T", err)
 				}
 				continue
+			}
+			if known, dropped := config.Known(); dropped != nil {
+				config = known
 			}
 			again, err := setup.Parse(config.Effective(), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
 			if err != nil {

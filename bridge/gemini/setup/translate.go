@@ -79,9 +79,11 @@ func (p *parser) instruction(setup map[string]any) {
 // session with them with 1007 `Unknown name "proactivity" at 'setup'`.
 func (p *parser) moods(setup, generation map[string]any) {
 	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
+	video := get(setup, "proactivity.proactiveVideo") == true
 	_, asked := setup["proactivity"]
 	if p.row.moods == moodsAsked {
-		if !proactive { // as absent
+		if !proactive { // as absent, and the other one requires it
+			p.drop(setup, "proactivity.proactiveVideo", "it requires proactiveAudio")
 			delete(setup, "proactivity")
 		}
 		if !affective {
@@ -92,9 +94,11 @@ func (p *parser) moods(setup, generation map[string]any) {
 	}
 	delete(setup, "proactivity")
 	switch {
+	case p.row.moods == moodsAlways && video:
+		setup["proactivity"], p.alpha = map[string]any{"proactiveVideo": true}, true
 	case p.row.moods == moodsAlways && asked && !proactive:
 		p.warnf("%s.proactivity was dropped: %s is always proactive.", p.path, p.Model)
-	case p.row.moods == noMoods && proactive:
+	case p.row.moods == noMoods && (proactive || video):
 		p.warnf("%s.proactivity was dropped: %s does not take it.", p.path, p.Model)
 	}
 	p.drop(setup, "generationConfig.enableAffectiveDialog", p.Model+" does not take it")

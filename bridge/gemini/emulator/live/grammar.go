@@ -38,8 +38,8 @@ ActivityDetection disabled:bool startOfSpeechSensitivity:StartSensitivity endOfS
 SessionResumption handle:string transparent:bool
 Compression triggerTokens:int slidingWindow:SlidingWindow
 SlidingWindow targetTokens:int
-Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:TranscriptionMode
-Proactivity proactiveAudio:bool
+Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:TranscriptionMode sourceText:string
+Proactivity proactiveAudio:bool proactiveVideo:bool
 SafetySetting category:string method:string threshold:string
 HistoryConfig initialHistoryInClientContent:bool
 Content role:string parts:[]Part
