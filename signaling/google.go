@@ -1,16 +1,20 @@
 package signaling
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"voxgate/bridge"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 // googleStatuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
@@ -74,4 +78,69 @@ func RefuseGoogleFor(w http.ResponseWriter, err error) {
 		e.Message = "Something went wrong in the gateway."
 	}
 	RefuseGoogle(w, status, e.Message, e.Retry)
+}
+
+// GoogleName is the name of a field in camelCase, which proto3 JSON has in snake_case as well (https://protobuf.dev/programming-guides/json).
+func GoogleName(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// GoogleJSON writes a message as Google's JavaScript and Go write it: names in camelCase, bytes in standard base64. Google's SDK for Python
+// and its examples for curl write snake_case, and the SDK the other alphabet, which proto3 JSON has as well.
+func GoogleJSON(raw json.RawMessage) json.RawMessage {
+	if !bytes.ContainsAny(raw, "_-") {
+		return raw
+	}
+	tree, err := tools.Decode(raw)
+	if err != nil {
+		return raw // to be refused where it is read
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(googleTree(tree)) != nil {
+		return raw
+	}
+	return b.Bytes()
+}
+
+// foreign are the fields below which the names are not Google's.
+var foreign = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
+
+var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
+
+func googleTree(tree any) any {
+	switch v := tree.(type) {
+	case []any:
+		for i := range v {
+			v[i] = googleTree(v[i])
+		}
+	case map[string]any:
+		named := make(map[string]any, len(v))
+		for name, value := range v {
+			name = GoogleName(name)
+			properties, ok := value.(map[string]any)
+			switch {
+			case name == "properties" && ok: // of a schema, with names of its own
+				for property, schema := range properties {
+					properties[property] = googleTree(schema)
+				}
+			case !slices.Contains(foreign, name):
+				value = googleTree(value)
+			}
+			named[name] = value
+		}
+		if data, ok := named["data"].(string); ok && named["mimeType"] != nil {
+			data = strings.TrimRight(standardBase64.Replace(data), "=")
+			named["data"] = data + strings.Repeat("=", -len(data)&3)
+		}
+		return named
+	}
+	return tree
 }

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,8 +10,8 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/signaling"
 	"voxgate/signaling/protocol"
-	"voxgate/tools"
 )
 
 // reader makes commands of the messages of a client, which come one after the other. It knows neither the socket nor the
@@ -75,12 +74,12 @@ func (r *reader) parse(raw []byte) (request, error) {
 	case nameUpdate:
 		return r.update(payload)
 	case nameContent:
-		return r.content(plain(payload))
+		return r.content(signaling.GoogleJSON(payload))
 	case nameRealtime:
-		input, err := protocol.ClientMessage{Payload: plain(payload)}.RealtimeInput()
+		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput()
 		return request{input: &input}, located(err, nameRealtime)
 	case nameTool:
-		payload = encode(object{nameTool: plain(payload)})
+		payload = encode(object{nameTool: signaling.GoogleJSON(payload)})
 		answers, err := protocol.ClientMessage{Payload: payload}.ToolResponses()
 		return request{answers: answers}, located(err, "")
 	}
@@ -122,7 +121,7 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 	}
 	if given := config["historyConfig"]; given != nil {
 		var history struct{ InitialHistoryInClientContent bool }
-		if json.Unmarshal(plain(given), &history) != nil {
+		if json.Unmarshal(signaling.GoogleJSON(given), &history) != nil {
 			return request{}, invalid("setup.historyConfig", "must be an object.")
 		}
 		r.history = history.InitialHistoryInClientContent && opening.handle == ""
@@ -223,58 +222,8 @@ func readObject(raw []byte, at string) (object, error) {
 	named := make(object, len(fields))
 	for name, value := range fields {
 		if string(value) != "null" {
-			named[camel(name)] = value
+			named[signaling.GoogleName(name)] = value
 		}
 	}
 	return named, nil
-}
-
-// camel is a name in camelCase.
-func camel(name string) string {
-	words := strings.Split(name, "_")
-	for i, w := range words[1:] {
-		if w != "" {
-			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
-		}
-	}
-	return strings.Join(words, "")
-}
-
-// plain writes JSON as Google's JavaScript and Go write it: names in camelCase, bytes in standard base64. Google's SDK for Python writes
-// snake_case and the other alphabet, which proto3 JSON has as well.
-func plain(raw json.RawMessage) json.RawMessage {
-	if !bytes.ContainsAny(raw, "_-") {
-		return raw
-	}
-	tree, err := tools.Decode(raw)
-	if err != nil {
-		return raw // to be refused where it is read
-	}
-	return encode(plainTree(tree))
-}
-
-var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
-
-func plainTree(tree any) any {
-	switch v := tree.(type) {
-	case []any:
-		for i := range v {
-			v[i] = plainTree(v[i])
-		}
-	case map[string]any:
-		named := make(map[string]any, len(v))
-		for name, value := range v {
-			name = camel(name)
-			if name != "response" && name != "args" { // what is below is a function's own
-				value = plainTree(value)
-			}
-			named[name] = value
-		}
-		if data, ok := named["data"].(string); ok && named["mimeType"] != nil {
-			data = strings.TrimRight(standardBase64.Replace(data), "=")
-			named["data"] = data + strings.Repeat("=", -len(data)&3)
-		}
-		return named
-	}
-	return tree
 }

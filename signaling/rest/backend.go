@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"voxgate/bridge/gemini/api"
@@ -18,7 +19,11 @@ type backend interface {
 	// either is a [*refused] if the backend has said why.
 	generate(ctx context.Context, model string, request upload, streams bool) (next func() (object, error), err error)
 	// ask runs any other call. Its answer is passed on as it is.
-	ask(ctx context.Context, httpMethod, model, method string, request upload) (answer []byte, err error)
+	ask(ctx context.Context, model, method string, request upload) (answer []byte, err error)
+	// describe is what there is to know of a model, in Google's words.
+	describe(ctx context.Context, model string) (object, error)
+	// list is what there is to know of its models, of one page where there are many. next is empty for the last one.
+	list(ctx context.Context, page url.Values) (models []any, next string, err error)
 }
 
 // refused is an error of a backend for the client, in Google's shape.
@@ -41,7 +46,7 @@ type google struct {
 
 func (g *google) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
 	if !streams {
-		text, err := g.ask(ctx, http.MethodPost, model, "generateContent", request)
+		text, err := g.ask(ctx, model, "generateContent", request)
 		return once(text), err
 	}
 	from, err := g.send(ctx, http.MethodPost, model, "streamGenerateContent", "alt=sse", request)
@@ -71,13 +76,41 @@ func once(text []byte) func() (object, error) {
 	}
 }
 
-func (g *google) ask(ctx context.Context, httpMethod, model, method string, request upload) ([]byte, error) {
-	from, err := g.send(ctx, httpMethod, model, method, "", request)
+func (g *google) ask(ctx context.Context, model, method string, request upload) ([]byte, error) {
+	return g.read(g.send(ctx, http.MethodPost, model, method, "", request))
+}
+
+func (g *google) read(from io.ReadCloser, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer from.Close()
 	return io.ReadAll(io.LimitReader(from, maxAnswer))
+}
+
+func (g *google) describe(ctx context.Context, model string) (about object, err error) {
+	text, err := g.read(g.send(ctx, http.MethodGet, model, "", "", upload{}))
+	if err == nil {
+		err = decode(text, &about)
+	}
+	return about, err
+}
+
+// modelLists are the names of the list of models: the Gemini API's and Vertex AI's.
+var modelLists = []string{"models", "publisherModels"}
+
+func (g *google) list(ctx context.Context, page url.Values) (models []any, next string, err error) {
+	var answer object
+	text, err := g.read(g.send(ctx, http.MethodGet, "", "", page.Encode(), upload{}))
+	if err == nil {
+		err = decode(text, &answer)
+	}
+	for _, name := range modelLists {
+		some, _ := answer[name].([]any)
+		models = append(models, some...)
+	}
+	next, _ = answer["nextPageToken"].(string)
+	return models, next, err
 }
 
 // send sends a call, and returns the body of an answer that is none of an error.

@@ -1,6 +1,9 @@
 package rest
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // What of chat completions is said and read here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has all of
 // it, and takes two minutes to compile.
@@ -97,10 +100,15 @@ type chatChoice struct {
 }
 
 type chatSaid struct {
-	Content   string     `json:"content"`
-	Refusal   string     `json:"refusal"`
-	ToolCalls []chatCall `json:"tool_calls"`
+	Content          string     `json:"content"`
+	Refusal          string     `json:"refusal"`
+	ReasoningContent string     `json:"reasoning_content"` // DeepSeek's, vLLM's, llama.cpp's
+	Reasoning        string     `json:"reasoning"`         // OpenRouter's, Ollama's
+	ToolCalls        []chatCall `json:"tool_calls"`
 }
+
+// thoughts are what the model thinks, under either name.
+func (c *chatSaid) thoughts() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
 type chatUsage struct {
 	Prompt        int `json:"prompt_tokens"`

@@ -9,9 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
 	"voxgate/tools"
 )
 
@@ -64,6 +69,7 @@ type turn struct {
 	Parts []struct {
 		Text       *string `json:"text"`
 		Thought    bool    `json:"thought"`
+		FileData   *object `json:"fileData"`
 		InlineData *struct {
 			MIMEType string `json:"mimeType"`
 			Data     string `json:"data"`
@@ -100,7 +106,7 @@ func invalid(format string, args ...any) error {
 // translate is a request in the words of chat completions.
 func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
-	if err := json.Unmarshal(request, &g); err != nil {
+	if err := json.Unmarshal(signaling.GoogleJSON(request), &g); err != nil {
 		return chatRequest{}, invalid("The request cannot be read: %v.", err)
 	}
 	if len(g.Contents) == 0 {
@@ -116,11 +122,14 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 	}
 	calls := &callIDs{}
 	for i := range g.Contents {
-		messages, err := g.Contents[i].messages(calls)
+		messages, err := g.Contents[i].messages(calls, fmt.Sprintf("contents[%d]", i))
 		if err != nil {
 			return q, err
 		}
 		q.Messages = append(q.Messages, messages...)
+	}
+	if q.Messages = answered(q.Messages); len(q.Messages) == 0 || q.Messages[len(q.Messages)-1].Role == "system" {
+		return q, invalid("contents has nothing that could be answered.")
 	}
 	if config.ResponseMIMEType == "application/json" {
 		q.ResponseFormat = format(config.ResponseJSONSchema, config.ResponseSchema)
@@ -149,8 +158,12 @@ func standard(schema json.RawMessage) json.RawMessage {
 }
 
 func (g *generation) tools(q *chatRequest) {
+	how := g.ToolConfig.FunctionCallingConfig
 	for _, t := range g.Tools {
 		for _, f := range t.FunctionDeclarations {
+			if len(how.AllowedFunctionNames) > 0 && how.Mode != "AUTO" && !slices.Contains(how.AllowedFunctionNames, f.Name) {
+				continue
+			}
 			schema := f.ParametersJSONSchema
 			if schema == nil {
 				schema = standard(f.Parameters)
@@ -158,13 +171,12 @@ func (g *generation) tools(q *chatRequest) {
 			q.Tools = append(q.Tools, chatTool{"function", chatFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
 		}
 	}
-	how := g.ToolConfig.FunctionCallingConfig
 	switch {
 	case len(q.Tools) == 0:
 	case how.Mode == "NONE":
 		q.ToolChoice = "none"
-	case how.Mode == "ANY" && len(how.AllowedFunctionNames) == 1:
-		q.ToolChoice = chatTool{"function", chatFunction{Name: how.AllowedFunctionNames[0]}}
+	case how.Mode == "ANY" && len(q.Tools) == 1 && len(how.AllowedFunctionNames) > 0:
+		q.ToolChoice = chatTool{"function", chatFunction{Name: q.Tools[0].Function.Name}}
 	case how.Mode == "ANY":
 		q.ToolChoice = "required"
 	}
@@ -185,6 +197,7 @@ func (c *callIDs) call(id, name string) string {
 	return id
 }
 
+// answer is the id of the call that is answered; empty: there is none.
 func (c *callIDs) answer(id, name string) string {
 	for i, w := range c.waiting {
 		if id == w.id || id == "" && name == w.name {
@@ -192,11 +205,34 @@ func (c *callIDs) answer(id, name string) string {
 			return w.id
 		}
 	}
-	return cmp.Or(id, name)
+	return ""
 }
 
-// messages are a turn in the words of chat completions: the answers of tools are messages of their own.
-func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
+// answered puts an answer behind each call that has none there: servers refuse a call that is not followed by one.
+func answered(messages []chatMessage) (list []chatMessage) {
+	for len(messages) > 0 {
+		asks := messages[0]
+		if asks.Role == "tool" { // not behind its call
+			asks = chatMessage{Role: "user", Content: fmt.Sprintf("A function has answered: %v", asks.Content)}
+		}
+		list, messages = append(list, asks), messages[1:]
+		got := map[string]bool{}
+		for len(asks.ToolCalls) > 0 && len(messages) > 0 && messages[0].Role == "tool" {
+			got[messages[0].ToolCallID] = true
+			list, messages = append(list, messages[0]), messages[1:]
+		}
+		for _, call := range asks.ToolCalls {
+			if !got[call.ID] {
+				list = append(list, chatMessage{Role: "tool", Content: `{"error":"There is no answer."}`, ToolCallID: call.ID})
+			}
+		}
+	}
+	return list
+}
+
+// messages are a turn in the words of chat completions: the answers of tools are messages of their own. At is what the turn is called in
+// errors.
+func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err error) {
 	if t.Role == "model" { // its parts are the pieces of a stream
 		message := chatMessage{Role: "assistant"}
 		if text := t.text(""); text != "" {
@@ -209,6 +245,9 @@ func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
 				})
 			}
 		}
+		if message.Content == nil && message.ToolCalls == nil { // nothing, or thoughts alone: servers refuse it
+			return nil, nil
+		}
 		return []chatMessage{message}, nil
 	}
 	var parts []chatPart
@@ -216,14 +255,21 @@ func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
 		switch {
 		case p.FunctionResponse != nil:
 			f := p.FunctionResponse
-			list = append(list, chatMessage{Role: "tool", Content: cmp.Or(string(f.Response), "{}"), ToolCallID: calls.answer(f.ID, f.Name)})
+			said := cmp.Or(string(f.Response), "{}")
+			if id := calls.answer(f.ID, f.Name); id != "" {
+				list = append(list, chatMessage{Role: "tool", Content: said, ToolCallID: id})
+			} else { // to no call: servers refuse it as an answer
+				parts = append(parts, chatPart{Type: "text", Text: fmt.Sprintf("%s has answered: %s", f.Name, said)})
+			}
+		case p.FileData != nil:
+			return nil, invalid("%s.parts[%d].fileData is a file at Google, which this model cannot read: send inlineData.", at, i)
 		case p.InlineData != nil && strings.HasPrefix(p.InlineData.MIMEType, "image/"):
 			parts = append(
 				parts,
 				chatPart{Type: "image_url", ImageURL: &chatImage{"data:" + p.InlineData.MIMEType + ";base64," + p.InlineData.Data}},
 			)
 		case p.InlineData != nil:
-			return nil, invalid("parts[%d].inlineData: %s cannot be shown to this model; images can.", i, p.InlineData.MIMEType)
+			return nil, invalid("%s.parts[%d].inlineData: %s cannot be shown to this model; images can.", at, i, p.InlineData.MIMEType)
 		case p.Text != nil:
 			parts = append(parts, chatPart{Type: "text", Text: *p.Text})
 		}
@@ -239,6 +285,7 @@ func (t *turn) messages(calls *callIDs) (list []chatMessage, err error) {
 // finishReasons are Google's: https://ai.google.dev/api/generate-content#FinishReason.
 var finishReasons = map[string]string{
 	"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "function_call": "STOP", "content_filter": "SAFETY",
+	malformed: "MALFORMED_FUNCTION_CALL",
 }
 
 // piece is an answer, or a piece of one, in Google's words.
@@ -251,21 +298,31 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	if usage != nil {
 		thoughts := usage.CompletionDetails.Reasoning // are among those of the completion
 		answer["usageMetadata"] = object{
-			"promptTokenCount": usage.Prompt, "candidatesTokenCount": usage.Completion - thoughts, "thoughtsTokenCount": thoughts,
+			"promptTokenCount": usage.Prompt, "candidatesTokenCount": max(0, usage.Completion-thoughts), "thoughtsTokenCount": thoughts,
 			"cachedContentTokenCount": usage.PromptDetails.Cached,
 		}
 	}
 	return answer
 }
 
-// functionCall is a call in Google's words. Arguments that are no object are passed on as they are, for the client to refuse.
-func functionCall(id, name, arguments string) object {
-	var args object
-	if decode([]byte(arguments), &args) != nil && strings.TrimSpace(arguments) != "" {
-		args = object{"arguments": arguments}
+// functionCalls are calls in Google's words. One whose arguments are no object ends the answer.
+func functionCalls(calls []chatCall, finish string) (parts []any, reason string) {
+	parts = []any{}
+	for _, call := range calls {
+		var args object
+		if f := call.Function; strings.TrimSpace(f.Arguments) != "" && decode([]byte(f.Arguments), &args) != nil {
+			return []any{}, malformed
+		}
+		parts = append(parts, object{"functionCall": object{"id": call.ID, "name": call.Function.Name, "args": args}})
 	}
-	return object{"functionCall": object{"id": id, "name": name, "args": args}}
+	return parts, finish
 }
+
+// malformed is a reason that chat completions do not have.
+const malformed = "malformed"
+
+// thought is a part with what a model thinks.
+func thought(text string) object { return object{"text": text, "thought": true} }
 
 func (c *completions) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
 	q, err := c.translate(model, request.text)
@@ -275,7 +332,7 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 	if streams {
 		q.Stream, q.StreamOptions = true, &chatStream{IncludeUsage: true}
 	}
-	from, err := c.send(ctx, "/chat/completions", q, request.sent)
+	from, err := c.send(ctx, http.MethodPost, "/chat/completions", q, request.sent)
 	if err != nil {
 		return nil, err
 	}
@@ -289,34 +346,37 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 		return nil, err
 	}
 	if answer.Error != nil {
-		return nil, c.refusal(http.StatusBadGateway, answer.chatFailure)
+		return nil, c.refusal(http.StatusBadGateway, answer.chatFailure, 0)
 	}
 	if len(answer.Choices) == 0 {
 		return nil, errors.New("the backend has answered with no choice")
 	}
 	choice := answer.Choices[0]
 	parts := []any{}
+	if text := choice.Message.thoughts(); text != "" {
+		parts = append(parts, thought(text))
+	}
 	if text := choice.Message.Content + choice.Message.Refusal; text != "" {
 		parts = append(parts, object{"text": text})
 	}
-	for _, call := range choice.Message.ToolCalls {
-		parts = append(parts, functionCall(call.ID, call.Function.Name, call.Function.Arguments))
-	}
-	return once(encode(piece(parts, choice.FinishReason, answer.Usage, answer.Model))), nil
+	calls, finish := functionCalls(choice.Message.ToolCalls, choice.FinishReason)
+	return once(encode(piece(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
 }
 
-// send posts a request, and returns the body of an answer that is none of an error.
-func (c *completions) send(ctx context.Context, path string, body any, sent func()) (io.ReadCloser, error) {
-	text, err := json.Marshal(body)
+// send sends a request, and returns the body of an answer that is none of an error.
+func (c *completions) send(ctx context.Context, method, path string, body any, sent func()) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, nil)
-	if err != nil {
-		return nil, err
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		upload{text, sent}.on(r)
+		r.Header.Set("Content-Type", "application/json")
 	}
-	upload{text, sent}.on(r)
-	r.Header.Set("Content-Type", "application/json")
 	if c.key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.key)
 	}
@@ -331,18 +391,27 @@ func (c *completions) send(ctx context.Context, path string, body any, sent func
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var failure chatFailure
 	_ = json.Unmarshal(said, &failure) // some servers say it otherwise
-	why := c.refusal(resp.StatusCode, failure)
+	why := c.refusal(resp.StatusCode, failure, retryAfter(resp.Header.Get("Retry-After")))
 	why.after = resp.Header.Get("Retry-After")
 	return nil, why
 }
 
+// retryAfter reads the header of this name: seconds or a date (RFC 9110 section 10.2.3). 0: there is none.
+func retryAfter(header string) time.Duration {
+	if seconds, err := strconv.ParseFloat(header, 64); err == nil && seconds > 0 && seconds < 1e6 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	at, _ := http.ParseTime(header)
+	return max(0, time.Until(at))
+}
+
 // refusal is a failure as the client sees it.
-func (c *completions) refusal(status int, f chatFailure) *refused {
+func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *refused {
 	message := http.StatusText(status)
 	if f.Error != nil {
 		message = cmp.Or(api.Secret(c.key).Hide(f.Error.Message), message)
 	}
-	return &refused{status: status, body: errorObject(status, message, 0)}
+	return &refused{status: status, body: errorObject(status, message, retry)}
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
@@ -363,7 +432,7 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 				err = json.Unmarshal(text, &chunk)
 			}
 			if err == nil && chunk.Error != nil {
-				err = c.refusal(http.StatusBadGateway, chunk.chatFailure)
+				err = c.refusal(http.StatusBadGateway, chunk.chatFailure, 0)
 			}
 			if err != nil {
 				return nil, err
@@ -377,19 +446,23 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 			if calls, err = gather(calls, choice.Delta.ToolCalls); err != nil {
 				return nil, err
 			}
+			var parts []any
+			if text := choice.Delta.thoughts(); text != "" {
+				parts = append(parts, thought(text))
+			}
 			if text := choice.Delta.Content + choice.Delta.Refusal; text != "" {
-				return piece([]any{object{"text": text}}, "", nil, model), nil
+				parts = append(parts, object{"text": text})
+			}
+			if parts != nil {
+				return piece(parts, "", nil, model), nil
 			}
 		}
 		if events == nil {
 			return nil, io.EOF
 		}
 		events = nil
-		parts := []any{}
-		for _, call := range calls {
-			parts = append(parts, functionCall(call.ID, call.Function.Name, call.Function.Arguments))
-		}
-		return piece(parts, cmp.Or(finish, "stop"), usage, model), nil
+		parts, finish := functionCalls(calls, cmp.Or(finish, "stop"))
+		return piece(parts, finish, usage, model), nil
 	}
 }
 
@@ -414,8 +487,41 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 // maxCalls bounds the calls of one answer.
 const maxCalls = 128
 
-// ask serves embeddings; there is nothing that counts tokens, and models are what the file says.
-func (c *completions) ask(ctx context.Context, _, model, method string, request upload) ([]byte, error) {
+// describe is what can be said of any model: the server tells nothing but its name.
+func (c *completions) describe(_ context.Context, model string) (object, error) {
+	return object{
+		"name": "models/" + model, "displayName": model, "version": "",
+		"supportedGenerationMethods": []any{"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents"},
+	}, nil
+}
+
+// list is the server's own list: https://platform.openai.com/docs/api-reference/models. Where every model is the same one there is none.
+func (c *completions) list(ctx context.Context, _ url.Values) (models []any, next string, err error) {
+	if c.model != "" {
+		return nil, "", nil
+	}
+	from, err := c.send(ctx, http.MethodGet, "/models", nil, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer from.Close()
+	var answer struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+		return nil, "", err
+	}
+	for _, m := range answer.Data {
+		about, _ := c.describe(ctx, m.ID)
+		models = append(models, about)
+	}
+	return models, "", nil
+}
+
+// ask serves embeddings; there is nothing that counts tokens.
+func (c *completions) ask(ctx context.Context, model, method string, request upload) ([]byte, error) {
 	var q struct {
 		Content              turn `json:"content"`
 		OutputDimensionality int  `json:"outputDimensionality"`
@@ -431,7 +537,7 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 			"",
 		}
 	}
-	if err := json.Unmarshal(request.text, &q); err != nil {
+	if err := json.Unmarshal(signaling.GoogleJSON(request.text), &q); err != nil {
 		return nil, invalid("The request cannot be read: %v.", err)
 	}
 	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
@@ -441,7 +547,7 @@ func (c *completions) ask(ctx context.Context, _, model, method string, request 
 			texts, dimensions = append(texts, r.Content.text("\n")), r.OutputDimensionality
 		}
 	}
-	from, err := c.send(ctx, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.sent)
+	from, err := c.send(ctx, http.MethodPost, "/embeddings", chatEmbedding{cmp.Or(c.model, model), texts, dimensions}, request.sent)
 	if err != nil {
 		return nil, err
 	}

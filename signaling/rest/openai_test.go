@@ -50,10 +50,16 @@ type chatRequest struct {
 	Stop                []string
 }
 
-// check refuses what the server would.
+// check refuses what the server would, a strict one.
 func (q *chatRequest) check() error {
 	open := map[string]bool{}
 	for i, m := range q.Messages {
+		if m.Role != "tool" && len(open) > 0 {
+			return fmt.Errorf("messages[%d]: calls without an answer: %v", i, open)
+		}
+		if m.Role == "assistant" && len(m.Content) == 0 && len(m.ToolCalls) == 0 {
+			return fmt.Errorf("messages[%d] is empty", i)
+		}
 		switch m.Role {
 		case "system", "user":
 		case "assistant":
@@ -133,6 +139,9 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case word == "/fail":
 		fail(429, "Rate limit reached.")
+	case word == "/think" && !q.Stream:
+		fmt.Fprint(w, `{"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","reasoning_content":"Hm.","content":"So."}}],`+
+			`"usage":{"prompt_tokens":7,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":4}}}`)
 	case !q.Stream && word == "/tool":
 		fmt.Fprintf(
 			w,
@@ -163,6 +172,9 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(w).Flush()
 		}
 		chunk(`{"role":"assistant","content":""}`, "null")
+		if word == "/think" {
+			chunk(`{"reasoning":"Hm."}`, "null")
+		}
 		if word == "/tool" {
 			for i, id := range []string{"call_a", "call_b"} { // two at once, their arguments in pieces
 				chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}]}`, i, id, name), "null")
@@ -266,6 +278,95 @@ func TestChatCompletions(t *testing.T) {
 	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 ||
 		!strings.Contains(text, "audio/wav") {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// Google's own examples for curl are in snake_case, whose names of properties are the client's own.
+func TestChatCompletionsInSnakeCase(t *testing.T) {
+	url, s := chat(t)
+	status, text := post(t, url+"generateContent", `{"system_instruction":{"parts":[{"text":"Be brief."}]},
+		"contents":[{"role":"user","parts":[{"text":"look"},{"inline_data":{"mime_type":"image/png","data":"_-8"}}]}],
+		"tools":[{"function_declarations":[{"name":"look_up","parameters":{"type":"object","properties":{"any_of_them":{"type":"string","max_length":9}}}}]}],
+		"tool_config":{"function_calling_config":{"mode":"ANY","allowed_function_names":["look_up"]}},
+		"generation_config":{"max_output_tokens":99,"stop_sequences":["END"],"response_mime_type":"application/json"}}`)
+	if status != 200 {
+		t.Fatal(status, text)
+	}
+	q := <-s.got
+	properties, _ := q.Tools[0].Function.Parameters["properties"].(map[string]any)
+	if q.Messages[0].Role != "system" || !strings.Contains(string(q.Messages[1].Content), "data:image/png;base64,/+8=") || properties["any_of_them"] == nil ||
+		q.MaxCompletionTokens != 99 || q.Stop[0] != "END" || q.ResponseFormat == nil || !strings.Contains(string(q.ToolChoice), "look_up") {
+		t.Errorf("went up as %+v", q)
+	}
+}
+
+// What strict servers refuse does not reach them: empty turns, thoughts alone, calls without an answer, answers without a call.
+func TestChatCompletionsForStrictServers(t *testing.T) {
+	url, s := chat(t)
+	ask := func(contents string) (int, string) {
+		return post(t, url+"generateContent", `{"contents":[`+contents+`]}`)
+	}
+	const user, called = `{"role":"user","parts":[{"text":"go"}]}`, `{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}},{"functionCall":{"name":"g"}}]}`
+	for name, contents := range map[string]string{
+		"an empty turn":           user + `,{"role":"model","parts":[]},` + user,
+		"thoughts alone":          user + `,{"role":"model","parts":[{"text":"hm","thought":true}]},` + user,
+		"calls without an answer": user + `,` + called + `,` + user,
+		"one without an answer":   user + `,` + called + `,{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}`,
+		"an answer too late":      user + `,` + called + `,` + user + `,{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}`,
+		"an answer to no call":    user + `,{"role":"user","parts":[{"functionResponse":{"id":"9","name":"f","response":{"a":1}}}]}`,
+	} {
+		status, text := ask(contents)
+		if status != 200 {
+			t.Errorf("%s: %d %s", name, status, text)
+			continue
+		}
+		check(t, text, true)
+		<-s.got
+	}
+	if status, text := ask(`{"role":"model","parts":[{"text":"hm","thought":true}]}`); status != 400 || !strings.Contains(text, "nothing that could be answered") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := ask(`{"parts":[{"text":"x"},{"file_data":{"file_uri":"x"}}]}`); status != 400 || !strings.Contains(text, "contents[0].parts[1].fileData") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// Thoughts are parts of their own, a usage that makes no sense is not below 0, and arguments that are no JSON end the answer.
+func TestChatCompletionsAnswers(t *testing.T) {
+	url, _ := chat(t)
+	thinks := `{"contents":[{"parts":[{"text":"/think"}]}]}`
+	_, text := post(t, url+"generateContent", thinks)
+	if said := check(t, text, true); said != "So." || !strings.Contains(text, `{"text":"Hm.","thought":true}`) || !strings.Contains(text, `"candidatesTokenCount":0`) {
+		t.Errorf("%s", text)
+	}
+	_, sse := post(t, url+"streamGenerateContent?alt=sse", thinks)
+	if list := events(t, sse); checkStream(t, list) != "You said: /think" || !strings.Contains(sse, `{"text":"Hm.","thought":true}`) {
+		t.Errorf("%s", sse)
+	}
+	broken := `{"contents":[{"parts":[{"text":"/tool f {\"n\":"}]}]}`
+	_, text = post(t, url+"generateContent", broken)
+	if check(t, text, true); !strings.Contains(text, `"finishReason":"MALFORMED_FUNCTION_CALL"`) || strings.Contains(text, "functionCall\"") {
+		t.Errorf("%s", text)
+	}
+	_, sse = post(t, url+"streamGenerateContent?alt=sse", broken)
+	list := events(t, sse)
+	if checkStream(t, list); !strings.Contains(list[len(list)-1], `"finishReason":"MALFORMED_FUNCTION_CALL"`) {
+		t.Errorf("%s", sse)
+	}
+	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"/fail"}]}]}`)
+	if !strings.Contains(text, "RetryInfo") || !strings.Contains(text, `"retryDelay":"3s"`) {
+		t.Errorf("%s", text)
+	}
+}
+
+// Functions that are not allowed are not declared.
+func TestChatCompletionsAllowedFunctions(t *testing.T) {
+	url, s := chat(t)
+	post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"x"}]}],"tools":[{"functionDeclarations":[
+		{"name":"a","parameters":{"type":"OBJECT"}},{"name":"b","parameters":{"type":"OBJECT"}},{"name":"c","parameters":{"type":"OBJECT"}}]}],
+		"toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["a","c"]}}}`)
+	if q := <-s.got; len(q.Tools) != 2 || q.Tools[1].Function.Name != "c" || string(q.ToolChoice) != `"required"` {
+		t.Errorf("%+v", q)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 const (
@@ -65,14 +66,27 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 // Close ends the connections that are idle.
 func (d *Door) Close() { d.client.CloseIdleConnections() }
 
-// Doors are its addresses: each version that a client may ask for is the same.
+// Doors are its addresses: each version that a client may ask for is the same. What else stands below them is refused in Google's words.
 func (d *Door) Doors() (list []signaling.Door) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
 			list = append(list, signaling.Door{Pattern: fmt.Sprintf(p, version), Handler: d})
 		}
+		list = append(list, signaling.Door{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
 	}
-	return list
+	return append(list, signaling.Door{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
+}
+
+// notServed refuses what Google serves and the gateway does not.
+func notServed(w http.ResponseWriter, r *http.Request) {
+	what := ""
+	switch {
+	case strings.Contains(r.URL.Path, "/files"):
+		what = " Files are not kept here: send what they have as inlineData."
+	case strings.Contains(r.URL.Path, "/cachedContents"):
+		what = " Contexts are not kept here: send the whole of them with each call."
+	}
+	refuse(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Cut(r.URL.Path, 200), what), 0)
 }
 
 // methods are those of a model that are served.
@@ -139,14 +153,15 @@ func (d *Door) authorize(r *http.Request, model string) (bridge.Open, error) {
 	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
-	fixed := ""
-	if open.Grant != nil {
-		fixed = open.Grant.Agent.Model
-	}
-	if model != "" && (!open.Grant.Allows(model) || fixed != "" && fixed != model) {
+	if model != "" && !grants(open.Grant, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	return open, open.Account.Begin()
+}
+
+// grants reports whether a model may be used.
+func grants(g *bridge.Grant, model string) bool {
+	return g.Allows(model) && (g == nil || g.Agent.Model == "" || g.Agent.Model == model)
 }
 
 // call is one call on its way.
@@ -198,11 +213,14 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		complete(answer, true)
 		return c.answer(encode(answer))
 	}
-	text, err := to.ask(ctx, r.Method, c.model, c.method, request)
+	if c.method == "" {
+		return c.list(ctx, r)
+	}
+	text, err := to.ask(ctx, c.model, c.method, request)
 	if err != nil {
 		return c.failed(ctx, err)
 	}
-	answered = r.Method == http.MethodPost
+	answered = true
 	return c.answer(text)
 }
 

@@ -66,10 +66,10 @@ func (r *Route) check() error {
 	return nil
 }
 
-// backend is the backend that answers for a model; the list of models is the first one's that has one.
+// backend is the backend that answers for a model.
 func (d *Door) backend(model string) backend {
 	for _, r := range d.routes {
-		if ok, _ := path.Match(r.model, model); ok || model == "" && r.model == "*" {
+		if ok, _ := path.Match(r.model, model); ok {
 			return r.backend
 		}
 	}

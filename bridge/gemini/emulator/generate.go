@@ -52,7 +52,11 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 		return
 	}
 	var q request
-	if err := json.Unmarshal(body, &q); err != nil {
+	tree, err := live.Decode(body)
+	if err == nil {
+		err = json.Unmarshal(live.Encode(live.Camel(tree)), &q)
+	}
+	if err != nil {
 		invalid("Invalid JSON payload received. %v", err).write(w)
 		return
 	}

@@ -226,6 +226,27 @@ func camelPath(name string) string {
 	return b.String()
 }
 
+// Camel returns a JSON tree with its names in camelCase, as proto3 JSON may have them in snake_case as well. What is below args and response
+// is a function's own.
+func Camel(tree any) any {
+	switch v := tree.(type) {
+	case []any:
+		for i := range v {
+			v[i] = Camel(v[i])
+		}
+	case map[string]any:
+		named := make(map[string]any, len(v))
+		for name, value := range v {
+			if name = camelPath(name); name != "args" && name != "response" {
+				value = Camel(value)
+			}
+			named[name] = value
+		}
+		return named
+	}
+	return tree
+}
+
 // snake is the name as it stands in Google's error messages.
 func snake(name string) string {
 	var b strings.Builder

@@ -1,0 +1,83 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"voxgate/bridge"
+)
+
+// list answers what there is to know of a model, or of all.
+func (c *call) list(ctx context.Context, r *http.Request) error {
+	if c.model != "" {
+		about, err := c.door.backend(c.model).describe(ctx, c.model)
+		if err != nil {
+			return c.failed(ctx, err)
+		}
+		return c.answer(encode(about))
+	}
+	models, next, err := c.door.models(ctx, c.open.Grant, r.URL.Query())
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	page := object{"models": models}
+	if next != "" {
+		page["nextPageToken"] = next
+	}
+	return c.answer(encode(page))
+}
+
+// models are those that a grant has, each from the backend that answers for it: Google's by the page, and before its first page those of
+// the others. A server that has no list does not keep the others from theirs.
+func (d *Door) models(ctx context.Context, grant *bridge.Grant, asked url.Values) (models []any, next string, err error) {
+	page := url.Values{}
+	for _, name := range []string{"pageSize", "pageToken"} {
+		if asked.Get(name) != "" {
+			page.Set(name, asked.Get(name))
+		}
+	}
+	models = []any{}
+	add := func(of backend, some []any) {
+		for _, one := range some {
+			about, _ := one.(object)
+			full, _ := about["name"].(string)
+			name := full[strings.LastIndexByte(full, '/')+1:]
+			if d.backend(name) == of && grants(grant, name) {
+				models = append(models, about)
+			}
+		}
+	}
+	for _, route := range d.routes {
+		if route.backend == d.google || page.Has("pageToken") {
+			continue
+		}
+		if !strings.ContainsAny(route.model, `*?[\`) {
+			about, _ := route.backend.describe(ctx, route.model) // no server is asked
+			add(route.backend, []any{about})
+			continue
+		}
+		some, _, err := route.backend.list(ctx, nil)
+		if err != nil {
+			d.Logger.Warn("a server has no list of models", "route", route.model, "err", err)
+		}
+		add(route.backend, some)
+	}
+	if !d.googles() {
+		return models, "", nil
+	}
+	some, next, err := d.google.list(ctx, page)
+	add(d.google, some)
+	return models, next, err
+}
+
+// googles reports whether some models are Google's.
+func (d *Door) googles() bool {
+	for _, route := range d.routes {
+		if route.backend == d.google || route.model == "*" {
+			return route.backend == d.google
+		}
+	}
+	return true
+}

@@ -1,0 +1,144 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"voxgate/signaling/rest"
+)
+
+// pages is a Google with two pages of models.
+func pages(asked *[]string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = append(*asked, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
+		switch name, one := strings.CutPrefix(r.URL.Path, "/v1beta/models/"); {
+		case one:
+			fmt.Fprintf(w, `{"name":"models/%s","inputTokenLimit":7}`, name)
+		case r.URL.Query().Get("pageToken") == "":
+			fmt.Fprint(w, `{"models":[{"name":"models/gemini-1"},{"name":"models/qwen-1"}],"nextPageToken":"two"}`)
+		default:
+			fmt.Fprint(w, `{"models":[{"name":"models/gemini-2"}]}`)
+		}
+	})
+}
+
+// listed are the names of all models, page by page, as an SDK asks for them.
+func listed(t *testing.T, url string) (names []string) {
+	t.Helper()
+	for token, n := "", 0; n < 9; n++ {
+		resp, err := http.Get(url + "/v1beta/models?pageSize=2&pageToken=" + token)
+		status, text := answerOf(t, resp, err)
+		var page struct {
+			Models        []struct{ Name string }
+			NextPageToken string
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil || status != http.StatusOK {
+			t.Fatal(status, text)
+		}
+		for _, m := range page.Models {
+			names = append(names, m.Name)
+		}
+		if token = page.NextPageToken; token == "" {
+			return names
+		}
+	}
+	t.Error("the list never ends")
+	return names
+}
+
+// The list has what each backend has that answers for a model, and ends.
+func TestModelsAreListed(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != "/v1/models" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"qwen-1","object":"model"},{"id":"qwen-2"},{"id":"llama"},{"id":"gemini-9"}]}`)
+	}))
+	t.Cleanup(other.Close)
+	to := func(model string) rest.Route {
+		return rest.Route{Model: model, OpenAI: &rest.OpenAI{URL: other.URL + "/v1"}}
+	}
+	gone := rest.Route{Model: "gone-*", OpenAI: &rest.OpenAI{URL: other.URL + "/nothing"}}
+	renamed := rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: other.URL + "/v1", Model: "llama"}}
+	for name, row := range map[string]struct {
+		routes []rest.Route
+		want   []string
+	}{
+		"Google alone":     {nil, []string{"gemini-1", "qwen-1", "gemini-2"}},
+		"a name":           {[]rest.Route{to("local")}, []string{"local", "gemini-1", "qwen-1", "gemini-2"}},
+		"a pattern":        {[]rest.Route{to("qwen-*"), gone, renamed}, []string{"qwen-1", "qwen-2", "gemini-1", "gemini-2"}},
+		"all of another":   {[]rest.Route{to("*")}, []string{"qwen-1", "qwen-2", "llama", "gemini-9"}},
+		"all but Google's": {[]rest.Route{{Model: "gemini-*"}, to("*")}, []string{"qwen-1", "qwen-2", "llama", "gemini-1", "gemini-2"}},
+	} {
+		var asked []string
+		got := listed(t, open(t, pages(&asked), nil, row.routes...))
+		for i := range row.want {
+			row.want[i] = "models/" + row.want[i]
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+		if name == "Google alone" && (len(asked) != 2 || !strings.Contains(asked[1], "pageSize=2&pageToken=two")) {
+			t.Errorf("went up as %v", asked)
+		}
+	}
+}
+
+// Each model is described by who answers for it.
+func TestModelsAreDescribed(t *testing.T) {
+	routes, _ := chatRoutes(t)
+	var asked []string
+	url := open(t, pages(&asked), nil, routes...)
+	for model, want := range map[string]string{"gemini-1": `"inputTokenLimit":7`, "gpt-x": `"name":"models/gpt-x"`} {
+		resp, err := http.Get(url + "/v1beta/models/" + model)
+		if status, text := answerOf(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", model, status, text)
+		}
+	}
+	if len(asked) != 1 {
+		t.Errorf("Google was asked %v", asked)
+	}
+}
+
+// What is not served is refused in Google's shape, with what to do instead.
+func TestNotServed(t *testing.T) {
+	var asked []string
+	url := open(t, pages(&asked), nil)
+	for _, row := range []struct{ method, path, says string }{
+		{"PUT", "/v1beta/models/gemini-1", "PUT /v1beta/models/gemini-1 is not served"},
+		{"GET", "/v1beta/files", "send what they have as inlineData"},
+		{"POST", "/upload/v1beta/files", "send what they have as inlineData"},
+		{"POST", "/v1beta/cachedContents", "send the whole of them with each call"},
+		{"POST", "/v1alpha/interactions", "POST /v1alpha/interactions is not served"},
+		{"POST", "/v1/models/gemini-1:predict", "There is no method"},
+	} {
+		r, err := http.NewRequest(row.method, url+row.path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		status, text := answerOf(t, resp, err)
+		if status != http.StatusNotFound || !strings.Contains(text, row.says) || !strings.Contains(text, `"status":"NOT_FOUND"`) {
+			t.Errorf("%s %s: %d %s", row.method, row.path, status, text)
+		}
+	}
+	resp, err := http.Head(url + "/v1beta/models/gemini-1")
+	if status, text := answerOf(t, resp, err); status != http.StatusOK || text != "" || len(asked) != 1 || !strings.HasPrefix(asked[0], "GET ") {
+		t.Errorf("HEAD: %d %s, went up as %v", status, text, asked)
+	}
+}
+
+// The emulator takes snake_case, too.
+func TestEmulatorInSnakeCase(t *testing.T) {
+	_, text := post(t, emulated(t)+"/v1beta/models/gemini-3.8-flash:generateContent",
+		`{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generation_config":{"response_mime_type":"application/json"}}`)
+	if said := check(t, text, true); said != "{}" {
+		t.Errorf("%s", text)
+	}
+}
