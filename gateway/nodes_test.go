@@ -536,10 +536,10 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 	}
 
 	encoder := send(http.MethodPost, a.url+"/whip/desk", offer).Header.Get("Location")
-	for _, want := range []int{http.StatusOK, http.StatusNotFound} {
+	for range 2 { // one that has just ended is ended
 		answer := send(http.MethodDelete, b.url+encoder, "")
-		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != want || len(got) != 1 {
-			t.Errorf("ending %s: %s %v; want %d", encoder, answer.Status, got, want)
+		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != http.StatusOK || len(got) != 1 {
+			t.Errorf("ending %s: %s %v", encoder, answer.Status, got)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Clie
 func refusedToken(t *testing.T, g *doortest.Gateway, name, setup string) websocket.CloseError {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
-	c.Raw(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
+	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be refused before
 	return closed(c)
 }
 
