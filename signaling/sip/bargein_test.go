@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"regexp"
@@ -20,6 +21,7 @@ type handset struct {
 	t              *testing.T
 	signals, sound net.PacketConn
 	to             net.Addr
+	party          string // the To of its call, with our tag
 }
 
 // newHandset calls an office, and returns when it has answered.
@@ -37,17 +39,22 @@ func newHandset(t *testing.T, o *office) *handset {
 	port := h.sound.LocalAddr().(*net.UDPAddr).Port
 	body := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n", port)
 	h.send(invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, "h"), body))
-	answer := h.answer("200")
-	_, tag, _ := strings.Cut(answer, "To: ")
-	to, _, _ := strings.Cut(tag, "\r\n")
-	h.send(
-		fmt.Sprintf(
-			"ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKack\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n",
-			h.signals.LocalAddr(),
-			to,
-		),
-	)
+	_, h.party, _ = strings.Cut(h.answer("200"), "To: ")
+	h.party, _, _ = strings.Cut(h.party, "\r\n")
+	h.next("ACK", 1, "")
 	return h
+}
+
+// next sends a request of the call. A body is SDP.
+func (h *handset) next(method string, sequence int, body string) {
+	h.t.Helper()
+	kind := ""
+	if body != "" {
+		kind = "Content-Type: application/sdp\r\n"
+	}
+	h.send(fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: %s\r\nCall-ID: ah\r\nCSeq: %d %s\r\nContact: <sip:eve@%s>\r\n%sContent-Length: %d\r\n\r\n%s",
+		method, h.signals.LocalAddr(), rand.Text(), h.party, sequence, method, h.signals.LocalAddr(), kind, len(body), body))
 }
 
 func (h *handset) send(text string) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
@@ -31,7 +32,8 @@ type call struct {
 
 	release func()        // gives back what the call has taken
 	digits  chan byte     // that were pressed
-	acked   chan []byte   // the body of an ACK; it has room for one
+	acked   chan []byte   // the body of the ACK of our newest answer; it has room for one
+	awaited atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
 	fresh   chan struct{} // the session timer was refreshed; it has room for one
 	stages
 

@@ -56,6 +56,19 @@ func answering(req *sip.Request, contact sip.Uri) *dialog {
 	return d
 }
 
+// fork is the dialog of another answer to the INVITE of a dialog of ours.
+func (d *dialog) fork(res *sip.Response) *dialog {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	forked := &dialog{
+		client: d.client, callID: d.callID, transport: d.transport, contact: d.contact, via: d.via, from: d.from, localTag: d.localTag,
+		local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
+	}
+	forked.remote.Params = d.remote.Params.Clone()
+	forked.answered(res)
+	return forked
+}
+
 // refresh takes the target of a request or an answer to one (RFC 3261, section 12.2).
 func (d *dialog) refresh(contact *sip.ContactHeader) {
 	d.mu.Lock()

@@ -6,6 +6,7 @@
 package sip
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -60,6 +61,8 @@ type Door struct {
 	registrations map[string]bool // by our tag; guarded by mu
 
 	strangers *rate.Limiter // of the log's lines about them
+
+	ackTimeout time.Duration
 }
 
 // listener is where signalling comes by.
@@ -80,7 +83,9 @@ type Options struct {
 	// RTC and Decoder are for the sound of telephones in pages.
 	RTC     *rtc.API
 	Decoder opus.DecoderChoice
-	Logger  *slog.Logger
+	// AckTimeout is how long an answer waits to be acknowledged, and is repeated meanwhile; 0: 32 s.
+	AckTimeout time.Duration
+	Logger     *slog.Logger
 }
 
 // quiet is sipgo's log: what strangers send does not belong in ours. Some of it goes to a logger of the whole process.
@@ -89,6 +94,9 @@ var quiet = slog.New(slog.DiscardHandler)
 func init() {
 	sip.SetDefaultLogger(quiet)
 	sip.TransportBufferReadSize = maxMessage // longer ones would be cut
+	// sipgo sends nothing longer than this by UDP. RFC 3261, section 18.1.1, wants TCP for requests of more than 1,300 bytes where the peer
+	// has it, which is for the operator to say; answers go by what their request came by, however long they are.
+	sip.UDPMTUSize = maxMessage
 }
 
 // New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
@@ -101,7 +109,7 @@ func New(o Options) (*Door, error) {
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(),
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
-		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3),
+		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),
 	}
 	if w := o.Config.Webhook; w != nil {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
@@ -118,7 +126,10 @@ func New(o Options) (*Door, error) {
 			sip.WithTransportLayerReadFilter(d.filter),
 			sip.WithTransportLayerTransports(sip.TransportsConfig{WS: pagesOnly()}),
 		),
-		sipgo.WithUserAgentTransactionLayerOptions(sip.WithTransactionLayerLogger(quiet)),
+		sipgo.WithUserAgentTransactionLayerOptions(
+			sip.WithTransactionLayerLogger(quiet),
+			sip.WithTransactionLayerUnhandledResponseHandler(d.onAnswerAgain),
+		),
 	)
 	if err == nil {
 		d.server, err = sipgo.NewServer(d.agent, sipgo.WithServerLogger(quiet))
@@ -330,6 +341,30 @@ func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
 		d.write(by, from, res)
 	}
 	return false
+}
+
+// onAnswerAgain takes a final answer to an INVITE of ours that has one already: the peer repeats it because our ACK was lost, or another
+// telephone that the call was forked to has answered as well, which is told that it is too late (RFC 3261, section 13.2.2.4).
+func (d *Door) onAnswerAgain(res *sip.Response) {
+	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.calls[res.From().Params.GetOr("tag", "")]
+	if c == nil || d.deaf || res.CallID() == nil || res.CallID().Value() != c.dialog.callID {
+		return
+	}
+	d.serving.Go(func() {
+		dialog := c.dialog
+		forked := !dialog.is(dialog.callID, res.To().Params.GetOr("tag", ""))
+		if forked {
+			dialog = dialog.fork(res)
+		}
+		if err := dialog.ack(res.CSeq().SeqNo); err == nil && forked {
+			dialog.bye(`SIP;cause=200;text="Call completed elsewhere"`) // RFC 3326
+		}
+	})
 }
 
 // asked reports whether a response is to a request of ours.

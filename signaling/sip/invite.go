@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	// ackTimeout is how long an answer waits to be acknowledged, and is repeated meanwhile (RFC 3261, section 13.3.1.4, has 32 s;
-	// a telephone network does not need that long, and a caller that sends no ACK holds a port).
-	ackTimeout = 5 * time.Second
+	ackTimeout = 32 * time.Second       // RFC 3261, section 13.3.1.4: 64 times T1
 	firstAgain = 500 * time.Millisecond // T1
 	mostAgain  = 4 * time.Second        // T2
 )
@@ -308,10 +306,16 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 		return nil, c.why()
 	default:
 	}
+	select {
+	case <-c.acked: // of an answer that was given up
+	default:
+	}
+	c.awaited.Store(res.CSeq().SeqNo)
+	defer c.awaited.Store(0)
 	if err := tx.Respond(res); err != nil {
 		return nil, err
 	}
-	lost := time.NewTimer(ackTimeout)
+	lost := time.NewTimer(c.door.ackTimeout)
 	defer lost.Stop()
 	pause := firstAgain
 	again := time.NewTimer(pause)
@@ -334,10 +338,14 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 	}
 }
 
+// onAck takes the acknowledgement of our newest answer. That of an older one, which came twice, would be taken for it.
 func (c *call) onAck(req *sip.Request) {
+	if !c.awaited.CompareAndSwap(req.CSeq().SeqNo, 0) {
+		return
+	}
 	select {
 	case c.acked <- req.Body():
-	default: // it was acknowledged before
+	default:
 	}
 }
 

@@ -91,7 +91,7 @@ func newOffice(t *testing.T, text string) *office {
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
 	up := httptest.NewServer(model)
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Logger: log})
-	door, err := sip.New(sip.Options{Config: c, Host: host, Logger: log})
+	door, err := sip.New(sip.Options{Config: c, Host: host, Logger: log, AckTimeout: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
