@@ -14,7 +14,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/access"
-	"voxgate/tools"
 )
 
 // googleStatuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
@@ -97,8 +96,10 @@ func GoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw
 	}
-	tree, err := tools.Decode(raw)
-	if err != nil {
+	in := json.NewDecoder(bytes.NewReader(raw))
+	in.UseNumber()
+	var tree any
+	if in.Decode(&tree) != nil || in.More() {
 		return raw // to be refused where it is read
 	}
 	var b bytes.Buffer
