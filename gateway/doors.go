@@ -17,6 +17,7 @@ import (
 	"voxgate/signaling/openai"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
+	"voxgate/signaling/rtvi"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
 	"voxgate/signaling/telephony"
@@ -57,7 +58,11 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	beside := sideband.Door{Host: host, Logger: log}
 	google := live.Door{Host: host, Secrets: &access.Secrets{Store: shared, Logger: log}, Logger: log}
 	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: shared, Logger: log}
-	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), assistant.Doors(), phones,
+	pipecat := rtvi.Door{
+		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
+		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },
+	}
+	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), pipecat.Doors(), assistant.Doors(), phones,
 		streams.Doors(), encoders, []signaling.Door{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},

@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 		"signaling/openai",
 		"signaling/rest",
 		"signaling/rtc",
+		"signaling/rtvi",
 		"signaling/sideband",
 		"signaling/sip",
 		"signaling/telephony",
@@ -86,6 +87,7 @@ var arrows = map[string][]string{
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
 	"signaling/phone":       {"bridge", "tools"},
+	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/whip":        {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/sip": {
 		"bridge",

@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
 )
 
@@ -53,7 +54,11 @@ type Peer struct {
 
 	cameras rtc.Cameras
 	late    *time.Timer
+	left    atomic.Bool
 }
+
+// Left reports whether the peer is lost because the client has closed it.
+func (p *Peer) Left() bool { return p.left.Load() }
 
 // Answer makes the peer of a conversation and answers the offer. The options Session, which may be nil, Cameras,
 // Connected and Lost are set here. An error that is a [rtc.RefusedError] says what is wrong with the offer. The peer
@@ -68,7 +73,10 @@ func (c *PeerCall) Answer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*
 	}
 	o.Cameras = &p.cameras
 	o.Connected = func() { p.late.Stop(); isConnected() }
-	o.Lost = func(string) { isLost() }
+	o.Lost = func(why string) {
+		p.left.Store(why == "")
+		isLost()
+	}
 	var err error
 	if p.Peer, err = api.NewPeer(o); err != nil {
 		p.late.Stop()
@@ -111,6 +119,29 @@ type Peers[C interface {
 	Call() *PeerCall
 }] struct {
 	calls sync.Map // C, by its id
+
+	mu    sync.Mutex
+	ended access.Recent[string, struct{}] // ids
+}
+
+// endedFor is how long a call that has ended is known, at least: a page that closes its peer first asks for the end right after.
+const endedFor = time.Minute
+
+// Ended reports whether the call of an id has ended lately.
+func (ps *Peers[C]) Ended(id string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	_, ok := ps.ended.Get(time.Now(), id)
+	return ok
+}
+
+// forget ends that a call is found.
+func (ps *Peers[C]) forget(id string) {
+	ps.calls.Delete(id)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.ended.Period = endedFor
+	ps.ended.Put(time.Now(), id, struct{}{})
 }
 
 // Begin has a call answer the offer of a request, and outlive it. It blocks until the answer is there, or the
@@ -125,7 +156,7 @@ func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, op
 	ps.calls.Store(id, c)
 	go func() {
 		defer leave()
-		defer ps.calls.Delete(id)
+		defer ps.forget(id)
 		defer close(call.over)
 		ended <- host.Serve(ctx, c, open)
 	}()
@@ -152,7 +183,7 @@ func (ps *Peers[C]) Call(id string) (c C, ok bool) {
 // HangUp ends a call. It is not found any more, though its end may take a moment.
 func (ps *Peers[C]) HangUp(id string) {
 	if c, ok := ps.Call(id); ok {
-		ps.calls.Delete(id)
+		ps.forget(id)
 		c.Call().HangUp()
 	}
 }

@@ -115,7 +115,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	l := doortest.NewLocked(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
-		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithLive(t, emulator.Scenario{}, nil),
+		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
 		func(_ *doortest.Doors, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
 	d := &badDoor{Locked: l, token: l.Mint(`{"once":false}`)}
 	d.good(t)
@@ -135,6 +135,7 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"messages", d.messages, 1},
 		{"messages by data channel", d.channelMessages, 1},
 		{"messages at OpenAI's door", d.realtime, 4},
+		{"messages at RTVI's door", d.rtvi, 1},
 		{"messages at Live's door", d.live, 6},
 		{"messages at VOX's door", d.vox, 4},
 		{"offers", d.offers, 4},
@@ -505,6 +506,24 @@ func (d *badDoor) realtime(t *testing.T) {
 	c.Send(`{"type":"input_audio_buffer.clear"}`)
 	c.Expect("input_audio_buffer.cleared")
 	doortest.Cut(c.Client)
+}
+
+// rtvi are messages of Pipecat's clients, in a conversation that goes on.
+func (d *badDoor) rtvi(t *testing.T) {
+	c := doortest.DialRTVI(t, d.Gateway, d.token, "")
+	for _, bad := range some(2,
+		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"a","options":{"run_immediately":false,"audio_response":true}}}`,
+		`{"label":"rtvi-ai","type":"append-to-context","id":"1","data":{"role":"user","content":"a","run_immediately":false}}`,
+		`{"label":"rtvi-ai","type":"llm-function-call-result","id":"1","data":{"function_name":"f","tool_call_id":"1","arguments":{},"result":{"a":1}}}`,
+		`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"config","d":{"tools":7}}}`,
+		`{"type":"signalling","message":{"type":"trackStatus","receiver_index":1,"enabled":false}}`,
+	) {
+		d.cases++
+		c.Send(bad)
+	}
+	c.Send(`{"label":"rtvi-ai","type":"client-message","id":"last","data":{"t":"interrupt"}}`)
+	c.Expect("server-response")
+	c.Phone.HangUp()
 }
 
 // live are messages of Google's clients: what is wrong ends the connection, as Google's does.

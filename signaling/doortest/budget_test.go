@@ -98,6 +98,21 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 		c.Connected()
 		return ofPhone(c.Phone)
 	},
+	"rtvi": func(t *testing.T, l *doortest.Locked, token string) speaker {
+		c := doortest.DialRTVI(t, l.Gateway, token, "")
+		s := ofPhone(c.Phone)
+		ended := s.over
+		s.conn, s.more, s.over = c.Client, func() { c.Types("More.") }, func(code int) {
+			c.Expect("signalling") // peerLeft
+			ended(code)
+		}
+		s.ask = func() {
+			for range 10 {
+				c.Send(`{"label":"rtvi-ai","type":"dance","id":"` + strings.Repeat("x", 40_000) + `"}`)
+			}
+		}
+		return s
+	},
 	"vox": func(t *testing.T, l *doortest.Locked, token string) speaker {
 		c := doortest.DialVOX(t, l.Gateway, nil)
 		c.Start(`,"model":"gemini-3.8-live","token":"` + token + `"`)
@@ -158,6 +173,7 @@ func newTalkative(t *testing.T) *doortest.Locked {
 		doortest.WithLive(t, emulator.Scenario{}, nil),
 		doortest.WithOpenAI,
 		doortest.WithWHIP,
+		doortest.WithRTVI,
 		doortest.WithVOX(t, nil, nil),
 		withTelephony(t),
 		withPages(t),

@@ -93,6 +93,15 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			c.Answered()
 			return p.HangUp
 		}},
+		{"RTVI", doortest.WithRTVI, func(t *testing.T, g *doortest.Gateway) func() {
+			c := doortest.DialRTVI(t, g, "", "")
+			for range behind / 4 { // 50 a second are read
+				c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
+			}
+			c.Types("Are you there?")
+			c.Expect("bot-stopped-speaking")
+			return c.Phone.HangUp
+		}},
 		{"Live", doortest.WithLive(t, emulator.Scenario{}, nil), func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialLive(t, g, "", nil)
 			burst(c, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
@@ -187,10 +196,17 @@ func TestOneDataChannel(t *testing.T) {
 				c.Expect("input_audio_buffer.cleared")
 			}
 		}},
+		{"RTVI", "chat", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
+			c := doortest.DialRTVI(t, g, "", "")
+			return c.Phone, func() {
+				c.Send(`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"interrupt"}}`)
+				c.Expect("server-response")
+			}
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p, answered := test.dial(t, doortest.NewGateway(t, doortest.WithOpenAI))
+			p, answered := test.dial(t, doortest.NewGateway(t, doortest.WithOpenAI, doortest.WithRTVI))
 			var closed sync.WaitGroup
 			for range further {
 				dc, err := p.PC.CreateDataChannel(test.label, nil)

@@ -2,6 +2,7 @@ package doortest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
@@ -29,6 +31,7 @@ import (
 	"voxgate/signaling/phone"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
+	"voxgate/signaling/rtvi"
 	"voxgate/signaling/vox"
 	"voxgate/signaling/whip"
 	"voxgate/store"
@@ -254,6 +257,112 @@ func Form(session string) func(string) (string, io.Reader) {
 		w.Close()
 		return w.FormDataContentType(), &body
 	}
+}
+
+// WithRTVI opens the door for Pipecat's clients.
+func WithRTVI(d *Doors, _ *bridge.Options) {
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
+		return door.Doors()
+	})
+}
+
+// RTVI is a client of that door. The payload of its messages is their data; those of the transport are called "signalling".
+type RTVI struct {
+	*Client
+	Phone *Phone
+	ID    string
+	Send  func(text string)
+}
+
+// Offer posts an offer of a phone of ours to an address below the gateway's, with more fields of the body, and returns the status.
+func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text string) {
+	c.T.Helper()
+	p := c.Phone
+	channel, err := p.PC.CreateDataChannel("chat", nil)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	channel.OnMessage(func(m webrtc.DataChannelMessage) {
+		c.Pause()
+		var got struct {
+			Type string
+			Data json.RawMessage
+		}
+		if err := json.Unmarshal(m.Data, &got); err != nil {
+			c.T.Errorf("not JSON: %s", m.Data)
+		}
+		c.put(Message{Type: got.Type, Payload: got.Data, Way: string(m.Data)})
+	})
+	opened := make(chan struct{})
+	channel.OnOpen(func() { close(opened) })
+	c.Send = func(text string) { _ = channel.SendText(text) } // fails if it ends meanwhile
+	p.Done.Go(func() {
+		for tick := time.NewTicker(time.Second); ; {
+			select {
+			case <-tick.C:
+				_ = channel.SendText("ping: 1")
+			case <-p.Stop:
+				tick.Stop()
+				return
+			}
+		}
+	})
+	offer, err := p.PC.CreateOffer(nil)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	if err := p.PC.SetLocalDescription(offer); err != nil {
+		c.T.Fatal(err)
+	}
+	body := `{"sdp":` + string(Must(json.Marshal(offer.SDP))) + `,"type":"offer"` + more + `}`
+	resp := PostAs(p.T, g.HTTP+path, token, "application/json", strings.NewReader(body))
+	raw, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return resp.StatusCode, string(raw)
+	}
+	var answer struct {
+		SDP, Type string
+		ID        string `json:"pc_id"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Type != "answer" {
+		c.T.Fatalf("%s", raw)
+	}
+	c.ID = answer.ID
+	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
+		c.T.Fatal(err)
+	}
+	p.Connected()
+	select {
+	case <-opened:
+	case <-time.After(Patience):
+		c.T.Fatal("no data channel")
+	}
+	return resp.StatusCode, ""
+}
+
+// NewRTVI returns a client that has not called.
+func NewRTVI(t *testing.T) *RTVI {
+	c := &RTVI{Client: &Client{Inbox: NewInbox(t)}}
+	c.Phone = NewPhone(t, c.Client, PhoneOptions{})
+	return c
+}
+
+// DialRTVI begins a conversation, as Pipecat's clients do. data is what it says of it; empty: nothing.
+func DialRTVI(t *testing.T, g *Gateway, token, data string) *RTVI {
+	t.Helper()
+	c := NewRTVI(t)
+	if status, text := c.Offer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null")); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{"version":"2.1.0"}}`)
+	c.Expect("bot-ready")
+	return c
+}
+
+// Types types something.
+func (c *RTVI) Types(text string) {
+	c.Send(`{"label":"rtvi-ai","type":"send-text","id":"2","data":{"content":` + string(Must(json.Marshal(text))) + `}}`)
 }
 
 // SomeOffer is one with an audio section.

@@ -62,7 +62,6 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		return badOffer(err)
 	}
 	defer peer.Close()
-	defer c.door.over(c.id)
 	c.session, c.encoder = s, newConnection(peer, c.text)
 	c.Begin(peer)
 	defer c.dismiss()

@@ -21,8 +21,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"voxgate/bridge"
 	"voxgate/media/opus"
@@ -81,9 +79,6 @@ type Door struct {
 	Logger      *slog.Logger
 
 	calls signaling.Peers[*call]
-
-	mu    sync.Mutex
-	ended access.Recent[string, struct{}] // ids of sessions, so that one that has just ended can be ended
 }
 
 // Doors are its addresses.
@@ -328,27 +323,13 @@ func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func
 
 var errNoSession = no(http.StatusNotFound, "There is no such session.")
 
-// knownFor is how long a session that has ended can be ended: a page that closes its peer first asks for that right after.
-const knownFor = time.Minute
-
-// over notes that a session has ended.
-func (d *Door) over(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended.Period = knownFor
-	d.ended.Put(time.Now(), id, struct{}{})
-}
-
 // end ends a call, or a listener's part in it.
 func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 	id, listener := address(r)
 	c, err := d.find(r)
 	switch {
 	case err != nil:
-		d.mu.Lock()
-		_, known := d.ended.Get(time.Now(), id)
-		d.mu.Unlock()
-		if !known {
+		if !d.calls.Ended(id) { // a page that closes its peer first asks for the end right after
 			return err
 		}
 	case listener > 0:
@@ -362,7 +343,6 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	default:
-		d.over(id)
 		d.calls.HangUp(id)
 	}
 	w.WriteHeader(http.StatusOK)

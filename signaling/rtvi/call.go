@@ -1,0 +1,315 @@
+package rtvi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/rtc"
+)
+
+const (
+	// channelLabel is the data channel's, which the client makes.
+	channelLabel = "chat"
+	// comeBack is how long a conversation goes on without a word of its client, which pings every second, or of the next peer of one whose
+	// peer was lost: that tries three times, the first time after 5 s, and then every 2 s (SmallWebRTCTransport).
+	comeBack = 20 * time.Second
+)
+
+// call is a client, which may go on by another peer. It is a [bridge.Caller].
+type call struct {
+	signaling.PeerCall
+	door     *Door
+	log      *slog.Logger
+	requests chan func() // of HTTP, done by Serve
+	offers   *rate.Limiter
+	came     atomic.Int64 // when its last message did, in ns since 1970; 0: none has
+
+	// Owned by Serve.
+	session *bridge.Session
+	peer    *signaling.Peer
+	channel *signaling.Channel
+	closing sync.WaitGroup // peers before it
+
+	mu    sync.Mutex
+	words words
+	out   *signaling.Channel // the newest
+}
+
+// Serve implements [bridge.Caller].
+func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
+	c.log.Info("client connected", "call", s.ID())
+	c.session = s
+	if err := c.connect(); err != nil {
+		return err
+	}
+	c.Begin(c.peer)
+	err := c.carry(ctx)
+	c.with(func(w *words) {
+		if code := bridge.Reason(err); code != "" {
+			w.fail(err, true)
+		}
+		w.signal("peerLeft")
+	})
+	c.channel.Close()
+	c.peer.Close()
+	c.closing.Wait()
+	return err
+}
+
+// connect makes a peer for the newest offer.
+func (c *call) connect() error {
+	o := rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
+	channel := signaling.NewChannel(&o, channelLabel, func(m signaling.Message) { c.receive(m.Data) })
+	peer, err := c.Answer(c.session, c.door.RTC, o)
+	if err != nil {
+		return badOffer(err)
+	}
+	c.peer, c.channel = peer, channel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = channel
+	return nil
+}
+
+// carry does what requests ask for until the client has left, or ctx is done.
+func (c *call) carry(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	lost := c.peer.Lost
+	for {
+		select {
+		case do := <-c.requests:
+			was := c.peer
+			if do(); c.peer != was {
+				lost = c.peer.Lost
+			}
+		case <-lost:
+			if c.peer.Left() {
+				return nil
+			}
+			lost = nil
+			c.session.Hold(true)
+			c.came.CompareAndSwap(0, time.Now().UnixNano())
+		case now := <-tick.C:
+			if came := c.came.Load(); came != 0 && now.Sub(time.Unix(0, came)) > comeBack {
+				return nil
+			}
+		case err := <-c.channel.Failed():
+			if errors.Is(err, signaling.ErrSlow) { // else the peer is lost, too
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// answer answers a further offer: of the same peer, or of another one, which takes its place.
+func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
+	if !c.offers.Allow() {
+		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
+	}
+	if !anew && c.peer.Made(offer) {
+		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
+			return "", badOffer(err)
+		}
+		c.session.Attach(c.peer.Voice())
+		return sdp, nil
+	}
+	was, channel, before := c.peer, c.channel, c.Offer
+	c.session.Hold(true) // until the new one is connected
+	c.Offer = offer
+	if err := c.connect(); err != nil {
+		c.Offer = before
+		c.session.Hold(false)
+		return "", err
+	}
+	c.session.Attach(c.peer.Voice())
+	c.came.Store(0) // the new one has said nothing yet
+	c.closing.Go(func() {
+		channel.Close()
+		was.Close()
+	})
+	return c.peer.SDP, nil
+}
+
+// add gives the peer candidates.
+func (c *call) add(candidates []candidate) error {
+	for _, one := range candidates {
+		var bad *rtc.RefusedError
+		switch err := c.peer.AddCandidate(one.Candidate); {
+		case errors.As(err, &bad):
+			return refusal("A candidate %v.", bad)
+		case err != nil && !errors.Is(err, rtc.ErrTooManyCandidates):
+			return err
+		}
+	}
+	return nil
+}
+
+// with has do say something to the client.
+func (c *call) with(do func(w *words)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	do(&c.words)
+	for _, m := range c.words.drain() {
+		c.out.PutText(m)
+	}
+}
+
+// Notify implements [bridge.Caller].
+func (c *call) Notify(e bridge.Event) {
+	if b, ok := e.Body.(bridge.Log); ok {
+		if b.Level == "warn" {
+			c.log.Info("for the client's developer", "message", phone.Clip(b.Message))
+		}
+		return
+	}
+	c.with(func(w *words) { w.happen(e.Time, e.Body) })
+}
+
+// message is what a client sends: RTVI's, or the transport's own.
+type message struct {
+	Label, Type, ID string
+	Data            json.RawMessage
+	Message         struct { // of the transport
+		Type          string
+		ReceiverIndex int `json:"receiver_index"`
+		Enabled       bool
+	}
+}
+
+// receive takes what a client has sent by the data channel.
+func (c *call) receive(raw []byte) {
+	c.came.Store(time.Now().UnixNano())
+	if strings.HasPrefix(string(raw), "ping") { // it keeps the connection alive
+		return
+	}
+	var m message
+	err := json.Unmarshal(raw, &m)
+	switch {
+	case err != nil:
+		err = refusal("The message cannot be read: %v.", err)
+	case m.Type == "signalling":
+		c.track(m)
+	case m.Label != label:
+		err = refusal("A message without the label %q.", label)
+	default:
+		err = c.take(m)
+	}
+	if err != nil {
+		text := bridge.AsError(err).Message
+		c.with(func(w *words) { w.tell("error-response", m.ID, object{"error": text}) })
+	}
+}
+
+// track takes that a microphone or a camera was switched on or off; a microphone that is off ends what is said.
+func (c *call) track(m message) {
+	if m.Message.Type != "trackStatus" || m.Message.Enabled {
+		return
+	}
+	if m.Message.ReceiverIndex == 0 {
+		_ = c.session.Do(bridge.AudioStreamEnd) // refused by a client that marks its speech itself
+	} else {
+		c.session.ClearFrame()
+	}
+}
+
+// take does what a message of RTVI asks for.
+func (c *call) take(m message) error {
+	var d struct {
+		Content any // of send-text a text
+		Role    string
+		Options struct {
+			RunImmediately *bool `json:"run_immediately"`
+		}
+		Run          bool            `json:"run_immediately"`
+		ToolCallID   string          `json:"tool_call_id"`
+		FunctionName string          `json:"function_name"`
+		Result       json.RawMessage // of a function
+		Button       string
+		Buttons      []string
+		T            string
+		D            json.RawMessage
+	}
+	if len(m.Data) > 0 {
+		if err := json.Unmarshal(m.Data, &d); err != nil {
+			return refusal("The data of %s cannot be read: %v.", phone.Clip(m.Type), err)
+		}
+	}
+	switch m.Type {
+	case "client-ready":
+		c.with(func(w *words) { w.greet(true, false) })
+		return nil
+	case "disconnect-bot":
+		return c.session.Do(bridge.Goodbye{})
+	case "send-text":
+		run := d.Options.RunImmediately == nil || *d.Options.RunImmediately
+		return c.session.Do(bridge.Message{Text: fmt.Sprint(d.Content), TurnComplete: run})
+	case "append-to-context":
+		return c.append(m.ID, d.Role, d.Content, d.Run)
+	case "dtmf":
+		return c.session.Do(phone.Pressed(d.Button + strings.Join(d.Buttons, "")))
+	case "llm-function-call-result":
+		err := c.session.Do(bridge.ToolResponse{ID: d.ToolCallID, Name: d.FunctionName, Response: d.Result})
+		c.with(func(w *words) {
+			if name, open := w.calls[d.ToolCallID]; open && err == nil {
+				w.returned(d.ToolCallID, name, d.Result, false)
+				delete(w.calls, d.ToolCallID)
+			}
+		})
+		return err
+	case "client-message":
+		return c.ask(m.ID, d.T, d.D)
+	case "ui-snapshot": // nobody looks at the page
+		return nil
+	}
+	return refusal("Messages of the type %q are not served.", phone.Clip(m.Type))
+}
+
+// append gives the model what was said, by the person or by itself.
+func (c *call) append(id, role string, content any, run bool) (err error) {
+	text, ok := content.(string)
+	if !ok {
+		raw, _ := json.Marshal(content) // it was read
+		text = string(raw)
+	}
+	if role == "assistant" {
+		parts, _ := json.Marshal([]object{{"text": text}})
+		err = c.session.Do(bridge.Seed{Turns: []bridge.SeedTurn{{Model: true, Parts: parts}}})
+	} else {
+		err = c.session.Do(bridge.Message{Text: text, TurnComplete: run})
+	}
+	if err == nil {
+		c.with(func(w *words) { w.tell("append-to-context-result", id, object{"result": "ok"}) })
+	}
+	return err
+}
+
+// ask does what a client asks of this server alone, and answers.
+func (c *call) ask(id, what string, data json.RawMessage) (err error) {
+	switch what {
+	case "interrupt":
+		err = c.session.Do(bridge.Interrupt{})
+	case "config":
+		err = c.session.Do(bridge.UpdateConfig{Config: data})
+	default:
+		return refusal(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.Clip(what))
+	}
+	if err == nil {
+		c.with(func(w *words) { w.tell("server-response", id, object{"t": what, "d": object{"success": true}}) })
+	}
+	return err
+}

@@ -1,0 +1,206 @@
+package rtvi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/doortest"
+)
+
+// TestRTVI talks with the model by voice and by text, and has it call a function of the client's.
+func TestRTVI(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithRTVI)
+	c := doortest.DialRTVI(t, g, "", `{"config":`+doortest.WeatherTool+`}`)
+	ready := c.All()[0]
+	if string(ready.Payload) != `{"about":{"library":"voxgate"},"version":"2.1.0"}` {
+		t.Errorf("ready: %s", ready.Payload)
+	}
+	c.Phone.Talk <- doortest.Sentence(440, time.Second, 48000)
+	c.Expect("user-started-speaking")
+	c.Expect("user-stopped-speaking")
+	if c.Phone.VoiceLevel(440) < 0.5 {
+		t.Error("the voice is another one")
+	}
+	c.Expect("bot-stopped-speaking")
+	c.Expect("bot-llm-stopped")
+
+	c.Types(`/tool get_weather {"location": "Rome"}`)
+	var call struct {
+		Name      string `json:"function_name"`
+		ID        string `json:"tool_call_id"`
+		Arguments map[string]string
+	}
+	c.Expect("llm-function-call-in-progress").Read(t, &call)
+	if call.Name != "get_weather" || call.Arguments["location"] != "Rome" {
+		t.Errorf("%+v", call)
+	}
+	c.Send(`{"label":"rtvi-ai","type":"llm-function-call-result","id":"3","data":{"function_name":"get_weather","tool_call_id":"` + call.ID +
+		`","arguments":{},"result":{"weather":"sunny"}}}`)
+	if m := c.Expect("llm-function-call-stopped"); !strings.Contains(string(m.Payload), `"cancelled":false`) ||
+		!strings.Contains(string(m.Payload), "sunny") {
+		t.Errorf("%v", m)
+	}
+	if text := outputs(c); !strings.Contains(text, "sunny") {
+		t.Errorf("said %s", text)
+	}
+
+	c.Types("One. 2.5 is two! And three")
+	if text := outputs(c); text != "You said: One.|2.5 is two!|And three" {
+		t.Errorf("said %s", text)
+	}
+	for _, test := range []struct{ send, kind, has string }{
+		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"interrupt"}}`, "server-response", `"success":true`},
+		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"dance"}}`, "error-response", "not served"},
+		{`{"label":"rtvi-ai","type":"ui-event","id":"7","data":{"event":"x"}}`, "error-response", "not served"},
+		{`{"label":"rtvi-ai","type":"append-to-context","id":"7","data":{"role":"user","content":"I am Ada."}}`, "append-to-context-result", "ok"},
+		{`{"label":"other","type":"send-text","id":"7","data":{}}`, "error-response", "label"},
+		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":[]}`, "error-response", "cannot be read"},
+		{`{`, "error-response", "cannot be read"},
+	} {
+		c.Send(test.send)
+		if m := c.Expect(test.kind); !strings.Contains(string(m.Payload), test.has) || test.send != "{" && !strings.Contains(m.Way, `"id":"7"`) {
+			t.Errorf("%s: %s", test.send, m.Way)
+		}
+	}
+	c.Send(`{"label":"rtvi-ai","type":"dtmf","id":"8","data":{"buttons":["1","#"]}}`)
+	if text := outputs(c); !strings.Contains(text, "1#") {
+		t.Errorf("said %s", text)
+	}
+	c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
+	c.Send(`{"label":"rtvi-ai","type":"disconnect-bot","id":"9","data":{}}`)
+	if m := c.Expect("signalling"); m.Way != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
+		t.Errorf("%s", m.Way)
+	}
+	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
+	if status, text := doortest.NewRTVI(t).Offer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {
+		t.Errorf("an offer to what has ended: %d %s", status, text)
+	}
+}
+
+// outputs are the sentences of the next answer, as they are heard.
+func outputs(c *doortest.RTVI) string {
+	c.T.Helper()
+	from := c.At
+	c.Expect("bot-llm-stopped")
+	var texts []string
+	for _, m := range c.All()[from:c.At] {
+		var b struct {
+			Text   string
+			Status string `json:"spoken_status"`
+		}
+		if m.Type == "bot-output" && json.Unmarshal(m.Payload, &b) == nil && b.Status == "completed" {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(texts, "|")
+}
+
+// A client whose peer is lost goes on with its conversation by another one, and needs no token for that: the id of its call is a secret.
+func TestAClientComesBack(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
+	c := doortest.DialRTVI(t, l.Gateway, l.Mint(`{"expiresIn":60}`), "")
+	l.Wait(2 * time.Minute)
+	session := l.Host.Sessions()[0].ID
+	patch := func(id, candidates string) int {
+		r, _ := http.NewRequest(http.MethodPatch, l.HTTP+"/api/offer", strings.NewReader(fmt.Sprintf(`{"pc_id":%q,"candidates":[%s]}`, id, candidates)))
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	if got := patch(c.ID, `{"candidate":"candidate:1 1 udp 1 127.0.0.1 9 typ host","sdp_mid":"0","sdp_mline_index":0},{"candidate":""}`); got != http.StatusOK {
+		t.Errorf("candidates: %d", got)
+	}
+	if got := patch(c.ID, `{"candidate":"nonsense"}`); got != http.StatusBadRequest {
+		t.Errorf("bad candidates: %d", got)
+	}
+	if got := patch("none", ""); got != http.StatusNotFound {
+		t.Errorf("another's candidates: %d", got)
+	}
+	c.Phone.Vanish()
+	next := doortest.NewRTVI(t)
+	if status, text := next.Offer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID)); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	if next.ID != c.ID || l.Host.Sessions()[0].ID != session {
+		t.Errorf("call %s, not %s", next.ID, c.ID)
+	}
+	next.Types("Are you there?")
+	if text := outputs(next); text != "You said: Are you there?" {
+		t.Errorf("said %s", text)
+	}
+	doortest.Eventually(t, "voice", func() bool { return len(doortest.Loud(next.Phone.Heard())) > 4800 })
+	next.Phone.HangUp()
+	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
+}
+
+// What cannot be served is refused in the form that Pipecat's clients read.
+func TestRTVIRefuses(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
+	token := l.Mint(`{"once":false}`)
+	sdp := func(offer string) string {
+		return string(doortest.Must(json.Marshal(map[string]string{"sdp": offer, "type": "offer"})))
+	}
+	good := doortest.SomeOffer(t)
+	for _, test := range []struct {
+		path, token, body string
+		status            int
+	}{
+		{"/start", "", `{}`, http.StatusUnauthorized},
+		{"/start", token, `{"enableDefaultIceServers":true,"body":{"config":{}}}`, http.StatusOK},
+		{"/start", token, `{"body":"` + strings.Repeat("x", 5000) + `"}`, http.StatusBadRequest},
+		{"/api/offer", "", sdp(good), http.StatusUnauthorized},
+		{"/api/offer", "", `{"pc_id":"none"}`, http.StatusUnauthorized},
+		{"/api/offer", token, `{`, http.StatusBadRequest},
+		{"/api/offer", token, sdp("v=0"), http.StatusBadRequest},
+		{"/api/offer", token, sdp(strings.ReplaceAll(good, "a=sendrecv", "a=recvonly")), http.StatusBadRequest},
+		{"/api/offer", token, `{"sdp":"` + strings.Repeat("x", 100_000) + `"}`, http.StatusRequestEntityTooLarge},
+		{"/api/offer", token, sdp(good)[:len(sdp(good))-1] + `,"requestData":7}`, http.StatusBadRequest},
+		{"/api/offer", token, sdp(good)[:len(sdp(good))-1] + `,"requestData":{"config":{"generationConfig":7}}}`, http.StatusBadRequest},
+		{"/sessions/a.~/api/offer", token, sdp(good), http.StatusNotFound},
+	} {
+		resp := doortest.PostAs(t, l.HTTP+test.path, test.token, "application/json", strings.NewReader(test.body))
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != test.status || test.status != http.StatusOK && !strings.Contains(string(text), `"detail":"`) {
+			t.Errorf("%s %.80s: %s %s", test.path, test.body, resp.Status, text)
+		}
+	}
+}
+
+// What a client says at /start is known at its offer.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithRTVI)
+	resp := doortest.PostAs(t, g.HTTP+"/start", "", "application/json", strings.NewReader(`{"body":{"config":`+doortest.WeatherTool+`}}`))
+	var started struct {
+		SessionID string
+		IceConfig struct{ IceServers []any }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&started); err != nil || started.IceConfig.IceServers == nil {
+		t.Fatalf("%+v: %v", started, err)
+	}
+	c := doortest.NewRTVI(t)
+	if status, text := c.Offer(g, "/sessions/"+started.SessionID+"/api/offer", "", `,"request_data":{}`); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{}}`)
+	c.Types(`/tool get_weather {}`)
+	c.Expect("llm-function-call-in-progress")
+	if err := g.Server.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.Expect("signalling")
+	doortest.Eventually(t, "the end of the peer", func() bool { return c.Phone.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
+}

@@ -1,0 +1,9 @@
+package rtvi_test
+
+import (
+	"testing"
+
+	"voxgate/signaling/doortest"
+)
+
+func TestMain(m *testing.M) { doortest.Main(m) }

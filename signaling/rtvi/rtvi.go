@@ -1,0 +1,285 @@
+// Package rtvi is the door for Pipecat's clients: those that speak RTVI over its small WebRTC transport, in JavaScript, React, React
+// Native, for iOS and Android. A client posts an offer and gets the answer; what is said and shown goes by the data channel.
+//
+// /start, which such clients may call first, keeps nothing: what is to be known at the offer is in the name of the session.
+package rtvi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"voxgate/bridge"
+	"voxgate/media/opus"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/rtc"
+)
+
+const (
+	// doorName is what grants and tools know this door by.
+	doorName = "rtvi"
+	// maxBody bounds a request, in bytes: an offer of a browser has 8 KiB, and a prompt may be long.
+	maxBody = 64 << 10
+	// maxKept bounds what is kept in the name of a session, in bytes: in base64 it fits into what servers take of a request's first line.
+	maxKept = 4 << 10
+)
+
+// Door serves Pipecat's clients.
+type Door struct {
+	Host        *bridge.Host
+	RTC         *rtc.API
+	OpusDecoder opus.DecoderChoice
+	ICEServers  func() []signaling.ICEServer // that a client gets by /start
+	Logger      *slog.Logger
+
+	calls signaling.Peers[*call]
+}
+
+// Doors are its addresses.
+func (d *Door) Doors() (list []signaling.Door) {
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"POST /start":                         d.start,
+		"POST /api/offer":                     d.offer,
+		"PATCH /api/offer":                    d.patch,
+		"POST /sessions/{session}/api/offer":  d.offer,
+		"PATCH /sessions/{session}/api/offer": d.patch,
+	} {
+		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := serve(w, r); err != nil {
+				d.Logger.Info("request refused", "door", doorName, "request", pattern, "err", err)
+				refuse(w, err)
+			}
+		})})
+	}
+	return list
+}
+
+// refusal is the error for what a client has sent.
+func refusal(format string, args ...any) error {
+	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
+}
+
+// badOffer is the error for an offer that cannot be answered.
+func badOffer(err error) error {
+	var bad *rtc.RefusedError
+	if errors.As(err, &bad) {
+		return &bridge.Error{Code: bridge.CodeBadOffer, Message: fmt.Sprintf("The offer %v.", bad)}
+	}
+	return err
+}
+
+// errNoCall is for what has ended: a client that gets a status from 400 to 499 does not try again.
+var errNoCall = &bridge.Error{Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound}
+
+// refuse answers as FastAPI does, which Pipecat's servers are made with: its clients show "detail".
+func refuse(w http.ResponseWriter, err error) {
+	e := bridge.AsError(err)
+	status := cmp.Or(access.Status(e), e.Status)
+	switch {
+	case status != 0:
+	case errors.Is(err, bridge.ErrShutdown), e.Code == bridge.CodeConnectionFailed, e.Code == bridge.CodeConnectionNotEstablished:
+		status = http.StatusServiceUnavailable
+	case e.Code == bridge.CodeBadMessage, e.Code == bridge.CodeBadOffer, e.Code == bridge.CodeBadConfig:
+		status = http.StatusBadRequest
+	default:
+		status = http.StatusBadGateway
+	}
+	if seconds := int(e.Retry.Seconds() + 0.999); seconds > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(seconds))
+	}
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	}
+	answer(w, status, object{"detail": e.Message, "code": e.Code})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// request is the body of all requests.
+type request struct {
+	SDP     string          `json:"sdp"`
+	ID      string          `json:"pc_id"` // of a call that there is; empty: none
+	Restart bool            `json:"restart_pc"`
+	Data    json.RawMessage `json:"request_data"`
+	Camel   json.RawMessage `json:"requestData"` // client-js' name for it
+
+	Candidates []candidate     `json:"candidates"`
+	Body       json.RawMessage `json:"body"` // of /start
+}
+
+type candidate struct {
+	Candidate string `json:"candidate"`
+}
+
+// wanted is what a client may say of the conversation.
+type wanted struct {
+	Config json.RawMessage `json:"config"` // a LiveConfig
+}
+
+// read reads a request. What it has read can be read again, by another gateway.
+func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		return body, &bridge.Error{
+			Code: bridge.CodeBadMessage, Status: http.StatusRequestEntityTooLarge,
+			Message: fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit),
+		}
+	}
+	if err == nil {
+		r.Body = io.NopCloser(bytes.NewReader(raw))
+		err = json.Unmarshal(raw, &body)
+	}
+	if err != nil {
+		return body, refusal("The body cannot be read: %v.", err)
+	}
+	return body, nil
+}
+
+// start answers clients that want a session first.
+func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
+	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	if err := access.From(r.Context()).Authorize(&open, ""); err != nil {
+		return err
+	}
+	body, err := read(w, r)
+	if err != nil {
+		return err
+	}
+	if len(body.Body) > maxKept {
+		return refusal("body has %d bytes; %d are the most. Send it as requestData with the offer.", len(body.Body), maxKept)
+	}
+	name := rand.Text()[:8] + "." + base64.RawURLEncoding.EncodeToString(body.Body)
+	servers := d.ICEServers()
+	if servers == nil {
+		servers = []signaling.ICEServer{} // without a list Android's client asks Google's
+	}
+	answer(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
+	return nil
+}
+
+// data is what a client says of the conversation: by /start, and with the offer.
+func data(r *http.Request, body request) (said wanted, err error) {
+	var kept []byte
+	if _, text, ok := strings.Cut(r.PathValue("session"), "."); ok {
+		if kept, err = base64.RawURLEncoding.DecodeString(text); err != nil {
+			return said, errNoCall
+		}
+	}
+	for _, raw := range [][]byte{kept, body.Data, body.Camel} {
+		if len(raw) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(raw, &said); err != nil {
+			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", err)
+		}
+	}
+	return said, nil
+}
+
+// offer begins a call, or goes on with one. The id of a call is a secret of 128 bits, and all that is asked of its client.
+func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
+	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	refused := access.From(r.Context()).Authorize(&open, "")
+	body, err := read(w, r)
+	if body.ID == "" && refused != nil {
+		return refused
+	}
+	if err != nil || d.passed(w, r, body.ID) {
+		return err
+	}
+	c, there := d.calls.Call(body.ID)
+	switch {
+	case !there && refused != nil:
+		return refused
+	case !there && d.calls.Ended(body.ID):
+		return errNoCall
+	}
+	offer, err := rtc.ParseOffer(body.SDP)
+	if err != nil {
+		return badOffer(err)
+	}
+	if !offer.Talks() {
+		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that is sendrecv."}
+	}
+	id, sdp := body.ID, ""
+	if there {
+		err = c.do(r.Context(), func() (err error) {
+			sdp, err = c.answer(offer, body.Restart)
+			return err
+		})
+	} else {
+		id = signaling.NodeID(d.Host, rand.Text())
+		sdp, err = d.begin(r, id, offer, open, body)
+	}
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, object{"sdp": sdp, "type": "answer", "pc_id": id})
+	return nil
+}
+
+func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Open, body request) (sdp string, err error) {
+	said, err := data(r, body)
+	if err != nil {
+		return "", err
+	}
+	open.Config = said.Config
+	c := &call{
+		PeerCall: signaling.PeerCall{Offer: offer}, door: d, requests: make(chan func()), offers: rtc.NewOfferLimiter(),
+		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},
+	}
+	return d.calls.Begin(r, d.Host, id, c, open)
+}
+
+// patch takes candidates.
+func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
+	body, err := read(w, r)
+	if err != nil || d.passed(w, r, body.ID) {
+		return err
+	}
+	c, ok := d.calls.Call(body.ID)
+	if !ok {
+		return errNoCall
+	}
+	if err := c.do(r.Context(), func() error { return c.add(body.Candidates) }); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, object{"status": "success"})
+	return nil
+}
+
+// passed has the gateway of a call answer, if that is another one.
+func (d *Door) passed(w http.ResponseWriter, r *http.Request, id string) bool {
+	return signaling.PassByID(w, r, d.Host, id, "", func(err error) {
+		d.Logger.Warn("another gateway does not answer", "err", err)
+		refuse(w, errNoCall)
+	})
+}
+
+// do has the call do something.
+func (c *call) do(ctx context.Context, do func() error) error {
+	done := make(chan error, 1)
+	select {
+	case c.requests <- func() { done <- do() }:
+	case <-c.Over():
+		return errNoCall
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-done
+}

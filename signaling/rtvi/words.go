@@ -1,0 +1,226 @@
+package rtvi
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"voxgate/bridge"
+)
+
+// version is that of RTVI which is spoken here: what @pipecat-ai/client-js 1.13.1 does.
+const version = "2.1.0"
+
+// label marks the messages of RTVI on the data channel.
+const label = "rtvi-ai"
+
+// object is what a message says.
+type object = map[string]any
+
+// words puts what happens in a conversation into RTVI's messages. Nothing is told before the client is ready.
+type words struct {
+	setUp, ready bool
+	outbox       [][]byte
+
+	answering, speaking bool              // an answer is under way; it is heard
+	segment             int               // of the answer's text, the newest
+	unsaid              string            // what was heard of an answer and is no sentence yet
+	asked, said         string            // what the person has said: all of the turn, and what of it was final
+	calls               map[string]string // open functions of the client, by their ids
+}
+
+// tell queues a message; an answer has the id of what it answers.
+func (w *words) tell(kind, id string, data any) {
+	if !w.ready {
+		return
+	}
+	message := object{"label": label, "type": kind, "data": data}
+	if id != "" {
+		message["id"] = id
+	}
+	if text, err := json.Marshal(message); err == nil { // what is told can be written
+		w.outbox = append(w.outbox, text)
+	}
+}
+
+// signal queues a message of the transport's own.
+func (w *words) signal(kind string) {
+	text, _ := json.Marshal(object{"type": "signalling", "message": object{"type": kind}})
+	w.outbox = append(w.outbox, text)
+}
+
+// drain returns what is to be sent now.
+func (w *words) drain() (messages [][]byte) {
+	messages, w.outbox = w.outbox, nil
+	return messages
+}
+
+// greet says once that the conversation can begin, when both sides can.
+func (w *words) greet(client, model bool) {
+	were := w.ready && w.setUp
+	w.ready, w.setUp = w.ready || client, w.setUp || model
+	if !were && w.ready && w.setUp {
+		w.tell("bot-ready", "", object{"version": version, "about": object{"library": "voxgate"}})
+	}
+}
+
+// happen tells of an event.
+func (w *words) happen(at time.Time, e bridge.Body) {
+	switch b := e.(type) {
+	case bridge.SetupComplete:
+		w.greet(false, true)
+	case bridge.UserSpeaking:
+		w.tell(map[bool]string{true: "user-started-speaking", false: "user-stopped-speaking"}[b.Speaking], "", object{})
+	case bridge.UserText:
+		w.heard(at, b)
+	case bridge.Thinking:
+		if b.Thinking {
+			w.answer()
+		}
+	case bridge.Speaking:
+		w.answer()
+		w.speaking = true
+		w.tell("bot-tts-started", "", object{})
+		w.tell("bot-started-speaking", "", object{})
+	case bridge.AssistantText:
+		w.answered(b)
+	case bridge.TurnComplete, bridge.Interrupted:
+		w.over()
+	case bridge.ToolCall:
+		w.answer()
+		for _, c := range b.Calls {
+			w.calls[c.ID] = c.Name
+			w.called(c.ID, c.Name, c.Args)
+		}
+	case bridge.ToolCallCancellation:
+		for _, id := range b.IDs {
+			w.returned(id, w.calls[id], nil, true)
+			delete(w.calls, id)
+		}
+	case bridge.ToolStatus:
+		switch b.Status {
+		case bridge.StatusRunning:
+			w.called(b.ID, b.Name, b.Args)
+		default:
+			w.returned(b.ID, b.Name, b.Result, b.Status == bridge.StatusCancelled)
+		}
+	case bridge.Latency:
+		w.tell("metrics", "", object{"ttfb": []object{{"processor": "gemini", "value": b.Total().Seconds()}}})
+	case bridge.Usage:
+		w.tell("metrics", "", object{"tokens": []object{{
+			"processor": "gemini", "prompt_tokens": b.Turn.Prompt, "completion_tokens": b.Turn.Response, "total_tokens": b.Turn.Total,
+		}}})
+	case bridge.Failure:
+		w.fail(b.Err, false)
+	}
+}
+
+// heard tells what the person has said: all of the turn that is not final yet, and then that.
+func (w *words) heard(at time.Time, b bridge.UserText) {
+	text := w.asked + b.Text
+	if w.asked = text; b.Final {
+		text, w.asked = strings.TrimPrefix(b.Text, w.said), "" // more may have come after a final text
+		w.said = b.Text
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	w.tell("user-transcription", "", object{"text": text, "final": b.Final, "timestamp": at.UTC().Format(time.RFC3339Nano), "user_id": ""})
+	if b.Final {
+		w.tell("user-llm-text", "", object{"text": text})
+	}
+}
+
+// answer says that the model has begun to answer.
+func (w *words) answer() {
+	if !w.answering {
+		w.answering, w.said = true, ""
+		w.tell("bot-llm-started", "", object{})
+	}
+}
+
+// answered tells what was heard of an answer: in pieces, and by the sentence.
+func (w *words) answered(b bridge.AssistantText) {
+	if b.Final {
+		w.tell("bot-transcription", "", object{"text": strings.TrimSpace(b.Text)})
+		return
+	}
+	w.answer()
+	w.tell("bot-llm-text", "", object{"text": b.Text})
+	w.tell("bot-tts-text", "", object{"text": b.Text})
+	w.unsaid += b.Text
+	if end := sentences(w.unsaid); end > 0 {
+		w.output(w.unsaid[:end])
+		w.unsaid = w.unsaid[end:]
+	}
+}
+
+// sentences is how long the sentences are that are whole: a stop ends one where a space follows, not in "1.5".
+func sentences(text string) (end int) {
+	var before rune
+	for i, r := range text {
+		switch {
+		case strings.ContainsRune(".!?", before) && unicode.IsSpace(r):
+			end = i
+		case strings.ContainsRune("。！？\n", r):
+			end = i + utf8.RuneLen(r)
+		}
+		before = r
+	}
+	return end
+}
+
+// output tells a segment of an answer that was heard.
+func (w *words) output(text string) {
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	w.segment++
+	segment := func(status string) object {
+		return object{"text": text, "aggregated_by": "sentence", "segment_id": w.segment, "will_be_spoken": true, "spoken_status": status}
+	}
+	w.tell("bot-output", "", segment("new"))
+	done := segment("completed")
+	done["spoken_progress"] = object{"accumulated_text": text, "remaining_text": ""}
+	w.tell("bot-output", "", done)
+}
+
+// over says that an answer has ended, or was cut off.
+func (w *words) over() {
+	w.output(w.unsaid)
+	w.unsaid = ""
+	if w.speaking {
+		w.tell("bot-tts-stopped", "", object{})
+		w.tell("bot-stopped-speaking", "", object{})
+	}
+	if w.answering {
+		w.tell("bot-llm-stopped", "", object{})
+	}
+	w.answering, w.speaking = false, false
+}
+
+// called tells of a function that is called, which a client that has a handler of that name runs.
+func (w *words) called(id, name string, args json.RawMessage) {
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	w.tell("llm-function-call-started", "", object{"function_name": name})
+	w.tell("llm-function-call-in-progress", "", object{"function_name": name, "tool_call_id": id, "arguments": args})
+}
+
+// returned says that a function has ended.
+func (w *words) returned(id, name string, result json.RawMessage, cancelled bool) {
+	data := object{"function_name": name, "tool_call_id": id, "cancelled": cancelled}
+	if len(result) > 0 {
+		data["result"] = result
+	}
+	w.tell("llm-function-call-stopped", "", data)
+}
+
+// fail tells of an error.
+func (w *words) fail(err error, fatal bool) {
+	message := bridge.AsError(err).Message
+	w.tell("error", "", object{"error": message, "message": message, "fatal": fatal})
+}
