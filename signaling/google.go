@@ -61,10 +61,16 @@ func RefuseGoogle(w http.ResponseWriter, status int, message string, retry time.
 	_, _ = w.Write(body)
 }
 
-// RefuseGoogleFor does so for an error of the gateway. What is nobody's fault that a client could mend is not told in detail.
+// RefuseGoogleFor does so for an error of the gateway.
 func RefuseGoogleFor(w http.ResponseWriter, err error) {
+	status, message, retry := ErrorOverHTTP(err)
+	RefuseGoogle(w, status, message, retry)
+}
+
+// ErrorOverHTTP is what an error of the gateway is to a client: its details are not, unless the client could mend it.
+func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
-	status := access.Status(e)
+	status = access.Status(e)
 	switch {
 	case status != 0:
 	case e.Code == bridge.CodeBadMessage:
@@ -74,9 +80,9 @@ func RefuseGoogleFor(w http.ResponseWriter, err error) {
 	}
 	var own *bridge.Error
 	if !errors.As(err, &own) {
-		e.Message = "Something went wrong in the gateway."
+		return status, "Something went wrong in the gateway.", e.Retry
 	}
-	RefuseGoogle(w, status, e.Message, e.Retry)
+	return status, e.Message, e.Retry
 }
 
 // GoogleName is the name of a field in camelCase, which proto3 JSON has in snake_case as well (https://protobuf.dev/programming-guides/json).

@@ -24,6 +24,10 @@ type backend interface {
 	describe(ctx context.Context, model string) (object, error)
 	// list is what there is to know of its models, of one page where there are many. next is empty for the last one.
 	list(ctx context.Context, page url.Values) (models []any, next string, err error)
+	// chat passes on a request of chat completions, and returns the body of an answer that is none of an error.
+	chat(ctx context.Context, request upload) (io.ReadCloser, error)
+	// nameOf is what it calls a model there.
+	nameOf(model string) string
 }
 
 // refused is an error of a backend for the client, in Google's shape.
@@ -119,10 +123,14 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
+	return g.do(r, secret, err, request)
+}
+
+func (g *google) do(r *http.Request, secret api.Secret, err error, request upload) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}
-	if httpMethod == http.MethodPost {
+	if r.Method == http.MethodPost {
 		request.on(r)
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -136,7 +144,8 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 	defer resp.Body.Close()
 	g.api.Refused(secret, resp.StatusCode)
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	said := secret.Hide(string(text)) // it may have echoed it
+	said := secret.Hide(string(text))                                                // it may have echoed it
+	said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(said), "["), "]") // some errors come in a list
 	var body object
 	if json.Unmarshal([]byte(said), &body) != nil || body["error"] == nil {
 		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, said)

@@ -36,9 +36,18 @@ func charge(account bridge.Account, method string, request []byte) (*bill, []byt
 	}
 	q := read(request)
 	b.question = q.tokens(len(request))
+	return b.reserve(account, request, generates(method), q.answers(), q.output(), func(fields object, limit int) {
+		put(inner(fields, "generationConfig"), "maxOutputTokens", limit)
+	})
+}
+
+// reserve reserves the question, and so many answers of so many tokens if there are any. Shorten limits the answers in the request.
+func (b *bill) reserve(account bridge.Account, request []byte, generates bool, answers, output int,
+	shorten func(fields object, limit int),
+) (*bill, []byte, error) {
 	most := b.question
-	if generates(method) {
-		most += q.answers() * q.output()
+	if generates {
+		most += answers * output
 	}
 	got, settle, err := account.Reserve(most)
 	if err != nil {
@@ -48,15 +57,15 @@ func charge(account bridge.Account, method string, request []byte) (*bill, []byt
 	if got == most {
 		return b, request, nil
 	}
-	limit := (got - b.question) / q.answers()
-	if !generates(method) || limit <= 0 {
+	limit := (got - b.question) / answers
+	if !generates || limit <= 0 {
 		settle(0)
 		return nil, nil, &bridge.Error{
 			Code: bridge.CodeBusy, Err: bridge.ErrBudget,
 			Message: fmt.Sprintf("The request takes about %d tokens, and %d are left of what may be spent.", b.question, got),
 		}
 	}
-	request, err = changed(request, func(fields object) { put(inner(fields, "generationConfig"), "maxOutputTokens", limit) })
+	request, err = changed(request, func(fields object) { shorten(fields, limit) })
 	if err != nil {
 		settle(0)
 		return nil, nil, err

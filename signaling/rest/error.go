@@ -11,6 +11,16 @@ func errorObject(status int, message string, retry time.Duration) object {
 	return signaling.GoogleError(status, message, retry)
 }
 
+// refuser answers a request with an error, in the words of one API or the other.
+type refuser func(w http.ResponseWriter, status int, message string, retry time.Duration)
+
+// forError does so for an error of the gateway.
+func (refuse refuser) forError(w http.ResponseWriter, err error) {
+	status, message, retry := signaling.ErrorOverHTTP(err)
+	refuse(w, status, message, retry)
+}
+
+// refuse is the refuser for Google's clients.
 func refuse(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	signaling.RefuseGoogle(w, status, message, retry)
 }
@@ -19,11 +29,6 @@ func refuse(w http.ResponseWriter, status int, message string, retry time.Durati
 const stoppingRetry = 5 * time.Second
 
 const stopping = "The gateway is shutting down."
-
-// refuseStopping refuses because the gateway stops.
-func refuseStopping(w http.ResponseWriter) {
-	refuse(w, http.StatusServiceUnavailable, stopping, stoppingRetry)
-}
 
 const jsonType = "application/json; charset=UTF-8"
 
@@ -37,3 +42,14 @@ func reply(w http.ResponseWriter, status int, body object) {
 
 // refuseError refuses for an error of the gateway.
 func refuseError(w http.ResponseWriter, err error) { signaling.RefuseGoogleFor(w, err) }
+
+// pass answers with an error of the backend, which is in Google's words.
+func (c *call) pass(r *refused) {
+	if !c.openAI {
+		reply(c.w, r.status, r.body)
+		return
+	}
+	said, _ := r.body["error"].(object)
+	message, _ := said["message"].(string)
+	c.refuse(c.w, r.status, message, 0)
+}

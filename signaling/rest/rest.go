@@ -74,10 +74,11 @@ func (d *Door) Doors() (list []signaling.Door) {
 		}
 		list = append(list, signaling.Door{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
 	}
+	list = append(list, d.chatDoors()...)
 	return append(list, signaling.Door{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
 }
 
-// notServed refuses what Google serves and the gateway does not.
+// notServed refuses what Google or OpenAI serves and the gateway does not, in the words of whose client asks.
 func notServed(w http.ResponseWriter, r *http.Request) {
 	what := ""
 	switch {
@@ -86,7 +87,11 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(r.URL.Path, "/cachedContents"):
 		what = " Contexts are not kept here: send the whole of them with each call."
 	}
-	refuse(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Cut(r.URL.Path, 200), what), 0)
+	in := refuser(refuse)
+	if asksOpenAI(r) {
+		in = refuseOpenAI
+	}
+	in(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Cut(r.URL.Path, 200), what), 0)
 }
 
 // methods are those of a model that are served.
@@ -94,6 +99,10 @@ var methods = []string{"generateContent", "streamGenerateContent", "countTokens"
 
 // ServeHTTP runs one call.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/models" && asksOpenAI(r) {
+		d.openAIModels(w, r)
+		return
+	}
 	model, method := r.PathValue("model"), r.PathValue("method")
 	if method == "" {
 		model, method, _ = strings.Cut(model, ":")
@@ -107,29 +116,34 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
-	defer open.Account.End()
-	ctx, leave, err := d.Host.Join(r.Context(), "a REST call for "+model)
+	d.helpCLI(r)
+	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: refuse}
+	c.serve(r, c.run)
+}
+
+// serve reads the request and has run answer it, and ends the call.
+func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Request, body []byte) error) {
+	defer c.open.Account.End()
+	ctx, leave, err := c.door.Host.Join(r.Context(), "a REST call for "+c.model)
 	if err != nil {
-		refuseStopping(w)
+		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return
 	}
 	defer leave()
-	d.helpCLI(r)
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
-	body, err := readBody(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
+	c.control = http.NewResponseController(c.w)
+	_ = c.control.SetReadDeadline(time.Now().Add(bodyTime))
+	body, err := readBody(http.MaxBytesReader(c.w, r.Body, maxBody), r.ContentLength)
 	if err != nil {
-		refuseBody(w, r, err)
+		c.refuseBody(r, err)
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{})
+	_ = c.control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
-	defer watch.Stop()
-	c := &call{door: d, w: w, control: control, model: model, method: method, open: open, watch: watch}
-	if err := c.run(ctx, r, body); err != nil && r.Context().Err() == nil {
-		d.Logger.Warn("REST call failed", "model", model, "method", method, "err", err)
+	c.watch = time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer c.watch.Stop()
+	if err := run(ctx, r, body); err != nil && r.Context().Err() == nil {
+		c.door.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
 	}
 }
 
@@ -174,7 +188,9 @@ type call struct {
 	open    bridge.Open
 	watch   *time.Timer
 	bill    *bill
-	last    object // of a stream: the newest event that was passed on
+	last    object  // of a stream: the newest event that was passed on
+	refuse  refuser // in the words that the client knows
+	openAI  bool    // these are OpenAI's
 }
 
 // run passes the call on and the answer back.
@@ -182,14 +198,14 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	if g := c.open.Grant; g != nil && generates(c.method) {
 		var err error
 		if body, err = withAgent(body, g.Agent); err != nil {
-			refuseError(c.w, err)
+			c.refuse.forError(c.w, err)
 			return nil
 		}
 	}
 	bill, body, err := charge(c.open.Account, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
-		refuseError(c.w, err)
+		c.refuse.forError(c.w, err)
 		return nil
 	}
 	c.bill = bill
@@ -239,15 +255,15 @@ func (c *call) failed(ctx context.Context, err error) error {
 		if r.after != "" {
 			c.w.Header().Set("Retry-After", r.after)
 		}
-		reply(c.w, r.status, r.body)
+		c.pass(r)
 		return nil // the backend has said why
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
-		refuseStopping(c.w)
+		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return nil
 	case errors.Is(context.Cause(ctx), errSilent):
-		refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
+		c.refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errSilent
 	}
-	refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
+	c.refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err
 }

@@ -39,17 +39,17 @@ func readBody(from io.Reader, length int64) ([]byte, error) {
 }
 
 // refuseBody refuses a request that could not be read.
-func refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+func (c *call) refuseBody(r *http.Request, err error) {
 	var long *http.MaxBytesError
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &long):
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit), 0)
+		c.refuse(c.w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit), 0)
 	case errors.As(err, &own): // most clients read no answer before they have sent all
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody))
-		refuseError(w, err)
+		c.refuse.forError(c.w, err)
 	default:
-		refuse(w, http.StatusRequestTimeout, "The request did not come in time.", 0)
+		c.refuse(c.w, http.StatusRequestTimeout, "The request did not come in time.", 0)
 	}
 }
 

@@ -187,6 +187,36 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 // models. The sender must report a refusal to [Client.Refused], and keep the secret out of logs and answers. An
 // ephemeral token is not for REST: [ErrToken].
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
+	path := "/" + stableVersion + "/models"
+	switch {
+	case c.Vertex != nil && model != "":
+		path = "/" + vertexVersion + "/" + c.FullName("models/"+model)
+	case c.Vertex != nil:
+		path = "/" + vertexVersion + "/publishers/google/models"
+	case model != "":
+		path += "/" + model
+	}
+	if method != "" {
+		path += ":" + method
+	}
+	return c.request(ctx, httpMethod, path, query, body)
+}
+
+// ChatRequest is a call of Google's chat completions in OpenAI's words (https://ai.google.dev/gemini-api/docs/openai, and for Vertex AI
+// https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai). The rules of Request hold for it.
+func (c *Client) ChatRequest(ctx context.Context) (*http.Request, Secret, error) {
+	path := "/" + stableVersion + "/openai/chat/completions"
+	if c.Vertex != nil {
+		path = "/" + vertexVersion + "/projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/endpoints/openapi/chat/completions"
+	}
+	r, secret, err := c.request(ctx, http.MethodPost, path, "", nil)
+	if err == nil && secret != "" {
+		r.Header = http.Header{"Authorization": {"Bearer " + string(secret)}}
+	}
+	return r, secret, err
+}
+
+func (c *Client) request(ctx context.Context, httpMethod, path, query string, body io.Reader) (*http.Request, Secret, error) {
 	if err := c.ready(); err != nil {
 		return nil, "", err
 	}
@@ -197,20 +227,7 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	if err != nil {
 		return nil, "", err
 	}
-	switch {
-	case c.Vertex != nil && model != "":
-		u.Path += "/" + vertexVersion + "/" + c.FullName("models/"+model)
-	case c.Vertex != nil:
-		u.Path += "/" + vertexVersion + "/publishers/google/models"
-	default:
-		u.Path += "/" + stableVersion + "/models"
-		if model != "" {
-			u.Path += "/" + model
-		}
-	}
-	if method != "" {
-		u.Path += ":" + method
-	}
+	u.Path += path
 	u.RawQuery = query
 	r, err := http.NewRequestWithContext(ctx, httpMethod, u.String(), body)
 	if err != nil {
