@@ -18,7 +18,7 @@ import (
 // TestWhoActsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
 func TestWhoActsOnARunningCall(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP)
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI)
 	keyOf := func(name string, may ...string) string { return doortest.Must(access.NewKey(l.File, name, may)) }
 	other := keyOf("other", access.MayMint)
 	support := keyOf("support", access.MayWatch)
@@ -37,6 +37,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	session, resume := doortest.Enters(t, c, doortest.Hello(ada, `,"resumable":true`))
 	_, _, call := doortest.DialCall(t, l.Gateway, ada, nil)
 	whip := doortest.DialWHIPAs(t, l.Gateway, "desk", ada)
+	pipecat := doortest.DialRTVI(t, l.Gateway, ada, "")
 	l.Wait(2 * time.Minute)
 
 	doors := []struct {
@@ -46,6 +47,10 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 		{"whip", func(token string) bool { // its address is the secret
 			resp, _ := doortest.WhipRequest(t, http.MethodPatch, whip.Session, "", "Content-Type", "text/plain", "Authorization", "Bearer "+token)
 			return resp.StatusCode == http.StatusUnsupportedMediaType
+		}},
+		{"rtvi", func(token string) bool { // and so is the id of its call
+			resp, _ := doortest.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", fmt.Sprintf(`{"pc_id":%q}`, pipecat.ID), "Authorization", "Bearer "+token)
+			return resp.StatusCode == http.StatusOK
 		}},
 		{"openai", func(token string) bool {
 			c := doortest.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
@@ -88,18 +93,18 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 			}
 		}
 	}
-	check("ada, whose token has expired", ada, "whip openai web")
-	check("ada", mintBy(l.Key, "ada"), "whip openai web")
-	check("eve", mintBy(l.Key, "eve"), "whip")
-	check("another key's ada", mintBy(other, "ada"), "whip")
-	check("nobody", "", "whip")
-	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "whip")
-	check("the key of her token", l.Key, "whip openai")
-	check("another key", other, "whip")
-	check("a key that may watch its own", support, "whip")
-	check("the operator", operator, "whip openai sideband")
+	check("ada, whose token has expired", ada, "whip rtvi openai web")
+	check("ada", mintBy(l.Key, "ada"), "whip rtvi openai web")
+	check("eve", mintBy(l.Key, "eve"), "whip rtvi")
+	check("another key's ada", mintBy(other, "ada"), "whip rtvi")
+	check("nobody", "", "whip rtvi")
+	check("who has changed the token", ada[:len(ada)-6]+"AAAAAA", "whip rtvi")
+	check("the key of her token", l.Key, "whip rtvi openai")
+	check("another key", other, "whip rtvi")
+	check("a key that may watch its own", support, "whip rtvi")
+	check("the operator", operator, "whip rtvi openai sideband")
 	l.Edit(doortest.OfKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
-	check("the key of her token, which may watch", l.Key, "whip openai sideband")
+	check("the key of her token, which may watch", l.Key, "whip rtvi openai sideband")
 
 	hangUp := func(token string) int {
 		return doortest.PostAs(t, l.HTTP+"/v1/realtime/calls/"+call+"/hangup", token, "", nil).StatusCode
