@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// A number is over with #, after 64 keys, or when nothing more is pressed for 2 s.
+// A number is over with #, after 64 keys, or when nothing more is pressed for 1.2 s.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pressed, sent := make(chan byte), make(chan bridge.Command, 8)
@@ -36,9 +36,9 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		pressed <- '1'
-		time.Sleep(1900 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond)
 		pressed <- '2'
-		time.Sleep(1900 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond)
 		expect(nil)
 		time.Sleep(200 * time.Millisecond)
 		expect(phone.Pressed("12"))

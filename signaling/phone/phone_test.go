@@ -20,6 +20,16 @@ func TestThePromptQuotesTheCaller(t *testing.T) {
 	}
 }
 
+// The model knows whether it was called or calls.
+func TestThePromptSaysWhoCalls(t *testing.T) {
+	for ours, want := range map[bool]string{false: "says who calls.", true: "says whom we call."} {
+		open := (&phone.Agent{}).Open(phone.Party{Number: "+49302", Called: "+49301", Ours: ours})
+		if !strings.Contains(open.Agent.Prompt, want) || !strings.HasSuffix(open.Agent.Prompt, `{"number":"+49302","called":"+49301"}`) {
+			t.Errorf("%q", open.Agent.Prompt)
+		}
+	}
+}
+
 // What is wrong in a file is named by the file's fields.
 func TestWrongFieldsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{

@@ -38,7 +38,8 @@ func newHandset(t *testing.T, o *office) *handset {
 	h.to = net.UDPAddrFromAddrPort(o.door.Addresses()[0])
 	port := h.sound.LocalAddr().(*net.UDPAddr).Port
 	body := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n", port)
-	h.send(invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, "h"), body))
+	headers := strings.Replace(fmt.Sprintf(usualHeaders, "h"), "<sip:ada@127.0.0.1>", "<sip:ada@"+h.signals.LocalAddr().String()+">", 1)
+	h.send(invite(h.signals.LocalAddr().String(), headers, body))
 	_, h.party, _ = strings.Cut(h.answer("200"), "To: ")
 	h.party, _, _ = strings.Cut(h.party, "\r\n")
 	h.next("ACK", 1, "")

@@ -140,7 +140,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	defer stopKeys()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	refreshed := time.Now()
+	alive := beat{refreshed: time.Now()}
 	ready := c.answered
 	if c.trunk != nil { // no need to wait: early media is for the greeting
 		ready = nil
@@ -165,9 +165,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 				return err
 			}
 		case <-c.fresh:
-			refreshed = time.Now()
+			alive.refreshed = time.Now()
 		case now := <-tick.C:
-			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &refreshed)); err != nil {
+			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &alive)); err != nil {
 				return err
 			}
 		}
@@ -217,29 +217,80 @@ var (
 	errRefresh   = errors.New("the session timer was not refreshed")
 	errLostACK   = errors.New("our answer was not acknowledged")
 	errCancelled = errors.New("the caller has given up")
+	errChanging  = errors.New("the other side is changing what was agreed")
 )
 
-// keepAlive refreshes the session timer, or ends a call that the peer has not refreshed.
-func (c *call) keepAlive(timer refresh, now time.Time, refreshed *time.Time) error {
-	switch waited := now.Sub(*refreshed); {
+// beat is when the session timer was refreshed, and when we have last tried to.
+type beat struct{ refreshed, tried time.Time }
+
+// refreshPause is how long a peer that could not refresh the session timer is left alone; the shortest timer leaves room for two tries.
+const refreshPause = 10 * time.Second
+
+// keepAlive refreshes the session timer, or ends a call that was not refreshed in time.
+func (c *call) keepAlive(timer refresh, now time.Time, b *beat) error {
+	waited := now.Sub(b.refreshed)
+	switch {
 	case timer.every == 0:
-	case timer.ours && waited > timer.every/2:
-		*refreshed = now
-		c.refreshing.Go(func() { c.sendRefresh(timer) })
-	case !timer.ours && waited > timer.due():
+	case waited > timer.due():
 		return errRefresh
+	case timer.ours && waited > timer.every/2 && now.Sub(b.tried) > refreshPause:
+		b.tried = now
+		c.refreshing.Go(func() { c.sendRefresh(timer) })
 	}
 	return nil
 }
 
-// sendRefresh says that we are still here (RFC 4028, section 7.4; RFC 3311).
+// sendRefresh says that we are still here (RFC 4028, section 7.4): by UPDATE (RFC 3311), or by INVITE where the peer has no UPDATE.
 func (c *call) sendRefresh(timer refresh) {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
-	res, err := c.dialog.send(ctx, c.dialog.request(sip.UPDATE, sip.NewHeader("Supported", "timer"), timer.header(true)))
-	if err != nil || res.StatusCode == 408 || res.StatusCode == 481 {
-		c.end(errRefresh)
+	headers := []sip.Header{sip.NewHeader("Supported", "timer"), timer.header(true)}
+	c.mu.Lock()
+	invites := c.timer.invites
+	c.mu.Unlock()
+	var res *sip.Response
+	var err error
+	if !invites {
+		res, err = c.dialog.send(ctx, c.dialog.request(sip.UPDATE, headers...))
+		invites = err == nil && c.page == nil && (res.StatusCode == 405 || res.StatusCode == 501)
 	}
+	if invites {
+		c.mu.Lock()
+		c.timer.invites = true
+		c.mu.Unlock()
+		res, err = c.reinvite(ctx, headers)
+	}
+	switch {
+	case err != nil:
+		c.log.Warn("session timer not refreshed", "err", err)
+	case res.IsSuccess():
+		c.renewed()
+	case res.StatusCode == 408, res.StatusCode == 481:
+		c.end(errRefresh)
+	default:
+		c.log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.Clip(res.Reason))
+	}
+}
+
+// reinvite offers again what was agreed.
+func (c *call) reinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
+	select {
+	case c.changing <- struct{}{}:
+		defer func() { <-c.changing }()
+	default:
+		return nil, errChanging
+	}
+	req := c.dialog.request(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
+	setBody(req, "application/sdp", c.sound.describe())
+	res, err := c.dialog.send(ctx, req)
+	if err != nil || !res.IsSuccess() {
+		return res, err
+	}
+	c.dialog.refresh(res.Contact())
+	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
+		return nil, err
+	}
+	return res, c.sound.(*rtpSound).answer(res.Body())
 }
 
 // press takes a digit. One that comes faster than a person can press is dropped.

@@ -152,3 +152,85 @@ func TestAcksThatComeTwice(t *testing.T) {
 	h.next("ACK", 3, strings.Replace(body, "RTP/AVP 0", "RTP/AVP 8", 1))
 	o.loggedTimes("msg=sound door", 3)
 }
+
+// A trunk where we are registered calls our contact. Which number was called stands elsewhere, and decides who answers.
+func TestNumbersOfARegisteredTrunk(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, map[string]any{"register": true})
+	register := h.request("REGISTER")
+	h.reply(register, "200 OK", "r", "Expires: 3600")
+	contact := regexp.MustCompile(`Contact: <(sip:\+49301@[^>]+)>`).FindStringSubmatch(register)
+	if contact == nil {
+		t.Fatalf("the contact is not our number: %s", register)
+	}
+	for i, test := range []struct{ headers, to string }{
+		{"P-Called-Party-ID: <sip:+493017@carrier>\r\n", "+49301"},
+		{"", "+493017"},
+	} {
+		text := invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, fmt.Sprint(i))+test.headers, body)
+		text = strings.Replace(text, "INVITE sip:500@127.0.0.1", "INVITE "+contact[1], 1)
+		h.send(strings.Replace(text, "To: <sip:500@", "To: <sip:"+test.to+"@", 1))
+		h.answer("200")
+		o.loggedTimes("to=+493017", i+1)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		o.door.Close()
+	}()
+	for last := ""; !strings.HasPrefix(last, "REGISTER"); {
+		last = h.request("(BYE|REGISTER.*Expires: 0)")
+		h.reply(last, "200 OK", "r")
+	}
+	<-closed
+}
+
+// A peer without UPDATE is refreshed by INVITE, from then on; one that cannot refresh now is asked again.
+func TestRefreshingWithoutUpdate(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	h := newHandset(t, o)
+	o.session()
+	o.door.Refresh()
+	update := h.request("UPDATE.*Session-Expires: 90;refresher=uac")
+	h.reply(update, "405 Method Not Allowed", "1")
+	for range 2 {
+		again := h.request("INVITE.*Session-Expires: 90;refresher=uac.*m=audio")
+		h.reply(again, "200 OK", "1")
+		h.request("ACK")
+		o.door.Refresh()
+	}
+	h.reply(h.request("INVITE"), "503 Service Unavailable", "1")
+	h.request("ACK")
+	o.logged("not refreshed")
+	if len(o.host.Sessions()) != 1 {
+		t.Error("the call has ended")
+	}
+}
+
+// "I'll put you through" is heard before the caller is put through, and a caller whose transfer is refused stays.
+func TestTransferWaitsForTheSentence(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+49*"}}))
+	h := newHandset(t, o)
+	o.types(strings.Repeat("I will put you through. ", 3))
+	if !h.hear(time.Now().Add(patience)) {
+		t.Fatal("the model says nothing")
+	}
+	result := o.door.Transfer("+49302")
+	last := time.Now()
+	for h.hear(time.Now().Add(500 * time.Millisecond)) {
+		last = time.Now()
+	}
+	refer := h.request("REFER.*Refer-To: <sip:\\+49302@")
+	if time.Since(last) > 5*time.Second {
+		t.Error("the sentence was not waited for")
+	}
+	h.reply(refer, "603 Decline", "1")
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "603") {
+		t.Errorf("%v", err)
+	}
+	if len(o.host.Sessions()) != 1 {
+		t.Error("the caller is gone")
+	}
+}

@@ -148,6 +148,9 @@ func (d *dialog) destination() string {
 	} else if d.source != "" && (sip.IsReliable(d.transport) || behindNAT(to.Host, d.source)) {
 		return d.source
 	}
+	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a name may have SRV records
+		to.Port = sip.DefaultPort(d.transport)
+	}
 	if to.Port == 0 {
 		return to.Host
 	}

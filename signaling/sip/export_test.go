@@ -1,4 +1,26 @@
 package sip
 
+import "context"
+
 // Kept is how many addresses the library has a connection for.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
+
+// Refresh refreshes the session timers of all calls now.
+func (d *Door) Refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		c.refreshing.Go(func() { c.sendRefresh(refresh{every: leastSession, ours: true}) })
+	}
+}
+
+// Transfer transfers the only call.
+func (d *Door) Transfer(target string) <-chan error {
+	result := make(chan error, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		go func() { result <- c.transferCall(context.Background(), target) }()
+	}
+	return result
+}

@@ -1,11 +1,13 @@
 package sip
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,19 +187,14 @@ func notAcceptable(err error) *refusal {
 	}
 }
 
-// partyOf is who calls. What a trunk that is trusted asserts (RFC 3325) counts before what the caller says.
+// partyOf is who calls, and which number. What comes from an address that is listed asserts the caller (RFC 3325) before what the caller
+// says; a telephone that knows a trunk's password could say anything.
 func (d *Door) partyOf(req *sip.Request) phone.Party {
 	from := req.From()
-	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: req.Recipient.User}
-	if h := req.GetHeader("P-Asserted-Identity"); h != nil && d.pageOf(req) == nil {
-		var uri sip.Uri
-		params := sip.NewParams()
-		if name, err := sip.ParseAddressValue(h.Value(), &uri, &params); err == nil && uri.User != "" {
-			p.Number = uri.User
-			if name != "" {
-				p.Name = name
-			}
-		}
+	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: d.calledNumber(req)}
+	source, ok := sourceOf(req)
+	if name, uri := addressIn(req, "P-Asserted-Identity"); ok && uri.User != "" && d.pageOf(req) == nil && d.gate.listed(source) {
+		p.Number, p.Name = uri.User, cmp.Or(name, p.Name)
 	}
 	if v, ok := from.Params.Get("verstat"); ok {
 		p.Verify = v
@@ -206,6 +203,34 @@ func (d *Door) partyOf(req *sip.Request) phone.Party {
 		p.Number, p.Name = "", ""
 	}
 	return p
+}
+
+// calledNumber is the number that was called. A trunk where we are registered calls our contact, and says elsewhere which number that
+// was: in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+func (d *Door) calledNumber(req *sip.Request) string {
+	user := req.Recipient.User
+	ours := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
+		return t.Outbound != nil && t.Outbound.Register && t.Outbound.identity("").User == user
+	})
+	if !ours {
+		return user
+	}
+	_, called := addressIn(req, "P-Called-Party-ID")
+	return cmp.Or(called.User, req.To().Address.User, user)
+}
+
+// addressIn reads a header that has an address; without one the URI is empty.
+func addressIn(req *sip.Request, header string) (name string, uri sip.Uri) {
+	h := req.GetHeader(header)
+	if h == nil {
+		return "", uri
+	}
+	params := sip.NewParams()
+	name, err := sip.ParseAddressValue(h.Value(), &uri, &params)
+	if err != nil {
+		return "", sip.Uri{}
+	}
+	return name, uri
 }
 
 // answer takes a call from its INVITE to its end, and returns why it has ended.

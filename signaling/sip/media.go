@@ -1,6 +1,7 @@
 package sip
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -114,6 +115,7 @@ type stream struct {
 	sent     struct {
 		packets, bytes uint32
 		at             time.Time // of the newest
+		voice          time.Time // of the newest that was no digit
 	}
 	digits bool // are being sent: sound is not
 
@@ -225,7 +227,30 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	if s.digits || s.sound == nil || s.sound.held {
 		return nil
 	}
+	s.sent.voice = time.Now()
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
+}
+
+// voiceEnd is how long after the newest packet the voice has ended: they come every 20 ms.
+const voiceEnd = 60 * time.Millisecond
+
+// spoken waits until the voice has ended, for 15 s at most: the longest sentence that a model says before a transfer.
+func (s *stream) spoken(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		left := voiceEnd - time.Since(s.sent.voice)
+		s.mu.Unlock()
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return errors.New("the voice did not end")
+		}
+	}
 }
 
 // write sends a packet. Needs mu. It goes on if nobody listens there (ICMP): they may in a moment.

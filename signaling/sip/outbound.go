@@ -96,7 +96,7 @@ func (d *Door) newOutbound(ctx context.Context, what Dial, t *trunkState) (*call
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
 	c := newCall(d, &what.Agent)
-	c.party = phone.Party{Number: what.To}
+	c.party = phone.Party{Number: what.To, Ours: true}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	to := server
 	to.User = what.To
@@ -136,6 +136,7 @@ func (d *Door) calling(to, from sip.Uri, peer netip.Addr, transport string) *dia
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, peer), from: d.socket(transport),
 		localTag: newTag(), target: to,
 	}
+	own.contact.User = cmp.Or(from.User, own.contact.User) // a trunk where we register calls what stands here
 	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
 	own.local.Params.Add("tag", own.localTag)
 	own.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}

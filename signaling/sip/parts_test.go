@@ -124,16 +124,14 @@ func TestSessionTimer(t *testing.T) {
 	timer := refresh{every: 90 * time.Second}
 	begun := time.Now()
 	for after, want := range map[time.Duration]error{59 * time.Second: nil, 61 * time.Second: errRefresh} {
-		at := begun
-		if err := c.keepAlive(timer, begun.Add(after), &at); err != want {
+		if err := c.keepAlive(timer, begun.Add(after), &beat{refreshed: begun}); err != want {
 			t.Errorf("after %v: %v", after, err)
 		}
 	}
-	refreshed := begun.Add(50 * time.Second)
-	if err := c.keepAlive(timer, begun.Add(100*time.Second), &refreshed); err != nil {
+	if err := c.keepAlive(timer, begun.Add(100*time.Second), &beat{refreshed: begun.Add(50 * time.Second)}); err != nil {
 		t.Errorf("refreshed: %v", err)
 	}
-	theirs, ours := refresh{every: 90 * time.Second}, refresh{90 * time.Second, true}
+	theirs, ours := refresh{every: 90 * time.Second}, refresh{every: 90 * time.Second, ours: true}
 	for got, want := range map[string]string{
 		theirs.header(false).Value(): "90;refresher=uac", ours.header(false).Value(): "90;refresher=uas",
 		ours.header(true).Value(): "90;refresher=uac",
@@ -142,7 +140,7 @@ func TestSessionTimer(t *testing.T) {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
-	if err := c.keepAlive(refresh{}, begun.Add(time.Hour), &begun); err != nil {
+	if err := c.keepAlive(refresh{}, begun.Add(time.Hour), &beat{refreshed: begun}); err != nil {
 		t.Errorf("without a timer: %v", err)
 	}
 }

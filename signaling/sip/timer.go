@@ -21,6 +21,8 @@ const (
 type refresh struct {
 	every time.Duration
 	ours  bool // we refresh, not the peer
+
+	invites bool // we refresh by INVITE: the peer has no UPDATE
 }
 
 // due is when a call is over that was not refreshed (section 10).
@@ -46,13 +48,13 @@ func readRefresh(req *sip.Request) (r refresh, ok bool) {
 		return refresh{}, true
 	}
 	// If the peer cannot refresh, we do: section 9, table 2.
-	return refresh{every, !able || by == "uas"}, every >= leastSession
+	return refresh{every: every, ours: !able || by == "uas"}, every >= leastSession
 }
 
 // agreedRefresh reads what an answer to a request of ours says.
 func agreedRefresh(res *sip.Response) refresh {
 	every, by, _ := sessionExpires(res)
-	return refresh{every, by == "uac"}
+	return refresh{every: every, ours: by == "uac"}
 }
 
 // sessionExpires reads that header, or its short form. One that cannot be read was not said.

@@ -63,6 +63,9 @@ func (c *call) transferCall(ctx context.Context, target string) error {
 		c.transfer = nil
 		c.mu.Unlock()
 	}()
+	if err := c.sound.(*rtpSound).stream.spoken(ctx); err != nil { // "I'll put you through"
+		return err
+	}
 	if err := c.refer(ctx, uri, statuses); err != nil {
 		return err
 	}

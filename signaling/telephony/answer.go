@@ -243,6 +243,9 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 		call:     form.Get(p.profile.id),
 		party:    phone.Party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")},
 	}
+	if strings.HasPrefix(form.Get("Direction"), "outbound") { // https://www.twilio.com/docs/voice/twiml#request-parameters
+		t.party = phone.Party{Number: form.Get("To"), Called: form.Get("From"), Ours: true}
+	}
 	t.agent = phone.AgentFor(d.config.Agents, t.party.Called)
 	text := p.profile.answer
 	switch err := d.room(p); {
