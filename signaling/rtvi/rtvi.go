@@ -193,19 +193,20 @@ func data(r *http.Request, body request) (said wanted, err error) {
 
 // offer begins a call, or goes on with one. The id of a call is a secret of 128 bits, and all that is asked of its client.
 func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
-	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
-	refused := access.From(r.Context()).Authorize(&open, "")
-	body, err := read(w, r)
-	if body.ID == "" && refused != nil {
-		return refused
-	}
-	if err != nil || d.passed(w, r, body.ID) {
-		return err
+	body, bad := read(w, r)
+	if bad == nil && d.passed(w, r, body.ID) {
+		return nil
 	}
 	c, there := d.calls.Call(body.ID)
+	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	if !there {
+		if err := access.From(r.Context()).Authorize(&open, ""); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !there && refused != nil:
-		return refused
+	case bad != nil:
+		return bad
 	case !there && d.calls.Ended(body.ID):
 		return errNoCall
 	}

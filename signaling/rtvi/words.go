@@ -27,7 +27,8 @@ type words struct {
 	answering, speaking bool              // an answer is under way; it is heard
 	segment             int               // of the answer's text, the newest
 	unsaid              string            // what was heard of an answer and is no sentence yet
-	asked, said         string            // what the person has said: all of the turn, and what of it was final
+	turn                int               // of the person, the newest
+	asked, said         string            // in it: what is not final yet, and what is
 	calls               map[string]string // open functions of the client, by their ids
 }
 
@@ -119,10 +120,14 @@ func (w *words) happen(at time.Time, e bridge.Body) {
 
 // heard tells what the person has said: all of the turn that is not final yet, and then that.
 func (w *words) heard(at time.Time, b bridge.UserText) {
-	text := w.asked + b.Text
-	if w.asked = text; b.Final {
-		text, w.asked = strings.TrimPrefix(b.Text, w.said), "" // more may have come after a final text
-		w.said = b.Text
+	if b.Turn != w.turn {
+		w.turn, w.asked, w.said = b.Turn, "", ""
+	}
+	w.asked += b.Text
+	text := w.asked
+	if b.Final { // all of the turn, of which some may have been final before
+		text = strings.TrimPrefix(b.Text, w.said)
+		w.asked, w.said = "", b.Text
 	}
 	if text = strings.TrimSpace(text); text == "" {
 		return
@@ -136,7 +141,7 @@ func (w *words) heard(at time.Time, b bridge.UserText) {
 // answer says that the model has begun to answer.
 func (w *words) answer() {
 	if !w.answering {
-		w.answering, w.said = true, ""
+		w.answering = true
 		w.tell("bot-llm-started", "", object{})
 	}
 }
