@@ -109,11 +109,14 @@ func readRealtime(t testing.TB, raw []byte) Message {
 	return m
 }
 
-// DialRealtime opens a WebSocket of OpenAI's door.
+// DialRealtime opens a WebSocket of OpenAI's door, with a query or at another path of it.
 func DialRealtime(t testing.TB, g *Gateway, query string, header http.Header) *Realtime {
 	t.Helper()
 	c := &Realtime{g: g}
-	c.Client = DialDoor(t, g.URL+"/v1/realtime"+query, header, func(_ int, raw []byte) Message { return readRealtime(t, raw) })
+	if !strings.HasPrefix(query, "/") {
+		query = "/v1/realtime" + query
+	}
+	c.Client = DialDoor(t, g.URL+query, header, func(_ int, raw []byte) Message { return readRealtime(t, raw) })
 	c.Send = func(event string) { c.Raw(websocket.TextMessage, []byte(event)) }
 	return c
 }

@@ -241,6 +241,9 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
 		return nil, missing("session")
 	}
+	if d.beta {
+		e.Session = fromBeta(e.Session)
+	}
 	next, err := d.session.updated(e.Session)
 	if err != nil {
 		return nil, err
@@ -371,8 +374,15 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 		OutputModalities []string          `json:"output_modalities"`
 	}
 	if len(e.Response) > 0 {
-		if err := json.Unmarshal(e.Response, &asked); err != nil {
+		if d.beta {
+			e.Response = fromBeta(e.Response)
+		}
+		var fields map[string]json.RawMessage
+		if err := cmp.Or(json.Unmarshal(e.Response, &fields), json.Unmarshal(e.Response, &asked)); err != nil {
 			return nil, wrongType(err, "response")
+		}
+		if err := unknown(fields, "response."); err != nil {
+			return nil, err
 		}
 	}
 	switch {
@@ -388,7 +398,7 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 			return nil, err
 		}
 		if modalities[0] == asAudio && d.session.writes() {
-			return nil, refusal("unsupported", "response.output_modalities", "A session of text has no voice: change output_modalities of the session.")
+			return nil, refusal("unsupported", "response.output_modalities", "A session of text has no voice: change the session.")
 		}
 	}
 	if d.answer.settle(); d.answer.underWay() {

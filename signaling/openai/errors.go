@@ -131,7 +131,7 @@ func goodbye(err error) (code int, reason string) {
 // statuses are the HTTP statuses of errors that are not 400.
 var statuses = map[string]int{
 	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
-	"call_not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
+	"call_not_found": http.StatusNotFound, "not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
 	"unsupported_content_type": http.StatusUnsupportedMediaType,
 	"rate_limit_exceeded":      http.StatusTooManyRequests, "server_shutdown": http.StatusServiceUnavailable,
 }
@@ -163,7 +163,7 @@ func refuse(w http.ResponseWriter, err error) {
 }
 
 // reply answers a request with JSON.
-func reply(w http.ResponseWriter, status int, body object) {
+func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(encode(body))

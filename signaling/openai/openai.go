@@ -57,22 +57,42 @@ type Door struct {
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() []signaling.Door {
-	post := func(path string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
-		return signaling.Door{Pattern: "POST /v1/realtime" + path, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (d *Door) Doors() (list []signaling.Door) {
+	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
+		return signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := serve(w, r); err != nil {
-				d.Logger.Info("request refused", "door", doorName, "path", path, "err", clipLong(err.Error()))
+				d.Logger.Info("request refused", "door", doorName, "pattern", pattern, "err", clipLong(err.Error()))
 				refuse(w, err)
 			}
 		})}
 	}
-	return []signaling.Door{
-		{Pattern: "GET /v1/realtime", Socket: http.HandlerFunc(d.socket)},
-		post("", d.begin), // the address of the beta, which is built into devices
-		post("/calls", d.begin),
-		post("/calls/{id}/{verb}", d.verb),
-		post("/client_secrets", d.mint),
+	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's of before
+		at += "/realtime"
+		list = append(list,
+			signaling.Door{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
+			door("POST "+at, d.begin), // the address of the beta, which is built into devices
+			door("POST "+at+"/calls", d.begin),
+			door("POST "+at+"/calls/{id}/{verb}", d.verb),
+			door("POST "+at+"/client_secrets", d.mint),
+			door("POST "+at+"/sessions", d.mintBeta), // the beta's
+			door(at+"/{rest...}", notServed),
+		)
 	}
+	return append(list, door("/openai/", notServed))
+}
+
+// notServed refuses a request to an address of OpenAI's that is not served.
+func notServed(_ http.ResponseWriter, r *http.Request) error {
+	if strings.HasSuffix(r.URL.Path, "/transcription_sessions") {
+		return refusal("not_found", "", "Sessions that only transcribe are not served.")
+	}
+	return refusal("not_found", "", "%s %s is not served.", r.Method, clip(r.URL.Path))
+}
+
+// modelOf is the model that a request names: Azure's clients call it the deployment.
+func modelOf(r *http.Request) string {
+	query := r.URL.Query()
+	return cmp.Or(query.Get("model"), query.Get("deployment"))
 }
 
 // newID makes an id as OpenAI's are.
@@ -95,44 +115,39 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// exchange is the token that a client secret stands for, and the session that it is bound to. Another token is its own.
-func (d *Door) exchange(r *http.Request) (token string, bound *session, err error) {
-	token = tokenOf(r)
-	if !strings.HasPrefix(token, secretPrefix) {
-		return token, nil, nil
+// exchange is what the token of a request stands for: a client secret for what it is bound to, another one for itself.
+func (d *Door) exchange(r *http.Request) (secret, error) {
+	token := tokenOf(r)
+	if strings.HasPrefix(token, secretPrefix) {
+		return d.secret(r.Context(), token)
 	}
-	s, err := d.secret(r.Context(), token)
-	if err != nil {
-		return token, nil, err
-	}
-	return s.Token, &s.Session, nil
+	return secret{Token: token}, nil
 }
 
 // guest is a client that was let in to open a conversation.
 type guest struct {
-	open  *bridge.Open
-	bound *session // to the secret that they have shown; nil: none was
+	open   *bridge.Open
+	secret // that they have shown; its session is nil if there was none
 }
 
 // admit lets in a client that may open a conversation, before anything else of the request is read.
 func (d *Door) admit(r *http.Request) (g guest, err error) {
 	g.open = &bridge.Open{Origin: bridge.Origin{Door: doorName}}
-	token, bound, err := d.exchange(r)
-	if err != nil {
+	if g.secret, err = d.exchange(r); err != nil {
 		return g, err
 	}
-	g.bound = bound
-	return g, access.From(r.Context()).Authorize(g.open, token)
+	return g, access.From(r.Context()).Authorize(g.open, g.Token)
 }
 
 // opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:
 // it has none.
-func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*bridge.Open, error) {
-	if g.bound != nil {
-		g.bound.ID = dialogue.session.ID
-		g.bound.Model = cmp.Or(g.bound.Model, model)
-		dialogue.session = *g.bound
+func (g guest) opens(dialogue *dialogue, asked json.RawMessage) (*bridge.Open, error) {
+	if g.Session != nil {
+		g.Session.ID = dialogue.session.ID
+		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
+		dialogue.session = *g.Session
 	}
+	dialogue.session.Model = cmp.Or(dialogue.session.Model, defaultModel)
 	if asked != nil {
 		next, err := dialogue.session.updated(asked)
 		if err != nil {
@@ -144,7 +159,7 @@ func (g guest) opens(dialogue *dialogue, model string, asked json.RawMessage) (*
 		return nil, err
 	}
 	dialogue.config = dialogue.session.config()
-	g.open.Config, g.open.Later = dialogue.config, g.bound == nil && asked == nil
+	g.open.Config, g.open.Later = dialogue.config, g.Session == nil && asked == nil
 	return g.open, nil
 }
 
@@ -159,9 +174,9 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 		}
 		on = c.origin
 	}
-	token, _, err := d.exchange(r)
+	shown, err := d.exchange(r)
 	if err == nil {
-		err = access.From(r.Context()).Acts(on, token)
+		err = access.From(r.Context()).Acts(on, shown.Token)
 	}
 	if !there && err == nil || access.NotTheirs(err) {
 		return nil, errNoCall(id)
@@ -174,8 +189,8 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 
 // pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
-	token, _, _ := d.exchange(r) // which the other gateway checks
-	return signaling.PassByID(w, r, d.Host, id, token, func(err error) {
+	shown, _ := d.exchange(r) // the other gateway checks what came with the request, if there is no token
+	return signaling.PassByID(w, r, d.Host, id, shown.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall(id))
 	})
@@ -202,9 +217,9 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if !offer.Talks() {
 		return refusal("invalid_offer", "sdp", "The offer has no audio section that can be served.")
 	}
-	model := r.URL.Query().Get("model")
-	dialogue := newDialogue(model, true, newID)
-	open, err := guest.opens(dialogue, model, session)
+	dialogue := newDialogue(modelOf(r), true, newID)
+	dialogue.beta = guest.Beta || isBeta(r)
+	open, err := guest.opens(dialogue, session)
 	if err != nil {
 		return err
 	}

@@ -203,8 +203,9 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 			t.Fatalf("the model heard %d times", len(heard))
 		}
 		pcm, rate := heard[n].PCM, heard[n].Rate
-		if wrong, right := mediatest.ToneLevel(pcm, rate, 440), mediatest.ToneLevel(pcm, rate, 880); right < 0.5 || wrong > 0.2 {
-			t.Errorf("of what was said before the button %.2f, after it %.2f", wrong, right)
+		share := func(hz float64) float64 { return doortest.ToneShare(pcm, hz*bridge.VoiceRate/float64(rate)) }
+		if wrong, right := share(440), share(880); right < 0.5 || wrong > 0.2 {
+			t.Errorf("of what was said before the button %.2f, after it %.2f, in %.1f s", wrong, right, float64(len(pcm))/float64(rate))
 		}
 	}
 }
@@ -362,6 +363,91 @@ func TestRealtimeSecrets(t *testing.T) {
 	}
 	if _, code := refusedRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
 		t.Errorf("an old secret: close %d", code)
+	}
+}
+
+// TestRealtimeBeta begins as OpenAI's openai-realtime-console and openai-realtime-agents do, and goes on in the form of
+// the beta. To a client of today its fields are unknown.
+func TestRealtimeBeta(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
+	post := func(path, token, body string, answer any) int {
+		resp := doortest.PostAs(t, l.HTTP+path, token, "application/json", strings.NewReader(body))
+		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return resp.StatusCode
+	}
+	var minted struct {
+		Model, Instructions string
+		Secret              struct {
+			Value   string
+			Expires int64 `json:"expires_at"`
+		} `json:"client_secret"`
+	}
+	flat := `{"model":"gpt-4o-realtime-preview-2025-06-03","voice":"verse","modalities":["audio","text"],"instructions":"Be kind."}`
+	if post("/v1/realtime/sessions", l.Key, flat, &minted); minted.Instructions != "Be kind." || minted.Secret.Expires < time.Now().Unix() {
+		t.Fatalf("minted %+v", minted)
+	}
+	c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + minted.Secret.Value}})
+	c.Configure(`{"voice":"alloy","input_audio_format":"g711_ulaw","turn_detection":null,"input_audio_transcription":{"model":"whisper-1"}}`)
+	c.Typed("Hello")
+	var item struct {
+		Item struct{ Content []struct{ Type string } }
+	}
+	c.Expect("response.output_item.done").Read(t, &item)
+	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" || c.Count("response.audio.delta") == 0 ||
+		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("conversation.item.done") > 0 {
+		t.Errorf("%+v %+v", r, c.All())
+	}
+	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
+	c = doortest.DialRealtime(t, l.Gateway, "", bearer)
+	c.Expect("session.created")
+	type refusal struct {
+		Error struct{ Code, Param, Message string }
+	}
+	for event, param := range map[string]string{
+		`{"type":"session.update","session":{"voice":"alloy","tools":[]}}`:       "session.voice",
+		`{"type":"session.update","session":{"input_audio_format":"g711_ulaw"}}`: "session.input_audio_format",
+		`{"type":"response.create","response":{"modalities":["text"]}}`:          "response.modalities",
+	} {
+		var e refusal
+		c.Send(event)
+		if c.Expect("error").Read(t, &e); e.Error.Code != "unknown_parameter" || e.Error.Param != param {
+			t.Errorf("%s: %+v", event, e)
+		}
+	}
+	for _, test := range []struct {
+		path, body, code, param string
+		status                  int
+	}{
+		{"/v1/realtime/client_secrets", `{"model":"gpt-realtime","voice":"alloy"}`, "unknown_parameter", "model", 400},
+		{"/v1/realtime/client_secrets", `{"session":{"voice":"alloy"}}`, "unknown_parameter", "session.voice", 400},
+		{"/v1/realtime/transcription_sessions", `{}`, "not_found", "", 404},
+		{"/v1/realtime/translations", `{}`, "not_found", "", 404},
+		{"/openai/v1/responses", `{}`, "not_found", "", 404},
+	} {
+		var e refusal
+		if status := post(test.path, l.Key, test.body, &e); status != test.status || e.Error.Code != test.code || e.Error.Param != test.param ||
+			e.Error.Message == "" {
+			t.Errorf("%s: %d %+v", test.path, status, e)
+		}
+	}
+	var plain struct{ Session struct{ Model string } }
+	if post("/openai/v1/realtime/client_secrets", l.Key, `{}`, &plain); plain.Session.Model != "gpt-realtime" {
+		t.Errorf("without a model: %+v", plain)
+	}
+	for _, path := range []string{ // Azure's
+		"/openai/realtime?api-version=2025-04-01-preview&deployment=gemini-3.8-live", "/openai/v1/realtime?model=gemini-3.8-live",
+	} {
+		c := doortest.DialRealtime(t, l.Gateway, path, http.Header{"Api-Key": {l.Mint(`{"once":false}`)}})
+		if c.Expect("session.created").Read(t, &plain); plain.Session.Model != "gemini-3.8-live" {
+			t.Errorf("%s: %+v", path, plain)
+		}
+		c.Typed("Hello")
+		if r := c.Answered(); r.Said() != "You said: Hello" {
+			t.Errorf("%s: %+v", path, r)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type record struct {
 	newID func(prefix string) string
 	calls bool // it is a call: the voice has a track of its own, and events of it say when it is heard
+	beta  bool // the client speaks the beta
 
 	session session
 	items   []*item // in order
@@ -39,12 +40,17 @@ func (r *record) drain() []message {
 func (r *record) emit(kind string, fields object) { r.put(kind, fields, false) }
 
 func (r *record) put(kind string, fields object, alone bool) {
-	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q`, kind, r.newID("event"))
-	if len(fields) == 0 {
-		data = append(data, '}')
-	} else {
-		data = append(append(data, ','), encode(fields)[1:]...)
+	rest := []byte("}")
+	if len(fields) > 0 {
+		rest = encode(fields)
+		rest[0] = ','
 	}
+	if r.beta {
+		if kind, rest = toBeta(kind, rest); kind == "" {
+			return
+		}
+	}
+	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q%s`, kind, r.newID("event"), rest)
 	r.out = append(r.out, message{data, alone})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -25,8 +26,9 @@ const (
 
 // secret is what a client secret is bound to. The store has it, so that a page may come to any gateway that shares the store.
 type secret struct {
-	Session session `json:"session"`
-	Token   string  `json:"token"` // of the gateway's; empty: none is needed
+	Session *session `json:"session"`
+	Token   string   `json:"token"` // of the gateway's; empty: none is needed
+	Beta    bool     `json:"beta,omitempty"`
 }
 
 // secretName is what the store has a client secret under.
@@ -98,47 +100,96 @@ func (m *minted) add(size int, life time.Duration) bool {
 // identityHeader names to OpenAI the person for whom a backend acts.
 const identityHeader = "OpenAI-Safety-Identifier"
 
+// lifetime is how long a secret is to be good.
+type lifetime struct {
+	Anchor  string `json:"anchor"`
+	Seconds int    `json:"seconds"`
+}
+
 // mint makes a secret for a page, bound to a session.
 func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	var asked struct {
-		ExpiresAfter struct {
-			Anchor  string `json:"anchor"`
-			Seconds int    `json:"seconds"`
-		} `json:"expires_after"`
-		Session json.RawMessage `json:"session"`
+		ExpiresAfter lifetime        `json:"expires_after"`
+		Session      json.RawMessage `json:"session"`
 	}
-	minter, err := access.From(r.Context()).Minter(tokenOf(r))
+	minter, raw, err := readMint(w, r, &asked)
 	if err != nil {
 		return err
 	}
-	if r.ContentLength != 0 {
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&asked); err != nil {
-			return unread(err)
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &fields)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "expires_after" && name != "session" {
+			return refusal("unknown_parameter", clip(name), "Unknown parameter: '%s'. The fields of a session stand in session.", clip(name))
 		}
 	}
-	life := cmp.Or(asked.ExpiresAfter.Seconds, secretLife)
-	if life < shortestLife || life > longestLife {
-		return invalid("expires_after.seconds", "must be between 10 and 7200.")
+	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, secret{}, asked.Session)
+	if err == nil {
+		reply(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}
-	made := secret{Session: newSession(newID("sess"), "")}
-	if asked.Session != nil {
-		if made.Session, err = made.Session.updated(asked.Session); err != nil {
-			return err
-		}
+	return err
+}
+
+// mintBeta does it as the beta does: the session is the whole of the request, and of the answer.
+func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
+	var asked struct {
+		Secret struct {
+			ExpiresAfter lifetime `json:"expires_after"`
+		} `json:"client_secret"`
 	}
-	if err := made.Session.checkModel("session.model"); err != nil {
+	minter, raw, err := readMint(w, r, &asked)
+	if err != nil {
 		return err
+	}
+	value, expires, made, err := d.secretFor(r, minter, asked.Secret.ExpiresAfter, secret{Beta: true}, fromBeta(raw))
+	if err == nil {
+		reply(w, http.StatusOK, struct {
+			*session
+			Secret object `json:"client_secret"`
+		}{made, object{"value": value, "expires_at": expires}})
+	}
+	return err
+}
+
+// readMint reads a request for a secret, which may be empty, from a client that may mint.
+func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
+	if minter, err = access.From(r.Context()).Minter(tokenOf(r)); err != nil || r.ContentLength == 0 {
+		return minter, nil, err
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&raw); err != nil {
+		return minter, nil, unread(err)
+	}
+	return minter, raw, unread(json.Unmarshal(raw, asked))
+}
+
+// secretFor makes a secret that is bound to a session.
+func (d *Door) secretFor(
+	r *http.Request, minter access.Minter, after lifetime, made secret, asked json.RawMessage,
+) (value string, expires int64, bound *session, err error) {
+	life := cmp.Or(after.Seconds, secretLife)
+	if life < shortestLife || life > longestLife {
+		return "", 0, nil, invalid("expires_after.seconds", "must be between 10 and 7200.")
+	}
+	s := newSession(newID("sess"), "")
+	if asked != nil {
+		if s, err = s.updated(asked); err != nil {
+			return "", 0, nil, err
+		}
+	}
+	if err := s.checkModel("session.model"); err != nil {
+		return "", 0, nil, err
 	}
 	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {
-		return err
+		return "", 0, nil, err
 	}
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
-	made.Token = token.Token
-	expires := time.Now().Add(lasts)
+	made.Session, made.Token = &s, token.Token
+	expires = time.Now().Add(lasts).Unix()
 	if err := d.keep(r.Context(), value, made, lasts); err != nil {
-		return err
+		return "", 0, nil, err
 	}
-	reply(w, http.StatusOK, object{"value": value, "expires_at": expires.Unix(), "session": made.Session})
-	return nil
+	named := s
+	named.Model = cmp.Or(s.Model, defaultModel) // the page may still name another one
+	return value, expires, &named, nil
 }

@@ -178,21 +178,21 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 	if err := json.Unmarshal(encode(s), &next); err != nil { // a copy that shares nothing
 		return next, err
 	}
-	var patch struct {
-		Type         *string
-		Instructions json.RawMessage
-	}
-	if err := json.Unmarshal(raw, &patch); err != nil || !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil || fields == nil {
 		return next, refusal("invalid_type", "session", "session must be an object.")
 	}
-	if kind := value(patch.Type); kind != "" && kind != "realtime" {
-		return next, refusal("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
+	if err := unknown(fields, "session."); err != nil {
+		return next, err
 	}
 	if err := json.Unmarshal(raw, &next); err != nil {
 		return next, wrongType(err, "session")
 	}
+	if kind := cmp.Or(next.Type, s.Type); kind != s.Type {
+		return next, refusal("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
+	}
 	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
-	if string(patch.Instructions) == "null" { // which is no string, and would change nothing
+	if string(fields["instructions"]) == "null" { // which is no string, and would change nothing
 		next.Instructions = ""
 	}
 	if err := next.check(); err != nil {
@@ -207,7 +207,9 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 // check refuses what makes no sense, and normalizes the rest.
 func (s *session) check() error {
 	in := &s.Audio.Input
-	if err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.check("input"), s.Audio.Output.Format.check("output"), in.TurnDetection.check()); err != nil {
+	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.check("input"), s.Audio.Output.Format.check("output"),
+		in.TurnDetection.check())
+	if err != nil {
 		return err
 	}
 	if string(s.MaxOutputTokens) == "null" {
@@ -339,6 +341,9 @@ func (d *turnDetection) padding() int {
 }
 
 func (s *session) writes() bool { return s.OutputModalities[0] == asText }
+
+// defaultModel is the name of the gateway's own model, for clients that name none.
+const defaultModel = "gpt-realtime"
 
 // voices are Gemini's for OpenAI's, as LiteLLM maps them, so that people who come from there hear the same.
 var voices = map[voice]voice{

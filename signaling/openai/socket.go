@@ -100,14 +100,14 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 		}
 		return newCall(log, newDialogue("", false, newID)), nil, err
 	}
-	model := query.Get("model")
-	dialogue := newDialogue(model, false, newID)
+	dialogue := newDialogue(modelOf(r), false, newID)
 	guest, err := d.admit(r)
+	dialogue.beta = guest.Beta || isBeta(r)
 	if err == nil && query.Get("intent") == "transcription" {
 		err = refusal("invalid_value", "intent", "Sessions that only transcribe are not served.")
 	}
 	if err == nil {
-		open, err = guest.opens(dialogue, model, nil)
+		open, err = guest.opens(dialogue, nil)
 	}
 	if err == nil {
 		open.Quiet = true // the client gets the model's voice alone
