@@ -85,7 +85,8 @@ func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) 
 	return status, e.Message, e.Retry
 }
 
-// GoogleName is the name of a field in camelCase, which proto3 JSON has in snake_case as well (https://protobuf.dev/programming-guides/json).
+// GoogleName is the name of a field in camelCase, which proto3 JSON has in snake_case as well
+// (https://protobuf.dev/programming-guides/json).
 func GoogleName(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {

@@ -47,7 +47,11 @@ func refuseOpenAI(w http.ResponseWriter, status int, message string, retry time.
 	if status >= http.StatusInternalServerError {
 		kind = "server_error"
 	}
-	reply(w, status, object{"error": object{"message": message, "type": cmp.Or(openAIKinds[status], kind), "param": nil, "code": nil}})
+	reply(w, status, openAIError(message, cmp.Or(openAIKinds[status], kind)))
+}
+
+func openAIError(message, kind string) object {
+	return object{"error": object{"message": message, "type": kind, "param": nil, "code": nil}}
 }
 
 // openAIModels answers with the list of models, all at once.
@@ -159,8 +163,8 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	return c.answer(text)
 }
 
-// settle puts into a request what is not the client's choice: the model's name there, the prompt that a grant fixes, and that a stream tells
-// what it has cost.
+// settle puts into a request what is not the client's choice: the model's name there, the prompt that a grant fixes, and that a stream
+// tells what it has cost.
 func (c *call) settle(fields object, to backend, streams bool) {
 	fields["model"] = to.nameOf(c.model)
 	if streams {
@@ -200,8 +204,7 @@ func (c *call) chatStream(ctx context.Context, from io.Reader, usage bool) error
 			return write([]byte("[DONE]"))
 		}
 		if err != nil {
-			broken := encode(object{"error": object{"message": "The backend's answer broke off.", "type": "server_error", "param": nil, "code": nil}})
-			return errors.Join(err, context.Cause(ctx), write(broken))
+			return errors.Join(err, context.Cause(ctx), write(encode(openAIError("The backend's answer broke off.", "server_error"))))
 		}
 		if c.bill.noteChat(text) || usage {
 			if err := write(text); err != nil {

@@ -150,8 +150,8 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// open are the types whose fields may be newer than this gateway: unknown ones go up as they are. Elsewhere a name that is not known is more
-// likely one of another API.
+// open are the types whose fields may be newer than this gateway: unknown ones go up as they are. Elsewhere a name that is not known is
+// more likely one of another API.
 var open = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",

@@ -226,8 +226,8 @@ func camelPath(name string) string {
 	return b.String()
 }
 
-// Camel returns a JSON tree with its names in camelCase, as proto3 JSON may have them in snake_case as well. What is below args and response
-// is a function's own.
+// Camel returns a JSON tree with its names in camelCase, as proto3 JSON may have them in snake_case as well. What is below args and
+// response is a function's own.
 func Camel(tree any) any {
 	switch v := tree.(type) {
 	case []any:
