@@ -39,14 +39,18 @@ type call struct {
 	void    atomic.Uint32                        // voice of generations before this one is not to be heard
 	changes atomic.Int32                         // of the configuration that the client waits for
 
+	transparent bool         // the client wants to know what it need not send again; set before Serve
+	consumed    atomic.Int64 // of its messages after the setup
+
 	reader     reader             // of what the client sends
 	mic        *bridge.Microphone // owned, as dropped is, by what takes messages
 	dropped    bool               // the log knows of what was not passed on
 	translator translator         // owned by Notify, whose calls come one at a time
 
-	mu    sync.Mutex
-	begun bool
-	early [][]byte // that waits until the client knows of the conversation
+	mu     sync.Mutex
+	begun  bool
+	handle string   // of the conversation
+	early  [][]byte // that waits until the client knows of the conversation
 }
 
 // kept is what the door keeps for a conversation: the newest config that a client wanted.
@@ -93,11 +97,21 @@ func (c *call) begin(b bridge.SetupComplete) {
 		return
 	}
 	c.begun = true
-	for _, message := range append(ready(b), c.early...) {
+	c.handle = b.ResumeToken
+	list := ready(c.handle, c.index())
+	for _, message := range append(list, c.early...) {
 		c.Put(signaling.Outgoing{Data: message})
 	}
 	c.early = nil
 	close(c.ready)
+}
+
+// index is that of the newest message that was consumed, for a client that wants to know it; below 0: it does not.
+func (c *call) index() int64 {
+	if !c.transparent {
+		return -1
+	}
+	return c.consumed.Load()
 }
 
 // run waits for the setup, lets the client in, and carries its conversation until it has ended or the socket is lost.
@@ -113,6 +127,7 @@ func (c *call) run(ctx context.Context, token string) error {
 	if err != nil {
 		return err
 	}
+	c.transparent = opening.transparent
 	config := encode(c.reader.config)
 	open := bridge.Open{
 		Config: config, Resumable: opening.handles, ResumeToken: opening.handle,
@@ -177,6 +192,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			if err := c.take(s, m); err != nil {
 				return err
 			}
+			c.consumed.Add(1)
 		case err := <-c.failed:
 			s.Own().(*kept).swap(nil) // it is not so
 			return err
@@ -309,6 +325,14 @@ func (c *call) Notify(e bridge.Event) {
 	}
 	for _, m := range c.translator.translate(e.Body) {
 		c.put(m)
+	}
+	if _, over := e.Body.(bridge.TurnComplete); over && c.transparent {
+		c.mu.Lock()
+		handle := c.handle
+		c.mu.Unlock()
+		if handle != "" {
+			c.put(resumable(handle, c.index()))
+		}
 	}
 }
 

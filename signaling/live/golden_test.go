@@ -102,7 +102,7 @@ func TestMessagesOfEvents(t *testing.T) {
 		}
 	}
 	b.WriteString("# ready\n")
-	for _, m := range append(ready(bridge.SetupComplete{}), ready(bridge.SetupComplete{ResumeToken: "t"})...) {
+	for _, m := range append(ready("", -1), ready("t", -1)...) {
 		fmt.Fprintf(&b, "%s\n", m)
 	}
 	fmt.Fprintf(&b, "# voice\n%s\n", encodeVoice([]int16{1, -1}))
@@ -118,7 +118,8 @@ func TestCommandsOfMessages(t *testing.T) {
 		messages []string
 	}{
 		{"setups", []string{`{"setup":{"model":"m","session_resumption":{"handle":"h"},"system_instruction":{"parts":[{"text":"x"}]},"history_config":{},"newField":1}}`, `{"setup":{}}`}},
-		{"refused setups", []string{`{"setup":[]}`, `{"setup":null}`, `{}`, `{"setup":{"sessionResumption":7}}`, `{"setup":{"sessionResumption":{"transparent":true}}}`, `{"setup":{"historyConfig":7}}`, `[`}},
+		{"refused setups", []string{`{"setup":[]}`, `{"setup":null}`, `{}`, `{"setup":{"sessionResumption":7}}`, `{"setup":{"historyConfig":7}}`, `[`}},
+		{"transparent resumption", []string{`{"setup":{"sessionResumption":{"transparent":true}}}`}},
 		{"typed", []string{
 			setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":true}}`,
 			`{"clientContent":{"turns":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"}]}]}}`,

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,34 @@ func TestLiveInterrupted(t *testing.T) {
 	}
 }
 
+// A client that asks for it learns which of its messages it need not send again, at first and after each turn.
+func TestLiveTransparentResumption(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	setup := func(handle string) *doortest.Client {
+		c := doortest.DialLive(t, g, "", nil)
+		c.Raw(websocket.TextMessage, []byte(`{"setup":{"sessionResumption":{"transparent":true,"handle":"`+handle+`"}}}`))
+		return c
+	}
+	type update struct{ NewHandle, LastConsumedClientMessageIndex string }
+	read := func(c *doortest.Client, index string) (got update) {
+		if c.Expect("sessionResumptionUpdate").Read(t, &got); got.LastConsumedClientMessageIndex != index || got.NewHandle == "" {
+			t.Errorf("got %+v, want the index %s", got, index)
+		}
+		return got
+	}
+	c := setup("")
+	handle := read(c, "0").NewHandle
+	for i, text := range []string{"one", "two"} {
+		c.Raw(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"`+text+`"}}`))
+		if got := read(c, strconv.Itoa(i+1)); got.NewHandle != handle {
+			t.Errorf("another handle: %+v", got)
+		}
+	}
+	c.Conn.Close()
+	read(setup(handle), "0")
+}
+
 // A field that the gateway does not know goes up, and a server that does not know it either gets the setup without it.
 func TestLiveNewerFields(t *testing.T) {
 	t.Parallel()
@@ -436,7 +465,7 @@ func TestLiveRefuses(t *testing.T) {
 		reason   string
 	}{
 		{[]string{`{"setup":{"generationConfig":{"topK":"x"}}}`}, "setup.generationConfig.topK must be"},
-		{[]string{`{"setup":{"sessionResumption":{"transparent":true}}}`}, "setup.sessionResumption.transparent is not served."},
+		{[]string{`{"setup":{"sessionResumption":{"transparent":1}}}`}, "setup.sessionResumption must be an object"},
 		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":"1"}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
 		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
 		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},

@@ -34,8 +34,9 @@ type request struct {
 
 // setup is how a conversation is opened, besides its config.
 type setup struct {
-	handles bool // the client wants handles
-	handle  string
+	handles     bool // the client wants handles
+	handle      string
+	transparent bool // and to learn what of its messages is behind them
 }
 
 // The names of the messages of a client.
@@ -114,10 +115,7 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 		if json.Unmarshal(given, &resumption) != nil {
 			return request{}, invalid("setup.sessionResumption", "must be an object with a handle.")
 		}
-		if resumption.Transparent {
-			return request{}, invalid("setup.sessionResumption.transparent", "is not served.")
-		}
-		opening = setup{true, resumption.Handle}
+		opening = setup{true, resumption.Handle, resumption.Transparent}
 	}
 	if given := config["historyConfig"]; given != nil {
 		var history struct{ InitialHistoryInClientContent bool }

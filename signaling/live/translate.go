@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"voxgate/bridge"
 	"voxgate/media"
@@ -20,14 +21,24 @@ type translator struct {
 // object is a JSON object whose fields are kept as they came.
 type object = map[string]json.RawMessage
 
-// ready reports that the conversation is there, with a handle for it, if the client wanted one. Google has more handles
-// to give, one after each turn; ours is good until it is used.
-func ready(b bridge.SetupComplete) [][]byte {
+// ready reports that the conversation is there, with a handle for it if there is one.
+func ready(handle string, consumed int64) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
-	if b.ResumeToken != "" {
-		list = append(list, encode(map[string]any{"sessionResumptionUpdate": map[string]any{"newHandle": b.ResumeToken, "resumable": true}}))
+	if handle != "" {
+		list = append(list, resumable(handle, consumed))
 	}
 	return list
+}
+
+// resumable is the message with a handle for the conversation. Google has more of them to give, one after each turn; ours is good until it
+// is used. consumed is the index of the client's newest message that is behind it, counted from the setup, which is 0
+// (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate); below 0: the client does not want to know.
+func resumable(handle string, consumed int64) []byte {
+	update := map[string]any{"newHandle": handle, "resumable": true}
+	if consumed >= 0 {
+		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // as proto3 JSON has 64 bits
+	}
+	return encode(map[string]any{"sessionResumptionUpdate": update})
 }
 
 // translate returns the messages for a client about an event.

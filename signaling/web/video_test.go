@@ -23,6 +23,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/media/mediatest"
+	"voxgate/signaling"
 	"voxgate/signaling/doortest"
 )
 
@@ -319,7 +320,7 @@ func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 		t.Errorf("the answer is\n%s", answer)
 	}
 	p.Connected()
-	if n := c.Warned(""); n != 0 {
+	if n := c.Warned("") - c.Warned(signaling.HeldBack); n != 0 { // a busy machine may hold anybody back
 		t.Errorf("warned %d times", n)
 	}
 }

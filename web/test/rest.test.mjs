@@ -70,6 +70,31 @@ describe('@google/genai over REST', { timeout: 30_000 }, () => {
 const run = promisify(execFile);
 const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 
+test('@google/genai lists models by the page', { timeout: 30_000 }, async () => {
+  const all = Array.from({ length: 120 }, (_, i) => ({ name: `models/gemini-${i}` }));
+  const asked = [];
+  const google = createServer((req, res) => {
+    const { searchParams } = new URL(req.url, 'http://x');
+    asked.push(searchParams.get('pageToken'));
+    const from = Number(searchParams.get('pageToken'));
+    const to = from + Number(searchParams.get('pageSize') ?? 50);
+    res.setHeader('Content-Type', 'application/json');
+    res.end(JSON.stringify({ models: all.slice(from, to), ...(to < all.length && { nextPageToken: String(to) }) }));
+  });
+  await once(google.listen(0, '127.0.0.1'), 'listening');
+  const ours = await startGateway({ GOOGLE_GEMINI_BASE_URL: `http://127.0.0.1:${google.address().port}` });
+  try {
+    const names = [];
+    const theirs = new GoogleGenAI({ apiKey: 'anything', httpOptions: { baseUrl: ours.url } });
+    for await (const m of await theirs.models.list({ config: { pageSize: 50 } })) names.push(m.name);
+    assert.deepEqual(names, all.map((m) => m.name));
+    assert.deepEqual(asked.filter((token) => token), ['50', '100']); // and what the gateway asks for itself
+  } finally {
+    await ours.stop();
+    google.close();
+  }
+});
+
 test('google-genai for Python', { timeout: 30_000 }, async () => {
   const { stdout } = await run(local('../.venv/bin/python'), [local('rest_client.py'), gateway.url]);
   const got = JSON.parse(stdout);
