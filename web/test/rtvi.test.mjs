@@ -105,7 +105,7 @@ const inPage = (name, { sounds = [silence(1)], gateway = () => open, quiet = tru
 const startAndConnect = (page, body, gateway = open) =>
   page.evaluate(([endpoint, requestData]) => client.startBotAndConnect({ endpoint, requestData }), [at(gateway, '/start'), { enableDefaultIceServers: true, body }]);
 
-inPage('a conversation by voice', { sounds: [silence(2.5), tone(1), silence(6)] }, async (page, log) => {
+inPage('a conversation by voice', { sounds: [silence(5), tone(1), silence(6)] }, async (page, log) => {
   const ready = await startAndConnect(page);
   assert.deepEqual([ready.version, ready.about], ['2.1.0', { library: 'voxgate' }]);
   await hears(page, { tone: 0.5 });
@@ -124,7 +124,7 @@ inPage('a conversation by voice', { sounds: [silence(2.5), tone(1), silence(6)] 
   }
 });
 
-inPage('barge-in', { sounds: [silence(6), tone(1.5), silence(6)] }, async (page) => {
+inPage('barge-in', { sounds: [silence(8), tone(1.5), silence(6)] }, async (page) => {
   await startAndConnect(page);
   await page.evaluate(() => client.sendText('one two three four five six seven eight nine ten '.repeat(12)));
   const spoke = await sees(page, 'botStartedSpeaking');

@@ -72,7 +72,7 @@ for (const [what, video] of [
 
 /** A page of another origin, whose microphone hears something. */
 async function openClient() {
-  const page = await openPage({ url: `http://127.0.0.1:${pages.address().port}`, sounds: [silence(1.5), tone(1), silence(6)] });
+  const page = await openPage({ url: `http://127.0.0.1:${pages.address().port}`, sounds: [silence(4), tone(1), silence(6)] });
   await page.evaluate(clients);
   return page;
 }
@@ -91,7 +91,7 @@ test("Eyevinn's page", limit, async () => {
       await client.getResourceUrl();
     }, at('/whip/desk'));
     await page.waitForFunction(() => peers.at(-1).connectionState === 'connected');
-    await page.waitForTimeout(6_000);
+    await page.waitForTimeout(9_000);
     await page.evaluate(() => client.destroy());
     assert.equal(await turns(from), 1);
     assert.deepEqual(complaints(page), []);
