@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling/sip"
 	"voxgate/tools/webhook"
 )
 
@@ -97,9 +98,21 @@ func (h *hooks) ended(e bridge.Ended) {
 		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns,
 		"tokens": e.Tokens,
 	}
+	h.report(e.ID+"-end", body)
+}
+
+// call sends where a call that the gateway makes stands.
+func (h *hooks) call(c sip.CallStatus) {
+	if h != nil {
+		h.report(c.ID+"-"+c.State, map[string]any{"type": "call.status", "call": c})
+	}
+}
+
+// report sends something that has happened, in the background, until the endpoint has it. Two reports may arrive in any order.
+func (h *hooks) report(id string, body any) {
 	h.running.Go(func() {
 		for try := 1; ; try++ {
-			status, err := h.post(e.ID+"-end", body)
+			status, err := h.post(id, body)
 			if err == nil && status/100 == 2 {
 				return
 			}
@@ -112,7 +125,7 @@ func (h *hooks) ended(e bridge.Ended) {
 				}
 			}
 			if last {
-				h.log.Warn("the session webhook did not get an end", "call", e.ID, "status", status, "err", err)
+				h.log.Warn("the session webhook did not get a report", "id", id, "status", status, "err", err)
 				return
 			}
 		}

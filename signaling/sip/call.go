@@ -25,6 +25,7 @@ type call struct {
 	agent  *phone.Agent
 	party  phone.Party
 	open   bridge.Open // who has begun it, and what they may have
+	record *record     // nil: the call came in
 	log    *slog.Logger
 	dialog *dialog
 	line   *line

@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +15,7 @@ import (
 )
 
 // newCarrier is a carrier by hand, and an office whose trunk it is.
-func newCarrier(t *testing.T, trunk map[string]any, outbound map[string]any) (*handset, *office) {
+func newCarrier(t *testing.T, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *office) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +30,7 @@ func newCarrier(t *testing.T, trunk map[string]any, outbound map[string]any) (*h
 	for name, value := range trunk {
 		fields[name] = value
 	}
-	o := newOffice(t, ofTrunk(t, fields))
+	o := newOffice(t, ofTrunk(t, fields), tell...)
 	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}, o
 }
 
@@ -75,11 +76,25 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 	h.send(text + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(sound), sound))
 }
 
+// hangUp ends a call that the office has made.
+func (h *handset) hangUp(invite, tag string) {
+	h.t.Helper()
+	header := func(name string) string {
+		_, value, _ := strings.Cut(invite, name+": ")
+		value, _, _ = strings.Cut(value, "\r\n")
+		return value
+	}
+	h.send(fmt.Sprintf("BYE sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\nFrom: %s;tag=%s\r\nTo: %s\r\n"+
+		"Call-ID: %s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
+		h.signals.LocalAddr(), rand.Text(), header("To"), tag, header("From"), header("Call-ID")))
+	h.answer("200")
+}
+
 // dial has the office call somebody; result is what came of the dialling.
 func (o *office) dial() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() {
-		_, err := o.door.Call(o.t.Context(), sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		_, err := o.door.Call(o.t.Context(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
 		done <- err
 	}()
 	return done

@@ -68,8 +68,9 @@ type Trunk struct {
 
 // Outbound is where a trunk takes calls of ours.
 type Outbound struct {
-	Server   string   `json:"server"` // "sip:trunk.example.com;transport=tls"
-	From     string   `json:"from"`   // our number or URI
+	Server   string   `json:"server"`  // "sip:trunk.example.com;transport=tls"
+	From     string   `json:"from"`    // our number or URI
+	Callers  []string `json:"callers"` // patterns of other numbers that a call may show
 	Username string   `json:"username"`
 	Password string   `json:"password"`
 	To       []string `json:"to"`       // patterns of numbers that may be called
@@ -240,8 +241,10 @@ func (o *Outbound) check() error {
 	if (o.Username == "") != (o.Password == "") {
 		return errors.New("outbound.password: a username and a password go together")
 	}
-	if err := phone.CheckPatterns("outbound.to", o.To); err != nil {
-		return err
+	for field, patterns := range map[string][]string{"outbound.to": o.To, "outbound.callers": o.Callers} {
+		if err := phone.CheckPatterns(field, patterns); err != nil {
+			return err
+		}
 	}
 	return phone.CheckLimits(phone.Limit{Name: "outbound.expires", Value: &o.Expires, Default: defaultExpires})
 }

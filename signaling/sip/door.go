@@ -42,6 +42,7 @@ type Door struct {
 	rtc      *rtc.API
 	decoder  opus.DecoderChoice
 	pages    *sockets
+	dialled  register
 	agent    *sipgo.UserAgent
 	server   *sipgo.Server
 	client   *sipgo.Client
@@ -60,6 +61,7 @@ type Door struct {
 
 	registrations map[string]bool // by our tag; guarded by mu
 
+	count     func(rule string)
 	strangers *rate.Limiter // of the log's lines about them
 
 	ackTimeout time.Duration
@@ -85,7 +87,11 @@ type Options struct {
 	Decoder opus.DecoderChoice
 	// AckTimeout is how long an answer waits to be acknowledged, and is repeated meanwhile; 0: 32 s.
 	AckTimeout time.Duration
-	Logger     *slog.Logger
+	// Refused counts calls that are refused, by "sip 404" or "sip stranger". It may be nil.
+	Refused func(rule string)
+	// Tell gets the status of a call that we make whenever it changes. It may be nil, and must not block.
+	Tell   func(CallStatus)
+	Logger *slog.Logger
 }
 
 // quiet is sipgo's log: what strangers send does not belong in ours. Some of it goes to a logger of the whole process.
@@ -107,7 +113,7 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
-		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(),
+		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(), dialled: register{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),
 	}
@@ -115,6 +121,9 @@ func New(o Options) (*Door, error) {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
 			return nil, err
 		}
+	}
+	if d.count = o.Refused; d.count == nil {
+		d.count = func(string) {}
 	}
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
@@ -386,6 +395,7 @@ func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
 
 // refused logs a refusal, unless there were many: strangers must not fill the disk.
 func (d *Door) refused(what, rule, from string) {
+	d.count("sip stranger")
 	if rule != rulePassword && d.strangers.Allow() {
 		d.log.Warn(what, "rule", rule, "from", from)
 	}

@@ -77,6 +77,7 @@ func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logge
 }
 
 func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
+	d.count(fmt.Sprintf("sip %d", r.code))
 	log.Warn("call refused", "rule", phone.Clip(r.rule), "from", req.Source())
 	d.reply(req, tx, r.code, r.reason, r.headers...)
 }

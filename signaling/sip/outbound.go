@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -18,72 +16,69 @@ import (
 	"github.com/icholy/digest"
 
 	"voxgate/bridge"
-	"voxgate/signaling/access"
 	"voxgate/signaling/phone"
 )
 
-// ringTimeout is how long it may ring.
-const ringTimeout = 60 * time.Second
-
-// Dial is a call that we make.
-type Dial struct {
-	To    string      `json:"to"`    // a number
-	Trunk string      `json:"trunk"` // that takes it
-	Agent phone.Agent `json:"agent"` // who talks
-}
-
-// Call makes a call. It returns when it rings there, or cannot be made; the call goes on by itself. The id names it in the log.
-func (d *Door) Call(ctx context.Context, what Dial) (id string, err error) {
-	t, err := d.outbound(what)
+// call makes a call that was entered in the register. It returns when it rings there, or cannot be made; the call goes on by itself.
+func (d *Door) call(ctx context.Context, r *record) error {
+	t, err := d.outbound(r.dial)
 	if err != nil {
-		return "", err
+		return err
 	}
-	c, err := d.newOutbound(ctx, what, t)
+	c, err := d.newOutbound(ctx, r, t)
 	if err != nil {
-		return "", err
+		return err
 	}
-	id = c.dialog.callID
 	if !d.enter(c) {
 		c.release()
-		return "", bridge.ErrShutdown
+		return bridge.ErrShutdown
 	}
+	d.dialled.name(r, c)
 	rings := make(chan error, 1)
 	d.running.Go(func() {
-		c.logBegin("", what.To)
-		d.carry(c, func() error { return c.ring(rings) })
+		c.logBegin(r.dial.From, r.dial.To)
+		d.carry(c, func() error {
+			err := c.ring(rings)
+			d.dialled.ended(c, err)
+			return err
+		})
 	})
 	select {
 	case err := <-rings:
-		return id, err
+		return err
 	case <-ctx.Done():
 		c.end(errCancelled)
-		return "", ctx.Err()
+		return ctx.Err()
 	}
 }
 
 // outbound is the trunk for a call, if it may be made.
 func (d *Door) outbound(what Dial) (*trunkState, error) {
 	t := d.gate.trunk(what.Trunk)
+	wrong := func(code bridge.Code, field, format string, args ...any) error {
+		return &bridge.Error{Code: code, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
+	}
 	switch {
 	case t == nil || t.Outbound == nil:
-		return nil, &bridge.Error{
-			Code:    bridge.CodeBadMessage,
-			Field:   "trunk",
-			Message: fmt.Sprintf("trunk: %q takes no calls of ours.", what.Trunk),
-		}
+		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", what.Trunk)
 	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
-		return nil, &bridge.Error{
-			Code:    bridge.CodeForbidden,
-			Field:   "to",
-			Message: fmt.Sprintf("to: %q may not be called by this trunk.", what.To),
-		}
+		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", what.To)
+	case what.From != "" && !phone.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, "<>\"@;? \r\n"):
+		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", what.From)
+	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
+		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
 	case !d.host.Ready():
 		return nil, bridge.ErrShutdown
+	}
+	if name := badHeader(what.Headers); name != "" {
+		return nil, wrong(bridge.CodeBadMessage, "headers",
+			"%q: only X- headers and User-to-User may be sent, %d at most, of one line of %d bytes each.", name, maxHeaders, maxHeader)
 	}
 	return t, nil
 }
 
-func (d *Door) newOutbound(ctx context.Context, what Dial, t *trunkState) (*call, error) {
+func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call, error) {
+	what := r.dial
 	server, err := parseURI(t.Outbound.Server)
 	if err != nil {
 		return nil, err
@@ -96,11 +91,14 @@ func (d *Door) newOutbound(ctx context.Context, what Dial, t *trunkState) (*call
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
 	c := newCall(d, &what.Agent)
+	c.record = r
 	c.party = phone.Party{Number: what.To, Ours: true}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	to := server
 	to.User = what.To
-	c.dialog = d.calling(to, t.Outbound.identity(server.Host), peer, transport)
+	from := t.Outbound.identity(server.Host)
+	from.User = cmp.Or(what.From, from.User)
+	c.dialog = d.calling(to, from, peer, transport)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
 	s := d.rtpSound(t, peer, c)
 	if err := s.open(); err != nil {
@@ -181,6 +179,7 @@ func (c *call) ring(rings chan<- error) error {
 		tell(rings, err)
 		return c.hangUp(err)
 	}
+	c.door.dialled.moved(c, StateAnswered)
 	tell(rings, nil)
 	if err := c.sound.(*rtpSound).answer(res.Body()); err != nil {
 		return c.hangUp(err)
@@ -189,6 +188,8 @@ func (c *call) ring(rings chan<- error) error {
 	<-c.changing // from now on it can be
 	return c.hangUp(<-c.start())
 }
+
+var errNoAnswer = errors.New("nobody has answered in time")
 
 // RefusedError is a call that was not answered.
 type RefusedError struct {
@@ -200,7 +201,7 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s"
 
 // inviteThem sends an INVITE, with the password if it is asked for, and waits for the answer.
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), ringTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.record.rings())
 	defer cancel()
 	o := c.trunk.Outbound
 	var auth sip.Header
@@ -208,6 +209,9 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
+		}
+		for name, value := range c.record.dial.Headers {
+			req.AppendHeader(sip.NewHeader(name, value))
 		}
 		setBody(req, "application/sdp", c.sound.describe())
 		res, err := c.invite(ctx, req, rings)
@@ -267,6 +271,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 				return res, nil
 			case res.StatusCode >= 180 && !rang:
 				rang = true
+				c.door.dialled.moved(c, StateRinging)
 				tell(rings, nil)
 			}
 		case <-tx.Done():
@@ -274,6 +279,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 		case <-ended:
 			giveUp()
 		case <-given:
+			c.end(errNoAnswer)
 			giveUp()
 		}
 	}
@@ -431,39 +437,4 @@ func expiry(res *sip.Response, asked int) time.Duration {
 		asked = n
 	}
 	return time.Duration(asked) * time.Second
-}
-
-// maxDial bounds a request to make a call, in bytes.
-const maxDial = 64 << 10
-
-// ServeHTTP makes a call for a client with a server key that may: POST /v1/calls with a [Dial]. It answers when it rings.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key, err := access.From(r.Context()).Key(access.MayCall)
-	var what Dial
-	if err == nil {
-		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDial))
-		dec.DisallowUnknownFields()
-		if wrong := dec.Decode(&what); wrong != nil {
-			err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + wrong.Error()}
-		}
-	}
-	var id string
-	if err == nil {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(ringTimeout + byeTimeout))
-		id, err = d.Call(r.Context(), what)
-	}
-	var refused *RefusedError
-	switch {
-	case errors.As(err, &refused):
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusConflict)
-		said := map[string]any{"code": "not_answered", "message": refused.Error(), "sip": refused.Status}
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": said})
-	case err != nil:
-		d.log.Warn("call not made", "key", key, "trunk", what.Trunk, "to", what.To, "err", err)
-		access.Refuse(w, err)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
-	}
 }

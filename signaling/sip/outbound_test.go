@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestCallingSomebody(t *testing.T) {
 			}
 			p := newBaresip(t, account)
 			o := calling(t, p, more)
-			if _, err := o.door.Call(t.Context(), sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+			if _, err := o.door.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 				t.Fatal(err)
 			}
 			p.expect("CALL_ESTABLISHED")
@@ -71,11 +72,11 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	o := calling(t, p, nil)
 	var own *bridge.Error
 	for _, what := range []sip.Dial{{To: "+900123", Trunk: "lab"}, {To: "alice", Trunk: "nobody's"}} {
-		if _, err := o.door.Call(t.Context(), what); !errors.As(err, &own) {
+		if _, err := o.door.Call(t.Context(), "app", what); !errors.As(err, &own) {
 			t.Errorf("%+v: %v", what, err)
 		}
 	}
-	if _, err := o.door.Call(t.Context(), sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
+	if _, err := o.door.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
 		t.Fatal(err) // it rings
 	}
 	p.expect("CALL_INCOMING")
@@ -86,64 +87,168 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	}
 }
 
-// A backend has somebody called, with a key that may.
-func TestCallsByHTTP(t *testing.T) {
-	t.Parallel()
-	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
-	o := calling(t, p, nil)
+// backend asks an office's HTTP API.
+type backend struct {
+	t         *testing.T
+	url       string
+	key, mate string // may both call
+	stranger  string // may not
+}
+
+func newBackend(t *testing.T, o *office) *backend {
+	t.Helper()
+	b := &backend{t: t}
 	file := filepath.Join(t.TempDir(), "keys.json")
-	key, err := access.NewKey(file, "app", []string{access.MayCall})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := access.NewKey(file, "other", []string{access.MayTalk})
-	if err != nil {
-		t.Fatal(err)
+	for name, key := range map[string]*string{"app": &b.key, "mate": &b.mate, "other": &b.stranger} {
+		may := access.MayCall
+		if name == "other" {
+			may = access.MayTalk
+		}
+		var err error
+		if *key, err = access.NewKey(file, name, []string{may}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer gate.Close()
-	server := signaling.NewServer(
-		signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)},
-		signaling.Door{Pattern: "POST /v1/calls", Handler: o.door},
-	)
-	defer server.Close(context.Background())
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, o.door.Doors()...)
 	front := httptest.NewServer(server)
-	defer front.Close()
+	b.url = front.URL
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		front.Close()
+		server.Close(context.Background())
+		gate.Close()
+	})
+	return b
+}
+
+func (b *backend) ask(key, method, path, body string) (status int, answer string) {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(context.Background(), method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || len(text) > 0 && !json.Valid(text) {
+		b.t.Errorf("%s %s: %s %v", method, path, text, err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// A backend has somebody called, with a key that may.
+func TestCallsByHTTP(t *testing.T) {
+	t.Parallel()
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
+	b := newBackend(t, calling(t, p, nil))
 	for _, test := range []struct {
 		key, body string
 		status    int
 		says      string
 	}{
 		{"", `{"to":"alice","trunk":"lab"}`, 401, "unauthorized"},
-		{other, `{"to":"alice","trunk":"lab"}`, 403, "calls"},
-		{key, `{"to":"alice","trunk":"lab","agnt":{}}`, 400, "agnt"},
-		{key, `{"to":"+900","trunk":"lab"}`, 403, "may not be called"},
-		{key, `{"to":"alice","trunk":"lab","agent":{"prompt":"You remind people."}}`, 200, `"id"`},
+		{b.stranger, `{"to":"alice","trunk":"lab"}`, 403, "calls"},
+		{b.key, `{"to":"alice","trunk":"lab","agnt":{}}`, 400, "agnt"},
+		{b.key, `{"to":"+900","trunk":"lab"}`, 403, "may not be called"},
+		{b.key, `{"to":"alice","trunk":"lab","from":"+49666"}`, 403, "outbound.callers"},
+		{b.key, `{"to":"alice","trunk":"lab","ringSeconds":900}`, 400, "ringSeconds"},
+		{b.key, `{"to":"alice","trunk":"lab","headers":{"Via":"x"}}`, 400, "Via"},
+		{b.key, `{"to":"alice","trunk":"lab","headers":{"X-A":"1\r\nVia: x"}}`, 400, "X-A"},
+		{b.key, `{"to":"alice","trunk":"lab","agent":{"prompt":"You remind people."}}`, 200, `"id"`},
 	} {
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, front.URL+"/v1/calls", strings.NewReader(test.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if test.key != "" {
-			r.Header.Set("Authorization", "Bearer "+test.key)
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != test.status || !strings.Contains(string(text), test.says) || !json.Valid(text) {
-			t.Errorf("%s: %d %s", test.body, resp.StatusCode, text)
+		if status, text := b.ask(test.key, "POST", "/v1/calls", test.body); status != test.status || !strings.Contains(text, test.says) {
+			t.Errorf("%s: %d %s", test.body, status, text)
 		}
 	}
 	p.expect("CALL_ESTABLISHED")
 	p.do("hangup", "")
 	p.expect("CALL_CLOSED")
-	http.DefaultClient.CloseIdleConnections()
+}
+
+// A backend learns what has become of each call.
+func TestWhatBecomesOfACall(t *testing.T) {
+	t.Parallel()
+	told := make(chan sip.CallStatus, 64)
+	h, o := newCarrier(t, nil, map[string]any{"callers": []string{"+4930*"}}, func(s sip.CallStatus) { told <- s })
+	b := newBackend(t, o)
+	for name, test := range map[string]struct {
+		goes   func(id func() string, invite string)
+		states string
+		sip    int
+		by     string
+	}{
+		"busy at once": {func(_ func() string, invite string) { h.reply(invite, "486 Busy Here", "a") }, "busy", 486, ""},
+		"busy after it rang": {func(id func() string, invite string) {
+			h.reply(invite, "180 Ringing", "a")
+			id()
+			h.reply(invite, "600 Busy Everywhere", "a")
+		}, "ringing busy", 600, ""},
+		"nobody there": {func(id func() string, invite string) {
+			h.reply(invite, "180 Ringing", "a")
+			h.reply(h.request("CANCEL"), "200 OK", "a")
+			h.reply(invite, "487 Request Terminated", "a")
+		}, "ringing no-answer", 0, ""},
+		"no such number": {func(_ func() string, invite string) { h.reply(invite, "404 Not Found", "a") }, "failed", 404, ""},
+		"given up": {func(id func() string, invite string) {
+			h.reply(invite, "180 Ringing", "a")
+			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
+			h.reply(h.request("CANCEL"), "200 OK", "a")
+			h.reply(invite, "487 Request Terminated", "a")
+		}, "ringing canceled", 0, ""},
+		"ended by them": {func(id func() string, invite string) {
+			h.reply(invite, "200 OK", "a")
+			h.request("ACK")
+			h.hangUp(invite, "a")
+		}, "answered ended", 0, "them"},
+		"ended by the backend": {func(id func() string, invite string) {
+			h.reply(invite, "200 OK", "a")
+			h.request("ACK")
+			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
+			h.reply(h.request("BYE"), "200 OK", "a")
+		}, "answered ended", 0, "us"},
+	} {
+		answer := make(chan string, 1)
+		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,"headers":{"X-Order":"7"},"idempotencyKey":%q}`, name)
+		go func() {
+			_, text := b.ask(b.key, "POST", "/v1/calls", body)
+			answer <- text
+		}()
+		id := sync.OnceValue(func() string {
+			var made struct{ ID string }
+			_ = json.Unmarshal([]byte(<-answer), &made)
+			return made.ID
+		})
+		test.goes(id, h.request("INVITE.*From: <sip:\\+49305@.*X-Order: 7"))
+		var states []string
+		var last sip.CallStatus
+		for last.EndedAt == nil {
+			last = <-told
+			states = append(states, last.State)
+		}
+		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by {
+			t.Errorf("%s: %s, %+v", name, got, last)
+		}
+		if _, text := b.ask(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {
+			t.Errorf("%s: asked again, it is %s", name, text)
+		}
+		if status, text := b.ask(b.key, "GET", "/v1/calls/"+last.ID, ""); status != 200 || !strings.Contains(text, `"state":"`+last.State+`"`) {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+		if status, _ := b.ask(b.mate, "GET", "/v1/calls/"+last.ID, ""); status != 404 {
+			t.Errorf("%s: another key sees it: %d", name, status)
+		}
+	}
 }
 
 // Where a trunk wants it we register, with the password, and unregister at the end.

@@ -76,7 +76,7 @@ const config = `{
 	"agents": [{"to": ["*"], "prompt": "You are a lab.", "greeting": ""}]
 }`
 
-func newOffice(t *testing.T, text string) *office {
+func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sip.json")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -91,7 +91,11 @@ func newOffice(t *testing.T, text string) *office {
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
 	up := httptest.NewServer(model)
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Logger: log})
-	door, err := sip.New(sip.Options{Config: c, Host: host, Logger: log, AckTimeout: 4 * time.Second})
+	options := sip.Options{Config: c, Host: host, Logger: log, AckTimeout: 4 * time.Second}
+	for _, f := range tell {
+		options.Tell = f
+	}
+	door, err := sip.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

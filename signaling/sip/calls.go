@@ -1,0 +1,328 @@
+package sip
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
+)
+
+const (
+	usualRing  = 60  // seconds
+	maxRing    = 180 // seconds; carriers give up after two to three minutes
+	maxHeaders = 16
+	maxHeader  = 256      // bytes of a value
+	maxDial    = 64 << 10 // bytes of a request to make a call
+	// maxRecords is how many calls of ours are remembered when they are over; the oldest is forgotten first.
+	maxRecords = 1000
+)
+
+// Dial is a call that we make.
+type Dial struct {
+	To          string            `json:"to"`          // a number
+	Trunk       string            `json:"trunk"`       // that takes it
+	From        string            `json:"from"`        // the number that is shown, one of the trunk's outbound.callers; empty: outbound.from
+	RingSeconds int               `json:"ringSeconds"` // how long it may ring, 180 at most; 0: 60
+	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
+	Agent       phone.Agent       `json:"agent"`       // who talks
+	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
+	IdempotencyKey string `json:"idempotencyKey"`
+}
+
+// The states of a call that we make. The last five are ends.
+const (
+	StateDialling = "dialling"
+	StateRinging  = "ringing"
+	StateAnswered = "answered"
+	StateEnded    = "ended" // it was answered before
+	StateBusy     = "busy"
+	StateNoAnswer = "no-answer"
+	StateCanceled = "canceled" // by the backend, before it was answered
+	StateFailed   = "failed"
+)
+
+// CallStatus says where a call that we make stands.
+type CallStatus struct {
+	ID       string `json:"id"` // its Call-ID
+	Trunk    string `json:"trunk"`
+	To       string `json:"to"`
+	State    string `json:"state"`
+	SIP      int    `json:"sip,omitempty"`       // the status by which it was refused
+	Reason   string `json:"reason,omitempty"`    // why it has ended
+	HungUpBy string `json:"hungUpBy,omitempty"`  // "them" or "us", of one that was answered
+	Session  string `json:"sessionId,omitempty"` // its conversation
+
+	StartedAt  time.Time  `json:"startedAt"`
+	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
+	EndedAt    *time.Time `json:"endedAt,omitempty"`
+}
+
+// record is what is known of a call that we make.
+type record struct {
+	key  string // the server key that wants it
+	dial Dial
+
+	made   chan struct{} // closed when it is known whether there is a call
+	call   *call         // nil: there is none
+	status CallStatus
+}
+
+func (r *record) rings() time.Duration {
+	seconds := r.dial.RingSeconds
+	if seconds == 0 {
+		seconds = usualRing
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// register has the calls that we make, in the order in which they began.
+type register struct {
+	tell func(CallStatus) // nil: nobody wants to know
+
+	mu   sync.Mutex
+	list []*record
+}
+
+// enter makes a record; fresh is false if there is one of the same key and idempotency key already.
+func (l *register) enter(key string, what Dial) (r *record, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if what.IdempotencyKey != "" {
+		for _, r := range l.list {
+			if r.key == key && r.dial.IdempotencyKey == what.IdempotencyKey {
+				return r, false
+			}
+		}
+	}
+	r = &record{key: key, dial: what, made: make(chan struct{})}
+	r.status = CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()}
+	if len(l.list) >= maxRecords {
+		over := slices.IndexFunc(l.list, func(r *record) bool { return r.status.EndedAt != nil })
+		if over >= 0 {
+			l.list = slices.Delete(l.list, over, over+1)
+		}
+	}
+	l.list = append(l.list, r)
+	return r, true
+}
+
+// drop forgets a call that was not made, so that it can be tried again.
+func (l *register) drop(r *record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.call == nil {
+		l.list = slices.DeleteFunc(l.list, func(o *record) bool { return o == r })
+		close(r.made)
+	}
+}
+
+// name gives a record its call.
+func (l *register) name(r *record, c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.call, r.status.ID = c, c.dialog.callID
+	close(r.made)
+}
+
+// find returns a call of a server key.
+func (l *register) find(key, id string) (*call, CallStatus, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.list {
+		if r.key == key && r.status.ID == id {
+			return r.call, r.now(), true
+		}
+	}
+	return nil, CallStatus{}, false
+}
+
+// now is the status, with its conversation. Needs the register's mu.
+func (r *record) now() CallStatus {
+	if s := r.call.conversation(); s != nil {
+		r.status.Session = s.ID()
+	}
+	return r.status
+}
+
+// moved notes that a call has come further.
+func (l *register) moved(c *call, state string) {
+	l.change(c, func(s *CallStatus) {
+		s.State = state
+		if state == StateAnswered {
+			now := time.Now().UTC()
+			s.AnsweredAt = &now
+		}
+	})
+}
+
+// ended notes how a call has ended.
+func (l *register) ended(c *call, err error) {
+	l.change(c, func(s *CallStatus) {
+		now := time.Now().UTC()
+		s.EndedAt, s.Reason = &now, bridge.Reason(err)
+		var refused *RefusedError
+		switch {
+		case s.State == StateAnswered:
+			s.State, s.HungUpBy = StateEnded, "us"
+			if errors.Is(err, errHungUp) {
+				s.HungUpBy = "them"
+			}
+		case errors.Is(c.why(), errNoAnswer):
+			s.State, s.Reason = StateNoAnswer, errNoAnswer.Error()
+		case errors.Is(c.why(), errCancelled), errors.Is(c.why(), errByBackend):
+			s.State = StateCanceled
+		case errors.As(err, &refused):
+			s.State, s.SIP, s.Reason = StateFailed, refused.Status, refused.Reason
+			switch refused.Status {
+			case 486, 600: // Busy Here, Busy Everywhere
+				s.State = StateBusy
+			case 408, 480: // Request Timeout, Temporarily Unavailable
+				s.State = StateNoAnswer
+			}
+		default:
+			s.State = StateFailed
+		}
+	})
+}
+
+func (l *register) change(c *call, f func(*CallStatus)) {
+	l.mu.Lock()
+	f(&c.record.status)
+	status := c.record.now()
+	l.mu.Unlock()
+	if l.tell != nil {
+		l.tell(status)
+	}
+}
+
+var headerName = regexp.MustCompile(`^(?i:x-[a-z0-9-]{1,60}|user-to-user)$`)
+
+// badHeader names a header that may not be sent.
+func badHeader(headers map[string]string) string {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || len(value) > maxHeader || len(headers) > maxHeaders ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Doors are the addresses of calls that we make, for clients with a server key that may, and of telephones in pages.
+func (d *Door) Doors() []signaling.Door {
+	return []signaling.Door{
+		{Pattern: "POST /v1/calls", Handler: keyed(d.dial)},
+		{Pattern: "GET /v1/calls/{id}", Handler: keyed(d.found(d.show))},
+		{Pattern: "DELETE /v1/calls/{id}", Handler: keyed(d.found(d.cancel))},
+		{Pattern: "/sip", Socket: d.Pages()},
+	}
+}
+
+// keyed lets in a client with a server key that may call.
+func keyed(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, err := access.From(r.Context()).Key(access.MayCall)
+		if err != nil {
+			access.Refuse(w, err)
+			return
+		}
+		serve(w, r, key)
+	})
+}
+
+// found finds the call of a request among those of the key.
+func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
+	return func(w http.ResponseWriter, r *http.Request, key string) {
+		c, status, ok := d.dialled.find(key, r.PathValue("id"))
+		if !ok {
+			answer(w, http.StatusNotFound, failure{"not_found", "There is no call of this id.", 0})
+			return
+		}
+		serve(w, c, status)
+	}
+}
+
+func (d *Door) show(w http.ResponseWriter, _ *call, status CallStatus) {
+	answer(w, http.StatusOK, status)
+}
+
+var errByBackend = errors.New("the backend has ended the call")
+
+// cancel hangs up, or gives up a call that still rings.
+func (d *Door) cancel(w http.ResponseWriter, c *call, _ CallStatus) {
+	c.end(errByBackend)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// failure is an error, in the shape of the gateway's HTTP API.
+type failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	SIP     int    `json:"sip,omitempty"`
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	if f, ok := body.(failure); ok {
+		body = map[string]any{"error": f}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// dial makes a call, and answers when it rings.
+func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
+	var what Dial
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDial))
+	dec.DisallowUnknownFields()
+	var err error
+	if wrong := dec.Decode(&what); wrong != nil {
+		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + wrong.Error()}
+	}
+	var id string
+	if err == nil {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRing*time.Second + byeTimeout))
+		id, err = d.Call(r.Context(), key, what)
+	}
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		answer(w, http.StatusConflict, failure{"not_answered", refused.Error(), refused.Status})
+	case err != nil:
+		d.log.Warn("call not made", "key", key, "trunk", what.Trunk, "to", phone.Clip(what.To), "err", err)
+		access.Refuse(w, err)
+	default:
+		answer(w, http.StatusOK, map[string]string{"id": id})
+	}
+}
+
+// Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.
+func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err error) {
+	r, fresh := d.dialled.enter(key, what)
+	if fresh {
+		err = d.call(ctx, r)
+		d.dialled.drop(r)
+	}
+	select {
+	case <-r.made:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	d.dialled.mu.Lock()
+	id, made := r.status.ID, r.call != nil
+	d.dialled.mu.Unlock()
+	if !fresh && !made { // the first request has failed
+		return d.Call(ctx, key, what)
+	}
+	return id, err
+}
