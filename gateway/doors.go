@@ -56,8 +56,9 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	stopping.then("telephony", streams.Close)
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
-	google := live.Door{Host: host, Secrets: &access.Secrets{Store: shared, Logger: log}, Logger: log}
-	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Store: shared, Logger: log}
+	secrets := &access.Secrets{Store: shared, Logger: log}
+	google := live.Door{Host: host, Secrets: secrets, Logger: log}
+	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
 	pipecat := rtvi.Door{
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
 		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },

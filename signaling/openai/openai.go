@@ -27,7 +27,6 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
-	"voxgate/store"
 )
 
 const (
@@ -48,10 +47,8 @@ type Door struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	Store       store.Store // has the client secrets: for all gateways that share it
+	Secrets     *access.Secrets // has the client secrets
 	Logger      *slog.Logger
-
-	minted minted
 
 	calls signaling.Peers[*peerCall]
 }
