@@ -146,6 +146,9 @@ func (g guest) opens(dialogue *dialogue, asked json.RawMessage) (*bridge.Open, e
 	}
 	dialogue.session.Model = cmp.Or(dialogue.session.Model, defaultModel)
 	if asked != nil {
+		if dialogue.beta {
+			asked = fromBeta(asked)
+		}
 		next, err := dialogue.session.updated(asked)
 		if err != nil {
 			return nil, err

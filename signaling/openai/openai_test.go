@@ -397,7 +397,7 @@ func TestRealtimeBeta(t *testing.T) {
 	}
 	c.Expect("response.output_item.done").Read(t, &item)
 	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" || c.Count("response.audio.delta") == 0 ||
-		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("conversation.item.done") > 0 {
+		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 || c.Count("conversation.item.done") > 0 {
 		t.Errorf("%+v %+v", r, c.All())
 	}
 	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
