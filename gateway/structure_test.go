@@ -66,7 +66,6 @@ var arrows = map[string][]string{
 		"signaling",
 		"signaling/access",
 		"signaling/rtc",
-		"store",
 	},
 	"signaling/rest":      {"bridge", "bridge/gemini/api", "signaling", "signaling/access", "tools"},
 	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
