@@ -47,6 +47,7 @@ func TestCallingSomebody(t *testing.T) {
 			if more != nil {
 				account += ";mediaenc=srtp-mand"
 			}
+			machine := mediatest.MeasureLateness(t)
 			p := newBaresip(t, account)
 			o := calling(t, p, more)
 			if _, err := o.door.Call(t.Context(), "app", sip.Dial{To: "alice", Trunk: "lab", Agent: talker}); err != nil {
@@ -58,7 +59,7 @@ func TestCallingSomebody(t *testing.T) {
 			p.expect("CALL_CLOSED")
 			o.logged("call ended")
 			pcm, rate := p.heard()
-			if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.2 {
+			if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.2 && machine.Judges(t, soundLate) {
 				t.Errorf("the tone is %.3f of what was heard", level)
 			}
 		})

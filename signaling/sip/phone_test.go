@@ -128,6 +128,7 @@ func TestSecureCalls(t *testing.T) {
 	if e := open.expect("CALL_CLOSED"); !strings.Contains(e.Param, "488") {
 		t.Errorf("refused with %q", e.Param)
 	}
+	machine := mediatest.MeasureLateness(t)
 	p := newBaresip(t, "audio_codecs=opus/48000/2;mediaenc=srtp-mand")
 	p.do("dial", o.uri(2))
 	p.expect("CALL_ESTABLISHED")
@@ -135,7 +136,7 @@ func TestSecureCalls(t *testing.T) {
 	p.do("hangup", "")
 	p.expect("CALL_CLOSED")
 	pcm, rate := p.heard()
-	if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.5 {
+	if level := mediatest.ToneLevel(pcm, rate, 440); level < 0.5 && machine.Judges(t, soundLate) {
 		t.Errorf("the tone is %.3f of what was heard", level)
 	}
 }

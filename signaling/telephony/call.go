@@ -241,7 +241,7 @@ func (c *call) end() {
 	c.ending.Do(func() {
 		c.heard()
 		if !c.moved.Load() {
-			c.speech.order(hangUp, "")
+			c.speech.end()
 			c.hangUp()
 		}
 	})

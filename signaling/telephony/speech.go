@@ -31,6 +31,7 @@ type speech struct {
 	down     *media.Resampler     // nil: the voice goes out at its own rate
 	gathered []byte               // encoded, less than a message
 	paused   bool                 // the other side can take nothing
+	over     bool                 // the call was hung up
 	held     []signaling.Outgoing // until it can
 	due      time.Time            // when what was sent will have been played, as far as is known; zero: nothing was sent
 	marks    int                  // sent
@@ -56,6 +57,9 @@ func (s *speech) Lead() time.Duration { return s.lead }
 func (s *speech) WriteFrame(f media.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
 	pcm := f.PCM
 	if s.down != nil {
 		if f.Start {
@@ -118,6 +122,14 @@ func (s *speech) order(c command, what string) bool {
 		s.put(p)
 	}
 	return ok
+}
+
+// end hangs up. Nothing may follow it.
+func (s *speech) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.order(hangUp, "")
 }
 
 // clear drops what was sent and not heard.
