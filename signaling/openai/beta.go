@@ -19,29 +19,6 @@ func isBeta(r *http.Request) bool {
 		slices.Contains(websocket.Subprotocols(r), "openai-beta.realtime-v1")
 }
 
-// moved are the fields of the beta's session, and where they are now.
-var moved = [][]string{
-	{"input_audio_format", "audio", "input", "format"},
-	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
-	{"input_audio_transcription", "audio", "input", "transcription"},
-	{"max_response_output_tokens", "max_output_tokens"},
-	{"modalities", "output_modalities"},
-	{"output_audio_format", "audio", "output", "format"},
-	{"speed", "audio", "output", "speed"},
-	{"turn_detection", "audio", "input", "turn_detection"},
-	{"voice", "audio", "output", "voice"},
-}
-
-// unknown is the error for the first field that is the beta's; nil: there is none. param is where they stand.
-func unknown(fields map[string]json.RawMessage, param string) error {
-	for _, m := range moved {
-		if fields[m[0]] != nil {
-			return refusal("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
-		}
-	}
-	return nil
-}
-
 // fromBeta moves the fields of the beta to where they are now. What is no object stays as it is.
 func fromBeta(raw json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage

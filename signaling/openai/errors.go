@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,6 +16,19 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 )
+
+type object = map[string]any
+
+// encode writes JSON. What is written here always can be: strings, numbers, and JSON that was read.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return []byte("{}")
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
 
 // apiError is an error in OpenAI's shape.
 type apiError struct {
@@ -89,21 +103,22 @@ func ending(err error) *apiError {
 	case errors.As(err, &limit):
 		return &apiError{Code: "session_expired", Message: limit.Error()}
 	}
-	switch e := bridge.AsError(err); e.Code {
-	case bridge.CodeUnauthorized:
-		return &apiError{Code: "invalid_api_key", Message: e.Message}
-	case bridge.CodeForbidden:
-		if e.Field != "" {
-			return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}
-		}
-		return &apiError{Code: "permission_denied", Message: e.Message}
-	case bridge.CodeBusy:
-		return &apiError{Code: "rate_limit_exceeded", Message: e.Message}
-	case bridge.CodeBadConfig:
+	e := bridge.AsError(err)
+	switch code := codes[e.Code]; {
+	case e.Code == bridge.CodeForbidden && e.Field != "":
+		return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}
+	case e.Code == bridge.CodeBadConfig:
 		return &apiError{Code: "invalid_value", Message: inSession.Replace(e.Message), Param: "session"}
-	default:
+	case code == "":
 		return &apiError{Type: "server_error", Code: string(e.Code), Message: e.Message}
+	default:
+		return &apiError{Code: code, Message: e.Message}
 	}
+}
+
+// codes are OpenAI's for those of the engine that are a client's fault.
+var codes = map[bridge.Code]string{
+	bridge.CodeUnauthorized: "invalid_api_key", bridge.CodeForbidden: "permission_denied", bridge.CodeBusy: "rate_limit_exceeded",
 }
 
 // OpenAI's close codes.

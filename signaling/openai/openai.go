@@ -72,10 +72,11 @@ func (d *Door) Doors() (list []signaling.Door) {
 			door("POST "+at+"/calls/{id}/{verb}", d.verb),
 			door("POST "+at+"/client_secrets", d.mint),
 			door("POST "+at+"/sessions", d.mintBeta), // the beta's
+			door(at, notServed),
 			door(at+"/{rest...}", notServed),
 		)
 	}
-	return append(list, door("/openai/", notServed))
+	return append(list, door("POST /openai/realtimeapi/sessions", d.mintBeta), door("/openai/", notServed))
 }
 
 // notServed refuses a request to an address of OpenAI's that is not served.

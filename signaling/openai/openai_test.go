@@ -398,7 +398,8 @@ func TestRealtimeBeta(t *testing.T) {
 	}
 	c.Expect("response.output_item.done").Read(t, &item)
 	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" || c.Count("response.audio.delta") == 0 ||
-		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 || c.Count("conversation.item.done") > 0 {
+		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 ||
+		c.Count("conversation.item.done") > 0 {
 		t.Errorf("%+v %+v", r, c.All())
 	}
 	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
@@ -426,6 +427,7 @@ func TestRealtimeBeta(t *testing.T) {
 		{"/v1/realtime/client_secrets", `{"session":{"voice":"alloy"}}`, "unknown_parameter", "session.voice", 400},
 		{"/v1/realtime/transcription_sessions", `{}`, "not_found", "", 404},
 		{"/v1/realtime/translations", `{}`, "not_found", "", 404},
+		{"/v1/realtime/calls/some/transfer/again", `{}`, "not_found", "", 404},
 		{"/openai/v1/responses", `{}`, "not_found", "", 404},
 	} {
 		var e refusal

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"voxgate/bridge"
 )
 
 const (
@@ -21,8 +19,6 @@ const (
 	leastSilence = 300
 	// maxHeld is how much sound waits for a commit; the oldest is dropped.
 	maxHeld = 10 * time.Minute
-	// voiceRate is that of audio/pcm, in Hz, the only one of OpenAI's API.
-	voiceRate = bridge.VoiceRate
 )
 
 // session is OpenAI's session object: what the client wants, and hears that it has. Reading JSON into it is the merge
@@ -38,16 +34,14 @@ type session struct {
 	ToolChoice       json.RawMessage `json:"tool_choice"`
 	MaxOutputTokens  json.RawMessage `json:"max_output_tokens"` // a number or "inf"
 	Temperature      *float64        `json:"temperature,omitempty"`
-	Reasoning        *reasoning      `json:"reasoning,omitempty"`
-	Tracing          json.RawMessage `json:"tracing"`
-	Truncation       json.RawMessage `json:"truncation"`
-	Prompt           json.RawMessage `json:"prompt"`
-	Include          json.RawMessage `json:"include"`
-	Audio            audio           `json:"audio"`
-}
-
-type reasoning struct {
-	Effort string `json:"effort,omitempty"`
+	Reasoning        struct {
+		Effort string `json:"effort,omitempty"`
+	} `json:"reasoning,omitzero"`
+	Tracing    json.RawMessage `json:"tracing"`
+	Truncation json.RawMessage `json:"truncation"`
+	Prompt     json.RawMessage `json:"prompt"`
+	Include    json.RawMessage `json:"include"`
+	Audio      audio           `json:"audio"`
 }
 
 type audio struct {
@@ -122,21 +116,15 @@ func newDetection(kind string) turnDetection {
 
 // UnmarshalJSON implements json.Unmarshaler. Another type begins with its own defaults.
 func (d *turnDetection) UnmarshalJSON(raw []byte) error {
-	var kind struct{ Type *string }
+	var kind struct{ Type string }
 	if err := json.Unmarshal(raw, &kind); err != nil {
 		return err
 	}
-	if name := cmp.Or(value(kind.Type), d.Type, serverVAD); name != d.Type {
+	if name := cmp.Or(kind.Type, d.Type, serverVAD); name != d.Type {
 		*d = newDetection(name)
 	}
 	type plain turnDetection // without this method
-	next := plain(*d)
-	next.Threshold, next.PrefixPaddingMS, next.SilenceDurationMS = clone(d.Threshold), clone(d.PrefixPaddingMS), clone(d.SilenceDurationMS)
-	if err := json.Unmarshal(raw, &next); err != nil {
-		return err
-	}
-	*d = turnDetection(next)
-	return nil
+	return json.Unmarshal(raw, (*plain)(d))
 }
 
 func value(s *string) string {
@@ -144,14 +132,6 @@ func value(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	c := *p
-	return &c
 }
 
 var (
@@ -202,6 +182,29 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		return next, refusal("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
 	}
 	return next, nil
+}
+
+// moved are the fields of the beta's session, and where they are now.
+var moved = [][]string{
+	{"input_audio_format", "audio", "input", "format"},
+	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
+	{"input_audio_transcription", "audio", "input", "transcription"},
+	{"max_response_output_tokens", "max_output_tokens"},
+	{"modalities", "output_modalities"},
+	{"output_audio_format", "audio", "output", "format"},
+	{"speed", "audio", "output", "speed"},
+	{"turn_detection", "audio", "input", "turn_detection"},
+	{"voice", "audio", "output", "voice"},
+}
+
+// unknown is the error for the first field that is the beta's; nil: there is none. param is where they stand.
+func unknown(fields map[string]json.RawMessage, param string) error {
+	for _, m := range moved {
+		if fields[m[0]] != nil {
+			return refusal("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
+		}
+	}
+	return nil
 }
 
 // check refuses what makes no sense, and normalizes the rest.
@@ -372,8 +375,6 @@ func (s *session) checkModel(param string) error {
 		"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(s.Model))
 }
 
-type object = map[string]any
-
 // config is the session for the engine.
 func (s *session) config() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
@@ -386,11 +387,9 @@ func (s *session) config() json.RawMessage {
 	if s.Temperature != nil {
 		generation["temperature"] = *s.Temperature
 	}
-	if s.Reasoning != nil {
-		levels := map[string]string{"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}
-		if level := levels[s.Reasoning.Effort]; level != "" {
-			generation["thinkingConfig"] = object{"thinkingLevel": level}
-		}
+	levels := map[string]string{"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH"}
+	if level := levels[s.Reasoning.Effort]; level != "" {
+		generation["thinkingConfig"] = object{"thinkingLevel": level}
 	}
 	heard := object{}
 	if t := s.Audio.Input.Transcription; t != nil && t.Language != "" {
@@ -462,15 +461,4 @@ func (s *session) functions() (list []object) {
 		list = append(list, declared)
 	}
 	return list
-}
-
-// encode writes JSON. What is written here always can be: strings, numbers, and JSON that was read.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return []byte("{}")
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

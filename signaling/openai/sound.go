@@ -16,8 +16,11 @@ const (
 // laws are the formats of telephones.
 var laws = map[string]*g711.Codec{formatMuLaw: &g711.MuLaw, formatALaw: &g711.ALaw}
 
-// phoneRate is the sample rate of G.711, in Hz.
-const phoneRate = 8000
+// The sample rates, in Hz: voiceRate is that of audio/pcm, the only one of OpenAI's API, and phoneRate that of G.711.
+const (
+	voiceRate = bridge.VoiceRate
+	phoneRate = 8000
+)
 
 // decoder decodes a client's sound. The zero value has heard nothing.
 type decoder struct {
