@@ -98,11 +98,13 @@ func (k *Keeper) dial(parent context.Context) {
 	l.running.Go(func() {
 		defer cancel()
 		d.conn, d.err = gemini.Dial(ctx, k.Client, opening)
-		if known, dropped := d.config.Known(); dropped != nil && namesAField(d.err) {
-			d.config, d.dropped = known, dropped
-			again := known.Setup(d.handle, history)
-			again.Upgraded = opening.Upgraded
-			d.conn, d.err = gemini.Dial(ctx, k.Client, again)
+		if namesAField(d.err) {
+			if known, dropped := d.config.Known(); dropped != nil {
+				d.config, d.dropped = known, dropped
+				again := known.Setup(d.handle, history)
+				again.Upgraded = opening.Upgraded
+				d.conn, d.err = gemini.Dial(ctx, k.Client, again)
+			}
 		}
 		if !k.post(ctx, func(ctx context.Context) { k.onDialled(ctx, d) }) && d.conn != nil {
 			d.conn.Close()
