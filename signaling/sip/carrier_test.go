@@ -1,7 +1,9 @@
 package sip_test
 
 import (
+	"bytes"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/rtp"
+
 	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/g711"
 	"voxgate/signaling/sip"
 )
 
@@ -206,14 +212,15 @@ func TestRefreshingWithoutUpdate(t *testing.T) {
 	o := newOffice(t, config)
 	h := newHandset(t, o)
 	o.session()
-	o.door.Refresh()
+	done := o.door.Refresh()
 	update := h.request("UPDATE.*Session-Expires: 90;refresher=uac")
 	h.reply(update, "405 Method Not Allowed", "1")
 	for range 2 {
 		again := h.request("INVITE.*Session-Expires: 90;refresher=uac.*m=audio")
 		h.reply(again, "200 OK", "1")
 		h.request("ACK")
-		o.door.Refresh()
+		<-done
+		done = o.door.Refresh()
 	}
 	h.reply(h.request("INVITE"), "503 Service Unavailable", "1")
 	h.request("ACK")
@@ -247,5 +254,88 @@ func TestTransferWaitsForTheSentence(t *testing.T) {
 	}
 	if len(o.host.Sessions()) != 1 {
 		t.Error("the caller is gone")
+	}
+}
+
+// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice.
+func TestSilenceIsSent(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"silence": "send"}))
+	h := newHandset(t, o)
+	var last rtp.Packet
+	buf := make([]byte, 1500)
+	for i := range 50 {
+		h.sound.SetReadDeadline(time.Now().Add(patience))
+		n, _, err := h.sound.ReadFrom(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p rtp.Packet
+		if err := p.Unmarshal(bytes.Clone(buf[:n])); err != nil || p.PayloadType != 0 || media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
+			t.Fatalf("%v %v", err, p)
+		}
+		step := p.Timestamp - last.Timestamp
+		if i > 0 && (p.SequenceNumber != last.SequenceNumber+1 || step < 80 || step > 8000) {
+			t.Errorf("after %v comes %v", last.Header, p.Header)
+		}
+		last = p
+	}
+	o.types("Hello.")
+	if !h.hear(time.Now().Add(patience)) {
+		t.Error("the model says nothing")
+	}
+}
+
+// A trunk may have a certificate of its own authority, and want one of ours; where we listen we may want one of theirs.
+func TestPrivateAuthorities(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t) // which is its own authority
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trunk, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trunk.Close()
+	came := make(chan string, 1)
+	go func() {
+		defer close(came)
+		conn, err := trunk.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		buf := make([]byte, 4000)
+		n, _ := conn.Read(buf)
+		came <- string(buf[:n])
+	}()
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["tls"] = map[string]any{"ca": cert, "cert": cert, "key": key}
+		c["listen"] = []any{map[string]any{"transport": "tls", "address": "127.0.0.1:0", "cert": cert, "key": key, "clientCA": cert}}
+		c["trunks"].([]any)[0].(map[string]any)["outbound"] = map[string]any{
+			"server": "sip:" + trunk.Addr().String() + ";transport=tls", "from": "+49301", "to": []string{"*"},
+		}
+	}))
+	result := o.dial()
+	if text := <-came; !strings.HasPrefix(text, "INVITE") {
+		t.Errorf("the trunk got %q", text)
+	}
+	if err := <-result; err == nil {
+		t.Error("a call was made of nothing")
+	}
+	for name, config := range map[string]*tls.Config{"without": {}, "with": {Certificates: []tls.Certificate{pair}}} {
+		config.InsecureSkipVerify = true
+		conn, err := tls.Dial("tcp", o.door.Addresses()[0].String(), config)
+		if err == nil {
+			conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, err = conn.Read(make([]byte, 1)) // TLS 1.3 refuses a client here
+			conn.Close()
+		}
+		var timeout net.Error
+		if let := errors.As(err, &timeout) && timeout.Timeout(); let != (name == "with") {
+			t.Errorf("%s a certificate: %v", name, err)
+		}
 	}
 }

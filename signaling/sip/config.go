@@ -1,10 +1,13 @@
 package sip
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +26,14 @@ type Config struct {
 	Agents   []phone.Agent `json:"agents"`
 	Calls    int           `json:"calls"` // at once, in all; 0: 100
 	Webhook  *Webhook      `json:"webhook"`
+	TLS      TLS           `json:"tls"` // of connections that we open
+}
+
+// TLS says whom we trust and who we are, where we connect to a trunk. The fields are PEM files.
+type TLS struct {
+	CA   string `json:"ca"`   // of certificates beside those that the system knows
+	Cert string `json:"cert"` // our own, for trunks that ask for one
+	Key  string `json:"key"`
 }
 
 // Webhook is an endpoint of the operator's that is asked about each call that comes: see [Decision].
@@ -37,6 +48,7 @@ type Listen struct {
 	Address   string `json:"address"`   // "203.0.113.7:5060"
 	Cert      string `json:"cert"`      // files, of tls
 	Key       string `json:"key"`
+	ClientCA  string `json:"clientCA"` // a file: peers must have a certificate of this authority; empty: they need none
 }
 
 // RTP says where sound comes by.
@@ -60,6 +72,7 @@ type Trunk struct {
 	CallsPerSecond float64   `json:"callsPerSecond"` // 0: 10
 	MaxSeconds     int       `json:"maxSeconds"`     // of a call; 0: 1800
 	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
+	Silence        string    `json:"silence"`        // "send": packets of silence while the agent says nothing; empty: none
 	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
 	Outbound       *Outbound `json:"outbound"`
 
@@ -83,6 +96,9 @@ const (
 	srtpRequired = "required"
 	srtpOff      = "off"
 )
+
+// silenceSend is the value of Trunk.Silence for a trunk that gives up a call without packets.
+const silenceSend = "send"
 
 // Defaults of limits. A call costs as long as it lasts, so it must not last all night.
 const (
@@ -154,7 +170,7 @@ func (c *Config) check() error {
 func (l *Listen) check() error {
 	switch l.Transport {
 	case "udp", "tcp":
-		if l.Cert != "" || l.Key != "" {
+		if l.Cert != "" || l.Key != "" || l.ClientCA != "" {
 			return fmt.Errorf("cert: %s is not encrypted", l.Transport)
 		}
 	case "tls":
@@ -168,6 +184,56 @@ func (l *Listen) check() error {
 		return fmt.Errorf("address: %w", err)
 	}
 	return nil
+}
+
+// config reads the files.
+func (t TLS) config() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CA != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, err
+		}
+		if c.RootCAs, err = authority(pool, t.CA); err != nil {
+			return nil, fmt.Errorf("tls.ca: %w", err)
+		}
+	}
+	if t.Cert != "" || t.Key != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("tls.cert: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// config reads the files of a listener by TLS.
+func (l *Listen) config() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
+	if err != nil {
+		return nil, fmt.Errorf("cert: %w", err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if l.ClientCA != "" {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		if c.ClientCAs, err = authority(x509.NewCertPool(), l.ClientCA); err != nil {
+			return nil, fmt.Errorf("clientCA: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// authority adds the certificates of a file to a pool.
+func authority(pool *x509.CertPool, file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: there is no certificate in it", file)
+	}
+	return pool, nil
 }
 
 func (r *RTP) ports() (first, last int, err error) {
@@ -209,6 +275,9 @@ func (t *Trunk) check() error {
 	}
 	if t.SRTP != "" && t.SRTP != srtpRequired && t.SRTP != srtpOff {
 		return fmt.Errorf("srtp: %q is neither required nor off", t.SRTP)
+	}
+	if t.Silence != "" && t.Silence != silenceSend {
+		return fmt.Errorf("silence: %q is not send", t.Silence)
 	}
 	if err := phone.CheckPatterns("transferTo", t.TransferTo); err != nil {
 		return err

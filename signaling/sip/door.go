@@ -128,8 +128,13 @@ func New(o Options) (*Door, error) {
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
+	secure, err := o.Config.TLS.config()
+	if err != nil {
+		return nil, err
+	}
 	d.agent, err = sipgo.NewUA(
 		sipgo.WithUserAgent("voxgate"),
+		sipgo.WithUserAgenTLSConfig(secure),
 		sipgo.WithUserAgentTransportLayerOptions(
 			sip.WithTransportLayerLogger(quiet),
 			sip.WithTransportLayerReadFilter(d.filter),
@@ -138,6 +143,7 @@ func New(o Options) (*Door, error) {
 		sipgo.WithUserAgentTransactionLayerOptions(
 			sip.WithTransactionLayerLogger(quiet),
 			sip.WithTransactionLayerUnhandledResponseHandler(d.onAnswerAgain),
+			sip.WithTransactionLayerTerminateOnConnClose(), // or a trunk that closes its connection is waited for, for 32 s
 		),
 	)
 	if err == nil {
@@ -197,12 +203,12 @@ func (d *Door) listen(l Listen) error {
 		add(at.Addr(), func() error { return d.server.ServeTCP(at) }, at.Close)
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
+	config, err := l.config()
 	if err != nil {
 		at.Close()
 		return err
 	}
-	secure := tls.NewListener(at, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	secure := tls.NewListener(at, config)
 	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
 	return nil
 }

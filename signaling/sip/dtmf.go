@@ -116,10 +116,7 @@ func (s *stream) sendDigits(ctx context.Context, digits string) error {
 func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 	s.mu.Lock()
 	e := *s.sound.event
-	at := s.header.Timestamp
-	if s.sent.packets > 0 {
-		at += uint32(time.Since(s.sent.at).Seconds() * float64(s.sound.codec.media.ClockRate()))
-	}
+	at := s.now()
 	s.mu.Unlock()
 	step := media.Samples(media.FrameDuration, e.clock)
 	send := func(duration int, first, last bool) error {

@@ -5,13 +5,18 @@ import "context"
 // Kept is how many addresses the library has a connection for.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
-// Refresh refreshes the session timers of all calls now.
-func (d *Door) Refresh() {
+// Refresh refreshes the session timer of the only call now. done is closed when that is over.
+func (d *Door) Refresh() (done <-chan struct{}) {
+	over := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.calls {
-		c.refreshing.Go(func() { c.sendRefresh(refresh{every: leastSession, ours: true}) })
+		c.refreshing.Go(func() {
+			defer close(over)
+			c.sendRefresh(refresh{every: leastSession, ours: true})
+		})
 	}
+	return over
 }
 
 // Transfer transfers the only call.

@@ -160,7 +160,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 // rtpSound is the sound of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
-		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), press: c.press, log: c.log,
+		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), fills: t.Silence == silenceSend, press: c.press, log: c.log,
 		local: local{address: d.ownAddress(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }

@@ -231,6 +231,32 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
+// fill sends silence while there is nothing else to send, until ctx is done: some trunks give up a call that sends nothing.
+func (s *stream) fill(ctx context.Context, number uint8, payload []byte) {
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > media.FrameDuration*3/4 {
+			_ = s.write(number, false, s.now(), payload)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// now is the RTP timestamp of this moment. Needs mu.
+func (s *stream) now() uint32 {
+	if s.sent.packets == 0 {
+		return s.header.Timestamp
+	}
+	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.sound.codec.media.ClockRate()))
+}
+
 // voiceEnd is how long after the newest packet the voice has ended: they come every 20 ms.
 const voiceEnd = 60 * time.Millisecond
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/media/rtpaudio"
 )
 
@@ -36,6 +37,7 @@ type rtpSound struct {
 	srtp    string  // the trunk's rule
 	nat     bool
 	silence time.Duration // without a packet, until the call is given up
+	fills   bool          // packets go out while the agent says nothing
 	press   func(digit byte)
 	log     *slog.Logger
 
@@ -231,12 +233,33 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &hearing{agreed, cancel, make(chan struct{})}
 	stream := r.stream
+	var filling sync.WaitGroup
+	if r.fills {
+		payload, err := silent(codec)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		filling.Go(func() { stream.fill(ctx, agreed.number, payload) })
+	}
 	go func() {
 		defer close(h.done)
+		defer filling.Wait()
 		err := receiver.Run(ctx, stream)
 		stats := receiver.Stats()
 		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
 	}()
 	return h, nil
+}
+
+// silent is a frame of silence in a codec.
+func silent(codec media.Codec) ([]byte, error) {
+	encoder, err := codec.NewEncoder(bridge.VoiceRate)
+	if err != nil {
+		return nil, err
+	}
+	payload := make([]byte, media.MaxPacketBytes)
+	n, err := encoder.Encode(make([]int16, media.Samples(media.FrameDuration, bridge.VoiceRate)), payload)
+	return payload[:n], err
 }
