@@ -49,7 +49,8 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 			return resp.StatusCode == http.StatusUnsupportedMediaType
 		}},
 		{"rtvi", func(token string) bool { // and so is the id of its call
-			resp, _ := doortest.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", fmt.Sprintf(`{"pc_id":%q}`, pipecat.ID), "Authorization", "Bearer "+token)
+			body := fmt.Sprintf(`{"pc_id":%q}`, pipecat.ID)
+			resp, _ := doortest.WhipRequest(t, http.MethodPatch, l.HTTP+"/api/offer", body, "Authorization", "Bearer "+token)
 			return resp.StatusCode == http.StatusOK
 		}},
 		{"openai", func(token string) bool {

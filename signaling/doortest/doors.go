@@ -355,7 +355,8 @@ func NewRTVI(t *testing.T) *RTVI {
 func DialRTVI(t *testing.T, g *Gateway, token, data string) *RTVI {
 	t.Helper()
 	c := NewRTVI(t)
-	if status, text := c.Offer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null")); status != http.StatusOK {
+	status, text := c.Offer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
+	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{"version":"2.1.0"}}`)

@@ -45,8 +45,8 @@ type talking struct {
 	door, id string
 }
 
-// allEndings are the ways in which conversations end, and one in which they go on. A speaker of each door begins; not says of which doors none
-// does, and why.
+// allEndings are the ways in which conversations end, and one in which they go on. A speaker of each door begins; not says of which
+// doors none does, and why.
 var allEndings = []struct {
 	name   string
 	grants string

@@ -56,7 +56,7 @@ func TestRTVI(t *testing.T) {
 		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"interrupt"}}`, "server-response", `"success":true`},
 		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"dance"}}`, "error-response", "not served"},
 		{`{"label":"rtvi-ai","type":"ui-event","id":"7","data":{"event":"x"}}`, "error-response", "not served"},
-		{`{"label":"rtvi-ai","type":"append-to-context","id":"7","data":{"role":"user","content":"I am Ada."}}`, "append-to-context-result", "ok"},
+		{`{"label":"rtvi-ai","type":"append-to-context","id":"7","data":{"role":"user","content":"Ada"}}`, "append-to-context-result", "ok"},
 		{`{"label":"other","type":"send-text","id":"7","data":{}}`, "error-response", "label"},
 		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":[]}`, "error-response", "cannot be read"},
 		{`{`, "error-response", "cannot be read"},
@@ -110,7 +110,8 @@ func TestAClientComesBack(t *testing.T) {
 	l.Wait(2 * time.Minute)
 	session := l.Host.Sessions()[0].ID
 	patch := func(id, candidates string) int {
-		r, _ := http.NewRequest(http.MethodPatch, l.HTTP+"/api/offer", strings.NewReader(fmt.Sprintf(`{"pc_id":%q,"candidates":[%s]}`, id, candidates)))
+		body := fmt.Sprintf(`{"pc_id":%q,"candidates":[%s]}`, id, candidates)
+		r, _ := http.NewRequest(http.MethodPatch, l.HTTP+"/api/offer", strings.NewReader(body))
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +119,8 @@ func TestAClientComesBack(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
-	if got := patch(c.ID, `{"candidate":"candidate:1 1 udp 1 127.0.0.1 9 typ host","sdp_mid":"0","sdp_mline_index":0},{"candidate":""}`); got != http.StatusOK {
+	const one = `{"candidate":"candidate:1 1 udp 1 127.0.0.1 9 typ host","sdp_mid":"0","sdp_mline_index":0}`
+	if got := patch(c.ID, one+`,{"candidate":""}`); got != http.StatusOK {
 		t.Errorf("candidates: %d", got)
 	}
 	if got := patch(c.ID, `{"candidate":"nonsense"}`); got != http.StatusBadRequest {
@@ -129,7 +131,8 @@ func TestAClientComesBack(t *testing.T) {
 	}
 	c.Phone.Vanish()
 	next := doortest.NewRTVI(t)
-	if status, text := next.Offer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID)); status != http.StatusOK {
+	status, text := next.Offer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID))
+	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	if next.ID != c.ID || l.Host.Sessions()[0].ID != session {

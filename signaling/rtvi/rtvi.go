@@ -79,7 +79,9 @@ func badOffer(err error) error {
 }
 
 // errNoCall is for what has ended: a client that gets a status from 400 to 499 does not try again.
-var errNoCall = &bridge.Error{Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound}
+var errNoCall = &bridge.Error{
+	Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound,
+}
 
 // refuse answers as FastAPI does, which Pipecat's servers are made with: its clients show "detail".
 func refuse(w http.ResponseWriter, err error) {
