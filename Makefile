@@ -39,7 +39,7 @@ FIREFOX := client connection page canvas settings native sight embed origin voic
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
 	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
-test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, WHIP encoders
+test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, Vercel, WHIP encoders
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
 
 VULNDB ?= https://vuln.go.dev
