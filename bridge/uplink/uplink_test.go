@@ -293,6 +293,32 @@ func TestMarksByHand(t *testing.T) {
 	})
 }
 
+// What a client has kept is all of the next activity, also more of it than may wait for a link, and while audio is gated;
+// what it has dropped is of none.
+func TestKeptForAnActivity(t *testing.T) {
+	bubble(t, func(p *person) {
+		if err := p.up.Mark(uplink.Keep); err != uplink.ErrAutomatic {
+			t.Error(err)
+		}
+		p.up.Configure(true, time.Minute)
+		p.up.Gate(true)
+		p.says(loud, time.Second)
+		_ = p.up.Mark(uplink.Drop)
+		p.says(loud, 12*time.Second)
+		_ = p.up.Mark(uplink.Keep)
+		p.says(loud, 2*time.Second)
+		p.up.Gate(false)
+		for _, want := range []string{"start, loud 12000, end", "start, loud 2000, end"} {
+			_ = p.up.Mark(uplink.Start)
+			_ = p.up.Mark(uplink.End)
+			if _, speeches, voiced := p.up.Speech(); speeches == 1 && voiced != 12*time.Second {
+				t.Errorf("%v of speech", voiced)
+			}
+			p.sent(want)
+		}
+	})
+}
+
 // What has no answer is said again over the next connection, at twice its speed: the speech, what was just before it, and the
 // silence by which its end is found. What has one is not.
 func TestRewind(t *testing.T) {
