@@ -51,6 +51,8 @@ const mics = {
   insecure: 'The microphone needs https. You can type.',
   muted: 'You are muted.',
 };
+/** What a visitor can do nothing about, and the console tells whoever runs the page. */
+const ours = ['origin_refused', 'authentication_failed', 'api_key_missing', 'project_id_missing', 'no_token', 'bad_options'];
 const states = {
   connecting: 'Connecting…', listening: 'Listening', thinking: 'Thinking…', speaking: 'Speaking · talk to interrupt', reconnecting: 'Reconnecting…', closed: 'The conversation is over.',
 };
@@ -109,8 +111,11 @@ export class VoxgateTalk extends HTMLElement {
     this.stop();
   }
 
-  /** Begins a conversation. Call it in a gesture; pressing the button does. */
-  async start() {
+  /**
+   * Begins a conversation. Call it in a gesture; pressing the button does.
+   * @param {string} [said] typed, so that nobody is asked for a microphone
+   */
+  async start(said) {
     if (this.#session) return;
     const begun = ++this.#begun;
     const current = () => begun === this.#begun;
@@ -126,11 +131,18 @@ export class VoxgateTalk extends HTMLElement {
     if (!current()) return;
     if (!loaded) return this.#over('The conversation cannot be loaded.');
     const { open } = loaded;
-    const session = (this.#session = open(this.#asked()));
+    const session = (this.#session = open({ ...this.#asked(), ...(said && { mic: false }) }));
     session.on('state', () => current() && this.#state(session));
     session.on('turn', (turn) => current() && this.#turn(turn));
     session.on('error', (error) => current() && this.dispatchEvent(new CustomEvent('error', { detail: error })));
-    session.on('closed', (why) => current() && this.#over(why.message));
+    session.on('closed', (why) => {
+      if (!current()) return;
+      if (!session.setup) this.#text.value ||= said ?? ''; // nothing typed gets lost
+      const mine = ours.includes(why.code);
+      if (mine) console.warn(`voxgate: ${why.message}`);
+      this.#over(mine ? 'Voice is not available here.' : why.message);
+    });
+    if (said) session.send(said);
     const meter = () => {
       if (this.#session !== session) return;
       this.#panel.style.setProperty('--loud', String(Math.max(session.level.mic, session.level.model)));
@@ -168,8 +180,10 @@ export class VoxgateTalk extends HTMLElement {
   /** @param {Session} session */
   #state(session) {
     const { state, mic } = session;
-    const heard = (state === 'listening' || (state === 'connecting' && mic === 'asking')) && mics[/** @type {keyof typeof mics} */ (mic)];
-    this.#show(state, heard || states[state]);
+    const unheard = mics[/** @type {keyof typeof mics} */ (mic)];
+    if (!unheard || state === 'closed' || (state === 'connecting' && mic !== 'asking')) this.#show(state, states[state]);
+    else if (state === 'listening' || state === 'connecting') this.#show(state, unheard);
+    else this.#show(state, `${states[state].replace(' · talk to interrupt', '.')} ${unheard}`);
     this.#mute.textContent = mic === 'live' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
     this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
   }
@@ -194,7 +208,8 @@ export class VoxgateTalk extends HTMLElement {
     const text = this.#text.value.trim();
     if (!text) return;
     this.#text.value = '';
-    this.#session?.send(text);
+    if (this.#session) this.#session.send(text);
+    else this.start(text);
   }
 
   /** @param {string} why */

@@ -28,6 +28,7 @@ export { VoxgateError, withPicture };
  */
 
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
+const SPEAKS = 100; // ms within which the voice follows the end of the thinking
 const PROMPT = 60_000; // ms that the session's begin waits for a person who is asked for the microphone; they can type
 const RELOADED = 600_000; // ms after which a page that is back begins another conversation
 
@@ -77,6 +78,7 @@ export class Session {
   /** @type {Away|undefined} */ #away;
   #wake = () => {}; // ends the pause before the next try
   #thinking = false; // the gateway says that an answer is due
+  /** @type {ReturnType<typeof setTimeout>|undefined} */ #settling; // it says so no more
   #talking = false; // the person is, as the gateway hears it
   #speaking = false; // the model is
   #turnOver = false; // TURN_COMPLETE came while the end of the answer is still being played
@@ -587,10 +589,15 @@ export class Session {
         this.#emit('speech', payload);
         return this.#changed();
       case 'ASSISTANT_THINKING':
-        this.#thinking = payload.thinking;
-        return this.#changed();
+        clearTimeout(this.#settling);
+        if (!payload.thinking) { // the answer begins, mostly: nobody listens in between
+          this.#settling = setTimeout(() => this.#think(false), SPEAKS);
+          return;
+        }
+        return this.#think(true);
       case 'ASSISTANT_SPEAKING':
-        this.#turnOver = false;
+        clearTimeout(this.#settling);
+        this.#turnOver = this.#thinking = false;
         this.#speaking = true;
         this.#voice.answer();
         this.#outbox.answering();
@@ -652,6 +659,12 @@ export class Session {
     if (!answer) return;
     this.#outbox.answering();
     this.#turns.answers(answer);
+  }
+
+  /** @param {boolean} on */
+  #think(on) {
+    this.#thinking = on;
+    if (this.state !== 'closed') this.#changed();
   }
 
   /** The model speaks no more. */

@@ -69,6 +69,10 @@ const FAILED = {
   unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
   replaced: 'This conversation goes on in another window.',
   unknown_error: 'Something went wrong at the gateway. Press the button to start anew.',
+  // A visitor can do nothing about these; the gateway's log says what is wrong.
+  authentication_failed: 'Gemini is not available here.',
+  api_key_missing: 'Gemini is not available here.',
+  project_id_missing: 'Gemini is not available here.',
 };
 
 /** @type {Record<string, string>} */
@@ -141,9 +145,23 @@ const running = new Map();
 /** @type {Turn[]} what was typed while there was no connection yet */
 const typed = [];
 
+let wished = true; // a microphone, by whoever pressed the button last
+/** @type {{at: number, timer: ReturnType<typeof setInterval>}|undefined} when a busy gateway is asked again */
+let again;
+const PATIENCE = 120; // s for which a person who has pressed the button still means it
+
+/** @param {number} seconds @param {boolean} mic */
+function startIn(seconds, mic) {
+  const at = Date.now() + 1_000 * seconds;
+  again = { at, timer: setInterval(() => (Date.now() < at ? render() : start(mic)), 1_000) };
+}
+
 /** @param {boolean} [mic] */
 function start(mic = true) {
   if (session) return;
+  clearInterval(again?.timer);
+  again = undefined;
+  wished = mic;
   ended = usage = undefined;
   answers.length = 0;
   running.clear();
@@ -206,6 +224,7 @@ function over(whose, why) {
   if (session !== whose) return; // another one has been started since
   ended = why;
   session = undefined;
+  if (why.code === 'busy' && why.retryAfter && why.retryAfter <= PATIENCE) startIn(why.retryAfter, wished);
   stopRecording = undefined; // it has ended by itself
   transcript.waited();
   transcript.store(); // the page may be on its way out
@@ -217,13 +236,17 @@ function over(whose, why) {
 
 function stop() {
   session?.close();
+  if (!again) return;
+  clearInterval(again.timer);
+  again = ended = undefined;
+  render();
 }
 
 /** One sentence that is true of the server, the voice and the microphone together. */
 function sentence() {
   if (!session) {
     if (!ended || ended.code === 'closed' || ended.code === 'aborted') return READY;
-    if (ended.code === 'busy' && ended.retryAfter) return `Gemini is busy. Try again in ${ended.retryAfter} s.`;
+    if (again) return `Gemini is busy. Trying again in ${Math.max(1, Math.ceil((again.at - Date.now()) / 1_000))} s.`;
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
   if (session.state === 'connecting') return session.mic === 'asking' && session.setup ? NO_MIC['asking'] ?? '' : 'Connecting…';
@@ -247,7 +270,7 @@ function sentence() {
 function shape() {
   if (!session) return 'ready';
   if (session.state === 'connecting') return 'connecting';
-  if (session.state === 'reconnecting' || session.link.message) return 'reconnecting';
+  if (session.state === 'reconnecting') return 'reconnecting';
   if (canvas.waiting) return 'asking';
   if (session.state === 'speaking') return 'speaking';
   if (running.size || session.state === 'thinking') return 'thinking';

@@ -445,7 +445,7 @@ describe('a session', () => {
       return { seen, speech };
     });
     assert.deepEqual(states, {
-      seen: ['listening', 'listening', 'thinking', 'thinking', 'reconnecting', 'thinking', 'listening', 'speaking', 'listening', 'thinking', 'listening'],
+      seen: ['listening', 'listening', 'thinking', 'thinking', 'reconnecting', 'thinking', 'thinking', 'speaking', 'listening', 'thinking', 'listening'],
       speech: [true, false],
     });
   });
@@ -1186,11 +1186,21 @@ describe('the page says', () => {
   });
 
   play('when to come back', async (page) => {
-    const details = { code: 'busy', retryAfter: 30 };
-    await page.evaluate((d) => (setups = [{ success: false, error: { code: 429, message: 'Quota.', details: d } }]), details);
+    const details = { code: 'busy', retryAfter: 3 };
+    await page.evaluate((d) => (setups = [{ success: false, error: { code: 429, message: 'Quota.', details: d } }, {}]), details);
     await start(page);
-    await says(page, 'Gemini is busy. Try again in 30 s.');
+    await says(page, 'Gemini is busy. Trying again in 3 s.');
     assert.equal(await page.textContent('#talk span'), 'Start');
+    await says(page, 'Gemini is busy. Trying again in 1 s.');
+    await says(page, 'Listening');
+    assert.equal(await page.evaluate(() => links.length), 2);
+  });
+
+  play('what a visitor can do nothing about', async (page) => {
+    const details = { code: 'authentication_failed' };
+    await page.evaluate((d) => (setups = [{ success: false, error: { code: 401, message: 'Gemini does not accept the gateway’s key.', details: d } }]), details);
+    await start(page);
+    await says(page, 'Gemini is not available here.');
   });
 
   play('why it is over', async (page) => {

@@ -87,15 +87,34 @@ inShop('it says that the microphone is refused, and can be typed to', async (pag
   await page.locator('.log .model', { hasText: 'Hello?' }).waitFor();
 }, { mic: 'denied' });
 
-inShop('a page that may not talk is told why, and may try again', async (page) => {
+inShop('a page that may not talk says so to its visitors, and why in the console, and may try again', async (page) => {
   await button(page, 'Talk').click();
-  await says(page, 'does not let pages of http://127.0.0.2');
+  await says(page, 'Voice is not available here.');
   await button(page, 'Talk again').click();
-  await says(page, 'does not let pages of http://127.0.0.2');
+  await says(page, 'Voice is not available here.');
+  assert.ok(page.complaints.some((c) => c.includes('does not let pages of http://127.0.0.2')), String(page.complaints));
+  await page.getByLabel('Type instead').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('voxgate-talk').shadowRoot.querySelector('input').value === 'Do you deliver?'); // it is not lost
   await button(page, 'Close').click();
   await button(page, 'Talk').waitFor();
-  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/403|blocked by CORS|ERR_FAILED|Cross-Origin Request Blocked|can’t establish/.test(c)));
+  page.complaints.splice(0, page.complaints.length, ...page.complaints.filter((c) => !/voxgate:|403|blocked by CORS|ERR_FAILED|Cross-Origin Request Blocked|can’t establish/.test(c)));
 }, { origin: () => stranger.origin });
+
+inShop('what is typed after the end begins another conversation, and who is muted is told so while Gemini speaks', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await button(page, 'Mute').click();
+  await says(page, 'You are muted');
+  await page.getByLabel('Type instead').fill('one two three four five');
+  await page.keyboard.press('Enter');
+  await says(page, 'Speaking. You are muted.');
+  await page.evaluate(() => sockets[0].onmessage({ data: JSON.stringify({ type: 'GEMINI_DISCONNECTED', payload: { reason: 'Time is up.' } }) }));
+  await says(page, 'Time is up.');
+  await page.getByLabel('Type instead').fill('Do you deliver?');
+  await page.keyboard.press('Enter');
+  await page.locator('.log .model', { hasText: 'Do you deliver?' }).waitFor();
+});
 
 inShop('Mute mutes in the second conversation as well', async (page) => {
   await button(page, 'Talk').click();

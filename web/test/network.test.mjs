@@ -224,7 +224,7 @@ describe('over a bad network', { skip }, () => {
       await type(page, 'Are you there?');
       await hears(page, { sound: 0.3, after: end });
       const { offers, conversations } = await doings(page);
-      assert.ok(offers <= 3, `${offers} offers`);
+      judge(() => assert.ok(offers <= 3, `${offers} offers`)); // a late one is made again
       assert.equal(conversations, 1, 'what comes back is not given up for another connection');
     });
   });
