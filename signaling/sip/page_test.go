@@ -45,7 +45,7 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 	}
 	silent := ""
 	config := &sip.Config{Agents: []phone.Agent{{To: []string{"desk", "500"}, Greeting: &silent}}, Calls: 100}
-	door, err := sip.New(sip.Options{Config: config, Host: host, RTC: ports, Logger: log})
+	door, err := sip.New(sip.Options{Config: config, Host: host, RTC: ports, Logger: log, AckTimeout: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
