@@ -3,6 +3,8 @@
 // the form of their general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says
 // which line of a client changes, and what is not served.
 //
+// Clients that ask for the beta are served in its form, which beta.go translates.
+//
 // A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A
 // call is one dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data
 // channel.
