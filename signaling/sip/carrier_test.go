@@ -339,3 +339,20 @@ func TestPrivateAuthorities(t *testing.T) {
 		}
 	}
 }
+
+// A redirection is followed, once, to a number that may be called, and by the trunk that gave it.
+func TestRedirections(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, nil)
+	for to, final := range map[string]int{"+49303": 486, "+900": 302} {
+		result := o.dial()
+		invite := h.request("INVITE sip:\\+49302@")
+		h.reply(invite, "302 Moved Temporarily", "a", "Contact: <sip:"+to+"@elsewhere.example.com>")
+		if final == 486 {
+			h.reply(h.request("INVITE sip:\\+49303@127.0.0.1"), "486 Busy Here", "b")
+		}
+		if refused := (*sip.RefusedError)(nil); !errors.As(<-result, &refused) || refused.Status != final {
+			t.Errorf("to %s: %v", to, refused)
+		}
+	}
+}

@@ -205,7 +205,8 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	defer cancel()
 	o := c.trunk.Outbound
 	var auth sip.Header
-	for range 2 {
+	moved := false
+	for range 4 { // a challenge before a redirection, and after it
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
@@ -220,6 +221,9 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 			return nil, err
 		case res.IsSuccess():
 			return res, nil
+		case !moved && c.redirected(res):
+			moved, auth = true, nil
+			continue
 		}
 		if auth != nil || o.Username == "" {
 			return nil, &RefusedError{res.StatusCode, res.Reason}
@@ -229,6 +233,19 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		}
 	}
 	return nil, errors.New("the password was refused")
+}
+
+// redirected has the dialog call the number that a 3xx names, by the same trunk, if it may be called (RFC 3261, section 8.1.3.4).
+func (c *call) redirected(res *sip.Response) bool {
+	contact := res.Contact()
+	if res.StatusCode/100 != 3 || contact == nil || !phone.Matches(c.trunk.Outbound.To, contact.Address.User) {
+		return false
+	}
+	c.log.Info("call redirected", "to", phone.Clip(contact.Address.User))
+	c.dialog.mu.Lock()
+	defer c.dialog.mu.Unlock()
+	c.dialog.target.User = contact.Address.User
+	return true
 }
 
 // invite sends one INVITE. A call that is given up is cancelled (RFC 3261, section 9.1).
