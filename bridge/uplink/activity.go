@@ -110,9 +110,23 @@ func (a *activity) begin() (before []Item) {
 // forget says what becomes of what was said before the next speech.
 func (a *activity) forget(how Mark) {
 	if how == Keep {
-		a.whole = append(a.whole, a.before...)
+		length := a.kept
+		for _, it := range a.whole {
+			length += it.duration()
+		}
+		a.whole, _ = newest(append(a.whole, a.before...), length, a.preRoll)
 	}
 	a.before, a.kept = nil, 0
+}
+
+// newest drops the oldest of items until they are no longer than most, and returns how long they are.
+func newest(items []Item, length, most time.Duration) ([]Item, time.Duration) {
+	for len(items) > 0 && length > most {
+		length -= items[0].duration()
+		items[0] = Item{}
+		items = items[1:] // many may wait: what is left is not moved
+	}
+	return items, length
 }
 
 // end ends the speech, and reports whether there was one.
@@ -130,11 +144,5 @@ func (a *activity) end() bool {
 
 // keep keeps a chunk for the next begin, and drops those that are too old for it.
 func (a *activity) keep(it Item) {
-	a.before = append(a.before, it)
-	a.kept += it.duration()
-	for len(a.before) > 0 && a.kept > a.preRoll {
-		a.kept -= a.before[0].duration()
-		a.before[0] = Item{}
-		a.before = a.before[1:] // many may wait: what is left is not moved
-	}
+	a.before, a.kept = newest(append(a.before, it), a.kept+it.duration(), a.preRoll)
 }

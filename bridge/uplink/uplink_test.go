@@ -319,6 +319,20 @@ func TestKeptForAnActivity(t *testing.T) {
 	})
 }
 
+// A client that keeps and never begins fills no memory: the newest is kept.
+func TestKeptIsBounded(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.up.Configure(true, 10*time.Second)
+		for range 3 {
+			p.says(loud, 8*time.Second)
+			_ = p.up.Mark(uplink.Keep)
+		}
+		_ = p.up.Mark(uplink.Start)
+		_ = p.up.Mark(uplink.End)
+		p.sent("start, loud 10000, end")
+	})
+}
+
 // What has no answer is said again over the next connection, at twice its speed: the speech, what was just before it, and the
 // silence by which its end is found. What has one is not.
 func TestRewind(t *testing.T) {
