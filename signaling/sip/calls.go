@@ -180,7 +180,7 @@ func (l *register) ended(c *call, err error) {
 		case errors.Is(c.why(), errNoAnswer):
 			s.State, s.Reason = StateNoAnswer, errNoAnswer.Error()
 		case errors.Is(c.why(), errCancelled), errors.Is(c.why(), errByBackend):
-			s.State = StateCanceled
+			s.State, s.Reason = StateCanceled, c.why().Error()
 		case errors.As(err, &refused):
 			s.State, s.SIP, s.Reason = StateFailed, refused.Status, refused.Reason
 			switch refused.Status {
@@ -192,6 +192,7 @@ func (l *register) ended(c *call, err error) {
 		default:
 			s.State = StateFailed
 		}
+		c.record.dial = Dial{IdempotencyKey: c.record.dial.IdempotencyKey} // nobody needs the prompt any more
 	})
 }
 
@@ -299,7 +300,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	case errors.As(err, &refused):
 		answer(w, http.StatusConflict, failure{"not_answered", refused.Error(), refused.Status})
 	case err != nil:
-		d.log.Warn("call not made", "key", key, "trunk", what.Trunk, "to", phone.Clip(what.To), "err", err)
+		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
 		access.Refuse(w, err)
 	default:
 		answer(w, http.StatusOK, map[string]string{"id": id})

@@ -47,7 +47,9 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	case err := <-rings:
 		return err
 	case <-ctx.Done():
-		c.end(errCancelled)
+		if r.dial.IdempotencyKey == "" { // else the backend asks again
+			c.end(errCancelled)
+		}
 		return ctx.Err()
 	}
 }
@@ -60,11 +62,11 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	}
 	switch {
 	case t == nil || t.Outbound == nil:
-		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", what.Trunk)
+		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", phone.Clip(what.Trunk))
 	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
-		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", what.To)
+		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
 	case what.From != "" && !phone.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, "<>\"@;? \r\n"):
-		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", what.From)
+		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
 	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
 		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
 	case !d.host.Ready():

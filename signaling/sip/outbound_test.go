@@ -315,3 +315,34 @@ func TestAsking(t *testing.T) {
 		t.Errorf("asked with %s", said)
 	}
 }
+
+// A request that is lost cancels its call, unless the backend can ask again for the same one.
+func TestLostRequests(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, nil)
+	b := newBackend(t, o)
+	for _, key := range []string{"", "order 7"} {
+		ctx, lose := context.WithCancel(t.Context())
+		lost := make(chan error, 1)
+		go func() {
+			_, err := o.door.Call(ctx, "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, IdempotencyKey: key})
+			lost <- err
+		}()
+		invite := h.request("INVITE")
+		lose()
+		if err := <-lost; !errors.Is(err, context.Canceled) {
+			t.Errorf("%q: %v", key, err)
+		}
+		h.reply(invite, "180 Ringing", "a")
+		if key == "" {
+			h.reply(h.request("CANCEL"), "200 OK", "a")
+			h.reply(invite, "487 Request Terminated", "a")
+			continue
+		}
+		status, text := b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","idempotencyKey":"order 7"}`)
+		if status != 200 || !strings.Contains(text, `"id"`) {
+			t.Errorf("asked again: %d %s", status, text)
+		}
+		h.reply(invite, "486 Busy Here", "a")
+	}
+}
