@@ -169,7 +169,7 @@ func (l *register) moved(c *call, state string) {
 func (l *register) ended(c *call, err error) {
 	l.change(c, func(s *CallStatus) {
 		now := time.Now().UTC()
-		s.EndedAt, s.Reason = &now, bridge.Reason(err)
+		s.EndedAt, s.Reason = &now, endReason(err)
 		var refused *RefusedError
 		switch {
 		case s.State == StateAnswered:
@@ -194,6 +194,15 @@ func (l *register) ended(c *call, err error) {
 		}
 		c.record.dial = Dial{IdempotencyKey: c.record.dial.IdempotencyKey} // nobody needs the prompt any more
 	})
+}
+
+// endReason is why a call has ended, for the backend.
+func endReason(err error) string {
+	reason := bridge.Reason(err)
+	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // it is this door's own
+		return err.Error()
+	}
+	return reason
 }
 
 func (l *register) change(c *call, f func(*CallStatus)) {

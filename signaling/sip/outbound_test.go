@@ -237,7 +237,8 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			last = <-told
 			states = append(states, last.State)
 		}
-		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by {
+		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by ||
+			strings.Contains(last.Reason, "went wrong") || last.Reason == "" {
 			t.Errorf("%s: %s, %+v", name, got, last)
 		}
 		if _, text := b.ask(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {
