@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +11,12 @@ import (
 	"voxgate/store"
 )
 
-// maxSecrets and maxSecretBytes bound the secrets of this gateway that are good at a time, and what they take in the store.
-const maxSecrets, maxSecretBytes = 10_000, 64 << 20
+const (
+	// maxSecrets and maxSecretBytes bound the secrets of this gateway that are good at a time, and what they take in the store.
+	maxSecrets, maxSecretBytes = 10_000, 64 << 20
+	// secretShares is how many shares both have, of which one key may take one: a secret may be good for 20 hours, and the other keys mint, too.
+	secretShares = 4
+)
 
 // Secrets are short names for tokens of the gateway, bound to more than a token can hold: what other makers' APIs give to pages. The store
 // has them, so that a page may come to any gateway that shares the store.
@@ -21,13 +24,13 @@ type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
 
-	mu    sync.Mutex
-	kept  []keptSecret
-	bytes int
+	mu   sync.Mutex
+	kept map[string]keptSecret
 }
 
-// keptSecret is how much a secret of this gateway takes, and until when.
+// keptSecret is how much a secret of this gateway takes, of whose share, and until when.
 type keptSecret struct {
+	share share
 	size  int
 	until time.Time
 }
@@ -49,16 +52,19 @@ func (s *Secrets) Find(ctx context.Context, secret string, bound any) (found boo
 	return err == nil, err
 }
 
-// Keep binds a secret to something for so long. It blocks as long as the store does.
-func (s *Secrets) Keep(ctx context.Context, secret string, bound any, life time.Duration) error {
+// Keep binds a secret to something for so long, in the share of the one that mints it. It blocks as long as the store does.
+func (s *Secrets) Keep(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
 	raw, err := json.Marshal(bound)
 	if err != nil {
 		return err
 	}
-	if !s.add(len(raw), life) {
-		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are good at this time."}
+	if retry := s.add(minter.share, secret, len(raw), life); retry > 0 {
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are good at this time.", Retry: retry}
 	}
 	if _, err := s.Store.Swap(ctx, secretName(secret), 0, 1, raw, life); err != nil {
+		s.mu.Lock()
+		delete(s.kept, secret)
+		s.mu.Unlock()
 		s.Logger.Warn("the store was given a client secret", "err", err)
 		return errStoreAway
 	}
@@ -80,22 +86,48 @@ func (s *Secrets) Use(ctx context.Context, secret, by string, most int, life tim
 // secretName is what the store has a secret under.
 func secretName(secret string) string { return "secret/" + secret }
 
-// add reports false if there is too much.
-func (s *Secrets) add(size int, life time.Duration) bool {
+// add counts a secret, or says when to come back: when the next one expires that takes the room.
+func (s *Secrets) add(of share, secret string, size int, life time.Duration) (retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.kept = slices.DeleteFunc(s.kept, func(k keptSecret) bool {
-		over := now.After(k.until)
-		if over {
-			s.bytes -= k.size
+	var all, own secretSum
+	for name, k := range s.kept {
+		if now.After(k.until) {
+			delete(s.kept, name)
+			continue
 		}
-		return over
-	})
-	if len(s.kept) >= maxSecrets || s.bytes+size > maxSecretBytes {
-		return false
+		all.add(k)
+		if k.share == of {
+			own.add(k)
+		}
 	}
-	s.kept = append(s.kept, keptSecret{size, now.Add(life)})
-	s.bytes += size
-	return true
+	switch {
+	case own.full(size, maxSecrets/secretShares, maxSecretBytes/secretShares):
+		return max(own.next.Sub(now), time.Second)
+	case all.full(size, maxSecrets, maxSecretBytes):
+		return max(all.next.Sub(now), time.Second)
+	}
+	if s.kept == nil {
+		s.kept = map[string]keptSecret{}
+	}
+	s.kept[secret] = keptSecret{of, size, now.Add(life)}
+	return 0
+}
+
+// secretSum is what secrets take together, and when the first of them expires.
+type secretSum struct {
+	count, bytes int
+	next         time.Time
+}
+
+func (s *secretSum) add(k keptSecret) {
+	s.count, s.bytes = s.count+1, s.bytes+k.size
+	if s.next.IsZero() || k.until.Before(s.next) {
+		s.next = k.until
+	}
+}
+
+func (s *secretSum) full(size, most, mostBytes int) bool {
+	return s.count >= most || s.bytes+size > mostBytes
 }

@@ -252,19 +252,21 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Minter makes session tokens in the name of a server key.
 type Minter struct {
-	gate *Gate
-	name string
+	gate  *Gate
+	name  string
+	share share // whose secrets are counted: the key's, or the address's where there are no keys
 }
 
 // Minter refuses a client without a server key that may mint tokens, as key or with the request. Where there are no keys anybody may.
 func (v *Visitor) Minter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
-		return Minter{}, nil
+		name, _ := block(v.address)
+		return Minter{share: share{"address", name}}, nil
 	}
 	shown := *v
 	shown.token = cmp.Or(key, v.token)
 	name, err := shown.Key(MayMint)
-	return Minter{v.gate, name}, err
+	return Minter{v.gate, name, share{"key", name}}, err
 }
 
 // Mint makes a token with what the key may grant, but for one door. Where there are no keys no token is needed, and it makes none.

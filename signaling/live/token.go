@@ -124,7 +124,7 @@ func (d *Door) newToken(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	}
 	made.Token = token.Token
 	secret := authPrefix + rand.Text()
-	if err := d.Secrets.Keep(r.Context(), secret, made, made.Ends.Sub(now)); err != nil {
+	if err := d.Secrets.Keep(r.Context(), minter, secret, made, made.Ends.Sub(now)); err != nil {
 		return nil, err
 	}
 	answer := map[string]any{"name": ephemeral + secret, "expireTime": made.Ends.UTC(), "newSessionExpireTime": made.Begins.UTC()}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 )
 
@@ -65,6 +67,35 @@ func refusedToken(t *testing.T, g *doortest.Gateway, name, setup string) websock
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
 	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be refused before
 	return closed(c)
+}
+
+// One key cannot use up what all may mint.
+func TestAuthTokenShares(t *testing.T) {
+	t.Parallel()
+	var other string
+	l := doortest.NewLocked(t, func(o *access.Options) {
+		var err error
+		if other, err = access.NewKey(o.Keys, "cafe", []string{access.MayMint}); err != nil {
+			t.Fatal(err)
+		}
+	}, doortest.WithLive(t, emulator.Scenario{}, nil))
+	long := `{"bidiGenerateContentSetup":{"systemInstruction":"` + strings.Repeat("x", 250_000) + `"}}`
+	mint := func(key string) *http.Response {
+		return doortest.PostAs(t, l.HTTP+"/v1alpha/auth_tokens", key, "application/json", strings.NewReader(long))
+	}
+	made := 0
+	resp := mint(l.Key)
+	for ; resp.StatusCode == http.StatusOK && made < 100; resp = mint(l.Key) {
+		made++
+	}
+	// 16 MiB, a quarter, have some 66 of them. The first one is good for another 30 minutes.
+	after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if resp.StatusCode != http.StatusTooManyRequests || made < 60 || made > 67 || after < 60 || after > 1800 {
+		t.Errorf("%s after %d, Retry-After %d", resp.Status, made, after)
+	}
+	if resp := mint(other); resp.StatusCode != http.StatusOK {
+		t.Errorf("another key: %s", resp.Status)
+	}
 }
 
 func TestAuthTokenUses(t *testing.T) {

@@ -125,7 +125,7 @@ func (d *Door) secretFor(
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
 	made.Session, made.Token = &s, token.Token
 	expires = time.Now().Add(lasts).Unix()
-	if err := d.Secrets.Keep(r.Context(), value, made, lasts); err != nil {
+	if err := d.Secrets.Keep(r.Context(), minter, value, made, lasts); err != nil {
 		return "", 0, nil, err
 	}
 	named := s

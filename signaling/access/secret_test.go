@@ -1,0 +1,51 @@
+package access_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+	"voxgate/store"
+)
+
+// awayStore is a store that takes nothing while away is set.
+type awayStore struct {
+	store.Store
+	away bool
+}
+
+func (s *awayStore) Swap(
+	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
+) (now uint64, err error) {
+	if s.away {
+		return 0, errors.New("away")
+	}
+	return s.Store.Swap(ctx, name, was, generation, value, ttl)
+}
+
+// Only what the store has counts, and a secret that takes room says when there is some.
+func TestSecretsThatWereNotKept(t *testing.T) {
+	t.Parallel()
+	away := &awayStore{Store: store.NewMemory(), away: true}
+	secrets := access.Secrets{Store: away, Logger: slog.New(slog.DiscardHandler)}
+	keep := func(name string) error {
+		return secrets.Keep(t.Context(), access.Minter{}, name, strings.Repeat("x", 9<<20), time.Hour) // a share has 16 MiB
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := keep(name); bridge.AsError(err).Retry != time.Second {
+			t.Errorf("while the store is away: %v", err)
+		}
+	}
+	away.away = false
+	if err := keep("d"); err != nil {
+		t.Errorf("when it is back: %v", err)
+	}
+	if retry := bridge.AsError(keep("e")).Retry; retry < 59*time.Minute || retry > time.Hour {
+		t.Errorf("come back in %v", retry)
+	}
+}
