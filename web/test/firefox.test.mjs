@@ -26,6 +26,7 @@ for (const [name, tests] of Object.entries(some)) {
     const [, failed] = /^# fail (\d+)$/m.exec(output) ?? [];
     if (failed !== '0') t.diagnostic(output);
     assert.equal(failed, '0');
-    assert.ok(Number(passed) >= tests.length, `${passed} of ${tests.length} were found`);
+    const found = Number(passed) + (output.match(/# SKIP not judged/g) ?? []).length;
+    assert.ok(found >= tests.length, `${found} of ${tests.length} were found`);
   });
 }

@@ -110,18 +110,21 @@ const waited = () => Number(/some.* total=(\d+)/.exec(readFileSync('/proc/pressu
 const BUSY = 0.5;
 
 /**
- * Measures from now on how busy this machine is, and returns what judges milliseconds: on a machine that could not have
- * kept them the test is skipped, and says why, where it would have failed.
+ * Measures from now on how busy this machine is, and returns what judges milliseconds, or sound in real time: on a machine
+ * that could not have kept them the test is skipped, and says why, where it would have failed. It waits for a promise.
  */
 export function clock(t) {
   const [since, before] = [performance.now(), waited()];
+  const excuse = (e) => {
+    const share = (waited() - before) / (performance.now() - since);
+    if (share < BUSY) throw e;
+    t.skip(`not judged: something waited for a processor for ${Math.round(100 * share)} % of the time: ${e.message}`);
+  };
   return (judge) => {
     try {
-      judge();
+      return judge()?.catch(excuse);
     } catch (e) {
-      const share = (waited() - before) / (performance.now() - since);
-      if (share < BUSY) throw e;
-      t.skip(`not judged: something waited for a processor for ${Math.round(100 * share)} % of the time: ${e.message}`);
+      excuse(e);
     }
   };
 }

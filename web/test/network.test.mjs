@@ -71,7 +71,9 @@ async function inPage(t, options, run) {
   const page = await openPage({ url: gateway.url, inside: link.inside[0], ...options });
   try {
     await run(page);
-    assert.deepEqual(page.complaints, []);
+    // A dial that takes too long is given up for another, which Chromium reports.
+    const others = page.complaints.filter((c) => !c.endsWith('WebSocket is closed before the connection is established.'));
+    assert.deepEqual(others, []);
   } catch (e) {
     t.diagnostic(['the page says: ' + (await status(page)), ...gateway.log].join('\n'));
     throw e;
@@ -222,7 +224,7 @@ describe('over a bad network', { skip }, () => {
       await says(page, TALKS);
       t.diagnostic(`nothing passes for 4 s: there again after ${Math.round((await now(page)) - end)} ms`);
       await type(page, 'Are you there?');
-      await hears(page, { sound: 0.3, after: end });
+      await judge(() => hears(page, { sound: 0.3, after: end }));
       const { offers, conversations } = await doings(page);
       judge(() => assert.ok(offers <= 3, `${offers} offers`)); // a late one is made again
       assert.equal(conversations, 1, 'what comes back is not given up for another connection');
