@@ -1,15 +1,15 @@
 // Check asks the package registries whether the entries of tools/vox/registry.json exist, and compares their homepages with what the
 // packages say of themselves. It is for whoever changes the registry:
 //
-//	go run ./tools/vox/check            # all entries
-//	go run ./tools/vox/check stripe pg  # the entries with these ids
+//	go run ./tools/vox/check -npm URL -pypi URL -go URL -crates URL  # all entries
+//	go run ./tools/vox/check -npm URL stripe pg                      # the entries with these ids
 //
+// It asks the registries at these URLs, which may also be in NPM_REGISTRY and so on.
 // It prints each package that does not exist, each that could not be asked for, and each homepage that the package does not name,
 // which may be right all the same. The exit code is 1 if a package does not exist or could not be asked for.
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,11 +41,10 @@ const (
 func main() {
 	file := flag.String("registry", "tools/vox/registry.json", "the file of the registry")
 	hosts := map[string]*string{
-		"npm":  flag.String("npm", cmp.Or(os.Getenv("NPM_REGISTRY"), "https://registry.npmjs.org"), "the npm registry; or NPM_REGISTRY"),
-		"pypi": flag.String("pypi", cmp.Or(os.Getenv("PYPI_REGISTRY"), "https://pypi.org"), "the Python package index; or PYPI_REGISTRY"),
-		"go":   flag.String("go", cmp.Or(os.Getenv("GO_REGISTRY"), "https://proxy.golang.org"), "the Go module proxy; or GO_REGISTRY"),
-		"crates": flag.String("crates", cmp.Or(os.Getenv("CRATES_REGISTRY"), "https://crates.io"),
-			"the registry of Rust crates; or CRATES_REGISTRY"),
+		"npm":    flag.String("npm", os.Getenv("NPM_REGISTRY"), "the npm registry; or NPM_REGISTRY"),
+		"pypi":   flag.String("pypi", os.Getenv("PYPI_REGISTRY"), "the Python package index; or PYPI_REGISTRY"),
+		"go":     flag.String("go", os.Getenv("GO_REGISTRY"), "the Go module proxy; or GO_REGISTRY"),
+		"crates": flag.String("crates", os.Getenv("CRATES_REGISTRY"), "the registry of Rust crates; or CRATES_REGISTRY"),
 	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -93,6 +92,11 @@ var errMissing = errors.New("does not exist")
 
 // all checks the entries one after the other and prints what is wrong with them.
 func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
+	for _, e := range entries {
+		if host, known := c.hosts[e.Registry]; known && host == "" {
+			return fmt.Errorf("-%s is missing: the URL of that registry (or %s_REGISTRY)", e.Registry, strings.ToUpper(e.Registry))
+		}
+	}
 	wrong, other := 0, 0
 	for i, e := range entries {
 		if i > 0 && !wait(ctx, c.pause) {

@@ -69,6 +69,10 @@ gem: rubygems rails: there is no registry "rubygems"
 	if err := c.all(t.Context(), bad); err == nil || out.String() != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, &out, want)
 	}
+	c.hosts["crates"] = ""
+	if err := c.all(t.Context(), good); err == nil || !strings.Contains(err.Error(), "-crates is missing") {
+		t.Errorf("without a registry's URL: %v", err)
+	}
 }
 
 func TestRead(t *testing.T) {
