@@ -74,7 +74,8 @@ func (t *table) latency(ctx context.Context, o options) (note string, err error)
 	}
 	t.row("latency, beep to reply: p50 / p95 / p99", three(l.mouthToEar), milliseconds(targetP50)+" / "+milliseconds(targetP95)+" / –")
 	t.row("of which after the beep's packet was sent: p50 / p95 / p99", three(l.inside), "–")
-	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(l.cut), "– / "+milliseconds(targetCut)+" / –")
+	t.row("from the model's “interrupted” to the last of the voice: p50 / p95 / p99", three(l.cut),
+		"– / "+milliseconds(targetCut)+" / –")
 	return fmt.Sprintf("%d of %d beeps were answered; their packets were sent %s late (p99). %d answers were interrupted.",
 		len(l.mouthToEar), o.trials, milliseconds(quantile(l.late, 0.99)), len(l.cut)), nil
 }

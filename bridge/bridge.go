@@ -14,6 +14,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
@@ -69,6 +70,9 @@ type Open struct {
 	// Quiet lets the caller and the model have nothing but what the other has sent: the gateway plays no tones or sentences during a wait, and
 	// shows the model no picture with what is typed.
 	Quiet bool
+
+	// MaxPreRoll is how much audio from before an activityStart a config may ask to keep. 0: 10 s.
+	MaxPreRoll time.Duration
 
 	Origin Origin
 

@@ -27,6 +27,10 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	if _, asks := c.(describe); !asks {
 		s.handover.changed()
 	}
+	if s.asksPastLimit(c) {
+		s.end(s.leaving)
+		return nil
+	}
 	switch c := c.(type) {
 	case Message:
 		return s.sendMessage(c)
@@ -70,6 +74,21 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		return &Error{Code: CodeUnknown, Message: fmt.Sprintf("%T is no command of a caller.", c)}
 	}
 	return nil
+}
+
+// asksPastLimit reports whether a command asks for another answer when the tokens are used up: the conversation only waits
+// until the last answer was heard.
+func (s *Session) asksPastLimit(c Command) bool {
+	if s.leaving != ErrBudget && s.leaving != ErrTokenLimit {
+		return false
+	}
+	switch c := c.(type) {
+	case Message:
+		return c.TurnComplete
+	case Text, Respond:
+		return true
+	}
+	return false
 }
 
 // sendText sends real-time text.

@@ -352,6 +352,26 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A question typed while the last answer is still heard costs nothing once the tokens are used up.
+func TestWhatIsAskedPastTheLimit(t *testing.T) {
+	for name, ask := range map[string]bridge.Command{
+		"message": bridge.Message{Text: "More.", TurnComplete: true}, "text": bridge.Text{Text: "More."}, "respond": bridge.Respond{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, l := newRig(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connect(bridge.Open{})
+				l.Say(7, 5*time.Second)
+				l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
+				c.do(ask)
+				c.ends(bridge.ErrTokenLimit)
+				if got := l.Said(); got != "" {
+					t.Errorf("Gemini got %s", got)
+				}
+			})
+		})
+	}
+}
+
 // What Gemini says beside serverContent is kept apart from what stands in it.
 func TestBeside(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {

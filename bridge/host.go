@@ -63,7 +63,7 @@ func (h *Host) checkTools() {
 	if len(own) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.scope(declarations(own), true))
+	config, err := setup.Parse(nil, "config", h.scope(own, Open{Origin: Origin{Screen: true}}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}
@@ -124,7 +124,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 // prepare reads a conversation's configuration, and finds the tools that run here.
 func (h *Host) prepare(o Open, backend *steering) (config setup.Config, own []tools.Tool, err error) {
 	own = slices.Concat(o.Grant.tools(h.ownTools()), o.Tools) // not append: the operator's list is everybody's
-	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(declarations(own), o.Origin.Screen))
+	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, o))
 	if err == nil {
 		err = o.Grant.allows(config, "initialConfig")
 	}
@@ -149,7 +149,7 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	if retry > 0 {
 		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 	}
-	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, probe)
+	s := newSession(h, id, config, o, h.scope(own, o), own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.stopping(); err != nil {
@@ -212,8 +212,11 @@ func (h *Host) start(s *Session, generation uint64) {
 }
 
 // scope is what a config is parsed for.
-func (h *Host) scope(own []tools.Declaration, screen bool) setup.Scope {
-	return setup.Scope{Vertex: h.options.Client.Vertex, Tools: own, Canvas: canvas.Declarations(), Screen: screen}
+func (h *Host) scope(own []tools.Tool, o Open) setup.Scope {
+	return setup.Scope{
+		Vertex: h.options.Client.Vertex, Tools: declarations(own), Canvas: canvas.Declarations(), Screen: o.Origin.Screen,
+		MaxPreRoll: o.MaxPreRoll,
+	}
 }
 
 func declarations(list []tools.Tool) (declared []tools.Declaration) {

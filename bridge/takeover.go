@@ -88,7 +88,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(h, id, config, o, h.scope(declarations(own), o.Origin.Screen), own, false)
+	s := newSession(h, id, config, o, h.scope(own, o), own, false)
 	s.steering = steering
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received

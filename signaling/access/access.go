@@ -379,10 +379,17 @@ func (v *Visitor) refuse(err error) error {
 	if f := v.gate.options.Refused; f != nil {
 		f(r.rule)
 	}
-	v.gate.logged.Do(func() { // strangers must not fill the disk; the metrics count all
-		v.gate.options.Logger.Info("refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
-	})
+	v.LogRefusal(v.gate.options.Logger, "refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
 	return publicError(err)
+}
+
+// LogRefusal logs that a visitor was refused, unless there are many such lines: strangers must not fill the disk. The metrics count all.
+func (v *Visitor) LogRefusal(log *slog.Logger, line string, fields ...any) {
+	if v.gate == nil { // no access control
+		log.Info(line, fields...)
+		return
+	}
+	v.gate.logged.Do(func() { log.Info(line, fields...) })
 }
 
 // publicError is a refusal as callers see it.

@@ -14,7 +14,7 @@ import (
 const (
 	// maxSecrets and maxSecretBytes bound the secrets of this gateway that are good at a time, and what they take in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares is how many shares both have, of which one key may take one: a secret may be good for 20 hours, and the other keys mint, too.
+	// secretShares is how many shares both have. One key may take one share: a secret may be good for 20 hours, and other keys mint, too.
 	secretShares = 4
 )
 
@@ -102,11 +102,13 @@ func (s *Secrets) add(of share, secret string, size int, life time.Duration) (re
 			own.add(k)
 		}
 	}
-	switch {
-	case own.full(size, maxSecrets/secretShares, maxSecretBytes/secretShares):
-		return max(own.next.Sub(now), time.Second)
-	case all.full(size, maxSecrets, maxSecretBytes):
-		return max(all.next.Sub(now), time.Second)
+	next := own.next
+	if own.count == 0 {
+		next = all.next
+	}
+	// Nobody takes more than they leave free: however many have their share, the next one gets some.
+	if own.full(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
+		return max(next.Sub(now), time.Second)
 	}
 	if s.kept == nil {
 		s.kept = map[string]keptSecret{}

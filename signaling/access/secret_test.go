@@ -2,8 +2,12 @@ package access_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -47,5 +51,34 @@ func TestSecretsThatWereNotKept(t *testing.T) {
 	}
 	if retry := bridge.AsError(keep("e")).Retry; retry < 59*time.Minute || retry > time.Hour {
 		t.Errorf("come back in %v", retry)
+	}
+}
+
+// However many keys mint as much as they can, the next one still gets some: nobody takes more than is left free.
+func TestSecretsAreLeftForTheNext(t *testing.T) {
+	t.Parallel()
+	gate, err := access.New(access.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	secrets := access.Secrets{Store: store.NewMemory(), Logger: slog.New(slog.DiscardHandler)}
+	bound := strings.Repeat("x", 1<<20)
+	for n, want := range []int{15, 15, 15, 9, 5, 2, 1} { // MiB, of 64
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:9", n+1)
+		minter, err := access.From(gate.Visit(r)).Minter("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for err == nil && kept < 99 {
+			if err = secrets.Keep(t.Context(), minter, rand.Text(), bound, time.Hour); err == nil {
+				kept++
+			}
+		}
+		if retry := bridge.AsError(err).Retry; kept != want || retry < 59*time.Minute || retry > time.Hour {
+			t.Errorf("client %d has %d, want %d; come back in %v", n, kept, want, retry)
+		}
 	}
 }

@@ -144,3 +144,22 @@ func TestStrangersAreNotParsed(t *testing.T) {
 		}
 	}
 }
+
+// A flood of requests that are refused leaves no more in the log than the gate's own measure: 100 lines, and then 10 a second.
+func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil))
+	began := time.Now()
+	for _, path := range []string{"/v1/realtime/calls", "/whip/desk", "/api/offer", "/v1alpha/auth_tokens"} {
+		for range many {
+			if resp := doortest.PostAs(t, l.HTTP+path, "nonsense", "application/sdp", strings.NewReader("x")); resp.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("%s: %s", path, resp.Status)
+			}
+		}
+	}
+	most := 101 + int(time.Since(began)/(100*time.Millisecond))
+	if lines := strings.Count(l.Logs.String(), "request refused"); lines == 0 || lines > most {
+		t.Errorf("%d lines for %d requests, want %d at most", lines, 4*many, most)
+	}
+}

@@ -254,10 +254,35 @@ func TestRestartsAreLimited(t *testing.T) {
 				f := strings.Replace(c.Fragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
 				resp, text := doortest.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
 				switch {
-				case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "1" && strings.Contains(text, "restarts"):
+				case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1" && strings.Contains(text, "restarts"):
 					refused++
 				case resp.StatusCode != http.StatusOK:
 					t.Fatalf("%s: %s", resp.Status, text)
+				}
+			}
+			doortest.WhipRequest(t, http.MethodDelete, c.Session, "")
+			return refused
+		}},
+		{"WHEP", func(t *testing.T, g *doortest.Gateway) (refused int) {
+			sends := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
+			c := doortest.DialHTTP(t, g, "/whip/desk", "", sends, "recvonly")
+			c.Connected()
+			offer := strings.ReplaceAll(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly")
+			listener := ""
+			for range many {
+				at := strings.Replace(c.Session, "/whip/desk/", "/whep/desk?session=", 1)
+				resp, text := doortest.WhipRequest(t, http.MethodPost, at, offer, "Content-Type", "application/sdp")
+				switch {
+				case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1":
+					refused++
+				case resp.StatusCode == http.StatusCreated:
+					listener = g.HTTP + resp.Header.Get("Location")
+					continue
+				default:
+					t.Fatalf("%s: %s", resp.Status, text)
+				}
+				if resp, _ := doortest.WhipRequest(t, http.MethodPatch, listener, ""); resp.StatusCode == http.StatusNotFound {
+					t.Fatal("a listener is gone for an offer that was refused")
 				}
 			}
 			doortest.WhipRequest(t, http.MethodDelete, c.Session, "")

@@ -351,7 +351,8 @@ func Chunk(t testing.TB, m Message) []int16 {
 }
 
 // WeatherTool is a config with one tool of the client.
-const WeatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather","parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
+const WeatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather",` +
+	`"parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
 
 // Typed is the payload of a SEND_MESSAGE.
 func Typed(text string) string {

@@ -96,7 +96,7 @@ func lock(into, from object, path []string) {
 func (d *Door) mint(w http.ResponseWriter, r *http.Request) {
 	answer, err := d.newToken(w, r)
 	if err != nil {
-		d.Logger.Info("request refused", "door", doorName, "path", "auth_tokens", "err", err)
+		access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "path", "auth_tokens", "err", err)
 		signaling.RefuseGoogleFor(w, err)
 		return
 	}

@@ -62,7 +62,8 @@ func fromBeta(raw json.RawMessage) json.RawMessage {
 // The beta's names of events, and of the parts of answers.
 var (
 	betaEvents = strings.NewReplacer(
-		"response.output_audio", "response.audio", "response.output_text", "response.text", "conversation.item.added", "conversation.item.created",
+		"response.output_audio", "response.audio", "response.output_text", "response.text",
+		"conversation.item.added", "conversation.item.created",
 	)
 	betaParts = strings.NewReplacer(`"type":"output_audio"`, `"type":"audio"`, `"type":"output_text"`, `"type":"text"`)
 )

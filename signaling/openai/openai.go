@@ -60,7 +60,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
 		return signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := serve(w, r); err != nil {
-				d.Logger.Info("request refused", "door", doorName, "pattern", pattern, "err", clipLong(err.Error()))
+				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "pattern", pattern, "err", clipLong(err.Error()))
 				refuse(w, err)
 			}
 		})}
@@ -132,7 +132,7 @@ type guest struct {
 
 // admit lets in a client that may open a conversation, before anything else of the request is read.
 func (d *Door) admit(r *http.Request) (g guest, err error) {
-	g.open = &bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	g.open = &bridge.Open{Origin: bridge.Origin{Door: doorName}, MaxPreRoll: maxHeld}
 	if g.secret, err = d.exchange(r); err != nil {
 		return g, err
 	}

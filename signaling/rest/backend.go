@@ -24,8 +24,8 @@ type backend interface {
 	describe(ctx context.Context, model string) (object, error)
 	// list is what there is to know of its models, of one page where there are many. next is empty for the last one.
 	list(ctx context.Context, page url.Values) (models []any, next string, err error)
-	// chat passes on a request of chat completions, and returns the body of an answer that is none of an error.
-	chat(ctx context.Context, request upload) (io.ReadCloser, error)
+	// chat passes on a request of chat completions, and returns an answer that is none of an error, with the key that was shown for it.
+	chat(ctx context.Context, request upload) (*http.Response, api.Secret, error)
 	// nameOf is what it calls a model there.
 	nameOf(model string) string
 }
@@ -123,10 +123,18 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
-	return g.do(r, secret, err, request)
+	return bodyOf(g.do(r, secret, err, request))
 }
 
-func (g *google) do(r *http.Request, secret api.Secret, err error, request upload) (io.ReadCloser, error) {
+// bodyOf is the body of an answer.
+func bodyOf(resp *http.Response, err error) (io.ReadCloser, error) {
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+func (g *google) do(r *http.Request, secret api.Secret, err error, request upload) (*http.Response, error) {
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}
@@ -139,7 +147,7 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 		return nil, errors.New(secret.Hide(err.Error()))
 	}
 	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	g.api.Refused(secret, resp.StatusCode)

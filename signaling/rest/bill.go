@@ -17,6 +17,8 @@ const (
 	imageTokens, mediaBytesPerToken = 1120, 250
 	// maxOutput is the most that a model answers, in tokens, where the request has no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
+	// maxAnswers is how many answers a request may ask for.
+	maxAnswers = 8
 )
 
 // bill is what a call costs whoever pays for it, in tokens.
@@ -41,10 +43,15 @@ func charge(account bridge.Account, method string, request []byte) (*bill, []byt
 	})
 }
 
-// reserve reserves the question, and so many answers of so many tokens if there are any. Shorten limits the answers in the request.
+// reserve reserves the question, and so many answers of so many tokens if there are any: of an output that is not above 0 the most that a
+// model answers, and of answers one. Shorten limits the answers in the request.
 func (b *bill) reserve(account bridge.Account, request []byte, generates bool, answers, output int,
 	shorten func(fields object, limit int),
 ) (*bill, []byte, error) {
+	answers = min(max(1, answers), maxAnswers)
+	if output <= 0 || output > maxOutput {
+		output = maxOutput
+	}
 	most := b.question
 	if generates {
 		most += answers * output
@@ -185,12 +192,8 @@ func (q *question) media() (bytes, tokens int) {
 }
 
 // answers is how many are asked for, and output how long each may be.
-func (q *question) answers() int { return min(max(1, q.Config.Answers, q.OldConfig.Answers), 8) }
+func (q *question) answers() int { return max(q.Config.Answers, q.OldConfig.Answers) }
 
 func (q *question) output() int {
-	most := max(q.Config.Most, q.Config.OldMost, q.OldConfig.Most, q.OldConfig.OldMost)
-	if most <= 0 {
-		return maxOutput
-	}
-	return min(most, maxOutput)
+	return max(q.Config.Most, q.Config.OldMost, q.OldConfig.Most, q.OldConfig.OldMost)
 }

@@ -365,6 +365,10 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 
 // send sends a request, and returns the body of an answer that is none of an error.
 func (c *completions) send(ctx context.Context, method, path string, body any, sent func()) (io.ReadCloser, error) {
+	return bodyOf(c.do(ctx, method, path, body, sent))
+}
+
+func (c *completions) do(ctx context.Context, method, path string, body any, sent func()) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -385,7 +389,7 @@ func (c *completions) send(ctx context.Context, method, path string, body any, s
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -8,10 +9,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"voxgate/bridge/gemini/api"
 	"voxgate/signaling"
 )
 
@@ -47,11 +51,17 @@ func refuseOpenAI(w http.ResponseWriter, status int, message string, retry time.
 	if status >= http.StatusInternalServerError {
 		kind = "server_error"
 	}
-	reply(w, status, openAIError(message, cmp.Or(openAIKinds[status], kind)))
+	reply(w, status, openAIError(message, cmp.Or(openAIKinds[status], kind), nil))
 }
 
-func openAIError(message, kind string) object {
-	return object{"error": object{"message": message, "type": kind, "param": nil, "code": nil}}
+func openAIError(message, kind string, param any) object {
+	return object{"error": object{"message": message, "type": kind, "param": param, "code": nil}}
+}
+
+// refuseField refuses a request for one of its fields.
+func (c *call) refuseField(name, format string, args ...any) {
+	message := fmt.Sprintf("%s: %s", name, fmt.Sprintf(format, args...))
+	reply(c.w, http.StatusBadRequest, openAIError(message, "invalid_request_error", name))
 }
 
 // openAIModels answers with the list of models, all at once.
@@ -101,20 +111,89 @@ func (d *Door) chat(w http.ResponseWriter, r *http.Request) {
 
 // chatAsked is what is read of a request.
 type chatAsked struct {
-	Model         string `json:"model"`
-	Stream        bool   `json:"stream"`
-	N             int    `json:"n"`
-	MaxTokens     int    `json:"max_tokens"`
-	MaxCompletion int    `json:"max_completion_tokens"`
+	Model         string          `json:"model"`
+	Messages      json.RawMessage `json:"messages"`
+	Stream        bool            `json:"stream"`
+	N             int             `json:"n"`
+	MaxTokens     *int            `json:"max_tokens"`
+	MaxCompletion *int            `json:"max_completion_tokens"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
 }
 
-func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error {
-	var asked chatAsked
-	if err := json.Unmarshal(body, &asked); err != nil || asked.Model == "" {
+var (
+	chatFields    = []string{"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens"}
+	messageFields = []string{"role", "content"}
+)
+
+// ambiguous finds a name in an object that two readers could take differently: a known one in other capitals, which Go and others do not
+// mind, or one that comes twice. Empty: there is none, or the value is no object.
+func ambiguous(text json.RawMessage, known []string) string {
+	in := json.NewDecoder(bytes.NewReader(text))
+	if start, _ := in.Token(); start != json.Delim('{') {
+		return ""
+	}
+	seen := make([]bool, len(known))
+	for in.More() {
+		token, err := in.Token()
+		var value json.RawMessage
+		if err != nil || in.Decode(&value) != nil {
+			return ""
+		}
+		name, _ := token.(string)
+		i := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
+		switch {
+		case i < 0:
+			continue
+		case seen[i] || name != known[i]:
+			return name
+		}
+		seen[i] = true
+	}
+	return ""
+}
+
+// readChat reads a request. It reports false if it has refused it.
+func (c *call) readChat(body []byte) (asked chatAsked, ok bool) {
+	const twice = "Its name must come once, and in small letters."
+	if name := ambiguous(body, chatFields); name != "" {
+		c.refuseField(name, twice)
+		return asked, false
+	}
+	asked.N = 1
+	var wrong *json.UnmarshalTypeError
+	if err := json.Unmarshal(body, &asked); errors.As(err, &wrong) && wrong.Field != "" {
+		c.refuseField(wrong.Field, "It cannot be a %s.", wrong.Value)
+		return asked, false
+	} else if err != nil || asked.Model == "" {
 		c.refuse(c.w, http.StatusBadRequest, "The request must be a JSON object with a model.", 0)
+		return asked, false
+	}
+	var messages []json.RawMessage
+	_ = json.Unmarshal(asked.Messages, &messages) // what is no list is refused by the backend
+	for i, m := range messages {
+		if name := ambiguous(m, messageFields); name != "" {
+			c.refuseField(fmt.Sprintf("messages[%d].%s", i, name), twice)
+			return asked, false
+		}
+	}
+	for name, limit := range map[string]*int{"max_tokens": asked.MaxTokens, "max_completion_tokens": asked.MaxCompletion} {
+		if limit != nil && *limit < 1 {
+			c.refuseField(name, "It must be above 0.")
+			return asked, false
+		}
+	}
+	if asked.N < 1 || asked.N > maxAnswers {
+		c.refuseField("n", "It must be from 1 to %d.", maxAnswers)
+		return asked, false
+	}
+	return asked, true
+}
+
+func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error {
+	asked, ok := c.readChat(body)
+	if !ok {
 		return nil
 	}
 	c.model = strings.TrimPrefix(strings.TrimPrefix(asked.Model, "models/"), "google/")
@@ -124,9 +203,14 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	}
 	b := &bill{question: len(body) / bytesPerToken}
 	if _, most := c.open.Account.Spend(0); most > 0 {
-		output := cmp.Or(max(asked.MaxCompletion, asked.MaxTokens), maxOutput)
+		output := 0
+		for _, limit := range []*int{asked.MaxTokens, asked.MaxCompletion} {
+			if limit != nil {
+				output = max(output, *limit)
+			}
+		}
 		var err error
-		b, body, err = b.reserve(c.open.Account, body, true, min(max(1, asked.N), 8), min(output, maxOutput), func(fields object, limit int) {
+		b, body, err = b.reserve(c.open.Account, body, true, asked.N, output, func(fields object, limit int) {
 			remove(fields, "maxTokens")
 			remove(fields, "maxCompletionTokens")
 			fields["max_completion_tokens"] = limit
@@ -145,22 +229,23 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		c.refuse.forError(c.w, err)
 		return nil
 	}
-	from, err := to.chat(ctx, upload{body, func() { r.Body.Close() }})
+	from, secret, err := to.chat(ctx, upload{body, func() { r.Body.Close() }})
 	if err != nil {
 		return c.failed(ctx, err)
 	}
-	defer from.Close()
-	if asked.Stream {
-		context.AfterFunc(ctx, func() { from.Close() })
-		return c.chatStream(ctx, from, asked.StreamOptions.IncludeUsage)
+	defer from.Body.Close()
+	context.AfterFunc(ctx, func() { from.Body.Close() })
+	if kind, _, _ := mime.ParseMediaType(from.Header.Get("Content-Type")); kind == "text/event-stream" {
+		done, err = c.chatStream(ctx, from.Body, secret, asked.StreamOptions.IncludeUsage || !asked.Stream)
+		return err
 	}
-	text, err := io.ReadAll(io.LimitReader(from, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(from.Body, maxAnswer))
 	if err != nil {
 		return c.failed(ctx, err)
 	}
 	done = true
 	b.noteChat(text)
-	return c.answer(text)
+	return c.answer([]byte(secret.Hide(string(text))))
 }
 
 // settle puts into a request what is not the client's choice: the model's name there, the prompt that a grant fixes, and that a stream
@@ -186,8 +271,9 @@ func (c *call) settle(fields object, to backend, streams bool) {
 	fields["messages"] = kept
 }
 
-// chatStream passes on the events of a stream. The last one has the usage, which is for those alone that have asked for it.
-func (c *call) chatStream(ctx context.Context, from io.Reader, usage bool) error {
+// chatStream passes on the events of a stream, and reports whether it came to its end. The last one has the usage, which is for those
+// alone that have asked for it.
+func (c *call) chatStream(ctx context.Context, from io.Reader, secret api.Secret, usage bool) (done bool, err error) {
 	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	write := func(text []byte) error {
@@ -200,39 +286,68 @@ func (c *call) chatStream(ctx context.Context, from io.Reader, usage bool) error
 	for events := linesOf(from); ; {
 		text, err := readEvent(events)
 		c.watch.Reset(silence)
-		if err == io.EOF || string(text) == "[DONE]" {
-			return write([]byte("[DONE]"))
+		if done = string(text) == "[DONE]"; done || err == io.EOF {
+			return done, write([]byte("[DONE]"))
 		}
 		if err != nil {
-			return errors.Join(err, context.Cause(ctx), write(encode(openAIError("The backend's answer broke off.", "server_error"))))
+			broken := encode(openAIError("The backend's answer broke off.", "server_error", nil))
+			return false, errors.Join(err, context.Cause(ctx), write(broken))
 		}
 		if c.bill.noteChat(text) || usage {
-			if err := write(text); err != nil {
-				return err
+			if err := write([]byte(secret.Hide(string(text)))); err != nil {
+				return false, err
 			}
 		}
 	}
 }
 
-// noteChat notes what an answer, or a piece of one, says and costs, and reports false if it says nothing but what it has cost.
+// noteChat notes what an answer, or a piece of one, says and costs, and reports false if it says nothing but what it has cost. Each field
+// is read by itself: one of another type than OpenAI's must not hide the cost.
 func (b *bill) noteChat(text []byte) (says bool) {
-	var answer chatAnswer
-	if json.Unmarshal(text, &answer) != nil {
+	var answer object
+	if decode(text, &answer) != nil {
+		b.said += len(text)
 		return true
 	}
-	for _, choice := range answer.Choices {
-		b.said += len(choice.Message.Content) + len(choice.Delta.Content)
+	choices, _ := answer["choices"].([]any)
+	for _, one := range choices {
+		choice, _ := one.(object)
+		for _, where := range []string{"message", "delta"} {
+			said, _ := choice[where].(object)
+			thoughts := max(length(said["reasoning_content"]), length(said["reasoning"])) // one text under two names
+			b.said += thoughts + length(said["content"]) + length(said["refusal"]) + length(said["tool_calls"])
+		}
 	}
-	if answer.Usage != nil {
-		b.reported = max(b.reported, answer.Usage.Prompt+answer.Usage.Completion)
+	usage, there := answer["usage"].(object)
+	total := number(usage["total_tokens"]) // Google's has the thoughts here alone
+	b.reported = max(b.reported, total, number(usage["prompt_tokens"])+number(usage["completion_tokens"]))
+	return len(choices) > 0 || !there
+}
+
+// length is how much text there is in a part of an answer, but for names that stand beside it.
+func length(part any) (bytes int) {
+	switch part := part.(type) {
+	case string:
+		return len(part)
+	case []any:
+		for _, inner := range part {
+			bytes += length(inner)
+		}
+	case object:
+		for name, inner := range part {
+			if name != "id" && name != "type" {
+				bytes += length(inner)
+			}
+		}
 	}
-	return len(answer.Choices) > 0 || answer.Usage == nil
+	return bytes
 }
 
 func (c *completions) nameOf(model string) string { return cmp.Or(c.model, model) }
 
-func (c *completions) chat(ctx context.Context, request upload) (io.ReadCloser, error) {
-	return c.send(ctx, http.MethodPost, "/chat/completions", json.RawMessage(request.text), request.sent)
+func (c *completions) chat(ctx context.Context, request upload) (*http.Response, api.Secret, error) {
+	resp, err := c.do(ctx, http.MethodPost, "/chat/completions", json.RawMessage(request.text), request.sent)
+	return resp, api.Secret(c.key), err
 }
 
 // nameOf implements backend. Vertex AI serves other makers' models at the same address.
@@ -243,7 +358,8 @@ func (g *google) nameOf(model string) string {
 	return model
 }
 
-func (g *google) chat(ctx context.Context, request upload) (io.ReadCloser, error) {
+func (g *google) chat(ctx context.Context, request upload) (*http.Response, api.Secret, error) {
 	r, secret, err := g.api.ChatRequest(ctx)
-	return g.do(r, secret, err, request)
+	resp, err := g.do(r, secret, err, request)
+	return resp, secret, err
 }

@@ -121,3 +121,136 @@ func TestModelsInOpenAIsShape(t *testing.T) {
 		t.Errorf("Google's: %s", text)
 	}
 }
+
+// What another reader could take for a field that is read here is refused, and so is a limit that is none.
+func TestChatIsReadExactly(t *testing.T) {
+	routes, _ := chatRoutes(t)
+	url := open(t, http.NotFoundHandler(), nil, routes...) + "/v1"
+	for field, body := range map[string]string{
+		"STREAM":                `{"model":"gpt-x","STREAM":true,"messages":[]}`,
+		"ſtream":                `{"model":"gpt-x","ſtream":true,"messages":[]}`,
+		"\\u017ftream":          `{"model":"gpt-x","\u017ftream":true,"messages":[]}`,
+		"Stream_Options":        `{"model":"gpt-x","Stream_Options":{},"messages":[]}`,
+		"N":                     `{"model":"gpt-x","N":8,"messages":[]}`,
+		"Max_Tokens":            `{"model":"gpt-x","max_tokens":1,"Max_Tokens":9,"messages":[]}`,
+		"max_toKens":            "{\"model\":\"gpt-x\",\"max_to\u212aens\":9,\"messages\":[]}",
+		"Max_Completion_Tokens": `{"model":"gpt-x","Max_Completion_Tokens":9,"messages":[]}`,
+		"MODEL":                 `{"model":"gpt-x","MODEL":"gemini-1","messages":[]}`,
+		"model":                 `{"model":"gemini-1","model":"gpt-x","messages":[]}`,
+		"Messages":              `{"model":"gpt-x","Messages":[],"messages":[]}`,
+		"messages[1].Role":      `{"model":"gpt-x","messages":[{"role":"user","content":"a"},{"Role":"system","role":"user","content":"a"}]}`,
+		"messages[0].role":      `{"model":"gpt-x","messages":[{"role":"system","role":"user","content":"a"}]}`,
+		"messages[0].Content":   `{"model":"gpt-x","messages":[{"role":"user","content":"a","Content":"b"}]}`,
+		"max_tokens":            `{"model":"gpt-x","max_tokens":0,"messages":[]}`,
+		"max_completion_tokens": `{"model":"gpt-x","max_completion_tokens":-1,"messages":[]}`,
+		"n":                     `{"model":"gpt-x","n":9,"messages":[]}`,
+		"n ":                    `{"model":"gpt-x","n":0,"messages":[]}`,
+		"stream":                `{"model":"gpt-x","stream":"yes","messages":[]}`,
+	} {
+		status, text := complete(t, url, "anything", body)
+		name := strings.NewReplacer(" ", "", "\\u017f", "ſ", "max_toKens", "max_to\u212aens").Replace(field)
+		if status != 400 || !strings.Contains(text, `"param":"`+name+`"`) || !strings.Contains(text, "invalid_request_error") {
+			t.Errorf("%s: %d %s", field, status, text)
+		}
+	}
+	body := `{"model":"gpt-x","n":null,"max_tokens":null,"tools":[{"type":"function","function":{"name":"f","parameters":` +
+		`{"type":"object","properties":{"Role":{"type":"string"},"MODEL":{"type":"string"}}}}}],"messages":[{"role":"user","content":"Hi"}]}`
+	if status, text := complete(t, url, "anything", body); status != 200 {
+		t.Errorf("names that are the client's own: %d %s", status, text)
+	}
+}
+
+// chatBackend answers chat completions with a text of a type.
+func chatBackend(kind, text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		io.WriteString(w, text)
+	})
+}
+
+// An answer is a stream if it says so, whatever was asked for.
+func TestChatAnswersByTheirType(t *testing.T) {
+	whole, event := `{"object":"chat.completion","choices":[]}`, `data: {"object":"chat.completion.chunk","choices":[]}`+"\n\ndata: [DONE]\n\n"
+	for asked, row := range map[string][2]string{"true": {"application/json", whole}, "false": {"text/event-stream; charset=utf-8", event}} {
+		url := open(t, chatBackend(row[0], row[1]), nil) + "/v1"
+		if status, text := complete(t, url, "anything", `{"model":"m","stream":`+asked+`,"messages":[]}`); status != 200 || text != row[1] {
+			t.Errorf("stream %s: %d %q", asked, status, text)
+		}
+	}
+}
+
+// What an answer took is counted by its usage, wherever else it cannot be read, and without one by all that it says.
+func TestChatIsPaid(t *testing.T) {
+	long := strings.Repeat("word ", 100)
+	for name, text := range map[string]string{
+		"usage beside content in parts":  `{"choices":[{"message":{"content":[{"type":"text","text":"a"}]}}],"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
+		"usage beside a wrong index":     `{"choices":[{"message":{"tool_calls":[{"index":"0"}]}}],"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
+		"usage with a point":             `{"choices":[],"usage":{"prompt_tokens":40.0,"completion_tokens":60.0}}`,
+		"usage with thoughts beside it":  `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":5,"total_tokens":100}}`,
+		"a refusal":                      `{"choices":[{"message":{"refusal":"` + long + `"}}]}`,
+		"reasoning":                      `{"choices":[{"message":{"content":"","reasoning_content":"","reasoning":"` + long + `"}}]}`,
+		"arguments":                      `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f","arguments":"` + long + `"}}]}}]}`,
+		"content in parts":               `{"choices":[{"message":{"content":[{"type":"text","text":"` + long + `"}]}}]}`,
+		"a stream of arguments":          `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"` + long + `"}}]}}]}`,
+		"a stream with usage and errors": `{"choices":[{"delta":{"content":7,"role":[]}}],"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
+	} {
+		kind, streams := "application/json", strings.Contains(name, "stream")
+		if streams {
+			kind, text = "text/event-stream", "data: "+text+"\n\ndata: [DONE]\n\n"
+		}
+		url, key := lockedDoor(t, budget(110), chatBackend(kind, text))
+		url = strings.TrimSuffix(url, "/models/m")
+		body := fmt.Sprintf(`{"model":"m","stream":%v,"max_tokens":20,"messages":[]}`, streams)
+		for n, want := range []int{200, 429} {
+			if status, text := complete(t, url, key, body); status != want {
+				t.Errorf("%s, call %d: %d %.200s", name, n, status, text)
+			}
+		}
+	}
+}
+
+// A stream that says nothing has cost its question.
+func TestChatStreamThatSaysNothingIsPaid(t *testing.T) {
+	url, key := lockedDoor(t, budget(1000), chatBackend("text/event-stream", "data: [DONE]\n\n"))
+	url = strings.TrimSuffix(url, "/models/m")
+	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("a", 2400) + `"}]}`
+	for n, want := range []int{200, 429} {
+		if status, text := complete(t, url, key, body); status != want {
+			t.Errorf("call %d: %d %.200s", n, status, text)
+		}
+	}
+}
+
+// A limit below one is none.
+func TestALimitBelowOneIsNone(t *testing.T) {
+	asked := ""
+	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		asked = string(raw)
+		io.WriteString(w, `{"candidates":[]}`)
+	}))
+	for _, limit := range []string{"0", "-5"} {
+		post(t, url+":generateContent?key="+key, `{"generationConfig":{"maxOutputTokens":`+limit+`},"contents":[]}`)
+		if !strings.Contains(asked, `"maxOutputTokens":9`) {
+			t.Errorf("%s: asked %s", limit, asked)
+		}
+	}
+}
+
+// The key of the gateway is hidden in what a backend says, also in the middle of a stream.
+func TestChatHidesTheKey(t *testing.T) {
+	const echo = `{"error":{"message":"Overloaded, by google's secret.","code":502}}`
+	for kind, text := range map[string]string{"application/json": echo, "text/event-stream": "data: " + echo + "\n\n"} {
+		url := open(t, chatBackend(kind, text), nil) + "/v1"
+		_, text := complete(t, url, "anything", `{"model":"m","stream":true,"messages":[]}`)
+		if strings.Contains(text, "google's secret") || !strings.Contains(text, "Overloaded") {
+			t.Errorf("Google's, %s: %s", kind, text)
+		}
+	}
+	routes, _ := chatRoutes(t)
+	url := open(t, http.NotFoundHandler(), nil, routes...) + "/v1"
+	_, text := complete(t, url, "anything", `{"model":"gpt-x","stream":true,"messages":[{"role":"user","content":"/overload"}]}`)
+	if strings.Contains(text, "sk-test") || !strings.Contains(text, "Overloaded") {
+		t.Errorf("OpenAI's: %s", text)
+	}
+}

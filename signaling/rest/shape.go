@@ -133,7 +133,7 @@ func setDefault(o object, name string, value any) {
 func number(v any) int {
 	switch v := v.(type) {
 	case json.Number:
-		n, _ := v.Int64()
+		n, _ := v.Float64() // some servers write 7.0
 		return int(n)
 	case int:
 		return v

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -256,8 +255,12 @@ func (c *call) take(m message) error {
 	case "disconnect-bot":
 		return c.session.Do(bridge.Goodbye{})
 	case "send-text":
+		text, ok := d.Content.(string)
+		if !ok {
+			return refusal("The content of send-text must be a text.")
+		}
 		run := d.Options.RunImmediately == nil || *d.Options.RunImmediately
-		return c.session.Do(bridge.Message{Text: fmt.Sprint(d.Content), TurnComplete: run})
+		return c.session.Do(bridge.Message{Text: text, TurnComplete: run})
 	case "append-to-context":
 		return c.append(m.ID, d.Role, d.Content, d.Run)
 	case "dtmf":

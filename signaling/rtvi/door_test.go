@@ -11,6 +11,7 @@ import (
 
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/signaling"
 	"voxgate/signaling/doortest"
 )
 
@@ -59,6 +60,8 @@ func TestRTVI(t *testing.T) {
 		{`{"label":"rtvi-ai","type":"append-to-context","id":"7","data":{"role":"user","content":"Ada"}}`, "append-to-context-result", "ok"},
 		{`{"label":"other","type":"send-text","id":"7","data":{}}`, "error-response", "label"},
 		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":[]}`, "error-response", "cannot be read"},
+		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{}}`, "error-response", "must be a text"},
+		{`{"label":"rtvi-ai","type":"send-text","id":"7","data":{"content":7}}`, "error-response", "must be a text"},
 		{`{`, "error-response", "cannot be read"},
 	} {
 		c.Send(test.send)
@@ -176,6 +179,28 @@ func TestRTVIRefuses(t *testing.T) {
 		if resp.StatusCode != test.status || test.status != http.StatusOK && !strings.Contains(string(text), `"detail":"`) {
 			t.Errorf("%s %.80s: %s %s", test.path, test.body, resp.Status, text)
 		}
+	}
+}
+
+// An offer that another gateway passes on is for a call that there was here: when it is gone nothing begins, and no token is spent.
+func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
+	token := l.Mint(`{"once":true}`)
+	body := string(doortest.Must(json.Marshal(map[string]string{"sdp": doortest.SomeOffer(t), "type": "offer", "pc_id": "gone_other"})))
+	r, _ := http.NewRequest(http.MethodPost, l.HTTP+"/api/offer", strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set(signaling.Passed, "by another gateway")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound || len(l.Host.Sessions()) != 0 {
+		t.Errorf("%s, %d conversations", resp.Status, len(l.Host.Sessions()))
+	}
+	if status, text := doortest.NewRTVI(t).Offer(l.Gateway, "/api/offer", token, ""); status != http.StatusOK {
+		t.Errorf("the token after that: %d %s", status, text)
 	}
 }
 

@@ -56,7 +56,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 	} {
 		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := serve(w, r); err != nil {
-				d.Logger.Info("request refused", "door", doorName, "request", pattern, "err", err)
+				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "request", pattern, "err", err)
 				refuse(w, err)
 			}
 		})})
@@ -200,6 +200,9 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	c, there := d.calls.Call(body.ID)
+	if !there && r.Header.Get(signaling.Passed) != "" { // another gateway looked for the call here: nothing new begins
+		return errNoCall
+	}
 	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
 	if !there {
 		if err := access.From(r.Context()).Authorize(&open, ""); err != nil {

@@ -15,6 +15,9 @@ var notLive = []string{
 	"stopSequences",
 }
 
+// prefixPadding is how much audio from before an activityStart belongs to the speech, where the client marks speech.
+const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
+
 // ranges are those of the numbers in a setup, by their dotted names. Outside of them Google closes the session, but for the
 // pauses: those bound what we keep in memory.
 var ranges = []struct {
@@ -33,7 +36,7 @@ var ranges = []struct {
 	{name: "contextWindowCompression.triggerTokens", min: 1, max: 1 << 30},
 	{name: "contextWindowCompression.slidingWindow.targetTokens", min: 1, max: 1 << 30},
 	{name: "realtimeInputConfig.automaticActivityDetection.silenceDurationMs", min: 0, max: maxPause},
-	{name: "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs", min: 0, max: maxPreRoll},
+	{name: prefixPadding, min: 0, max: maxPause},
 }
 
 // checkRanges refuses numbers of a fitted setup that are out of range.
@@ -42,6 +45,9 @@ func (p *parser) checkRanges(setup map[string]any) error {
 		value := get(setup, r.name)
 		if value == nil {
 			continue
+		}
+		if r.name == prefixPadding && p.scope.MaxPreRoll > 0 {
+			r.max = float64(p.scope.MaxPreRoll.Milliseconds())
 		}
 		f, err := strconv.ParseFloat(fmt.Sprint(value), 64) // fit leaves a json.Number, or a string for 64 bits
 		switch {

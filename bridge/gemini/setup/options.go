@@ -50,10 +50,8 @@ const (
 	// client's own detector.
 	defaultPreRoll = 300 * time.Millisecond
 
-	// maxPause bounds silenceDurationMs, and maxPreRoll prefixPaddingMs: nobody pauses longer within a turn, and what waits
-	// before an activityStart is kept in memory, 19 MB at most.
-	maxPause   = 10_000  // ms
-	maxPreRoll = 600_000 // ms
+	// maxPause bounds silenceDurationMs and prefixPaddingMs: nobody pauses longer within a turn.
+	maxPause = 10_000 // ms
 )
 
 // options reads the `voxgate` object. What it says about activity detection goes into realtimeInputConfig, unless Google's

@@ -173,6 +173,10 @@ func TestOptionErrors(t *testing.T) {
 			`{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":-5}}}`,
 			"c.realtimeInputConfig.automaticActivityDetection.prefixPaddingMs",
 		},
+		{
+			`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true,"prefixPaddingMs":10001}}}`,
+			"c.realtimeInputConfig.automaticActivityDetection.prefixPaddingMs",
+		},
 		{`{"realtimeInputConfig":{"turnCoverage":"ALL"}}`, "c.realtimeInputConfig.turnCoverage"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"deep"}}}`, "c.generationConfig.thinkingConfig.thinkingLevel"},
 		{`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-2}}}`, "c.generationConfig.thinkingConfig.thinkingBudget"},

@@ -9,6 +9,7 @@ package setup
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
@@ -59,6 +60,9 @@ type Scope struct {
 	// a telephone has none.
 	Canvas []tools.Declaration
 	Screen bool
+
+	// MaxPreRoll is the most that prefixPaddingMs may be; 0: 10 s. Audio that waits takes 32 kB a second.
+	MaxPreRoll time.Duration
 }
 
 // Parse validates a client's config and translates it for its model in a scope; a client of the same backend dials it. Path

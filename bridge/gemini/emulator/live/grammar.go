@@ -14,7 +14,8 @@ import (
 )
 
 // grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
-// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration.
+// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration. A line that begins with a
+// tab continues the one before.
 //
 // Google refuses a message for one unknown name: ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of Schema, and
 // js-genai #696 and gptel #806 (of a schema) the words. Of GenerationConfig the page names what the Live API does not support, as
@@ -23,27 +24,40 @@ import (
 // requests complains of other fields alone (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
-Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map
-GenerationConfig candidateCount:int maxOutputTokens:int temperature:number topP:number topK:int presencePenalty:number frequencyPenalty:number seed:int responseModalities:[]Modality mediaResolution:string enableAffectiveDialog:bool speechConfig:SpeechConfig thinkingConfig:ThinkingConfig translationConfig:TranslationConfig
+Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig
+	sessionResumption:SessionResumption contextWindowCompression:Compression inputAudioTranscription:Transcription
+	outputAudioTranscription:Transcription proactivity:Proactivity explicitVadSignal:bool avatarConfig:any
+	safetySettings:[]SafetySetting historyConfig:HistoryConfig labels:map
+GenerationConfig candidateCount:int maxOutputTokens:int temperature:number topP:number topK:int presencePenalty:number
+	frequencyPenalty:number seed:int responseModalities:[]Modality mediaResolution:string enableAffectiveDialog:bool
+	speechConfig:SpeechConfig thinkingConfig:ThinkingConfig translationConfig:TranslationConfig
 SpeechConfig voiceConfig:VoiceConfig languageCode:string multiSpeakerVoiceConfig:any
 VoiceConfig prebuiltVoiceConfig:PrebuiltVoice replicatedVoiceConfig:any voice:string
 PrebuiltVoice voiceName:string
 ThinkingConfig includeThoughts:bool thinkingBudget:int thinkingLevel:ThinkingLevel
 TranslationConfig targetLanguageCode:string echoTargetLanguage:bool
-Tool functionDeclarations:[]Function googleSearch:any googleSearchRetrieval:any codeExecution:any urlContext:any googleMaps:any enterpriseWebSearch:any
-Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any behavior:Behavior
-Schema type:Type format:string title:string description:string nullable:bool enum:[]string items:Schema properties:map[Schema] required:[]string propertyOrdering:[]string anyOf:[]Schema maxItems:int minItems:int maxLength:int minLength:int maxProperties:int minProperties:int maximum:number minimum:number pattern:string default:any example:any
-RealtimeInputConfig automaticActivityDetection:ActivityDetection activityHandling:ActivityHandling turnCoverage:TurnCoverage interimTranscriptTimestampEnabled:bool
-ActivityDetection disabled:bool startOfSpeechSensitivity:StartSensitivity endOfSpeechSensitivity:EndSensitivity prefixPaddingMs:int silenceDurationMs:int
+Tool functionDeclarations:[]Function googleSearch:any googleSearchRetrieval:any codeExecution:any urlContext:any googleMaps:any
+	enterpriseWebSearch:any
+Function name:string description:string parameters:Schema parametersJsonSchema:any response:Schema responseJsonSchema:any
+	behavior:Behavior
+Schema type:Type format:string title:string description:string nullable:bool enum:[]string items:Schema properties:map[Schema]
+	required:[]string propertyOrdering:[]string anyOf:[]Schema maxItems:int minItems:int maxLength:int minLength:int maxProperties:int
+	minProperties:int maximum:number minimum:number pattern:string default:any example:any
+RealtimeInputConfig automaticActivityDetection:ActivityDetection activityHandling:ActivityHandling turnCoverage:TurnCoverage
+	interimTranscriptTimestampEnabled:bool
+ActivityDetection disabled:bool startOfSpeechSensitivity:StartSensitivity endOfSpeechSensitivity:EndSensitivity prefixPaddingMs:int
+	silenceDurationMs:int
 SessionResumption handle:string transparent:bool
 Compression triggerTokens:int slidingWindow:SlidingWindow
 SlidingWindow targetTokens:int
-Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string diarization:bool wordTimestamp:bool mode:TranscriptionMode sourceText:string
+Transcription languageCodes:[]string languageAuto:any languageHints:any customVocabulary:[]string adaptationPhrases:[]string
+	diarization:bool wordTimestamp:bool mode:TranscriptionMode sourceText:string
 Proactivity proactiveAudio:bool proactiveVideo:bool
 SafetySetting category:string method:string threshold:string
 HistoryConfig initialHistoryInClientContent:bool
 Content role:string parts:[]Part
-Part text:string inlineData:Blob fileData:any functionCall:any functionResponse:any executableCode:any codeExecutionResult:any thought:bool thoughtSignature:bytes videoMetadata:any mediaResolution:any
+Part text:string inlineData:Blob fileData:any functionCall:any functionResponse:any executableCode:any codeExecutionResult:any
+	thought:bool thoughtSignature:bytes videoMetadata:any mediaResolution:any
 Blob mimeType:string data:bytes displayName:string
 ClientContent turns:[]Content turnComplete:bool
 RealtimeInput audio:Blob video:Blob text:string audioStreamEnd:bool activityStart:Empty activityEnd:Empty mediaChunks:[]Blob
@@ -67,7 +81,7 @@ Empty
 // types and enums are the grammar, read: type, field, type of the field; and the values of each enumeration.
 var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	types, enums := make(map[string]map[string]string), make(map[string][]string)
-	for line := range strings.Lines(strings.TrimSpace(grammar)) {
+	for line := range strings.Lines(strings.ReplaceAll(strings.TrimSpace(grammar), "\n\t", " ")) {
 		words := strings.Fields(line)
 		if name, isEnum := strings.CutPrefix(words[0], "="); isEnum {
 			enums[name] = words[1:]
