@@ -15,11 +15,11 @@ import (
 // A number is over with #, after 64 keys, or when nothing more is pressed for 1.2 s.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pressed, sent := make(chan byte), make(chan bridge.Command, 8)
+		pad, sent := phone.NewKeypad(), make(chan bridge.Command, 8)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		go phone.Keys(ctx, slog.New(slog.DiscardHandler), pressed, func(c bridge.Command) error {
+		go pad.Run(ctx, slog.New(slog.DiscardHandler), func(c bridge.Command) error {
 			sent <- c
 			return nil
 		})
@@ -35,15 +35,15 @@ func TestKeys(t *testing.T) {
 				t.Errorf("sent %v, not %v", got, want)
 			}
 		}
-		pressed <- '1'
+		pad.Press('1')
 		time.Sleep(1100 * time.Millisecond)
-		pressed <- '2'
+		pad.Press('2')
 		time.Sleep(1100 * time.Millisecond)
 		expect(nil)
 		time.Sleep(200 * time.Millisecond)
 		expect(phone.Pressed("12"))
-		pressed <- '7'
-		pressed <- '#'
+		pad.Press('7')
+		pad.Press('#')
 		expect(phone.Pressed("7#"))
 	})
 }

@@ -24,6 +24,7 @@ type Agent struct {
 	bridge.Agent
 	Greeting *string         `json:"greeting"` // what the model begins with; "": the caller begins
 	Config   json.RawMessage `json:"config"`   // a LiveConfig, for what the fields above do not say
+	Collect  []string        `json:"collect"`  // names of the file's [Collections]
 }
 
 // greeting is what an agent begins with that has none of its own.

@@ -45,23 +45,31 @@ func PressKeys(which string, press func(ctx context.Context, digits string) erro
 	}
 }
 
-// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. refused learns of others,
-// and may be nil. With a timeout of 0 the tool may take as long as any.
+// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. With warm they are told what
+// it is about first, and may decline. refused learns of other targets, and may be nil. With a timeout of 0 the tool may take as long as
+// any.
 func Transfer(
-	targets []string, timeout time.Duration, refused func(target string), transfer func(ctx context.Context, target string) error,
+	targets []string, timeout time.Duration, warm bool, refused func(target string),
+	transfer func(ctx context.Context, target, about string) error,
 ) tools.Tool {
+	does, about := "Hands this call over to somebody else. Say so first.", ""
+	if warm {
+		does = "Calls a colleague, tells them who calls and why, and puts the caller through if they take the call. " +
+			"Ask the caller to wait first: they hear music meanwhile. If it fails, you are with the caller again: tell them why."
+		about = `,"about":{"type":"string","description":"Two sentences for the colleague: who calls, and why"}`
+	}
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "transfer_call", Title: "Transferring…",
-			Description: "Hands this call over to somebody else. Say so first. It works for these alone: " + strings.Join(targets, ", ") + ".",
+			Description: does + " It works for these alone: " + strings.Join(targets, ", ") + ".",
 			Parameters: json.RawMessage(
-				`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}}}`),
+				`{"type":"object","required":["target"],"properties":{"target":{"type":"string","description":"A number or a SIP URI"}` + about + `}}`),
 			Timeout: timeout,
 		},
 		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-			var a struct{ Target string }
+			var a struct{ Target, About string }
 			if err := json.Unmarshal(args, &a); err != nil {
-				return nil, fmt.Errorf("target must be a text: %w", err)
+				return nil, fmt.Errorf("target and about must be texts: %w", err)
 			}
 			target := strings.TrimSpace(a.Target)
 			if target == "" || !Matches(targets, target) {
@@ -70,7 +78,7 @@ func Transfer(
 				}
 				return nil, fmt.Errorf("%q may not be called; these may: %s", target, strings.Join(targets, ", "))
 			}
-			if err := transfer(ctx, target); err != nil {
+			if err := transfer(ctx, target, a.About); err != nil {
 				return nil, err
 			}
 			return json.RawMessage(`{"output":"The call was handed over."}`), nil

@@ -78,7 +78,7 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 	stats := m.receiver.Stats()
 	p.log.Info("microphone ended", "track", number, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 		"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
-	p.tellQuality(Quality{
+	p.api.Heard(Quality{
 		Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Concealed: stats.Concealed, Jitter: stats.Jitter,
 	})
 }

@@ -346,6 +346,6 @@ func (p *Peer) Close() {
 	}
 	p.running.Wait()
 	if p.output != nil {
-		p.tellQuality(p.output.quality)
+		p.api.Heard(p.output.quality)
 	}
 }

@@ -16,8 +16,9 @@ type Quality struct {
 // Observe has f called for each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
 func (a *API) Observe(f func(Quality)) { a.observe = f }
 
-func (p *Peer) tellQuality(q Quality) {
-	if p.api.observe != nil && q.Packets > 0 {
-		p.api.observe(q)
+// Heard reports a stream that has ended, of a peer or of whoever else carries sound by RTP. A nil API reports nothing.
+func (a *API) Heard(q Quality) {
+	if a != nil && a.observe != nil && q.Packets > 0 {
+		a.observe(q)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ const (
 	nonceLife = 30 * time.Second
 	// knownFor is how long an address that has proved a password is known, at least, after its last packet.
 	knownFor = 10 * time.Minute
+	// overtaken is how much later than its CANCEL an INVITE may come: it was sent before.
+	overtaken = 4 * time.Second
 )
 
 // gate decides whose calls are let in. What it refuses has the name of a rule, for the log. It keeps nothing of an address that has
@@ -41,8 +44,9 @@ type gate struct {
 
 	mu     sync.Mutex
 	calls  int
-	used   access.Recent[string, struct{}]         // nonces that were answered
-	proved access.Recent[netip.AddrPort, struct{}] // where calls came from, by a password
+	used   access.Recent[string, struct{}]            // nonces that were answered
+	proved access.Recent[netip.AddrPort, struct{}]    // where calls came from, by a password
+	gaveUp access.Recent[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
 }
 
 // trunkState is a trunk and its use. The gate's lock guards the counts.
@@ -56,7 +60,7 @@ type trunkState struct {
 func newGate(c *Config, now func() time.Time) *gate {
 	g := &gate{total: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewGuesses()}
 	_, _ = rand.Read(g.secret) // it never fails
-	g.used.Period, g.proved.Period = nonceLife, knownFor
+	g.used.Period, g.proved.Period, g.gaveUp.Period = nonceLife, knownFor, overtaken
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
 		begun := rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1)
@@ -100,6 +104,29 @@ func (g *gate) prove(req *sip.Request, from netip.AddrPort) ruling {
 // listed reports whether an address is a trunk's. Others are answered only if they know a password.
 func (g *gate) listed(from netip.Addr) bool {
 	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.has(from) })
+}
+
+// cancel notes that a call is not wanted whose INVITE has not come yet. Of strangers it keeps nothing.
+func (g *gate) cancel(req *sip.Request) {
+	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gaveUp.Put(g.now(), inviteKey(req), struct{}{})
+}
+
+// cancelled reports whether the CANCEL of an INVITE came before it.
+func (g *gate) cancelled(invite *sip.Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.gaveUp.Get(g.now(), inviteKey(invite))
+	return ok
+}
+
+// inviteKey names an INVITE by what its CANCEL has in common with it (RFC 3261, section 9.1).
+func inviteKey(req *sip.Request) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo))
 }
 
 // ruling is the decision on a request that begins something.

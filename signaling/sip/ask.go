@@ -51,9 +51,13 @@ func (c *call) ask() *refusal {
 func (c *call) decided(d Decision) *refusal {
 	switch d.Action {
 	case "accept":
-		if d.Agent != nil {
-			c.agent = d.Agent
+		if d.Agent == nil {
+			return nil
 		}
+		if err := c.door.config.Collect.CheckAgent(d.Agent); err != nil {
+			return &refusal{503, "Service Unavailable", "the webhook's agent." + err.Error(), nil}
+		}
+		c.agent = d.Agent
 		return nil
 	case "reject":
 		if d.Status < 400 || d.Status > 699 {

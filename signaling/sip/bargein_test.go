@@ -22,25 +22,54 @@ type handset struct {
 	signals, sound net.PacketConn
 	to             net.Addr
 	party          string // the To of its call, with our tag
+	described      string // its sound, where somebody listens; empty: nobody does
+	gateway        net.Addr
 }
 
-// newHandset calls an office, and returns when it has answered.
-func newHandset(t *testing.T, o *office) *handset {
+// listen opens the socket for sound, which goes as these payload types.
+func (h *handset) listen(formats string) {
+	h.t.Helper()
+	var err error
+	if h.sound, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { h.sound.Close() })
+	h.described = h.describe(formats)
+}
+
+// describe is a description of its sound.
+func (h *handset) describe(formats string) string {
+	return fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP %s\r\n"+
+		"a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", h.sound.LocalAddr().(*net.UDPAddr).Port, formats)
+}
+
+// hears notes where the gateway listens, as its description says.
+func (h *handset) hears(text string) {
+	h.t.Helper()
+	_, port, _ := strings.Cut(text, "m=audio ")
+	to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	if _, err := fmt.Sscanf(port, "%d", &to.Port); err != nil {
+		h.t.Fatalf("%v in %s", err, text)
+	}
+	h.gateway = to
+}
+
+// newHandset calls an office, and returns when it has answered. Its sound goes as PCMU unless other payload types are named.
+func newHandset(t *testing.T, o *office, formats ...string) *handset {
 	t.Helper()
 	h := &handset{t: t}
-	for _, conn := range []*net.PacketConn{&h.signals, &h.sound} {
-		var err error
-		if *conn, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { (*conn).Close() })
+	h.listen(strings.Join(append(formats, "0")[:1], ""))
+	var err error
+	if h.signals, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { h.signals.Close() })
 	h.to = net.UDPAddrFromAddrPort(o.door.Addresses()[0])
-	port := h.sound.LocalAddr().(*net.UDPAddr).Port
-	body := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n", port)
 	headers := strings.Replace(fmt.Sprintf(usualHeaders, "h"), "<sip:ada@127.0.0.1>", "<sip:ada@"+h.signals.LocalAddr().String()+">", 1)
-	h.send(invite(h.signals.LocalAddr().String(), headers, body))
-	_, h.party, _ = strings.Cut(h.answer("200"), "To: ")
+	h.send(invite(h.signals.LocalAddr().String(), headers, h.described))
+	accepted := h.answer("200")
+	h.hears(accepted)
+	_, h.party, _ = strings.Cut(accepted, "To: ")
 	h.party, _, _ = strings.Cut(h.party, "\r\n")
 	h.next("ACK", 1, "")
 	return h

@@ -26,17 +26,19 @@ type call struct {
 	party  phone.Party
 	open   bridge.Open // who has begun it, and what they may have
 	record *record     // nil: the call came in
+	began  time.Time
 	log    *slog.Logger
 	dialog *dialog
 	line   *line
 	sound  sound
 
-	release func()        // gives back what the call has taken
-	digits  chan byte     // that were pressed
+	release func() // gives back what the call has taken
+	keypad  *phone.Keypad
 	acked   chan []byte   // the body of the ACK of our newest answer; it has room for one
 	awaited atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
 	fresh   chan struct{} // the session timer was refreshed; it has room for one
 	stages
+	handing
 
 	replaces   *call         // whose conversation it goes on with; nil: it begins one
 	changing   chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
@@ -47,7 +49,6 @@ type call struct {
 	session  *bridge.Session // nil: the conversation has not begun
 	timer    refresh
 	reliable reliable
-	transfer chan int // the final status of one that runs; nil: none does
 }
 
 // stages are how far a call has come. Each is closed once, when it is reached.
@@ -64,9 +65,9 @@ type stages struct {
 func newCall(d *Door, agent *phone.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
-		door: d, agent: agent, log: d.log, line: &line{}, digits: make(chan byte, 32), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
-		stages:   stages{made(), made(), made(), made(), made(), made()},
-		changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
+		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
+		stages: stages{made(), made(), made(), made(), made(), made()}, handing: handing{joining: make(chan *call)},
+		began: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
 	return c
@@ -134,16 +135,23 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.mu.Lock()
 	timer := c.timer
 	c.mu.Unlock()
-	keys, stopKeys := context.WithCancel(ctx)
-	var typing sync.WaitGroup
-	typing.Go(func() { phone.Keys(keys, c.log, c.digits, s.Do) })
-	defer typing.Wait()
-	defer stopKeys()
+	wants := c.awaits()
+	if c.consultation == nil {
+		keys, stopKeys := context.WithCancel(ctx)
+		var typing sync.WaitGroup
+		typing.Go(func() { c.keypad.Run(keys, c.log, c.typed) })
+		defer typing.Wait()
+		defer stopKeys()
+	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	alive := beat{refreshed: time.Now()}
-	ready := c.answered
-	if c.trunk != nil { // no need to wait: early media is for the greeting
+	ready, screen := c.answered, c.screen()
+	switch {
+	case screen.on():
+		ready = nil
+		screen.begin()
+	case c.trunk != nil: // no need to wait: early media is for the greeting
 		ready = nil
 		if err := c.greet(s, took); err != nil {
 			return err
@@ -165,9 +173,26 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			if err := c.greet(s, took); err != nil {
 				return err
 			}
+		case c.partner = <-c.joining:
+			return nil
+		case err := <-wants.said:
+			return err
+		case key := <-wants.keys:
+			c.consultation.press(key)
+		case <-wants.silence:
+			return errNoWord
+		case by := <-screen.outcome:
+			if err := c.met(s, by); err != nil {
+				return err
+			}
+		case <-screen.ready:
+			if err := c.leave(s); err != nil {
+				return err
+			}
 		case <-c.fresh:
 			alive.refreshed = time.Now()
 		case now := <-tick.C:
+			screen.check(now)
 			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &alive)); err != nil {
 				return err
 			}
@@ -175,11 +200,20 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
+// typed gives the model what was pressed, unless the caller waits for somebody else, or nobody knows yet who answered.
+func (c *call) typed(command bridge.Command) error {
+	if s, ok := c.sound.(*rtpSound); ok && (s.waits() || s.screen.on() && !s.screen.open.Load()) {
+		return nil
+	}
+	return c.conversation().Do(command)
+}
+
 // begin notes that the conversation has begun, and reports whether it is one that another call had before.
 func (c *call) begin(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
 		c.line = c.replaces.line
+		c.keypad.Follow(c.replaces.keypad)
 	}
 	c.line.Store(c)
 	c.mu.Lock()
@@ -294,14 +328,6 @@ func (c *call) reinvite(ctx context.Context, headers []sip.Header) (*sip.Respons
 	return res, c.sound.(*rtpSound).answer(res.Body())
 }
 
-// press takes a digit. One that comes faster than a person can press is dropped.
-func (c *call) press(digit byte) {
-	select {
-	case c.digits <- digit:
-	default:
-	}
-}
-
 // withTimer says which methods and extensions are served, and what was agreed about the session timer.
 func (c *call) withTimer(res *sip.Response) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
@@ -334,13 +360,14 @@ func (c *call) info(req *sip.Request) *sip.Response {
 		return c.dialog.respond(req, 415, "Unsupported Media Type")
 	}
 	if ok {
-		c.press(digit)
+		c.keypad.Press(digit)
 	}
 	return c.dialog.respond(req, 200, "OK")
 }
 
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
+	c.consultation.notice(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
 		c.mu.Lock()
@@ -349,6 +376,10 @@ func (c *call) Notify(e bridge.Event) {
 		case <-c.spoken:
 		default:
 			close(c.spoken)
+		}
+	case bridge.TurnComplete:
+		if c.screen().leaving.Load() {
+			c.end(errMessage)
 		}
 	case bridge.Log:
 		c.log.Debug(b.Message)
@@ -362,8 +393,12 @@ func reasonHeader(err error) string {
 	switch {
 	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry
+	case errors.Is(err, errMachine), errors.Is(err, errMessage):
+		text = err.Error()
 	case errors.Is(err, bridge.ErrReplaced):
 		text = "Replaced"
+	case errors.Is(err, errTransferred), errors.Is(err, errPartner), errors.Is(err, errNotTaken):
+		text = err.Error()
 	case text != "":
 		cause = 41 // temporary failure
 		var limit bridge.Limit

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ const (
 	maxRing    = 180 // seconds; carriers give up after two to three minutes
 	maxHeaders = 16
 	maxHeader  = 256      // bytes of a value
+	maxSay     = 1000     // bytes of a message for a machine
 	maxDial    = 64 << 10 // bytes of a request to make a call
 	// maxRecords is how many calls of ours are remembered when they are over; the oldest is forgotten first.
 	maxRecords = 1000
@@ -35,6 +37,7 @@ type Dial struct {
 	RingSeconds int               `json:"ringSeconds"` // how long it may ring, 180 at most; 0: 60
 	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
 	Agent       phone.Agent       `json:"agent"`       // who talks
+	Machine     *Machine          `json:"machine"`     // the call listens before it speaks; nil: it does not
 	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
 	IdempotencyKey string `json:"idempotencyKey"`
 }
@@ -53,14 +56,15 @@ const (
 
 // CallStatus says where a call that we make stands.
 type CallStatus struct {
-	ID       string `json:"id"` // its Call-ID
-	Trunk    string `json:"trunk"`
-	To       string `json:"to"`
-	State    string `json:"state"`
-	SIP      int    `json:"sip,omitempty"`       // the status by which it was refused
-	Reason   string `json:"reason,omitempty"`    // why it has ended
-	HungUpBy string `json:"hungUpBy,omitempty"`  // "them" or "us", of one that was answered
-	Session  string `json:"sessionId,omitempty"` // its conversation
+	ID         string `json:"id"` // its Call-ID
+	Trunk      string `json:"trunk"`
+	To         string `json:"to"`
+	State      string `json:"state"`
+	SIP        int    `json:"sip,omitempty"`        // the status by which it was refused
+	Reason     string `json:"reason,omitempty"`     // why it has ended
+	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "fax" or "silence", of a call that listens first
+	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", of one that was answered
+	Session    string `json:"sessionId,omitempty"`  // its conversation
 
 	StartedAt  time.Time  `json:"startedAt"`
 	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
@@ -75,6 +79,13 @@ type record struct {
 	made   chan struct{} // closed when it is known whether there is a call
 	call   *call         // nil: there is none
 	status CallStatus
+}
+
+func newRecord(key string, what Dial) *record {
+	return &record{
+		key: key, dial: what, made: make(chan struct{}),
+		status: CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()},
+	}
 }
 
 func (r *record) rings() time.Duration {
@@ -104,8 +115,7 @@ func (l *register) enter(key string, what Dial) (r *record, fresh bool) {
 			}
 		}
 	}
-	r = &record{key: key, dial: what, made: make(chan struct{})}
-	r.status = CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()}
+	r = newRecord(key, what)
 	if len(l.list) >= maxRecords {
 		over := slices.IndexFunc(l.list, func(r *record) bool { return r.status.EndedAt != nil })
 		if over >= 0 {
@@ -194,6 +204,19 @@ func (l *register) ended(c *call, err error) {
 		}
 		c.record.dial = Dial{IdempotencyKey: c.record.dial.IdempotencyKey} // nobody needs the prompt any more
 	})
+}
+
+// outcome is why a colleague did not take a call.
+func (l *register) outcome(r *record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case r.status.HungUpBy == "them":
+		return errors.New("the colleague has hung up")
+	case r.status.State == StateEnded:
+		return errors.New(r.status.Reason)
+	}
+	return fmt.Errorf("the colleague was not reached: %s: %s", r.status.State, r.status.Reason)
 }
 
 // endReason is why a call has ended, for the backend.
@@ -307,7 +330,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
-		answer(w, http.StatusConflict, failure{"not_answered", refused.Error(), refused.Status})
+		answer(w, http.StatusConflict, map[string]any{"id": id, "error": failure{"not_answered", refused.Error(), refused.Status}})
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
 		access.Refuse(w, err)

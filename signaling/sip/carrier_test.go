@@ -2,6 +2,7 @@ package sip_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
@@ -40,6 +41,31 @@ func newCarrier(t *testing.T, trunk, outbound map[string]any, tell ...func(sip.C
 	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}, o
 }
 
+// A CANCEL that is read before its INVITE ends the call all the same, as on a network that swaps packets.
+func TestACancelThatOvertakesItsInvite(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, nil)
+	for i := range 3 {
+		text := func(method string) string {
+			return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKgone%d;rport\r\nMax-Forwards: 70\r\n"+
+				"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: gone%d\r\nCSeq: 1 %s\r\nContact: <sip:eve@%s>\r\n",
+				method, h.signals.LocalAddr(), i, i, method, h.signals.LocalAddr())
+		}
+		invite := fmt.Sprintf("%sContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", text("INVITE"), len(body), body)
+		cancel := text("CANCEL") + "Content-Length: 0\r\n\r\n"
+		h.send(cancel)
+		h.answer("481")
+		h.send(invite)
+		if got := h.answer(`[2-6]\d\d.*\r\n(?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 487") {
+			t.Fatalf("call %d was answered %s", i, got)
+		}
+		h.send(text("ACK") + "Content-Length: 0\r\n\r\n")
+	}
+	if n := len(o.host.Sessions()); n > 0 {
+		t.Errorf("%d conversations were begun", n)
+	}
+}
+
 // request waits for one that matches.
 func (h *handset) request(pattern string) string {
 	h.t.Helper()
@@ -73,7 +99,7 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 	}
 	sound := ""
 	if strings.HasPrefix(status, "200") && strings.HasPrefix(req, "INVITE") {
-		sound = body
+		sound = cmp.Or(h.described, body)
 		headers = append(headers, "Content-Type: application/sdp", fmt.Sprintf("Contact: <sip:%s@%s>", tag, h.signals.LocalAddr()))
 	}
 	for _, header := range headers {
@@ -85,15 +111,25 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 // hangUp ends a call that the office has made.
 func (h *handset) hangUp(invite, tag string) {
 	h.t.Helper()
+	h.within(invite, tag, "BYE", 1, "", "")
+	h.answer("200")
+}
+
+// within sends a request of a call that the office has made.
+func (h *handset) within(invite, tag, method string, sequence int, kind, body string) {
+	h.t.Helper()
 	header := func(name string) string {
 		_, value, _ := strings.Cut(invite, name+": ")
 		value, _, _ = strings.Cut(value, "\r\n")
 		return value
 	}
-	h.send(fmt.Sprintf("BYE sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\nFrom: %s;tag=%s\r\nTo: %s\r\n"+
-		"Call-ID: %s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
-		h.signals.LocalAddr(), rand.Text(), header("To"), tag, header("From"), header("Call-ID")))
-	h.answer("200")
+	if kind != "" {
+		kind = "Content-Type: " + kind + "\r\n"
+	}
+	h.send(fmt.Sprintf("%s sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\n"+
+		"From: %s;tag=%s\r\nTo: %s\r\nCall-ID: %s\r\nCSeq: %d %s\r\n%sContent-Length: %d\r\n\r\n%s",
+		method, h.signals.LocalAddr(), rand.Text(), header("To"), tag, header("From"), header("Call-ID"),
+		sequence, method, kind, len(body), body))
 }
 
 // dial has the office call somebody; result is what came of the dialling.

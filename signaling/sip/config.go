@@ -1,6 +1,7 @@
 package sip
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,14 +20,15 @@ import (
 
 // Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
 type Config struct {
-	Listen   []Listen      `json:"listen"`
-	External string        `json:"external"` // the address that peers get, where it is not the one that we listen at
-	RTP      RTP           `json:"rtp"`
-	Trunks   []Trunk       `json:"trunks"`
-	Agents   []phone.Agent `json:"agents"`
-	Calls    int           `json:"calls"` // at once, in all; 0: 100
-	Webhook  *Webhook      `json:"webhook"`
-	TLS      TLS           `json:"tls"` // of connections that we open
+	Listen   []Listen          `json:"listen"`
+	External string            `json:"external"` // the address that peers get, where it is not the one that we listen at
+	RTP      RTP               `json:"rtp"`
+	Trunks   []Trunk           `json:"trunks"`
+	Agents   []phone.Agent     `json:"agents"`
+	Calls    int               `json:"calls"` // at once, in all; 0: 100
+	Webhook  *Webhook          `json:"webhook"`
+	Collect  phone.Collections `json:"collect"`
+	TLS      TLS               `json:"tls"` // of connections that we open
 }
 
 // TLS says whom we trust and who we are, where we connect to a trunk. The fields are PEM files.
@@ -74,6 +76,7 @@ type Trunk struct {
 	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
 	Silence        string    `json:"silence"`        // "send": packets of silence while the agent says nothing; empty: none
 	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
+	Transfer       string    `json:"transfer"`       // "warm": a colleague is called and asked first; empty: a REFER
 	Outbound       *Outbound `json:"outbound"`
 
 	networks []netip.Prefix
@@ -99,6 +102,9 @@ const (
 
 // silenceSend is the value of Trunk.Silence for a trunk that gives up a call without packets.
 const silenceSend = "send"
+
+// transferWarm is the value of Trunk.Transfer for a trunk whose callers are announced to a colleague.
+const transferWarm = "warm"
 
 // Defaults of limits. A call costs as long as it lasts, so it must not last all night.
 const (
@@ -161,7 +167,7 @@ func (c *Config) check() error {
 		}
 		names[t.Name] = true
 	}
-	if err := phone.CheckAgents(c.Agents); err != nil {
+	if err := cmp.Or(phone.CheckAgents(c.Agents), c.Collect.Check(c.Agents)); err != nil {
 		return err
 	}
 	return phone.CheckLimits(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
@@ -282,8 +288,14 @@ func (t *Trunk) check() error {
 	if err := phone.CheckPatterns("transferTo", t.TransferTo); err != nil {
 		return err
 	}
+	if t.Transfer != "" && t.Transfer != transferWarm {
+		return fmt.Errorf("transfer: %q must be \"warm\" or left out", t.Transfer)
+	}
+	if t.Transfer == transferWarm && (t.Outbound == nil || len(t.TransferTo) == 0) {
+		return errors.New("transfer: warm needs outbound, by which colleagues are called, and transferTo, who they are")
+	}
 	if t.CallsPerSecond < 0 {
-		return errors.New("callsPerSecond: is less than nothing")
+		return errors.New("callsPerSecond: must not be negative")
 	}
 	if t.CallsPerSecond == 0 {
 		t.CallsPerSecond = defaultCallsPerSecond

@@ -258,6 +258,7 @@ func (d *Door) Close() {
 		d.endpoint.Close()
 	}
 	d.running.Wait()
+	d.config.Collect.Close()
 	d.closeLate()
 }
 
@@ -495,8 +496,22 @@ func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", extensions))
 }
 
-// onCancel takes one that came too late: sipgo answers the others.
+// onCancel takes a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE: sipgo reads each packet in
+// a goroutine of its own.
 func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
+	d.gate.cancel(req)
+	d.mu.Lock()
+	for _, c := range d.calls {
+		if !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) {
+			continue
+		}
+		select {
+		case <-c.answered: // too late (RFC 3261, section 9.2)
+		default:
+			c.end(errCancelled)
+		}
+	}
+	d.mu.Unlock()
 	d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
 }
 

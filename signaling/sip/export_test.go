@@ -25,7 +25,7 @@ func (d *Door) Transfer(target string) <-chan error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.calls {
-		go func() { result <- c.transferCall(context.Background(), target) }()
+		go func() { result <- c.transferCall(context.Background(), target, "") }()
 	}
 	return result
 }

@@ -67,7 +67,11 @@ func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logge
 		return
 	}
 	d.carry(c, func() error {
-		if refused := c.ask(); refused != nil {
+		refused := c.ask()
+		if d.gate.cancelled(req) {
+			refused = refusalFor(errCancelled)
+		}
+		if refused != nil {
 			d.refuse(req, tx, log, refused)
 			return errRefused
 		}
@@ -160,7 +164,8 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 // rtpSound is the sound of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
-		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), fills: t.Silence == silenceSend, press: c.press, log: c.log,
+		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), fills: t.Silence == silenceSend, keypad: c.keypad,
+		screen: &screen{}, heard: d.rtc.Heard, log: c.log,
 		local: local{address: d.ownAddress(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }
@@ -303,12 +308,16 @@ func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
 // start begins the conversation; the channel says how it has ended.
 func (c *call) start() <-chan error {
 	talked := make(chan error, 1)
-	go func() { talked <- c.converse() }()
+	go func() { talked <- c.talk() }()
 	return talked
 }
 
 // accept answers with 200 and waits until that is acknowledged.
 func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
+	if why := c.why(); why != nil {
+		c.respond(tx, req, refusalFor(why))
+		return why
+	}
 	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
 	setBody(res, "application/sdp", c.sound.describe())
 	body, err := c.deliver(res, tx, c.acked)

@@ -231,8 +231,9 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fill sends silence while there is nothing else to send, until ctx is done: some trunks give up a call that sends nothing.
-func (s *stream) fill(ctx context.Context, number uint8, payload []byte) {
+// fill sends what next returns while there is nothing else to send, until ctx is done: music for one who waits, or silence, because some
+// trunks give up a call that sends nothing.
+func (s *stream) fill(ctx context.Context, number uint8, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
 	for {
@@ -243,7 +244,11 @@ func (s *stream) fill(ctx context.Context, number uint8, payload []byte) {
 		}
 		s.mu.Lock()
 		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > media.FrameDuration*3/4 {
-			_ = s.write(number, false, s.now(), payload)
+			at := s.now()
+			if past < 2*media.FrameDuration && s.sent.packets > 0 { // sound that goes on has no gaps
+				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.sound.codec.media.ClockRate()))
+			}
+			_ = s.write(number, false, at, next())
 		}
 		s.mu.Unlock()
 	}
@@ -257,12 +262,61 @@ func (s *stream) now() uint32 {
 	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.sound.codec.media.ClockRate()))
 }
 
+// agreement is what was agreed on last.
+func (s *stream) agreement() *agreement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sound
+}
+
+// track is where the packets of another stream go in this one.
+type track struct {
+	ssrc      uint32
+	sequence  uint16 // is added to theirs
+	timestamp uint32
+	sent      uint32 // packets of ours when the newest of them had gone
+}
+
+// pass sends a packet of another stream, by a payload type of this one. What is lost or out of order there is so here.
+func (s *stream) pass(t *track, number uint8, p *rtp.Packet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.digits || s.sound == nil || s.sound.held {
+		*t = track{}
+		return
+	}
+	marker, newest := p.Marker, s.header
+	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or something else was sent meanwhile
+		marker = true
+		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.now()-p.Timestamp
+	}
+	sequence := p.SequenceNumber + t.sequence
+	s.header.SequenceNumber = sequence - 1
+	_ = s.write(number, marker, p.Timestamp+t.timestamp, p.Payload)
+	if int16(sequence-newest.SequenceNumber) < 0 {
+		s.header.SequenceNumber, s.header.Timestamp = newest.SequenceNumber, newest.Timestamp
+	}
+	t.sent = s.sent.packets
+}
+
+// drain drops the packets that have come by now.
+func (s *stream) drain() {
+	var buf [1500]byte
+	_ = s.conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond)) // longer than it takes to read all that the system keeps
+	for err := error(nil); err == nil; {
+		_, _, err = s.conn.ReadFromUDPAddrPort(buf[:])
+	}
+}
+
 // voiceEnd is how long after the newest packet the voice has ended: they come every 20 ms.
 const voiceEnd = 60 * time.Millisecond
 
-// spoken waits until the voice has ended, for 15 s at most: the longest sentence that a model says before a transfer.
+// spokenTimeout is the longest sentence that a model says before a transfer.
+const spokenTimeout = 15 * time.Second
+
+// spoken waits until the voice has ended.
 func (s *stream) spoken(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()

@@ -29,20 +29,10 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	if !d.enter(c) {
-		c.release()
-		return bridge.ErrShutdown
-	}
-	d.dialled.name(r, c)
 	rings := make(chan error, 1)
-	d.running.Go(func() {
-		c.logBegin(r.dial.From, r.dial.To)
-		d.carry(c, func() error {
-			err := c.ring(rings)
-			d.dialled.ended(c, err)
-			return err
-		})
-	})
+	if err := d.place(c, rings); err != nil {
+		return err
+	}
 	select {
 	case err := <-rings:
 		return err
@@ -54,6 +44,29 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	}
 }
 
+// place makes a call, which goes on by itself. rings gets what [call.ring] says of it.
+func (d *Door) place(c *call, rings chan<- error) error {
+	if !d.enter(c) {
+		c.release()
+		return bridge.ErrShutdown
+	}
+	r := c.record
+	d.dialled.name(r, c)
+	from, to := r.dial.From, r.dial.To
+	d.running.Go(func() {
+		c.logBegin(from, to)
+		d.carry(c, func() error {
+			err := c.ring(rings)
+			d.dialled.ended(c, err)
+			return err
+		})
+	})
+	return nil
+}
+
+// notInNumber are the characters that would make something else of a number in a URI.
+const notInNumber = "<>\"@;? \r\n"
+
 // outbound is the trunk for a call, if it may be made.
 func (d *Door) outbound(what Dial) (*trunkState, error) {
 	t := d.gate.trunk(what.Trunk)
@@ -63,14 +76,19 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	switch {
 	case t == nil || t.Outbound == nil:
 		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", phone.Clip(what.Trunk))
-	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, "<>\"@;? \r\n"):
+	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
-	case what.From != "" && !phone.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, "<>\"@;? \r\n"):
+	case what.From != "" && !phone.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
+	case what.Machine != nil && len(what.Machine.Say) > maxSay:
+		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
 		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
 	case !d.host.Ready():
 		return nil, bridge.ErrShutdown
+	}
+	if err := d.config.Collect.CheckAgent(&what.Agent); err != nil {
+		return nil, wrong(bridge.CodeBadMessage, "agent", "%v.", err)
 	}
 	if name := badHeader(what.Headers); name != "" {
 		return nil, wrong(bridge.CodeBadMessage, "headers",
@@ -103,6 +121,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call
 	c.dialog = d.calling(to, from, peer, transport)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
 	s := d.rtpSound(t, peer, c)
+	s.screen = newScreen(what.Machine)
 	if err := s.open(); err != nil {
 		d.gate.end(t, "")
 		return nil, err

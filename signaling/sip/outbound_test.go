@@ -164,6 +164,7 @@ func TestCallsByHTTP(t *testing.T) {
 		{b.key, `{"to":"+900","trunk":"lab"}`, 403, "may not be called"},
 		{b.key, `{"to":"alice","trunk":"lab","from":"+49666"}`, 403, "outbound.callers"},
 		{b.key, `{"to":"alice","trunk":"lab","ringSeconds":900}`, 400, "ringSeconds"},
+		{b.key, `{"to":"alice","trunk":"lab","agent":{"collect":["PIN"]}}`, 400, `no \"PIN\" in the file`},
 		{b.key, `{"to":"alice","trunk":"lab","headers":{"Via":"x"}}`, 400, "Via"},
 		{b.key, `{"to":"alice","trunk":"lab","headers":{"X-A":"1\r\nVia: x"}}`, 400, "X-A"},
 		{b.key, `{"to":"alice","trunk":"lab","agent":{"prompt":"You remind people."}}`, 200, `"id"`},

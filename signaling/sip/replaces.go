@@ -58,6 +58,11 @@ func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	case <-time.After(d.ackTimeout):
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "the call to be replaced has no conversation", nil}
 	}
+	select {
+	case <-old.conversation().Done():
+		return nil, &refusal{603, "Decline", "the call to be replaced was handed over", nil}
+	default:
+	}
 	if r.early {
 		return nil, &refusal{486, "Busy Here", "the call to be replaced was answered", nil}
 	}

@@ -70,6 +70,8 @@ type office struct {
 	door *sip.Door
 	host *bridge.Host
 	logs *logBook
+
+	recordings string // a folder
 }
 
 // config is one that lets this machine in.
@@ -93,7 +95,8 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 	log := slog.New(slog.NewTextHandler(logs, nil))
 	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
 	up := httptest.NewServer(model)
-	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Logger: log})
+	recordings := t.TempDir()
+	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
 	options := sip.Options{Config: c, Host: host, Logger: log, AckTimeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
@@ -115,7 +118,7 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 			t.Log(logs)
 		}
 	})
-	return &office{t, door, host, logs}
+	return &office{t, door, host, logs, recordings}
 }
 
 func (o *office) uri(transport int) string {

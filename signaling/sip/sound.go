@@ -11,6 +11,8 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/rtpaudio"
+	"voxgate/signaling/phone"
+	"voxgate/signaling/rtc"
 )
 
 // uplinkRate is the highest rate that is decoded to, in Hz: the Live API's own. G.711 goes up at its 8 kHz; nothing is resampled.
@@ -38,7 +40,9 @@ type rtpSound struct {
 	nat     bool
 	silence time.Duration // without a packet, until the call is given up
 	fills   bool          // packets go out while the agent says nothing
-	press   func(digit byte)
+	keypad  *phone.Keypad
+	heard   func(rtc.Quality) // gets each stream of the peer's that has ended
+	screen  *screen
 	log     *slog.Logger
 
 	mu       sync.Mutex
@@ -48,6 +52,8 @@ type rtpSound struct {
 	agreed   *agreement      // nil: nothing is
 	session  *bridge.Session // nil: none is carried
 	hearing  *hearing
+	filling  *work // of what goes out while nothing else does; nil: nothing
+	waiting  bool  // the other side hears music, and the conversation is on hold
 	reported time.Time
 }
 
@@ -121,14 +127,34 @@ func (r *rtpSound) apply() error {
 		return nil
 	}
 	if !r.hearing.does(r.agreed) {
-		r.hearing.stop()
+		if r.hearing != nil {
+			r.hearing.stop()
+		}
 		var err error
 		if r.hearing, err = r.hear(r.session, r.agreed); err != nil {
 			return err
 		}
 	}
+	if err := r.fill(); err != nil {
+		return err
+	}
 	r.log.Info("sound", "codec", r.agreed.codec.name, "srtp", r.agreed.out != nil, "hold", r.agreed.held)
-	return r.session.Do(bridge.Pause{On: r.agreed.held})
+	return r.session.Do(bridge.Pause{On: r.agreed.held || r.waiting})
+}
+
+// wait has the other side hear music in the place of the conversation, or takes it back to that.
+func (r *rtpSound) wait(on bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = on
+	return r.apply()
+}
+
+// waits reports whether the other side hears music.
+func (r *rtpSound) waits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
 }
 
 // describe implements sound.
@@ -156,8 +182,11 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 func (r *rtpSound) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hearing.stop()
-	r.hearing, r.session = nil, nil
+	r.filling.stop()
+	if r.hearing != nil {
+		r.hearing.stop()
+	}
+	r.filling, r.hearing, r.session = nil, nil, nil
 }
 
 // check implements sound: it reports what was sent, and ends a call from which no packet comes.
@@ -187,23 +216,38 @@ func (r *rtpSound) close() {
 	}
 }
 
+// work is a goroutine.
+type work struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func begin(f func(ctx context.Context)) *work {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &work{cancel, make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		f(ctx)
+	}()
+	return w
+}
+
+func (w *work) stop() {
+	if w != nil {
+		w.cancel()
+		<-w.done
+	}
+}
+
 // hearing is a codec at work, up and down.
 type hearing struct {
 	agreed *agreement
-	cancel context.CancelFunc
-	done   chan struct{}
+	*work
 }
 
 // does reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
 func (h *hearing) does(agreed *agreement) bool {
 	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.events, agreed.events)
-}
-
-func (h *hearing) stop() {
-	if h != nil {
-		h.cancel()
-		<-h.done
-	}
 }
 
 // hear has sound go both ways as it was agreed on.
@@ -222,44 +266,49 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	s.Attach(sender)
 	s.Hold(false)
 	var digits digitReader
-	receiver := rtpaudio.NewReceiver(mic, rtpaudio.ReceiverOptions{
+	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(mic)), rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
 		Event: func(e rtpaudio.Event) {
 			if digit, ok := digits.read(e); ok {
-				r.press(digit)
+				r.keypad.Press(digit)
 			}
 		},
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	h := &hearing{agreed, cancel, make(chan struct{})}
 	stream := r.stream
-	var filling sync.WaitGroup
-	if r.fills {
-		payload, err := silent(codec)
-		if err != nil {
-			cancel()
-			return nil, err
-		}
-		filling.Go(func() { stream.fill(ctx, agreed.number, payload) })
-	}
-	go func() {
-		defer close(h.done)
-		defer filling.Wait()
+	return &hearing{agreed, begin(func(ctx context.Context) {
 		err := receiver.Run(ctx, stream)
 		stats := receiver.Stats()
+		r.heard(rtc.Quality{
+			Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
+		})
 		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
 			"concealed", stats.Concealed, "jitter", stats.Jitter, "err", err)
-	}()
-	return h, nil
+	})}, nil
 }
 
-// silent is a frame of silence in a codec.
-func silent(codec media.Codec) ([]byte, error) {
-	encoder, err := codec.NewEncoder(bridge.VoiceRate)
-	if err != nil {
-		return nil, err
+// fill has music go out for one who waits, or silence for a trunk that wants packets. Needs mu.
+func (r *rtpSound) fill() error {
+	r.filling.stop()
+	r.filling = nil
+	if !r.fills && !r.waiting {
+		return nil
 	}
-	payload := make([]byte, media.MaxPacketBytes)
-	n, err := encoder.Encode(make([]int16, media.Samples(media.FrameDuration, bridge.VoiceRate)), payload)
-	return payload[:n], err
+	encoder, err := r.agreed.codec.media.NewEncoder(musicRate)
+	if err != nil {
+		return err
+	}
+	frame, payload := make([]int16, media.Samples(media.FrameDuration, musicRate)), make([]byte, media.MaxPacketBytes)
+	position, size, waits := 0, 0, r.waiting
+	next := func() []byte {
+		if waits {
+			position = music(frame, position)
+		}
+		if size == 0 || waits { // silence is encoded once
+			size, _ = encoder.Encode(frame, payload) // a frame of 20 ms can be
+		}
+		return payload[:size]
+	}
+	stream, number := r.stream, r.agreed.number
+	r.filling = begin(func(ctx context.Context) { stream.fill(ctx, number, next) })
+	return nil
 }

@@ -21,29 +21,38 @@ const transferTimeout = 45 * time.Second
 // tools are what the model can do with its call, or with another that has taken its place.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCall(func(command bridge.Command) error { return c.conversation().Do(command) })
-	if c.page != nil {
-		return []tools.Tool{end}
+	if c.consultation != nil {
+		return c.consultation.tools()
 	}
-	list := []tools.Tool{end, phone.PressKeys(
+	list := append(c.door.config.Collect.Tools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
+	if c.page != nil {
+		return list
+	}
+	list = append(list, phone.PressKeys(
 		". Digits, *, #, and a comma for a pause of half a second.",
 		func(ctx context.Context, digits string) error {
 			return c.line.Load().sound.(*rtpSound).stream.sendDigits(ctx, digits)
 		},
-	)}
+	))
 	if len(c.trunk.TransferTo) > 0 {
-		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+byeTimeout, nil,
-			func(ctx context.Context, target string) error { return c.line.Load().transferCall(ctx, target) }))
+		warm := c.trunk.Transfer == transferWarm
+		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, warm, nil,
+			func(ctx context.Context, target, about string) error {
+				return c.line.Load().transferCall(ctx, target, about)
+			}))
 	}
 	return list
 }
 
 var (
 	errTransferred = errors.New("the call was transferred")
+	errNoRefer     = errors.New("the other side refuses")
 	errTransfers   = errors.New("another transfer is under way")
 )
 
-// transferCall asks the other side to call somebody else instead of us (RFC 3515).
-func (c *call) transferCall(ctx context.Context, target string) error {
+// transferCall asks the other side to call somebody else instead of us (RFC 3515). Where it takes no REFER we call them ourselves; so we do
+// for a trunk whose callers are announced.
+func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.transferURI(target)
 	if err != nil {
 		return err
@@ -66,11 +75,18 @@ func (c *call) transferCall(ctx context.Context, target string) error {
 	if err := c.sound.(*rtpSound).stream.spoken(ctx); err != nil { // "I'll put you through"
 		return err
 	}
-	if err := c.refer(ctx, uri, statuses); err != nil {
-		return err
+	if c.trunk.Transfer == transferWarm {
+		return c.putThrough(ctx, target, briefing(c.party, about))
 	}
-	c.end(errTransferred)
-	return nil
+	err = c.refer(ctx, uri, statuses)
+	if errors.Is(err, errNoRefer) && c.trunk.Outbound != nil {
+		c.log.Info("calling in the place of a REFER", "err", err)
+		return c.putThrough(ctx, target, "")
+	}
+	if err == nil {
+		c.end(errTransferred)
+	}
+	return err
 }
 
 // transferURI is a target as a URI. A number is one of the other side's network.
@@ -94,7 +110,10 @@ func (c *call) refer(ctx context.Context, to sip.Uri, statuses <-chan int) error
 		return fmt.Errorf("the other side does not answer: %w", err)
 	}
 	if !res.IsSuccess() {
-		return fmt.Errorf("the other side refuses: %d %s", res.StatusCode, res.Reason)
+		if res.StatusCode >= 600 { // nobody wants that call (RFC 3261, section 21.6)
+			return fmt.Errorf("declined: %d %s", res.StatusCode, res.Reason)
+		}
+		return fmt.Errorf("%w: %d %s", errNoRefer, res.StatusCode, res.Reason)
 	}
 	for {
 		select {

@@ -48,11 +48,11 @@ type call struct {
 	gone   chan struct{} // closed when the other side is
 
 	// Owned by take.
-	mic      *bridge.Microphone
+	mic      media.Sink
 	order    inOrder
 	pcm      []int16 // the newest
 	reported int     // messages that could not be read
-	pressed  chan byte
+	keypad   *phone.Keypad
 
 	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
 	moved   atomic.Bool                    // somebody else has the call
@@ -60,7 +60,7 @@ type call struct {
 
 func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
 	return &call{
-		door: d, codec: codec, lead: lead, ticket: t, log: d.Logger, gone: make(chan struct{}), pressed: make(chan byte, phone.MaxKeys),
+		door: d, codec: codec, lead: lead, ticket: t, log: d.Logger, gone: make(chan struct{}), keypad: phone.NewKeypad(),
 	}
 }
 
@@ -139,9 +139,11 @@ func (c *call) conversation() bridge.Open {
 
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
-	if c.mic, err = s.Mic(c.format.rate); err != nil {
+	mic, err := s.Mic(c.format.rate)
+	if err != nil {
 		return err
 	}
+	c.mic = c.keypad.Mute(mic)
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
 	s.Attach(c.speech)
@@ -150,7 +152,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
-	typing.Go(func() { phone.Keys(listening, c.log, c.pressed, s.Do) })
+	typing.Go(func() { c.keypad.Run(listening, c.log, s.Do) })
 	defer typing.Wait()
 	defer stop(nil)
 	defer close(c.gone)
@@ -203,10 +205,7 @@ func (c *call) take(in signaling.Message) error {
 func (c *call) hear(m message) {
 	switch m.kind {
 	case digit:
-		select {
-		case c.pressed <- m.digit:
-		default: // faster than a person can press
-		}
+		c.keypad.Press(m.digit)
 	case played:
 		c.speech.played(m.mark)
 	case paused, resumed:

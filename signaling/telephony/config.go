@@ -1,6 +1,7 @@
 package telephony
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -18,13 +19,14 @@ import (
 
 // Config is the file that VOXGATE_TELEPHONY names: docs/telephony.md describes it.
 type Config struct {
-	PublicURL      string        `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
-	Providers      []Provider    `json:"providers"`
-	AudioSocket    *AudioSocket  `json:"audioSocket"` // nil: there is none
-	Agents         []phone.Agent `json:"agents"`
-	Calls          int           `json:"calls"`          // at once, in all; 0: 100
-	CallsPerSecond int           `json:"callsPerSecond"` // that begin; 0: 10
-	MaxSeconds     int           `json:"maxSeconds"`     // of a call; 0: 1800
+	PublicURL      string            `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
+	Providers      []Provider        `json:"providers"`
+	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil: there is none
+	Agents         []phone.Agent     `json:"agents"`
+	Collect        phone.Collections `json:"collect"`
+	Calls          int               `json:"calls"`          // at once, in all; 0: 100
+	CallsPerSecond int               `json:"callsPerSecond"` // that begin; 0: 10
+	MaxSeconds     int               `json:"maxSeconds"`     // of a call; 0: 1800
 }
 
 // Provider is where calls come from.
@@ -93,7 +95,7 @@ func (c *Config) check() error {
 		}
 		names[p.Name] = true
 	}
-	if err := phone.CheckAgents(c.Agents); err != nil {
+	if err := cmp.Or(phone.CheckAgents(c.Agents), c.Collect.Check(c.Agents)); err != nil {
 		return err
 	}
 	return phone.CheckLimits(

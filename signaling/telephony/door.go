@@ -140,6 +140,7 @@ func (d *Door) Close() {
 	d.mu.Unlock()
 	d.running.Wait()
 	d.client.CloseIdleConnections()
+	d.config.Collect.Close()
 }
 
 // authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address

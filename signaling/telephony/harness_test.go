@@ -145,15 +145,15 @@ const agents = `[
 	{"to":["+301"],"greeting":"/tool transfer_call {\"target\":\"+666\"}"},
 	{"to":["+400"],"greeting":"/tool send_dtmf {\"digits\":\"12#\"}"}]`
 
-// newGateway makes a gateway with all providers. change may change its configuration.
-func newGateway(t testing.TB, change func(config map[string]any)) *gateway {
+// newGateway makes a gateway with all providers. change may change its configuration, and more what is around it.
+func newGateway(t testing.TB, change func(config map[string]any), more ...func(*bridge.Options, *emulator.Options)) *gateway {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &gateway{t: t, logs: &logBook{}, telnyx: private, running: map[string]bool{}}
-	log := slog.New(slog.NewTextHandler(g.logs, nil))
+	log := slog.New(slog.NewTextHandler(g.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.rest = &restAPI{more: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
 	keys := filepath.Join(t.TempDir(), "keys.json")
@@ -164,11 +164,15 @@ func newGateway(t testing.TB, change func(config map[string]any)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
+	parrot := emulator.Options{Logger: log, Espeak: emulator.NoVoice}
+	hosting := bridge.Options{Backend: "emulator", Park: time.Minute, Observe: g.observe, Logger: log}
+	for _, f := range more {
+		f(&hosting, &parrot)
+	}
+	model := emulator.New(parrot)
 	upstream := httptest.NewServer(model)
-	g.host = bridge.NewHost(
-		bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Observe: g.observe, Logger: log},
-	)
+	hosting.Client = &api.Client{BaseURL: upstream.URL}
+	g.host = bridge.NewHost(hosting)
 	server := httptest.NewUnstartedServer(nil)
 	g.http = "http://" + server.Listener.Addr().String()
 	config := map[string]any{

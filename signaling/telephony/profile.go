@@ -59,7 +59,8 @@ var profiles = map[string]*profile{
 			say:   map[command]string{clearVoice: `{"event":"clear"}`, putMark: `{"event":"mark","mark":{"name":{what}}}`},
 		},
 		sign: &signing{verify: verifyTelnyx, headers: []string{"Telnyx-Signature-Ed25519"}, publicKey: true}, id: "CallSid",
-		answer: `<Response><Connect><Stream url="{url}" track="inbound_track" codec="PCMU" bidirectionalMode="rtp" bidirectionalCodec="PCMU"/></Connect></Response>`,
+		answer: `<Response><Connect><Stream url="{url}" track="inbound_track" codec="PCMU" ` +
+			`bidirectionalMode="rtp" bidirectionalCodec="PCMU"/></Connect></Response>`,
 		reject: `<Response><Reject reason="busy"/></Response>`,
 		rest:   &restAPI{base: "https://api.telnyx.com", bearer: true, hangUp: telnyx("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys},
 	},

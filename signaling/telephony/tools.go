@@ -16,7 +16,7 @@ import (
 
 // tools are what the model can do with its call.
 func (c *call) tools() []tools.Tool {
-	list := []tools.Tool{phone.EndCall(c.do)}
+	list := append(c.door.config.Collect.Tools(c.agent, func() *phone.Keypad { return c.keypad }), phone.EndCall(c.do))
 	p := c.provider
 	if p == nil {
 		return list
@@ -25,7 +25,7 @@ func (c *call) tools() []tools.Tool {
 		refused := func(target string) {
 			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
 		}
-		list = append(list, phone.Transfer(p.TransferTo, 0, refused, c.transfer))
+		list = append(list, phone.Transfer(p.TransferTo, 0, false, refused, c.transfer))
 	}
 	if _, bySocket := p.profile.dialect.say[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
 		list = append(list, phone.PressKeys(": digits, * and #.", c.press))
@@ -42,7 +42,7 @@ func (c *call) do(what bridge.Command) error {
 const quietWait = 15 * time.Second
 
 // transfer has the provider connect the other side with somebody else.
-func (c *call) transfer(ctx context.Context, target string) error {
+func (c *call) transfer(ctx context.Context, target, _ string) error {
 	if err := c.quiet(ctx); err != nil {
 		return err
 	}

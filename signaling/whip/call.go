@@ -25,6 +25,7 @@ type call struct {
 	agent, id string      // in its address
 	text      string      // its offer
 	requests  chan func() // of HTTP, done by Serve
+	listens   *rate.Limiter
 
 	// Owned by Serve.
 	session  *bridge.Session
@@ -122,12 +123,15 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 	if c.encoder.Voice() != nil {
 		return 0, "", no(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
 	}
-	c.dismiss()
+	if err := slow(c.listens); err != nil {
+		return 0, "", err
+	}
 	whep := signaling.PeerCall{Offer: offer}
 	peer, err := whep.Answer(c.session, c.door.RTC, c.options())
 	if err != nil {
 		return 0, "", badOffer(err)
 	}
+	c.dismiss()
 	c.listener, c.heard = newConnection(peer, text), peer.Connected
 	c.session.Attach(peer.Voice())
 	c.listened++
@@ -168,13 +172,21 @@ func (c *connection) add(candidates []string) error {
 	return nil
 }
 
+// slow refuses an offer that comes too soon after others.
+func slow(offers *rate.Limiter) error {
+	if offers.Allow() {
+		return nil
+	}
+	return &bridge.Error{
+		Code: bridge.CodeBusy, Retry: time.Second,
+		Message: fmt.Sprintf("Too many offers or restarts of ICE: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
+	}
+}
+
 // restart begins ICE anew: the offer is the first one, with another side of ICE.
 func (c *connection) restart(f fragment) (sdp string, err error) {
-	if !c.restarts.Allow() {
-		return "", &bridge.Error{
-			Code: bridge.CodeBusy, Retry: time.Second,
-			Message: fmt.Sprintf("Too many restarts of ICE: %d at once and %v a second are served.", rtc.OfferBurst, rtc.OfferRate),
-		}
+	if err := slow(c.restarts); err != nil {
+		return "", err
 	}
 	text := restarted(c.text, f)
 	offer, err := rtc.ParseOffer(text)

@@ -65,6 +65,9 @@ func Load(file string) (*Config, error) {
 		if len(agent.To) > 0 {
 			return nil, fmt.Errorf("%s: agents.%s.to: numbers are for telephones; here the name is in the address", file, name)
 		}
+		if len(agent.Collect) > 0 {
+			return nil, fmt.Errorf("%s: agents.%s.collect: only telephones have keys", file, name)
+		}
 	}
 	return &c, nil
 }
@@ -100,7 +103,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
 			if err := serve(w, r); err != nil {
-				d.Logger.Info("request refused", "door", doorName, "request", pattern, "err", err)
+				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "request", pattern, "err", err)
 				refuse(w, err)
 			}
 		})})
@@ -134,11 +137,12 @@ func refuse(w http.ResponseWriter, err error) {
 		status, message = http.StatusServiceUnavailable, "The gateway is shutting down."
 	case e.Code == bridge.CodeBadConfig:
 		status = http.StatusInternalServerError // of the operator's file
-	case status == http.StatusTooManyRequests: // RFC 9725 has one word for too much
-		status = http.StatusServiceUnavailable
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
+	}
+	// RFC 9725 has 503 for a gateway with too much to do; a client that asks too often gets RFC 6585's 429.
+	if e.Retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
 	}
 	http.Error(w, message, status)
 }
@@ -203,6 +207,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
 		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text, requests: make(chan func()),
+		listens: rtc.NewOfferLimiter(),
 	}
 	if agent.Greeting != nil {
 		c.greeting = *agent.Greeting

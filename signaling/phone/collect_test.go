@@ -1,0 +1,334 @@
+package phone_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/signaling/phone"
+	"voxgate/tools"
+)
+
+// till is a caller's keypad, and the operator's endpoint beside it.
+type till struct {
+	t    *testing.T
+	pad  *phone.Keypad
+	tool tools.Tool
+	got  chan string         // by the endpoint
+	sent chan bridge.Command // to the model
+	says func(http.ResponseWriter)
+	stop context.CancelFunc
+	open chan struct{} // gets each collection that has begun
+}
+
+func newTill(t *testing.T, fields string) *till {
+	t.Helper()
+	s := &till{t: t, got: make(chan string, 8), says: func(http.ResponseWriter) {}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s.got <- string(body)
+		s.says(w)
+	}))
+	t.Cleanup(server.Close)
+	s.begin(server.URL, fields)
+	return s
+}
+
+// bubbleTill is a till within [synctest.Test], where the endpoint cannot be reached.
+func bubbleTill(t *testing.T, fields string) *till {
+	t.Helper()
+	s := &till{t: t}
+	s.begin("http://127.0.0.1:9/", fields)
+	return s
+}
+
+func (s *till) begin(url, fields string) {
+	t := s.t
+	t.Helper()
+	s.pad, s.sent, s.open = phone.NewKeypad(), make(chan bridge.Command, 8), make(chan struct{}, 16)
+	var list phone.Collections
+	text := `[{"name":"number","seconds":1,"url":"` + url + `","secret":"s",` + fields + `}]`
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	agent := phone.Agent{Collect: []string{"number"}}
+	if err := list.Check([]phone.Agent{agent}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(list.Close)
+	s.tool = list.Tools(&agent, func() *phone.Keypad { return s.pad })[0]
+	s.run()
+}
+
+func (s *till) run() {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.stop = cancel
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		log := slog.New(slog.NewTextHandler(writer(func(b []byte) {
+			if strings.Contains(string(b), "collecting keys") {
+				s.open <- struct{}{}
+			}
+		}), nil))
+		s.pad.Run(ctx, log, func(c bridge.Command) error { s.sent <- c; return nil })
+	}()
+	s.t.Cleanup(func() { cancel(); <-over })
+}
+
+func (s *till) press(keys string) {
+	for _, key := range keys {
+		s.pad.Press(byte(key))
+	}
+}
+
+// enter presses keys once a collection is open.
+func (s *till) enter(keys string) (string, error) {
+	pressed := make(chan struct{})
+	go func() {
+		defer close(pressed)
+		<-s.open
+		s.press(keys)
+	}()
+	defer func() { <-pressed }()
+	return s.collect(s.t.Context())
+}
+
+func (s *till) collect(ctx context.Context) (string, error) {
+	result, err := s.tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "c", Session: "s"}), json.RawMessage(`{"what":"number"}`))
+	return string(result), err
+}
+
+// What is entered goes to the operator's endpoint if it passes the check, and the model learns how it went.
+func TestWhatIsCollected(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ fields, keys, want string }{
+		"as long as may be":     {`"max":4`, "1234", "entered, valid"},
+		"ended by #":            {`"max":9`, "1234#", "entered, valid"},
+		"ended by a pause":      {`"max":9`, "1234", "entered, valid"},
+		"begun anew":            {`"max":4`, "99*1234", "entered, valid"},
+		"too short":             {`"min":5,"max":9`, "1234#", "not valid"},
+		"letters":               {`"max":4`, "12A4", "not valid"},
+		"one attempt":           {`"min":4,"max":4,"attempts":1`, "12#", "gave up after 1 attempts"},
+		"a card":                {`"max":19,"check":"luhn"`, "4012888888881881#", "entered, valid"},
+		"a wrong card":          {`"max":19,"check":"luhn"`, "4012888888881882#", "not valid"},
+		"an account":            {`"max":20,"check":"iban:DE"`, "89370400440532013000", "entered, valid"},
+		"a wrong account":       {`"max":20,"check":"iban:DE"`, "89370400440532013001", "not valid"},
+		"another country's":     {`"max":20,"check":"iban:AT"`, "89370400440532013000", "not valid"},
+		"a date":                {`"max":8,"check":"date:ddmmyyyy"`, "29022024", "entered, valid"},
+		"no date":               {`"max":8,"check":"date:ddmmyyyy"`, "29022023", "not valid"},
+		"the end of a card":     {`"max":4,"check":"date:mmyy"`, "1229", "entered, valid"},
+		"a month that is none":  {`"max":4,"check":"date:mmyy"`, "1329", "not valid"},
+		"a date in US notation": {`"max":8,"check":"date:mmddyyyy"`, "02292024", "entered, valid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTill(t, test.fields)
+			result, err := s.enter(test.keys)
+			if err != nil || result != `"`+test.want+`"` {
+				t.Errorf("%s, %v", result, err)
+			}
+			select {
+			case body := <-s.got:
+				digits := strings.Trim(test.keys[strings.Index(test.keys, "*")+1:], "#")
+				if !strings.Contains(body, `"digits":"`+digits+`"`) || test.want != "entered, valid" {
+					t.Errorf("the endpoint got %s", body)
+				}
+			default:
+				if test.want == "entered, valid" {
+					t.Error("the endpoint got nothing")
+				}
+			}
+		})
+	}
+}
+
+// The endpoint's answer decides, too, and nothing of it comes back.
+func TestTheEndpointOfACollection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status     int
+		body, want string
+	}{
+		"says no":         {200, `{"valid":false,"digits":"1234"}`, `"not valid"`},
+		"says yes":        {200, `{"valid":true,"digits":"1234"}`, `"entered, valid"`},
+		"says other":      {200, `1234`, `"entered, valid"`},
+		"fails":           {500, `{"error":"1234 is unknown"}`, ""},
+		"sends elsewhere": {307, `1234`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTill(t, `"max":4`)
+			s.says = func(w http.ResponseWriter) {
+				w.Header().Set("Location", "/1234")
+				w.WriteHeader(test.status)
+				_, _ = io.WriteString(w, test.body)
+			}
+			result, err := s.enter("1234")
+			if result != test.want || (err == nil) != (test.want != "") || err != nil && strings.Contains(err.Error(), "1234") {
+				t.Errorf("%s, %v", result, err)
+			}
+		})
+	}
+}
+
+// A collection that is not finished ends without a trace, and what is still pressed is not the model's.
+func TestCollectionsThatEnd(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{"cancelled": tools.ErrCancelled, "hung up": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { collectionEnds(t, want) })
+		})
+	}
+}
+
+// collectionEnds cancels a collection for a reason, or hangs up if there is none.
+func collectionEnds(t *testing.T, why error) {
+	s := bubbleTill(t, `"max":16`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.collect(ctx)
+		failed <- err
+	}()
+	synctest.Wait()
+	if _, err := s.collect(t.Context()); err == nil || !strings.Contains(err.Error(), "another number") {
+		t.Errorf("a second collection: %v", err)
+	}
+	s.press("123")
+	synctest.Wait()
+	if why == nil {
+		s.stop()
+	}
+	cancel(why)
+	if err := <-failed; err == nil || why != nil && !errors.Is(err, why) {
+		t.Errorf("%v", err)
+	}
+	s.press("456")
+	time.Sleep(1500 * time.Millisecond) // longer than the pause that ends a number, and than keys stay a secret
+	s.models("")
+	if why == nil {
+		return
+	}
+	s.press("7#")
+	s.models("7#")
+}
+
+// The agent has 20 s to ask for a number, behind which the pauses between keys count. After the last attempt keys
+// are not in the clear: they are nobody's for as long.
+func TestTheTimeOfACollection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := bubbleTill(t, `"max":4,"attempts":4`)
+		try := func(waits, want string, keys ...string) {
+			t.Helper()
+			begun := time.Now()
+			go func() {
+				for _, key := range keys {
+					time.Sleep(900 * time.Millisecond)
+					s.press(key)
+				}
+			}()
+			result, err := s.collect(t.Context())
+			if took := time.Since(begun); result != `"`+want+`"` || err != nil || took.String() != waits {
+				t.Errorf("%s, %v after %v, not %s after %s", result, err, took, want, waits)
+			}
+		}
+		s.press("9*A") // just before: * begins anew
+		synctest.Wait()
+		try("1s", "not valid")
+		try("21s", "timed out")
+		try("2.8s", "not valid", "A", "1")
+		time.AfterFunc(20500*time.Millisecond, func() { s.press("12A4") })
+		try("20.5s", "gave up after 4 attempts")
+		time.Sleep(time.Minute)
+		try("0s", "gave up after 4 attempts")
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			s.press("5")
+		}
+		time.Sleep(time.Minute)
+		s.models("")
+		s.press("7#")
+		s.models("7#")
+	})
+}
+
+// Keys that are a secret stay one when another call goes on with the conversation.
+func TestKeysAfterATakeOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := bubbleTill(t, `"max":16`)
+		go func() { _, _ = s.collect(t.Context()) }()
+		synctest.Wait()
+		s.press("123")
+		synctest.Wait()
+		s.stop()
+		synctest.Wait()
+		old := s.pad
+		s.pad = phone.NewKeypad()
+		s.pad.Follow(old)
+		s.run()
+		s.press("456#")
+		s.models("")
+		time.Sleep(30 * time.Second)
+		s.models("")
+		s.press("7#")
+		s.models("7#")
+	})
+}
+
+// models checks which keys the model gets.
+func (s *till) models(want string) {
+	s.t.Helper()
+	synctest.Wait()
+	select {
+	case c := <-s.sent:
+		if want == "" || !strings.HasSuffix(c.(bridge.Message).Text, ": "+want) {
+			s.t.Errorf("the model gets %v, not %q", c, want)
+		}
+	default:
+		if want != "" {
+			s.t.Errorf("the model does not get %s", want)
+		}
+	}
+}
+
+func TestCollectionsThatAreWrong(t *testing.T) {
+	good := map[string]any{"name": "PIN", "max": 4, "url": "https://example.com/", "secret": "s"}
+	for want, change := range map[string]func(map[string]any){
+		"collect[0].name: is missing":   func(c map[string]any) { delete(c, "name") },
+		"collect[0].max: from 1 to 0":   func(c map[string]any) { delete(c, "max") },
+		"collect[0].max: from 5 to 4":   func(c map[string]any) { c["min"] = 5 },
+		"collect[0].max: from 1 to 65":  func(c map[string]any) { c["max"] = 65 },
+		"collect[0].check: \"iban\" is": func(c map[string]any) { c["check"] = "iban" },
+		"collect[0].seconds: 61":        func(c map[string]any) { c["seconds"] = 61 },
+		"collect[0].attempts: -1":       func(c map[string]any) { c["attempts"] = -1 },
+		"collect[0].url: must be":       func(c map[string]any) { c["url"] = "" },
+		"agents[0].collect[0]: there":   func(c map[string]any) { c["name"] = "card" },
+	} {
+		c := map[string]any{}
+		for k, v := range good {
+			c[k] = v
+		}
+		change(c)
+		text, _ := json.Marshal([]any{c})
+		var list phone.Collections
+		if err := json.Unmarshal(text, &list); err != nil {
+			t.Fatal(err)
+		}
+		if err := list.Check([]phone.Agent{{Collect: []string{"PIN"}}}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package sip_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// collects is a configuration whose agents may collect a PIN, which goes to an endpoint.
+func collects(t *testing.T, endpoint string) string {
+	return edited(t, func(c map[string]any) {
+		c["collect"] = []any{map[string]any{"name": "PIN", "min": 8, "max": 8, "url": endpoint, "secret": "s"}}
+		c["agents"] = []any{map[string]any{"to": []string{"*"}, "greeting": "", "collect": []string{"PIN"}}}
+	})
+}
+
+// What is pressed on a telephone (RFC 4733) for a collection goes to the operator's endpoint alone.
+func TestDigitsNobodySees(t *testing.T) {
+	t.Parallel()
+	const digits = "73519264"
+	posted := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		posted <- string(body)
+	}))
+	defer server.Close()
+	o := newOffice(t, collects(t, server.URL))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	events := o.watch()
+	o.types(`/tool collect_digits {"what":"PIN"}`)
+	o.logged("collecting keys")
+	for _, key := range digits {
+		p.do("sndcode", string(key))
+	}
+	select {
+	case body := <-posted:
+		if !strings.Contains(body, `"digits":"`+digits+`"`) || !strings.Contains(body, `"door":"sip"`) {
+			t.Errorf("the endpoint got %s", body)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the endpoint got nothing")
+	}
+	var all strings.Builder
+	see(t, events, func(e bridge.ToolStatus) bool {
+		fmt.Fprintf(&all, "%s %s", e.Args, e.Result)
+		return strings.Contains(string(e.Result), "entered, valid")
+	})
+	see(t, events, func(e bridge.AssistantText) bool {
+		all.WriteString(e.Text)
+		return e.Final && strings.Contains(e.Text, "entered, valid")
+	})
+	o.loggedTimes("keys collected", 1)
+	all.WriteString(o.logs.String())
+	for at := range len(digits) - 3 {
+		if strings.Contains(all.String(), `"`+digits[at:at+4]) {
+			t.Errorf("%s in %s", digits[at:at+4], all.String())
+		}
+	}
+	if strings.Contains(all.String(), "keys of the telephone") {
+		t.Errorf("the model was told of keys: %s", all.String())
+	}
+}

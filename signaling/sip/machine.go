@@ -1,0 +1,260 @@
+package sip
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/signaling/phone"
+)
+
+// Machine has a call of ours listen before it speaks.
+type Machine struct {
+	Say string `json:"say"` // the message that is left after the beep; empty: none, and the call ends
+}
+
+// Who answers a call of ours. A menu counts as a machine: by its timing it is none other.
+const (
+	ByPerson  = "person"
+	ByMachine = "machine"
+	ByFax     = "fax"
+	BySilence = "silence"
+)
+
+var (
+	errMachine = errors.New("no person has answered")
+	errMessage = errors.New("the message was left")
+)
+
+const (
+	earBlock = 20 * time.Millisecond
+	// earLoud is the least loudness of a voice: -44 dBov.
+	earLoud = 200
+	// earPerson is the pause by which a person is known: they say a few words and wait. Machines pause for less at their beginning.
+	earPerson = 500 * time.Millisecond
+	// earMachine is how long people talk at the most before they wait. Less would take receptions for machines, and hang up on them.
+	earMachine = 2200 * time.Millisecond
+	// earSilence is how long somebody may say nothing.
+	earSilence = 3 * time.Second
+	// earRest is how long no packet comes from a telephone that sends none in pauses: longer than a network holds them back.
+	earRest = time.Second
+	// earTone is the shortest beep, and earFax the shortest tone of a fax (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
+	earTone = 100 * time.Millisecond
+	earFax  = 300 * time.Millisecond
+	// earEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
+	earEnd     = 2500 * time.Millisecond
+	earLongest = time.Minute
+)
+
+// ear finds out who answered, from the sound of the line since the answer.
+type ear struct {
+	rate  int
+	part  []int16
+	now   time.Duration // that was heard
+	began time.Duration // when the first sound did
+	voice time.Duration // when the last sound ended; 0: none has come
+	tone  time.Duration // how long there is a tone of hz
+	hz    float64
+	by    string // who answered; empty: it is not known yet
+	ready bool   // a machine waits for the message
+}
+
+// hear takes what came.
+func (e *ear) hear(pcm []int16) {
+	if e.ready {
+		return
+	}
+	e.part = append(e.part, pcm...)
+	size := media.Samples(earBlock, e.rate)
+	for len(e.part) >= size && !e.ready {
+		e.block(e.part[:size])
+		e.part = e.part[:copy(e.part, e.part[size:])]
+	}
+}
+
+func (e *ear) block(pcm []int16) {
+	e.now += earBlock
+	before := e.tone
+	switch hz := pitch(pcm, e.rate); {
+	case media.RMS(pcm) < earLoud || hz == 0:
+		e.tone = 0
+	case e.tone > 0 && math.Abs(hz-e.hz) < 0.03*e.hz:
+		e.tone += earBlock
+	default:
+		e.tone, e.hz = earBlock, hz
+	}
+	if media.RMS(pcm) >= earLoud {
+		if e.voice == 0 {
+			e.began = e.now - earBlock
+		}
+		e.voice = e.now
+	}
+	if e.by != "" { // a machine talks
+		e.ready = before >= earTone && e.tone == 0 || e.now-e.voice >= earEnd || e.now-e.began >= earLongest
+		return
+	}
+	fax := math.Abs(e.hz-1100) < 40 || math.Abs(e.hz-2100) < 40
+	switch {
+	case e.tone >= earFax && fax:
+		e.by = ByFax
+	case e.tone >= earTone && !fax: // a beep, or the network's tones before what it has to say
+		e.by = ByMachine
+	case e.tone > 0: // perhaps
+	case e.voice == 0 && e.now >= earSilence:
+		e.by = BySilence
+	case e.voice > 0 && e.now-e.voice >= earPerson:
+		e.by = ByPerson
+	case e.voice > 0 && e.voice-e.began >= earMachine:
+		e.by = ByMachine
+	}
+}
+
+// pitch is the frequency of a block that is a tone of 400 to 2200 Hz and little else; 0: it is none. A tone x follows from what was before
+// it: x[n] = c·x[n-1] − x[n-2], with c = 2·cos ω.
+func pitch(pcm []int16, rate int) float64 {
+	var with, own float64
+	for n := 2; n < len(pcm); n++ {
+		with += float64(pcm[n-1]) * (float64(pcm[n]) + float64(pcm[n-2]))
+		own += float64(pcm[n-1]) * float64(pcm[n-1])
+	}
+	c := with / max(own, 1)
+	if c <= -2 || c >= 2 {
+		return 0
+	}
+	hz := math.Acos(c/2) * float64(rate) / (2 * math.Pi)
+	if hz < 400 || hz > 2200 || phone.ToneShare(pcm, rate, hz) < 0.9 {
+		return 0
+	}
+	return hz
+}
+
+// screen keeps the sound of the line from the model until it is known that a person is there. The zero value does nothing.
+type screen struct {
+	say     string
+	outcome chan string   // gets who answered; it has room for one
+	ready   chan struct{} // gets one when a machine waits for the message; it has room for that
+	came    atomic.Int64  // when sound came last: Unix time in ns
+	spoke   atomic.Bool   // some of it was a voice
+	open    atomic.Bool   // for the model
+	decided atomic.Bool   // who answered
+	machine atomic.Bool   // has
+	leaving atomic.Bool   // the message is being left
+}
+
+func newScreen(m *Machine) *screen {
+	if m == nil {
+		return &screen{}
+	}
+	return &screen{say: m.Say, outcome: make(chan string, 1), ready: make(chan struct{}, 1)}
+}
+
+// begin counts silence from now on.
+func (s *screen) begin() { s.came.Store(time.Now().UnixNano()) }
+
+// check is called once a second: telephones that send nothing in pauses leave the ear without sound to judge.
+func (s *screen) check(now time.Time) {
+	if !s.on() {
+		return
+	}
+	switch quiet := now.Sub(time.Unix(0, s.came.Load())); {
+	case s.machine.Load():
+		if quiet >= earEnd {
+			s.takesMessage()
+		}
+	case s.spoke.Load():
+		if quiet >= earRest {
+			s.decide(ByPerson)
+		}
+	case quiet >= earSilence:
+		s.decide(BySilence)
+	}
+}
+
+// takesMessage says that a machine waits for the message.
+func (s *screen) takesMessage() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// on reports whether it is to be found out who answered.
+func (s *screen) on() bool { return s.outcome != nil }
+
+// before has the screen listen to what comes for a sink.
+func (s *screen) before(sink media.Sink) media.Sink {
+	if !s.on() {
+		return sink
+	}
+	return &screened{Sink: sink, screen: s, ear: ear{rate: sink.Rate()}}
+}
+
+type screened struct {
+	media.Sink
+	screen  *screen
+	ear     ear
+	silence []int16
+}
+
+// WritePCM implements [media.Sink].
+func (s *screened) WritePCM(pcm []int16) error {
+	if s.screen.open.Load() {
+		return s.Sink.WritePCM(pcm)
+	}
+	s.screen.begin()
+	s.ear.hear(pcm)
+	s.screen.spoke.Store(s.ear.voice > 0)
+	if s.ear.by != "" {
+		s.screen.decide(s.ear.by)
+	}
+	if s.ear.ready && !s.screen.leaving.Load() {
+		s.screen.takesMessage()
+	}
+	if len(s.silence) < len(pcm) {
+		s.silence = make([]int16, len(pcm))
+	}
+	return s.Sink.WritePCM(s.silence[:len(pcm)])
+}
+
+// decide says who answered, if nobody has said so before.
+func (s *screen) decide(by string) {
+	if !s.decided.Swap(true) {
+		s.machine.Store(by == ByMachine)
+		s.outcome <- by
+	}
+}
+
+// screen is what the call's sound passes.
+func (c *call) screen() *screen {
+	if r, ok := c.sound.(*rtpSound); ok {
+		return r.screen
+	}
+	return &screen{}
+}
+
+// met acts on who answered.
+func (c *call) met(s *bridge.Session, by string) error {
+	c.log.Info("answered", "by", by)
+	c.door.dialled.change(c, func(status *CallStatus) { status.AnsweredBy = by })
+	switch {
+	case by == ByPerson, by == BySilence:
+		c.screen().open.Store(true)
+		return c.greet(s, false)
+	case by == ByMachine && c.screen().say != "":
+		return nil // until it is ready
+	}
+	return errMachine
+}
+
+// leave has the model leave the message.
+func (c *call) leave(s *bridge.Session) error {
+	if c.screen().leaving.Swap(true) {
+		return nil
+	}
+	return s.Do(bridge.Respond{
+		Instruction: "An answering machine records you. Say this message, word for word, and nothing else: " + c.screen().say,
+	})
+}

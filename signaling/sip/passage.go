@@ -1,0 +1,193 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+)
+
+// passage is the way of sound from one call to another. It is a [media.Sink] and a [rtpaudio.Reader] for itself.
+type passage struct {
+	*stream // it comes by
+	to      *stream
+	fills   bool // packets go out in pauses, too
+	press   func(digit byte)
+	tape    *tape // nil: nothing is recorded
+
+	heard, said *agreement // of both sides, while nothing changes
+	changed     bool
+	digits      digitReader
+	track       track
+
+	// Where sound is decoded.
+	rate    int
+	encoder media.Encoder
+	pcm     []int16 // less than a frame
+	packet  rtp.Packet
+	payload [media.MaxPacketBytes]byte
+}
+
+// run passes sound on until ctx is done, or the sound has ended. Where both sides have the same codec it is decoded only to be recorded.
+func (p *passage) run(ctx context.Context) (err error) {
+	p.drain()
+	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
+		p.changed = false
+		p.heard, p.said = p.agreement(), p.to.agreement()
+		if p.heard.codec == p.said.codec && !p.fills && p.tape == nil {
+			err = p.relay(ctx)
+		} else {
+			err = p.transcode(ctx)
+		}
+	}
+	return err
+}
+
+// Read implements [rtpaudio.Reader]. It ends when another codec may have been agreed on.
+func (p *passage) Read(b []byte) (int, error) {
+	n, err := p.stream.Read(b)
+	if p.agreement() != p.heard || p.to.agreement() != p.said {
+		p.changed = true
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// relay passes packets on as they come.
+func (p *passage) relay(ctx context.Context) error {
+	if err := p.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = p.SetReadDeadline(time.Unix(1, 0)) })()
+	var buf [2048]byte
+	var packet rtp.Packet
+	for {
+		n, err := p.Read(buf[:])
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case p.changed, errors.Is(err, net.ErrClosed): // their call is over
+			return nil
+		case err != nil:
+			return err
+		}
+		if packet.Unmarshal(buf[:n]) != nil {
+			continue
+		}
+		if packet.PayloadType == p.heard.number {
+			p.to.pass(&p.track, p.said.number, &packet)
+			continue
+		}
+		for _, number := range p.heard.events {
+			if number == packet.PayloadType {
+				p.event(rtpaudio.Event{Timestamp: packet.Timestamp, Payload: packet.Payload})
+			}
+		}
+	}
+}
+
+func (p *passage) event(e rtpaudio.Event) {
+	if digit, ok := p.digits.read(e); ok {
+		p.press(digit)
+	}
+}
+
+// transcode decodes what comes, and sends it in the other side's codec.
+func (p *passage) transcode(ctx context.Context) (err error) {
+	p.rate = p.heard.codec.media.DecodedRate(uplinkRate)
+	if p.encoder, err = p.said.codec.media.NewEncoder(p.rate); err != nil {
+		return err
+	}
+	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
+	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
+		Codec: p.heard.codec.media, Types: []uint8{p.heard.number}, Events: p.heard.events, Event: p.event,
+	}).Run(ctx, p)
+}
+
+// Rate implements [media.Sink].
+func (p *passage) Rate() int { return p.rate }
+
+// WritePCM implements [media.Sink].
+func (p *passage) WritePCM(pcm []int16) error {
+	p.tape.write(pcm, p.rate)
+	p.pcm = append(p.pcm, pcm...)
+	frame := media.Samples(media.FrameDuration, p.rate)
+	for ; len(p.pcm) >= frame; p.pcm = p.pcm[:copy(p.pcm, p.pcm[frame:])] {
+		n, err := p.encoder.Encode(p.pcm[:frame], p.payload[:])
+		if err != nil {
+			return err
+		}
+		p.packet.SequenceNumber++
+		p.packet.Timestamp += uint32(media.Samples(media.FrameDuration, p.said.codec.media.ClockRate()))
+		p.packet.Payload = p.payload[:n]
+		p.to.pass(&p.track, p.said.number, &p.packet)
+	}
+	return nil
+}
+
+// recorder is a [voxgate/media/record.Recording].
+type recorder interface {
+	Person(pcm []int16, rate int, at time.Time)
+	Model(pcm []int16, at time.Time)
+}
+
+// tape records one side: the caller where the person is in a recording, the other where the model is.
+type tape struct {
+	file   recorder
+	caller bool
+	rate   int // that up takes
+	up     *media.Resampler
+	ends   time.Time // of what was recorded
+}
+
+func (t *tape) write(pcm []int16, rate int) {
+	if t == nil {
+		return
+	}
+	began := time.Now().Add(-media.Duration(len(pcm), rate))
+	if t.caller {
+		t.file.Person(pcm, rate, began)
+		return
+	}
+	if t.rate != rate {
+		t.rate, t.up = rate, media.NewResampler(rate, bridge.VoiceRate)
+	}
+	if gap := began.Sub(t.ends).Abs(); gap > maxGap {
+		t.ends = began
+	}
+	out := t.up.Resample(pcm)
+	t.file.Model(out, t.ends)
+	t.ends = t.ends.Add(media.Duration(len(out), bridge.VoiceRate))
+}
+
+// maxGap is by how much the place of sound in a recording may be wrong: packets do not come evenly.
+const maxGap = 200 * time.Millisecond
+
+// musicRate is that of the music, in Hz, and note how long one sounds.
+const (
+	musicRate = 16000
+	note      = 600 * time.Millisecond
+)
+
+// notes are the music for one who waits, in Hz: two that fade, softly, and a pause.
+var notes = [...]float64{523.25, 392, 0, 0}
+
+// music writes what is heard from a position on, and returns the next one.
+func music(pcm []int16, position int) int {
+	length := media.Samples(note, musicRate)
+	for i := range pcm {
+		at := position % length
+		faded := math.Exp(-5*float64(at)/float64(length)) * min(1, float64(at)/80)
+		pcm[i] = int16(2500 * faded * math.Sin(2*math.Pi*notes[position/length%len(notes)]*float64(at)/musicRate))
+		position++
+	}
+	return position
+}
