@@ -31,7 +31,7 @@ import (
 
 // openDoors are the doors to conversations.
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
-	shared store.Store, hooks *hooks, stopping *ending, log *slog.Logger,
+	shared store.Store, tell func(sip.CallStatus), stopping *ending, log *slog.Logger,
 ) (doors []signaling.Door, err error) {
 	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, files.Folders()...)
 	if err != nil {
@@ -41,7 +41,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	if err != nil {
 		return nil, err
 	}
-	phones, err := openSIP(s, host, webrtc, gate, hooks, stopping, log)
+	phones, err := openSIP(s, host, webrtc, gate, tell, stopping, log)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
 }
 
 // openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
-func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, hooks *hooks, stopping *ending,
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *ending,
 	log *slog.Logger,
 ) (doors []signaling.Door, err error) {
 	if s.sip == "" {
@@ -93,7 +93,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{
-		Config: c, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder, Refused: s.access.Refused, Tell: hooks.call, Logger: log,
+		Config: c, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder, Refused: s.access.Refused, Tell: tell, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)

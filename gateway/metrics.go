@@ -12,6 +12,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/rtc"
+	"voxgate/signaling/sip"
 )
 
 // metrics are what Prometheus reads: docs/operating.md. Labels are doors, states, kinds and the operator's names of keys: never callers or
@@ -28,6 +29,7 @@ type metrics struct {
 	tokens     *prometheus.CounterVec
 	unrecorded prometheus.Counter
 	refusals   *prometheus.CounterVec
+	callsOut   *prometheus.CounterVec
 	dials      *prometheus.CounterVec
 	lost       *prometheus.CounterVec
 	stalls     *prometheus.CounterVec
@@ -86,6 +88,8 @@ func newMetrics() *metrics {
 		"key",
 	)
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
+	m.callsOut = counter("sip_calls_out_total",
+		"Calls by SIP that the gateway has made and that have ended: answered, busy, no-answer, canceled, failed.", "outcome")
 	m.dials = counter(
 		"model_dials_total",
 		"Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).",
@@ -136,6 +140,9 @@ func (m *metrics) begin() {
 		m.packets.WithLabelValues(direction)
 		m.packetsLost.WithLabelValues(direction)
 		m.jitter.WithLabelValues(direction)
+	}
+	for _, outcome := range []string{sip.StateAnswered, sip.StateBusy, sip.StateNoAnswer, sip.StateCanceled, sip.StateFailed} {
+		m.callsOut.WithLabelValues(outcome)
 	}
 	for _, where := range []string{"client", "gateway", "canvas"} {
 		m.calls.WithLabelValues(where, "done")
@@ -205,6 +212,23 @@ func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) er
 			m.refused("session webhook")
 		}
 		return err
+	}
+}
+
+// dialling counts the calls whose status tell gets, each when it has ended; a nil m does not.
+func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
+	if m == nil {
+		return tell
+	}
+	return func(c sip.CallStatus) {
+		if c.EndedAt != nil {
+			outcome := c.State
+			if outcome == sip.StateEnded {
+				outcome = sip.StateAnswered
+			}
+			m.callsOut.WithLabelValues(outcome).Inc()
+		}
+		tell(c)
 	}
 }
 

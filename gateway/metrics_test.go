@@ -1,13 +1,23 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/signaling/access"
 )
 
 func get(t *testing.T, url string) (status int, body string) {
@@ -256,4 +266,132 @@ func TestTraces(t *testing.T) {
 			t.Errorf("the collector does not learn of %s: %q", want, all.String())
 		}
 	}
+}
+
+// What becomes of the calls that we make is counted, and how well their sound came through.
+func TestMetricsOfTelephones(t *testing.T) {
+	trunk, sound := listenUDP(t), listenUDP(t)
+	p, key := startDialler(t, trunk)
+	private := p.waitFor(`msg=private at=(\S+)`)
+	ask := func(method, path, body string) (text string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer answer.Body.Close()
+		b, _ := io.ReadAll(answer.Body)
+		return string(b)
+	}
+	const call = `{"to":"+49302","trunk":"line","agent":{"prompt":"You call."}}`
+	replied := make(chan string, 1)
+	go func() { replied <- ask(http.MethodPost, "/v1/calls", call) }()
+	reply(t, trunk, "INVITE", "486 Busy Here", "")
+	<-replied
+	metricsWith(t, private, `voxgate_sip_calls_out_total{outcome="busy"} 1`)
+
+	go func() { replied <- ask(http.MethodPost, "/v1/calls", call) }()
+	invite := reply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(
+		callSDP, sound.LocalAddr().(*net.UDPAddr).Port))
+	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(<-replied)
+	port := regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invite)
+	if id == nil || port == nil {
+		t.Fatalf("no call:\n%s", invite)
+	}
+	to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:" + port[1]))
+	stop := make(chan struct{})
+	var talking sync.WaitGroup
+	talking.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		packet := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}, Payload: make([]byte, 160)}
+		for {
+			packet.SequenceNumber++
+			packet.Timestamp += 160
+			if b, err := packet.Marshal(); err == nil {
+				_, _ = sound.WriteTo(b, to)
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer talking.Wait()
+	defer close(stop)
+	metricsWith(t, private, `voxgate_sessions{door="sip",state="live"} 1`)
+	ask(http.MethodDelete, "/v1/calls/"+id[1], "")
+	reply(t, trunk, "BYE", "200 OK", "")
+	metricsWith(t, private, `voxgate_sip_calls_out_total{outcome="answered"} 1`)
+	metricsWith(t, private, `voxgate_rtp_jitter_seconds_count{direction="up"} 1`)
+}
+
+// startDialler starts a gateway that may call numbers of +49 by a trunk, and returns a key that may have it do so.
+func startDialler(t *testing.T, trunk net.PacketConn) (p *program, key string) {
+	t.Helper()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "dialler", []string{access.MayCall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
+	return start(t, []string{"serve"}, env(
+		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "GOOGLE_GEMINI_BASE_URL", model.url,
+		"VOXGATE_SIP", written(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"agents":[{"to":["*"]}],
+			"trunks":[{"name":"line","callsPerSecond":100,"from":["127.0.0.1"],
+			"outbound":{"server":"sip:%s","from":"+49301","to":["+49*"]}}]}`, trunk.LocalAddr())),
+	)), key
+}
+
+func listenUDP(t *testing.T) net.PacketConn {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// callSDP describes sound at a port.
+const callSDP = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n"
+
+// reply waits for a SIP request, answers it, and returns it.
+func reply(t *testing.T, trunk net.PacketConn, method, status, sdp string) string {
+	t.Helper()
+	if err := trunk.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for b := make([]byte, 65535); ; {
+		n, from, err := trunk.ReadFrom(b)
+		if err != nil {
+			t.Fatalf("no %s: %v", method, err)
+		}
+		if request := string(b[:n]); strings.HasPrefix(request, method+" ") {
+			_, _ = trunk.WriteTo(responseTo(trunk, request, status, sdp), from)
+			return request
+		}
+	}
+}
+
+var dialog = regexp.MustCompile(`(?m)^(Via|From|To|Call-ID|CSeq): [^\r]*`)
+
+// responseTo is a SIP response.
+func responseTo(trunk net.PacketConn, request, status, sdp string) []byte {
+	head := "SIP/2.0 " + status + "\r\n"
+	for _, field := range dialog.FindAllString(request, -1) {
+		if strings.HasPrefix(field, "To:") && !strings.Contains(field, "tag=") {
+			field += ";tag=them"
+		}
+		head += field + "\r\n"
+	}
+	return fmt.Appendf(nil, "%sContact: <sip:ada@%s>\r\nContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s",
+		head, trunk.LocalAddr(), len(sdp), sdp)
 }

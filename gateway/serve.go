@@ -86,7 +86,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	stopping.then("private address", stopPrivate)
-	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, hooks, stopping, log)
+	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, measured.dialling(hooks.call), stopping, log)
 	if err != nil {
 		return err
 	}
