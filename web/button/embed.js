@@ -50,6 +50,7 @@ const mics = {
   unheard: 'Your voice cannot be sent from here. You can type.',
   insecure: 'The microphone needs https. You can type.',
   muted: 'You are muted.',
+  silent: 'We hear nothing from your microphone. Speak, or type.',
 };
 /** What a visitor can do nothing about, and the console tells whoever runs the page. */
 const ours = ['origin_refused', 'authentication_failed', 'api_key_missing', 'project_id_missing', 'no_token', 'bad_options'];
@@ -184,7 +185,7 @@ export class VoxgateTalk extends HTMLElement {
     if (!unheard || state === 'closed' || (state === 'connecting' && mic !== 'asking')) this.#show(state, states[state]);
     else if (state === 'listening' || state === 'connecting') this.#show(state, unheard);
     else this.#show(state, `${states[state].replace(' · talk to interrupt', '.')} ${unheard}`);
-    this.#mute.textContent = mic === 'live' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
+    this.#mute.textContent = mic === 'live' || mic === 'silent' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
     this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
   }
 

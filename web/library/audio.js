@@ -6,6 +6,9 @@
 const MIC_RATE = 16_000; // what the model hears at
 const VOICE_RATE = 24_000; // what AUDIO_CHUNK carries
 const LOAD_TIMEOUT = 5_000; // ms
+const SILENT = 8_000; // ms of not one sound from an open microphone: a room is never so quiet
+const WITHHELD = 500; // ms for which the browser or the system gives nothing of it (`track.muted`)
+const LOOK = 250; // ms between two looks at that
 const HELD_BACK = 500; // ms of a track that a browser may hold back: measured 46 to 103 on lossy links, 225 on a busy machine
 
 /** @type {MediaTrackConstraints} */
@@ -22,6 +25,8 @@ export class Voice {
   /** @type {AudioWorkletNode|undefined} */ #capture;
   /** @type {((pcm: Int16Array<ArrayBuffer>, rate: number) => void)|undefined} */ #onPcm;
   #wish = 0; // for a microphone: the newest counts
+  #heard = 0; // when the microphone gave its last sound, or was not to give any
+  /** @type {ReturnType<typeof setInterval>|undefined} */ #looking;
   #muted = false;
   #broken = false; // chunks cannot be played, and that was reported
   #queued = false;
@@ -43,6 +48,11 @@ export class Voice {
   onIdle = () => {};
   /** The microphone was unplugged or taken away. */
   onMicEnded = () => {};
+
+  /** The microphone is open, and nothing comes from it: a switch, a headset that sleeps, a system that keeps it. */
+  silent = false;
+  /** `silent` has changed. */
+  onSilent = () => {};
 
   /** @type {MediaStreamTrack|undefined} */ track;
 
@@ -103,6 +113,8 @@ export class Voice {
     this.track = track;
     track.onended = () => this.onMicEnded();
     this.#mic.listen(track);
+    this.#heard = performance.now();
+    this.#looking = setInterval(() => this.#look(), LOOK);
     await this.#startCapture();
     if (superseded()) throw new SupersededError();
     return track;
@@ -118,9 +130,23 @@ export class Voice {
   mute(on) {
     this.#muted = on;
     if (this.track) this.track.enabled = !on;
+    this.#look();
+  }
+
+  /** A connection that comes and goes has no say in it. */
+  #look() {
+    const { muted = false, enabled = false } = this.track ?? {};
+    const now = performance.now();
+    if (!enabled || (!muted && !this.#mic.still)) this.#heard = now;
+    const silent = now - this.#heard > (muted ? WITHHELD : SILENT);
+    if (silent === this.silent) return;
+    this.silent = silent;
+    this.onSilent();
   }
 
   #dropMic() {
+    clearInterval(this.#looking);
+    this.silent = false;
     if (this.track) this.track.onended = null;
     this.track?.stop();
     this.track = undefined;
@@ -334,6 +360,13 @@ class Meter {
     this.analyser.getFloatTimeDomainData(this.#samples);
     const sum = this.#samples.reduce((a, x) => a + x * x, 0);
     return Math.min(1, 4 * Math.sqrt(sum / this.#samples.length));
+  }
+
+  /** It measures, and there is not one sound. */
+  get still() {
+    const samples = new Float32Array(this.analyser.fftSize);
+    this.analyser.getFloatTimeDomainData(samples);
+    return this.context.state === 'running' && samples.every((x) => x === 0);
   }
 
   resume() {

@@ -106,9 +106,10 @@ export type State = 'connecting' | 'listening' | 'thinking' | 'speaking' | 'reco
 /**
  * off: not asked for. refused: by the person or the browser. missing: there is none. failed: in use elsewhere. lost: it was unplugged or taken away.
  * insecure: the page came over http. unheard: it is open, but its sound cannot be sent from here: WebRTC does not connect, and the page's policy or
- * server keeps capture-worklet.js away.
+ * server keeps capture-worklet.js away. silent: it is open, and not one sound has come from it for 8 s, or the browser or the system has kept its sound
+ * for 0.5 s, as when a headset sleeps or its switch is off; back to live with the first sound. A connection that is lost does not change it.
  */
-export type Mic = 'off' | 'asking' | 'live' | 'muted' | 'refused' | 'missing' | 'failed' | 'lost' | 'insecure' | 'unheard';
+export type Mic = 'off' | 'asking' | 'live' | 'muted' | 'refused' | 'missing' | 'failed' | 'lost' | 'insecure' | 'unheard' | 'silent';
 
 /** What the model is shown. The states are those of the microphone. */
 export interface Video {

@@ -108,7 +108,7 @@ export class Session {
     if (speaker) this.#voice.setSpeaker(speaker);
     this.#voice.onIdle = () => this.#turnOver && this.#quiet();
     this.#voice.onMicEnded = () => this.#openMic('lost');
-    this.#voice.onBlocked = () => this.#changed();
+    this.#voice.onBlocked = this.#voice.onSilent = () => this.#changed();
     this.#voice.onBroken = (cause) =>
       this.#emit('error', new VoxgateError('playback_failed', `This browser cannot play the voice here: ${cause}`));
     addEventListener('pagehide', this.#hide);
@@ -149,7 +149,9 @@ export class Session {
 
   /** @returns {Mic} */
   get mic() {
-    return this.#mic === 'live' && this.#muted ? 'muted' : this.#mic;
+    if (this.#mic !== 'live') return this.#mic;
+    if (this.#muted) return 'muted';
+    return this.#voice.silent ? 'silent' : 'live';
   }
 
   get track() {

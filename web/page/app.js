@@ -87,7 +87,6 @@ const NO_MIC = {
   off: 'Gemini answers aloud what you type. To speak, press the microphone.',
   muted: 'You are muted. Gemini does not hear you.',
 };
-const SILENT = 8_000; // ms of not one sound from a microphone that has just been opened: a room is never so quiet
 
 /** @type {Record<string, string>} */
 const SIGHT = {
@@ -138,8 +137,6 @@ const answers = [];
 const ANSWERS = 20;
 /** Push to talk: it is held. */
 let held = false;
-/** The name of a microphone that gives no sound at all. */
-let deaf = '';
 /** @type {Map<string, string>} the titles of the tools that run */
 const running = new Map();
 /** @type {Turn[]} what was typed while there was no connection yet */
@@ -262,9 +259,12 @@ function sentence() {
   if (session.state === 'speaking') return session.mic === 'live' ? 'Speaking · talk or tap to interrupt' : 'Speaking · tap to interrupt';
   if (session.state === 'thinking') return 'Thinking…';
   if (preferences.push && session.mic === 'muted') return 'Hold Space or the orb to talk.';
-  if (session.mic === 'live' && deaf) return `We hear nothing from ${deaf}. Speak, or choose another in the settings.`;
+  if (session.mic === 'silent') return `We hear nothing from ${session.track?.label ? `“${session.track.label}”` : 'the microphone'}. Speak, or choose another in the settings.`;
   return NO_MIC[session.mic] ?? 'Listening';
 }
+
+/** A microphone is open, whether or not a sound comes from it. */
+const isOpen = () => session?.mic === 'live' || session?.mic === 'silent';
 
 /** What the orb looks like. */
 function shape() {
@@ -290,7 +290,7 @@ function render() {
     $('status').replaceChildren(make('b', '', first), now.slice(first.length));
     document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
   }
-  const hears = mic === 'live' || mic === 'asking';
+  const hears = isOpen() || mic === 'asking';
   const speaking = session?.state === 'speaking';
   body.dataset['state'] = session ? 'live' : 'ready';
   body.dataset['orb'] = shape();
@@ -298,7 +298,7 @@ function render() {
   const ready = session && session.state !== 'connecting';
   label(orb, !session ? 'Start' : speaking ? 'Interrupt' : ready && !hears ? 'Speak' : 'Interrupt');
   orb.ariaDisabled = session && !speaking && (hears || !ready) ? 'true' : null;
-  mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (mic === 'live' || mic === 'muted'));
+  mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (isOpen() || mic === 'muted'));
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
   label(mute, !ready || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
   $('log').ariaLive = hush ? 'off' : 'polite';
@@ -385,27 +385,8 @@ function showLevel(whose) {
   dock.style.setProperty('--mic', mic.toFixed(2));
   dock.style.setProperty('--model', model.toFixed(2));
   if (session === whose) {
-    listenFor(whose, mic);
     requestAnimationFrame(() => showLevel(whose));
   }
-}
-
-/** @type {MediaStreamTrack|undefined} the microphone that is looked at, and since when; once it was heard it is trusted */
-let track;
-let silentSince = 0;
-
-/** Says so when a microphone is open and gives nothing: a switch on the headset, or the wrong one. @param {Session} whose @param {number} level */
-function listenFor(whose, level) {
-  const now = performance.now();
-  if (whose.track !== track || whose.mic !== 'live' || whose.state === 'reconnecting') {
-    track = whose.track;
-    silentSince = now;
-  }
-  if (level > 0) silentSince = Infinity;
-  const name = now - silentSince > SILENT ? `“${track?.label || 'the microphone'}”` : '';
-  if (name === deaf) return;
-  deaf = name;
-  render();
 }
 
 /** @param {string} [backend] */
@@ -477,7 +458,7 @@ addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
 $('retry').addEventListener('click', () => session?.retry());
-mute.addEventListener('click', () => speak(session?.mic === 'live'));
+mute.addEventListener('click', () => speak(isOpen()));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
   $(name).addEventListener('click', () => session?.use({ video: $(name).ariaPressed === 'true' ? null : name }));
 }
@@ -537,7 +518,7 @@ document.addEventListener('keydown', (event) => {
   if (key === 'Escape') return stop();
   if (repeat || target.closest('input, textarea')) return;
   if (key === 'Enter' && !button) start();
-  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(session?.mic === 'live');
+  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen());
   else if (key === '/') {
     event.preventDefault();
     if ($('keyboard').checkVisibility()) typing(true);
@@ -553,7 +534,7 @@ let hushed;
 /** Lets a sample of a voice be heard and not answered. @param {boolean} on */
 function quiet(on) {
   if (on) session?.interrupt();
-  if (on && session?.mic === 'live') hushed = session;
+  if (on && isOpen()) hushed = session;
   if (session && session === hushed) session.mute(on);
   if (!on) hushed = undefined;
 }

@@ -28,7 +28,7 @@ export function asCall(session, end) {
     device.metadata = on ? new MediaMetadata({ title: 'Talking with Gemini', artist: location.host }) : null;
   };
   const tell = () => {
-    device.setMicrophoneActive?.(session.mic === 'live');
+    device.setMicrophoneActive?.(session.mic === 'live' || session.mic === 'silent');
     device.setCameraActive?.(session.video.state === 'live');
   };
   set(true);

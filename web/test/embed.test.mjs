@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { openPage, silence, startGateway, tone } from './harness.mjs';
+import { openPage, shiftClock, silence, startGateway, tone } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -66,6 +66,15 @@ inShop('one line of HTML lets a person talk', async (page) => {
   await button(page, 'Talk').waitFor();
   await page.waitForFunction(() => sockets.every((s) => s.readyState === WebSocket.CLOSED));
 }, { sounds: [silence(1), tone(0.6)] });
+
+inShop('it says so when a microphone gives nothing', async (page) => {
+  await button(page, 'Talk').click();
+  await says(page, 'Listening');
+  await page.evaluate(() => void (later += 10_000));
+  await says(page, 'We hear nothing from your microphone.');
+  await button(page, 'Mute').click();
+  await says(page, 'You are muted.');
+}, { init: shiftClock });
 
 inShop('it is where the page wants it, with the voice that it names', async (page) => {
   assert.equal(await page.locator('voxgate-talk').count(), 1);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { gets, inFirefox, openPage, playGateway, says, silence, speech, start, startGateway, status, stop, TALKS, tone, type, withGateway } from './harness.mjs';
+import { clock, gets, inFirefox, openPage, playGateway, says, silence, speech, start, startGateway, status, stop, TALKS, tone, type, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };
@@ -563,6 +563,60 @@ look('says so when a microphone gives nothing', { init: playGateway, query: '?tr
   await says(page, 'You are muted');
   await page.click('#mute');
   await says(page, 'Listening');
+});
+
+const micLevel = (page, test) => page.waitForFunction(test, undefined, { polling: 'raf' });
+look('or gives nothing any more', { init: playGateway, query: '?transport=websocket', sounds: [tone(0.6)] }, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await micLevel(page, () => Number(document.querySelector('footer').style.getPropertyValue('--mic')) > 0);
+  await says(page, 'We hear nothing from “', 25_000); // 8 s after the last sound
+  assert.equal(await page.evaluate(() => document.body.dataset.orb), 'muted');
+  assert.equal(await page.innerText('#mute span'), 'Mute', 'it is open');
+});
+
+/** A microphone that the system can keep. */
+const keptMic = () => Object.defineProperty(MediaStreamTrack.prototype, 'muted', { get: () => window.kept });
+look('or is kept by the system, and when that is over', { init: { content: `(${keptMic})(); (${playGateway})();` }, query: '?transport=websocket', sounds: [tone(20)] }, async (page, gateway, t) => {
+  const judge = clock(t);
+  await start(page);
+  await says(page, 'Listening');
+  await micLevel(page, () => Number(document.querySelector('footer').style.getPropertyValue('--mic')) > 0);
+  const took = await page.evaluate(async () => {
+    const [from, told] = [performance.now(), document.querySelector('#status')];
+    const change = new Promise((resolve) => new MutationObserver(resolve).observe(told, { childList: true }));
+    window.kept = true;
+    await change;
+    return performance.now() - from;
+  });
+  assert.match(await status(page), /^We hear nothing/);
+  judge(() => assert.ok(took < 1_000, `told after ${took} ms`));
+  await page.evaluate(() => void (window.kept = false));
+  await says(page, 'Listening');
+});
+
+look('and does not take a reconnect for that', { init: playGateway, query: '?transport=websocket', sounds: [tone(30)] }, async (page) => {
+  await start(page);
+  await says(page, 'Listening');
+  await micLevel(page, () => Number(document.querySelector('footer').style.getPropertyValue('--mic')) > 0);
+  await page.evaluate(() => {
+    window.seen = [];
+    new MutationObserver(() => seen.push(document.querySelector('#status').textContent)).observe(document.querySelector('#status'), { childList: true });
+    setups.push({ resumed: true, received: [] });
+    links.at(-1).drop();
+  });
+  await page.waitForFunction(() => links.length > 1);
+  await page.evaluate(() => void (later += 10_000));
+  await says(page, 'Listening');
+  await page.evaluate(() => new Promise((resolve) => { // until the microphone was looked at once more
+    const { getFloatTimeDomainData } = AnalyserNode.prototype;
+    let looks = 0;
+    AnalyserNode.prototype.getFloatTimeDomainData = function (to) {
+      if (to.length === this.fftSize && ++looks === 2) resolve();
+      return getFloatTimeDomainData.call(this, to);
+    };
+  }));
+  assert.ok(!(await page.evaluate(() => seen)).some((s) => s.startsWith('We hear nothing')), String(await page.evaluate(() => seen)));
 });
 
 look('says nothing of the kind when it gives a little', { init: playGateway, query: '?transport=websocket', sounds: [tone(30)] }, async (page) => {

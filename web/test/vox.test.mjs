@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { clock, hears, hearsNothing, now, openPage, says, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
+import { clock, hears, hearsNothing, now, openPage, says, shiftClock, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const web = fileURLToPath(new URL('..', import.meta.url));
@@ -402,6 +402,17 @@ look('a token behind the # goes to the gateway and out of sight', { init: refuse
   await page.evaluate(() => (window.door = []));
   await start(page);
   await page.waitForFunction(() => window.hello?.token === 'secret');
+});
+
+look('says so when a microphone gives nothing', { init: shiftClock }, async (page) => {
+  await start(page);
+  await says(page, 'VOX is listening…');
+  await page.evaluate(() => void (later += 10_000));
+  await says(page, 'We hear nothing from your microphone.');
+  await page.click('#mute');
+  await says(page, 'You are muted.');
+  await page.click('#mute');
+  await says(page, 'VOX is listening…');
 });
 
 look('can be used with keys alone', {}, async (page) => {

@@ -193,7 +193,7 @@ function render(now) {
   say('status', message);
   say('recording', now.isRecorded ? 'Recording' : '');
   label(talk, idle ? 'Talk' : 'End');
-  const hears = mic === 'live' || mic === 'asking';
+  const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';
   const quiet = idle || mode === 'text'; // there is nothing to mute
   mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));

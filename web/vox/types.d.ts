@@ -6,8 +6,8 @@
  */
 export type State = 'idle' | 'connecting' | 'listening' | 'ready' | 'speaking' | 'reconnecting' | 'ended' | 'failed';
 
-/** off: not asked for. refused: by the person or the browser. failed: in use elsewhere. insecure: the page came over http. */
-export type Mic = 'off' | 'asking' | 'live' | 'refused' | 'missing' | 'failed' | 'insecure';
+/** off: not asked for. refused: by the person or the browser. failed: in use elsewhere. insecure: the page came over http. silent: as in voxgate.js. */
+export type Mic = 'off' | 'asking' | 'live' | 'refused' | 'missing' | 'failed' | 'insecure' | 'silent';
 
 export interface Options {
   /** The gateway's endpoint, as `wss://voxgate.example.com/api/vox/live`. No session begins without it. */

@@ -47,6 +47,7 @@ const HEARS_NOBODY = {
   missing: 'No microphone was found. Type, and VOX answers aloud.',
   failed: 'The microphone is in use by another program. Type, or free it and press Use mic.',
   insecure: 'The microphone needs https or localhost. Type, and VOX answers aloud.',
+  silent: 'We hear nothing from your microphone. Speak, or type.',
 };
 
 /** @type {Snapshot} */
@@ -475,6 +476,7 @@ export class VoxLive extends EventTarget {
     voice.onIdle = () => this.#pause();
     voice.onMicEnded = () => this.#openMic(voice);
     voice.onBlocked = () => this.#set({});
+    voice.onSilent = () => ['live', 'silent'].includes(this.#now.mic) && this.#set({ mic: voice.silent ? 'silent' : 'live' });
     voice.onBroken = () => {
       if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
       this.#broken = true;
@@ -507,7 +509,7 @@ export class VoxLive extends EventTarget {
   }
 
   get #hears() {
-    return this.#phase === 'live' && this.#now.mic === 'live' && !this.#now.isMuted && this.#now.mode === 'live';
+    return this.#phase === 'live' && ['live', 'silent'].includes(this.#now.mic) && !this.#now.isMuted && this.#now.mode === 'live';
   }
 
   /** @param {Int16Array<ArrayBuffer>} pcm at 16 kHz */
@@ -573,7 +575,7 @@ export class VoxLive extends EventTarget {
     if (this.#phase !== 'live') return this.#phase;
     if (this.#link === 'reconnecting') return 'reconnecting';
     if (this.#now.isVoxSpeaking) return 'speaking';
-    return this.#hears ? 'listening' : 'ready';
+    return this.#hears && this.#now.mic === 'live' ? 'listening' : 'ready';
   }
 
   /** One sentence that is true of the gateway, the voice and the microphone together. */
@@ -591,7 +593,7 @@ export class VoxLive extends EventTarget {
     if (isVoxSpeaking) return 'VOX is speaking…';
     if (mode === 'text' && !this.#asked) return 'Type to VOX.';
     if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? 'VOX is writing…' : 'VOX is thinking…';
-    return this.#hears ? 'VOX is listening…' : HEARS_NOBODY[mic];
+    return this.#hears && mic === 'live' ? 'VOX is listening…' : HEARS_NOBODY[mic];
   }
 }
 
