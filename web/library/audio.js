@@ -194,12 +194,12 @@ export class Voice {
     const last = this.#onPcm;
     const { sampleRate } = this.#mic.context;
     if (port) port.onmessage = ({ data }) => last?.(data, sampleRate);
-    port?.postMessage('rest');
     this.#onPcm = undefined;
     this.#stopCapture();
   }
 
   #stopCapture() {
+    this.#capture?.port.postMessage('stop');
     this.#capture?.disconnect();
     this.#capture = undefined;
   }

@@ -5,11 +5,15 @@
 class Capture extends AudioWorkletProcessor {
   #chunk = new Int16Array(Math.round(sampleRate / 25));
   #filled = 0;
+  #over = false;
 
   constructor() {
     super();
-    // It is over, and the rest is asked for.
-    this.port.onmessage = () => this.#filled && this.#post(this.#chunk.slice(0, this.#filled));
+    // It is over, and the rest is asked for. A browser runs this on, connected or not, for as long as `process` returns true.
+    this.port.onmessage = () => {
+      this.#over = true;
+      if (this.#filled) this.#post(this.#chunk.slice(0, this.#filled));
+    };
   }
 
   /** @param {Int16Array} chunk */
@@ -21,6 +25,7 @@ class Capture extends AudioWorkletProcessor {
 
   /** @param {Float32Array[][]} inputs */
   process([input]) {
+    if (this.#over) return false;
     // No input means that the source is not connected: the model's clock is its input, so silence goes on.
     const block = input?.[0] ?? new Float32Array(128);
     for (const x of block) {

@@ -22,6 +22,8 @@ for (const [transport, query] of [['WebRTC', ''], ['WebSocket', '?transport=webs
       assert.match(await page.textContent('#log .turn.model'), /You said/);
       const chunks = await page.evaluate(() => told.filter((m) => m.type === 'AUDIO_CHUNK').length);
       assert.equal(chunks > 0, transport === 'WebSocket', 'the voice goes one way only');
+      const audio = await page.evaluate(() => sent.filter((m) => m.payload?.audio && m.at > told.find(({ type }) => type === 'ASSISTANT_SPEAKING').at).length);
+      assert.equal(audio > 0, transport === 'WebSocket', `the microphone goes one way only: ${audio} chunks beside WebRTC`);
     });
 
     const over = [silence(1), speech(), speech(), speech(), silence(1.8), tone(0.6)]; // the answer is as long as what was said
