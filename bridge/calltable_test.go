@@ -12,11 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/oauth2"
-
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
-	"voxgate/bridge/gemini/api"
 	"voxgate/tools"
 )
 
@@ -58,9 +55,7 @@ func (w way) timeout() time.Duration {
 // on has the gateway use the model's backend.
 func (w way) on(o *bridge.Options) {
 	if w.vertex {
-		o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
-			return &oauth2.Token{AccessToken: "t"}, nil
-		}}
+		onVertex(o)
 	}
 }
 

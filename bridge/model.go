@@ -37,7 +37,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		}
 		s.notify(done)
 	case keeper.Rewound:
-		if e.Replayed > 0 {
+		if e.Replayed > 0 && !e.Rest {
 			s.transcript.Unsay(s.answer.question())
 		}
 		if e.Lost > 0 {

@@ -1,16 +1,12 @@
 package bridge_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/oauth2"
-
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
-	"voxgate/bridge/gemini/api"
 )
 
 func TestTurn(t *testing.T) {
@@ -193,9 +189,7 @@ func TestTextOnly(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, func(o *bridge.Options) {
 					if strings.Contains(name, "writes") { // which only Vertex AI has
-						o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
-							return &oauth2.Token{AccessToken: "t", Expiry: time.Now().Add(time.Hour)}, nil
-						}}
+						onVertex(o)
 					}
 				})
 				c, l := r.connect(bridge.Open{Config: []byte(config)})

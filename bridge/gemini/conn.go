@@ -25,6 +25,7 @@ type Conn struct {
 
 	// Owned by the sender.
 	frame []byte // the audio message under construction
+	sent  int64  // messages, the setup among them
 
 	// Owned by the receiver.
 	in      bytes.Buffer
@@ -86,6 +87,12 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	return c.write(ctx, frame)
 }
 
+// Sent is the index of the last message that was sent, as Vertex AI counts them for lastConsumedClientMessageIndex. Google does
+// not document where it begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show
+// 1, 2, 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that it begins anew
+// on each connection. Were the setup not counted, the newest 20 ms would be taken for not consumed. The sender calls it.
+func (c *Conn) Sent() int64 { return c.sent - 1 }
+
 func (c *Conn) write(ctx context.Context, frame []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("gemini: send: %w", ended(ctx))
@@ -101,6 +108,7 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	}
 	switch {
 	case err == nil:
+		c.sent++
 		return nil
 	case c.isClosed():
 		return fmt.Errorf("gemini: send: %w", net.ErrClosed)

@@ -61,11 +61,15 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 		model = named.Model
 	}
 	setup["model"] = client.FullName(model)
-	switch {
-	case s.Handle != "":
-		setup["sessionResumption"] = map[string]string{"handle": s.Handle}
-	case s.Resumable:
-		setup["sessionResumption"] = struct{}{}
+	if s.Handle != "" || s.Resumable {
+		resumption := make(map[string]any)
+		if s.Handle != "" {
+			resumption["handle"] = s.Handle
+		}
+		if client.Vertex != nil { // the Gemini API refuses the name
+			resumption["transparent"] = true
+		}
+		setup["sessionResumption"] = resumption
 	}
 	if len(s.History) > 0 && s.Announced {
 		setup["historyConfig"] = map[string]bool{"initialHistoryInClientContent": true}

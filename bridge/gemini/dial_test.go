@@ -115,6 +115,11 @@ func TestSetupMessage(t *testing.T) {
 			first: `{"setup":{"a":1,"model":"projects/a-project/locations/us/publishers/google/models/gemini-9"}}`,
 		},
 		{
+			name: "resumed on Vertex", vertex: true, setup: gemini.Setup{Object: object(`"a":1`), Handle: "h"},
+			first: `{"setup":{"a":1,"model":"projects/a-project/locations/us/publishers/google/models/gemini-9",` +
+				`"sessionResumption":{"handle":"h","transparent":true}}}`,
+		},
+		{
 			name: "tuned on Vertex", vertex: true,
 			setup: gemini.Setup{Object: json.RawMessage(`{"model":"projects/a-project/locations/us/endpoints/7"}`)},
 			first: `{"setup":{"model":"projects/a-project/locations/us/endpoints/7"}}`,

@@ -63,8 +63,11 @@ type (
 	SetUp struct{}
 
 	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long
-	// ago.
-	Rewound struct{ Replayed, Lost time.Duration }
+	// ago. Rest is set if the session has heard the beginning of what is said again.
+	Rewound struct {
+		Replayed, Lost time.Duration
+		Rest           bool
+	}
 
 	// Dialled is the outcome of a dial.
 	Dialled struct {

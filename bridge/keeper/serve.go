@@ -90,12 +90,12 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 		}
 	}
 	k.Tell(ctx, CatchUp{})
-	replayed, lost := k.Uplink.Rewind(fresh)
+	replayed, lost, rest := k.Uplink.Rewind(fresh)
 	if replayed > 0 {
 		k.Logger.Info("said again", "speech", replayed.Round(time.Millisecond))
 	}
 	if replayed > 0 || lost > 0 {
-		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost})
+		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost, Rest: rest})
 	}
 	if change, ok := k.opened.InPlace(k.config); !fresh && ok && change != nil {
 		k.Uplink.First(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
@@ -126,7 +126,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption {
 		k.now++
 		k.handle = handle{text: h.Handle, when: k.now}
-		k.Uplink.Handled()
+		k.Uplink.Handled(h.Covered)
 		k.Tell(ctx, HandleChanged{})
 	}
 	if left := m.GoAway; left != nil {
@@ -190,7 +190,7 @@ func (k *Keeper) write(ctx context.Context, conn *gemini.Conn, config setup.Conf
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
-		it, wait, ok := k.Uplink.Next()
+		it, wait, ok := k.Uplink.Next(conn.Sent())
 		if !ok {
 			early.Stop()
 			if wait > 0 {

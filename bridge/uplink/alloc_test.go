@@ -18,7 +18,7 @@ func TestAudioPathAllocatesTheChunk(t *testing.T) {
 		u, pcm := New(), chunk(level)
 		once := func() {
 			u.Audio(pcm, 16000)
-			if _, _, ok := u.Next(); !ok {
+			if _, _, ok := u.Next(0); !ok {
 				t.Fatal("nothing to send")
 			}
 		}

@@ -44,6 +44,7 @@ type Item struct {
 	Rate    int
 	PCM     []int16
 	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
+	index   int64 // of the last message that it was sent as, on this link; 0: not yet; known
 	Turn    *Turn // sent in the form that its model takes
 	Message *wire.ClientMessage
 	Sent    chan struct{} // if nothing else: closed when its turn comes, because all before it was sent

@@ -18,6 +18,21 @@ type replayBuffer struct {
 	known bool
 
 	settled []Item // typed text that is taken for answered
+
+	sent    int64 // the index of the last message of this link
+	covered int64 // the index of the last message that the newest handle covers; 0: it does not say
+	strange bool  // the server's indices are not ours
+}
+
+// known is the index of what the newest handle covers, and an earlier link has sent.
+const known = -1
+
+// number notes the index of the last message that was sent, which is the newest item's.
+func (b *replayBuffer) number(sent int64) {
+	b.sent = sent
+	if n := len(b.items); n > 0 && b.items[n-1].index == 0 {
+		b.items[n-1].index = sent
+	}
 }
 
 // add takes an item that is sent.
@@ -29,6 +44,7 @@ func (b *replayBuffer) add(it Item) {
 	case !b.open: // a mark
 		return
 	}
+	it.index = 0
 	b.items = append(b.items, it)
 	b.held += it.duration()
 	quiet, run := len(b.items), time.Duration(0)
@@ -105,18 +121,26 @@ func (b *replayBuffer) unsettle() {
 // actedOn notes that the model has called a tool because of what was said.
 func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.known = b.start(unfinished), false }
 
-// handled notes a new handle.
-func (b *replayBuffer) handled() {
+// handled notes a new handle, and the index of the last message that it covers.
+func (b *replayBuffer) handled(covered int64) {
+	const onTheirWay = 10 // the messages of an item that is being sent are not counted yet
 	b.known = b.acted > 0
+	b.strange = b.strange || b.sent > 0 && covered > b.sent+onTheirWay
+	if b.covered = covered; b.strange {
+		b.covered = 0
+	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		if b.items[i].hint() { // the session has it
+		if it := b.items[i]; it.hint() && (b.covered == 0 || it.index > 0 && it.index <= b.covered) { // the session has it
 			b.cut(i, i+1)
 		}
 	}
 }
 
-// take empties the buffer, which stays open. It returns what to say again to a resumed session, or to a fresh one.
-func (b *replayBuffer) take(fresh bool) (again []Item, lost time.Duration) {
+// take empties the buffer, which stays open. It returns what to say again to a resumed session, or to a fresh one. In the
+// middle of a speech that is only what the handle does not cover. The rest is kept for a session that knows nothing, and for
+// this one, should it not answer: nobody says whether a session answers what it has heard when it is resumed after the
+// question, so that is repeated.
+func (b *replayBuffer) take(fresh, speaking bool) (again []Item, lost time.Duration) {
 	skip := 0
 	if b.known && !fresh {
 		skip = b.acted
@@ -126,6 +150,20 @@ func (b *replayBuffer) take(fresh bool) (again []Item, lost time.Duration) {
 	if !open {
 		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
 	}
-	*b = replayBuffer{open: open}
+	left := replayBuffer{open: open, strange: b.strange}
+	if speaking && !fresh {
+		var unknown []Item
+		for _, it := range again {
+			if it.index != known && (it.index == 0 || it.index > b.covered) {
+				unknown = append(unknown, it)
+				continue
+			}
+			it.index = known
+			left.items = append(left.items, it)
+			left.held += it.duration()
+		}
+		again = unknown
+	}
+	*b = left
 	return again, lost
 }

@@ -349,10 +349,12 @@ func (u *Uplink) hold() {
 }
 
 // Next takes the next thing to send. ok is false when nothing may be sent; wait then says for how long, if it is only
-// too early. What is taken counts as said: if its link dies before it is answered, it is said again.
-func (u *Uplink) Next() (it Item, wait time.Duration, ok bool) {
+// too early. What is taken counts as said: if its link dies before it is answered, it is said again. Sent is the index of the
+// last message of the link, where the setup is 0.
+func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.sent.number(sent)
 	it, wait, ok = u.take()
 	if it.PCM != nil {
 		u.Frames.Add(1)
@@ -410,17 +412,18 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 }
 
 // Rewind puts what was said and not answered before everything that waits: the link it went by is gone. It returns how
-// much of it is speech, and how much speech was too old.
-func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
+// much of it is speech, and how much speech was too old. Rest is set if the session has heard the beginning.
+func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration, rest bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { // the new link was set up with it
 		return it.Message != nil && it.Message.ContextUpdate != nil
 	})
 	u.prune()
-	again, lost := u.sent.take(fresh)
+	again, lost := u.sent.take(fresh, !u.person.manual && u.unfinished() > 0)
+	rest = slices.ContainsFunc(u.sent.items, func(it Item) bool { return it.speech > 0 })
 	if len(again) == 0 {
-		return 0, lost
+		return 0, lost, rest
 	}
 	again = slices.Clone(again)
 	for _, it := range u.urgent { // what was typed meanwhile comes after what was said before it
@@ -438,7 +441,7 @@ func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration) {
 	u.paced = true
 	u.due = time.Time{}
 	signal(u.Ready)
-	return speech, lost
+	return speech, lost, rest
 }
 
 // prune drops queued silence except the newest prefix: it would only delay what follows. Needs mu.
@@ -488,10 +491,11 @@ func (u *Uplink) Acted() {
 	u.mu.Unlock()
 }
 
-// Handled notes a new handle: what the model has acted on need not be said to its session again.
-func (u *Uplink) Handled() {
+// Handled notes a new handle: what the model has acted on need not be said to its session again. Covered is the index of the
+// last message that is in it; 0: it does not say.
+func (u *Uplink) Handled(covered int64) {
 	u.mu.Lock()
-	u.sent.handled()
+	u.sent.handled(covered)
 	u.mu.Unlock()
 }
 

@@ -15,13 +15,14 @@ import (
 // person is somebody who speaks into an uplink, in real time.
 type person struct {
 	*testing.T
-	up *uplink.Uplink
+	up    *uplink.Uplink
+	index int64 // of the last message of the connection
 }
 
 // bubble runs f with simulated time and an empty uplink.
 func bubble(t *testing.T, f func(p *person)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New()}) })
+	synctest.Test(t, func(t *testing.T) { f(&person{t, uplink.New(), 0}) })
 }
 
 // says speaks for so long, or is silent with level 0.
@@ -60,11 +61,12 @@ func (p *person) take() string {
 		length = 0
 	}
 	for {
-		it, _, ok := p.up.Next()
+		it, _, ok := p.up.Next(p.index)
 		if !ok {
 			flush()
 			return strings.Join(words, ", ")
 		}
+		p.index++
 		if it.PCM != nil {
 			now := "loud"
 			if it.PCM[0] == 0 {
@@ -382,8 +384,15 @@ func TestRewind(t *testing.T) {
 		"a hint that the handle knows": {func(p *person) {
 			p.up.Say(turn("hint", false))
 			p.take()
-			p.up.Handled()
+			p.up.Handled(0)
 		}, false, ""},
+		"a hint that a handle does not cover": {func(p *person) {
+			p.says(0, time.Second)
+			p.take()
+			p.up.Say(turn("hint", false))
+			p.take()
+			p.up.Handled(40)
+		}, false, "turn hint"},
 		"a hint that it does not know": {func(p *person) { p.up.Say(turn("hint", false)); p.take() }, false, "turn hint"},
 		"marks": {func(p *person) {
 			p.up.Configure(true, 0)
@@ -397,14 +406,14 @@ func TestRewind(t *testing.T) {
 			p.says(0, time.Second)
 			p.take()
 			p.up.Acted()
-			p.up.Handled()
+			p.up.Handled(0)
 		}, false, ""},
 		"acted on, to a fresh session": {func(p *person) {
 			p.says(loud, time.Second)
 			p.says(0, time.Second)
 			p.take()
 			p.up.Acted()
-			p.up.Handled()
+			p.up.Handled(0)
 		}, true, "loud 1000, quiet 1000"},
 		"an update": {func(p *person) { p.up.Send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{}}) }, false, ""},
 		"forgotten": {func(p *person) { p.says(loud, time.Second); p.take(); p.up.Clear() }, false, ""},
@@ -426,17 +435,56 @@ func TestRewind(t *testing.T) {
 	}
 }
 
+// Where a handle says how far it goes, a session that is resumed in the middle of a speech gets the rest, once; a fresh one, and
+// one that is resumed after the speech, get all.
+func TestRewindToTheHandle(t *testing.T) {
+	relinked := func(p *person, fresh bool) string {
+		p.up.Rewind(fresh)
+		p.index = 0
+		return p.takeAll()
+	}
+	for name, test := range map[string]struct {
+		then  func(p *person)
+		fresh bool
+		want  string
+	}{
+		"at once":                       {func(*person) {}, false, "loud 400"},
+		"by a fresh session":            {func(*person) {}, true, "loud 1000"},
+		"after the end of the speech":   {func(p *person) { p.flows(0, time.Second) }, false, "loud 1000, quiet 1000"},
+		"with what was not sent":        {func(p *person) { p.says(loud, 200*time.Millisecond) }, false, "loud 600"},
+		"with a handle that says no":    {func(p *person) { p.up.Handled(0) }, false, "loud 1000"},
+		"with a handle from elsewhere":  {func(p *person) { p.up.Handled(500); p.up.Handled(30) }, false, "loud 1000"},
+		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0) }, false, ""},
+		"with no newer handle":          {func(p *person) { relinked(p, false) }, false, "loud 400"},
+		"with a newer one":              {func(p *person) { relinked(p, false); p.up.Handled(5) }, false, "loud 300"},
+		"and then by a fresh session":   {func(p *person) { relinked(p, false) }, true, "loud 1000"},
+		"and again, when it has spoken": {func(p *person) { relinked(p, false); p.flows(0, time.Second) }, false, "loud 1000, quiet 1000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(p *person) {
+				p.T = t
+				p.flows(loud, time.Second)
+				p.up.Handled(30) // of 50 messages
+				test.then(p)
+				if got := relinked(p, test.fresh); got != test.want {
+					t.Errorf("sent %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
 func TestReplayIsPaced(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, 4*time.Second)
 		p.take()
-		if again, lost := p.up.Rewind(false); again != 4*time.Second || lost != 0 {
+		if again, lost, _ := p.up.Rewind(false); again != 4*time.Second || lost != 0 {
 			t.Errorf("%v again, %v lost", again, lost)
 		}
 		p.up.Say(turn("typed", true)) // does not overtake what was said before it
 		begin := time.Now()
 		for {
-			it, wait, ok := p.up.Next()
+			it, wait, ok := p.up.Next(0)
 			if it.Turn != nil {
 				break
 			}
@@ -502,7 +550,7 @@ func TestPause(t *testing.T) {
 				_, _, _ = p.up.Mark(uplink.Start), p.up.Mark(uplink.End), p.up.Mark(uplink.Start)
 			}
 			p.sent(end)
-			if replayed, _ := p.up.Rewind(true); replayed > 0 {
+			if replayed, _, _ := p.up.Rewind(true); replayed > 0 {
 				t.Errorf("%v are said again", replayed)
 			}
 			p.up.Pause(false)
@@ -567,7 +615,7 @@ func TestPictures(t *testing.T) {
 		p.up.Picture(picture("2"), true)
 		p.up.Picture(picture("3"), false)
 		p.sent("")
-		if _, wait, ok := p.up.Next(); ok || wait != time.Second {
+		if _, wait, ok := p.up.Next(0); ok || wait != time.Second {
 			t.Errorf("%v, come back in %v", ok, wait)
 		}
 		time.Sleep(time.Second)

@@ -7,8 +7,19 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
+// covering is after how many messages of the client a transparent session gives a handle.
+const covering = 10
+
 // message acts on one message of the client.
 func (s *session) message(data []byte) error {
+	s.index++
+	if err := s.take(data); err != nil || !s.setup.Transparent || s.index%covering > 0 {
+		return err
+	}
+	return s.changed()
+}
+
+func (s *session) take(data []byte) error {
 	m, foreign, err := live.Parse(data)
 	switch {
 	case err != nil:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +40,7 @@ type saved struct {
 	model   string
 	history []Turn
 	calls   map[string]*call // that were open
+	heard   *speechDetector  // in the middle of a speech, if the session is transparent
 }
 
 // memory holds the sessions that handles were given for.
@@ -123,6 +126,10 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		}
 	}
 	s.conversation, s.history = saved.conversation, saved.history
+	if saved.heard != nil {
+		vad := *saved.heard // the handle may be used again
+		s.vad = &vad
+	}
 	s.asked = time.Now() // a client that resumes with an open call may not know yet that it waits
 	maps.Copy(s.calls, saved.calls)
 	return nil
@@ -159,10 +166,18 @@ func (s *session) handles() string {
 
 // giveHandle sends a handle for the session as it is now.
 func (s *session) giveHandle() error {
-	handle := s.e.memory.save(saved{
-		s.conversation, s.setup.Model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls),
-	})
-	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{"newHandle": handle, "resumable": true}})
+	state := saved{s.conversation, s.setup.Model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls), nil}
+	update := live.Object{"resumable": true}
+	if s.setup.Transparent {
+		if s.vad.speaking {
+			vad := *s.vad
+			vad.heard, vad.rest = vad.heard[:len(vad.heard):len(vad.heard)], slices.Clone(vad.rest)
+			state.heard = &vad
+		}
+		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(s.index, 10)
+	}
+	update["newHandle"] = s.e.memory.save(state)
+	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.

@@ -43,6 +43,7 @@ type session struct {
 	calls map[string]*call
 	asked time.Time     // when the newest call was sent
 	input time.Duration // audio heard, for the usage
+	index int64         // of the last message of the client; the setup is 0
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {

@@ -118,11 +118,13 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		var update struct {
 			NewHandle string
 			Resumable bool
+			Last      json.RawMessage `json:"lastConsumedClientMessageIndex"` // proto3 JSON has 64 bits as a string
 		}
 		if err := unmarshal(name, value, &update); err != nil {
 			return err
 		}
-		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable}
+		covered, _ := strconv.ParseInt(strings.Trim(string(update.Last), `"`), 10, 64) // what is no number says nothing
+		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable, Covered: covered}
 	case "voiceActivity":
 		if err := keep(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
 			return err

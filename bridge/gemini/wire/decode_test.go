@@ -50,6 +50,7 @@ type view struct {
 	GoAway        string              `json:"goAway,omitempty"`
 	Handle        *string             `json:"handle,omitempty"`
 	Resumable     *bool               `json:"resumable,omitempty"`
+	Covered       int64               `json:"covered,omitempty"`
 	VoiceActivity json.RawMessage     `json:"voiceActivity,omitempty"`
 	Beside        json.RawMessage     `json:"beside,omitempty"`
 	Tokens        int                 `json:"tokens,omitempty"`
@@ -91,6 +92,7 @@ func viewOf(m *wire.ServerMessage, err error) view {
 	}
 	if m.Resumption != nil {
 		v.Handle, v.Resumable = &m.Resumption.Handle, &m.Resumption.Resumable
+		v.Covered = m.Resumption.Covered
 	}
 	if c := m.Content; c != nil {
 		v.Content = &contentView{

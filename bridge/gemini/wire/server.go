@@ -100,4 +100,5 @@ type FunctionCall struct {
 type Resumption struct {
 	Handle    string
 	Resumable bool
+	Covered   int64 // the index of the last message that the handle's state has, where the setup is 0; 0: unknown, or that
 }

@@ -16,6 +16,7 @@ type Setup struct {
 	InputTranscript  bool
 	OutputTranscript bool
 	Resumption       bool
+	Transparent      bool // a handle says which of the client's messages it covers
 	InitialHistory   bool // the first clientContent is history and gets no answer
 	Manual           bool // the client says when activities begin and end
 	WholeInput       bool // they are all heard
@@ -86,6 +87,7 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 		InputTranscript:  w.InputAudioTranscription != nil,
 		OutputTranscript: w.OutputAudioTranscription != nil,
 		Resumption:       w.SessionResumption != nil,
+		Transparent:      w.SessionResumption != nil && w.SessionResumption.Transparent,
 		InitialHistory:   w.HistoryConfig.InitialHistoryInClientContent,
 		Detection:        w.RealtimeInputConfig.AutomaticActivityDetection,
 		Manual:           w.RealtimeInputConfig.AutomaticActivityDetection.Disabled,

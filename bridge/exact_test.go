@@ -1,0 +1,84 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+)
+
+func onVertex(o *bridge.Options) {
+	o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+		return &oauth2.Token{AccessToken: "t"}, nil
+	}}
+}
+
+// On Vertex AI a handle says how far it goes. When the link is cut in the middle of a sentence, the session gets the rest of it:
+// nothing is lost and nothing comes twice, and what was transcribed of the beginning stays.
+func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		if !strings.Contains(l.Raw, `"transparent":true`) {
+			t.Fatalf("setup %s", l.Raw)
+		}
+		said := loud(2 * time.Second)
+		for i := range said {
+			said[i] += int16(i / 320) // each 20 ms are others
+		}
+		c.pace(said[:16000])
+		l.Content(`"inputTranscription":{"text":"The beginning "}`)
+		first := l.PCM()
+		covered := len(l.Inputs()) - 20
+		l.Send(`{"sessionResumptionUpdate":{"newHandle":"h","resumable":true,"lastConsumedClientMessageIndex":"%d"}}`, covered)
+		c.pace(said[16000:20000])
+		heard := 0
+		for _, in := range l.Inputs()[:covered] {
+			heard += len(in.PCM)
+		}
+		if len(first) <= heard {
+			t.Fatalf("%d samples came, %d of them are covered: this proves nothing", len(first), heard)
+		}
+		m := r.next(l)
+		if !strings.Contains(m.Raw, `"handle":"h"`) {
+			t.Errorf("setup %s", m.Raw)
+		}
+		c.pace(said[20000:])
+		c.quiet(time.Second)
+		got := slices.Concat(l.PCM()[:heard], m.PCM())
+		if len(got) < len(said) || !slices.Equal(got[:len(said)], said) {
+			t.Errorf("the session heard %d samples that differ from the %d that were said", len(got), len(said))
+		}
+		m.Content(`"inputTranscription":{"text":"and the end."}`)
+		m.Answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		c.remembers("u: The beginning and the end.")
+	}, onVertex)
+}
+
+// The emulator does as Vertex AI does: it hears one sentence of the right length, wherever the link was cut.
+func TestTheEmulatorHearsASentenceOnceOnVertex(t *testing.T) {
+	for _, cut := range []time.Duration{300 * time.Millisecond, time.Second, 2500 * time.Millisecond} {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				fault := emulator.Fault{On: emulator.OnSpeechStart, After: cut, Connections: []int{1}, Drop: true}
+				r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, onVertex)
+				c := r.meets(bridge.Open{})
+				c.quiet(time.Second)
+				c.pace(loud(3 * time.Second))
+				c.quiet(4 * time.Second)
+				m.heard(3 * time.Second)
+				if n := len(m.saw(emulator.Opened)); n != 2 {
+					t.Errorf("%d links", n)
+				}
+			})
+		})
+	}
+}
