@@ -35,7 +35,7 @@ svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 form, .row { display: flex; gap: 8px; }
 input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 999px; background: none; }
 .row button { flex: 1; }
-@media (forced-colors: active) { .talk { border: 1px solid; } }
+@media (forced-colors: active) { .talk, .log .user { border: 1px solid; } }
 @media (prefers-reduced-motion: reduce) { .status::before { transform: none; } }
 `;
 

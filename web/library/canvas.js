@@ -4,8 +4,9 @@
  *   const canvas = new Canvas(document.getElementById('canvas'));
  *   const session = await connect({ url, canvas });
  *
- * It is marked as Gemini's, always has a Hide button, and leaves the focus where it is. Its looks are those of
- * voxgate.css. Of the page it needs that it leaves Esc alone when that is `defaultPrevented`.
+ * It is marked as Gemini's, and always has a Hide button. The focus goes to what asks something, unless the person types, and back
+ * after it. Esc leaves a field of it, then closes what is on top. Its looks are those of voxgate.css. Of the page it needs that it
+ * leaves Esc alone when that is `defaultPrevented`.
  */
 import { make } from './dom.js';
 import { build } from './elements.js';
@@ -46,6 +47,7 @@ export class Canvas {
       hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
       this.#settle();
     });
+    this.#sheet.tabIndex = -1;
     this.#section.append(head, this.#questions, this.#sheet, make('div', 'canvas-more'));
     this.#section.hidden = this.#sheet.hidden = this.#show.hidden = true;
     container.append(this.#show, this.#section, this.#live);
@@ -71,7 +73,10 @@ export class Canvas {
     // Before the page's own, which may have another meaning for Esc: it looks at defaultPrevented.
     const escape = (/** @type {KeyboardEvent} */ e) => {
       if (e.key !== 'Escape' || e.isComposing || !this.open || document.querySelector('dialog[open]')) return;
+      const field = /** @type {HTMLElement} */ (e.target).closest('input, textarea');
+      if (field && !section.contains(field)) return; // the page's own: Esc leaves it, and answers nothing
       e.preventDefault();
+      if (field) return this.#root(field).focus({ preventScroll: true });
       this.#leave(/** @type {HTMLElement} */ (this.#questions.lastElementChild ?? this.#sheet));
     };
     document.addEventListener('keydown', escape, true);
@@ -105,6 +110,7 @@ export class Canvas {
     const urls = this.#urls.length;
     const nodes = build(call.args.schema, { gateway: call.gateway, kept: this.#kept, urls: this.#urls });
     if (question) {
+      root.tabIndex = -1;
       if (call.title) root.append(make('p', 'canvas-title', call.title));
       root.append(call.view ?? '');
       this.#questions.append(root);
@@ -132,6 +138,7 @@ export class Canvas {
       return { shown: true };
     }
     this.#answer(root, { continued: true });
+    if (!append && !document.activeElement?.matches('input, textarea')) root.focus({ preventScroll: true });
     return new Promise((resolve) => {
       this.#waiting.set(root, { id: call.id, resolve });
       this.onWaiting();

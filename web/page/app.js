@@ -106,6 +106,8 @@ const SIGHT = {
 
 const GATEWAY = new URL('ws', document.baseURI);
 const ASKS = 'Gemini asks you something.';
+const LEAVING = 'Press Esc again to end the conversation.';
+const TWICE = 4_000; // ms for the second Esc
 const TURNS = /^(Listening|Thinking|Speaking)/;
 const READY = 'Ready. Press the button and speak.';
 
@@ -221,6 +223,8 @@ function over(whose, why) {
   if (session !== whose) return; // another one has been started since
   ended = why;
   session = undefined;
+  clearTimeout(leaving);
+  leaving = undefined;
   if (why.code === 'busy' && why.retryAfter && why.retryAfter <= PATIENCE) startIn(why.retryAfter, wished);
   stopRecording = undefined; // it has ended by itself
   transcript.waited();
@@ -247,6 +251,7 @@ function sentence() {
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
   if (session.state === 'connecting') return session.mic === 'asking' && session.setup ? NO_MIC['asking'] ?? '' : 'Connecting…';
+  if (leaving) return LEAVING;
   if (session.link.message) return session.link.message; // it makes the person wait
   if (session.state === 'reconnecting') {
     const kept = session.setup?.resumeToken;
@@ -509,13 +514,17 @@ document.addEventListener('keydown', (event) => {
   const { key, repeat } = event;
   if (event.defaultPrevented || document.querySelector('dialog[open]')) return; // by the canvas, which Esc closes first
   if (key === 'Escape' && target === text) return typing(false);
-  const button = target.closest('button, a, summary, .canvas');
+  if (key === 'F6') {
+    event.preventDefault();
+    return nextPart(event.shiftKey ? -1 : 1);
+  }
+  const button = target.closest('button, a, summary, audio, video');
   if (key === ' ' && preferences.push && session && !target.closest('input, textarea') && (!button || button === orb)) {
     event.preventDefault();
     return hold(true);
   }
   if (!preferences.keys) return;
-  if (key === 'Escape') return stop();
+  if (key === 'Escape') return escape();
   if (repeat || target.closest('input, textarea')) return;
   if (key === 'Enter' && !button) start();
   else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen());
@@ -593,6 +602,31 @@ function preferred(name) {
   if (name === 'hint') showBackend(status.backend);
   if (name === 'record' || name === undefined) keep();
   render();
+}
+
+/** @type {ReturnType<typeof setTimeout>|undefined} Esc was pressed once */
+let leaving;
+
+/** Esc interrupts an answer, and ends the conversation only when it is pressed twice. */
+function escape() {
+  const twice = leaving;
+  clearTimeout(leaving);
+  leaving = undefined;
+  if (!session || twice) return stop();
+  if (session.state === 'speaking') return session.interrupt();
+  leaving = setTimeout(() => {
+    leaving = undefined;
+    render();
+  }, TWICE);
+  render();
+}
+
+/** F6 goes to the next of what is on the page, and with Shift to the one before. @param {number} step */
+function nextPart(step) {
+  const parts = [main, ...document.querySelectorAll('.canvas'), dock].filter((e) => e === dock || e.getClientRects().length);
+  const at = parts.findIndex((e) => e.contains(document.activeElement));
+  const next = parts[at < 0 ? 0 : (at + step + parts.length) % parts.length];
+  /** @type {HTMLElement} */ (next === main ? main : next === dock ? orb : next?.querySelector('.canvas-question, .canvas-sheet:not([hidden])') ?? orb).focus();
 }
 
 let opening = false;

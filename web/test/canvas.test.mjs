@@ -152,7 +152,7 @@ describe('a canvas', () => {
       ['a', dismissed], ['c', { shown: true }], ['b', { continued: true }], ['d', dismissed], ['e', dismissed], ['f', dismissed],
     ]);
     assert.equal(await status(page), 'Listening', 'Esc has not ended the call');
-    await page.keyboard.press('Escape');
+    for (let i = 0; i < 2; i++) await page.keyboard.press('Escape');
     await says(page, 'Ready.');
   });
 
@@ -352,7 +352,7 @@ describe('a canvas', () => {
     for (let i = 0; i < 20 && !(await there()); i++) await page.keyboard.press('Shift+Tab');
     await page.keyboard.type('mm');
     assert.equal(await page.textContent('#mute span'), 'Mute', 'letters typed are no commands');
-    await page.keyboard.press('Escape');
+    for (let i = 0; i < 2; i++) await page.keyboard.press('Escape'); // out of the field, and the canvas
     assert.equal(await page.evaluate(() => document.activeElement.tagName), 'BUTTON', 'the focus goes back to where it came from');
   });
 

@@ -428,7 +428,7 @@ describe('the address book', () => {
     assert.equal(await page.evaluate(() => document.activeElement.name), 'name');
     await page.getByRole('button', { name: 'Close' }).press('Enter');
     assert.equal(await page.evaluate(() => localStorage.getItem('voxgate.contacts')), '[]');
-    await keys('Escape');
+    await keys('Escape', 'Escape');
     await says(page, 'Ready.');
   });
 

@@ -48,6 +48,9 @@ look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
   await page.keyboard.press('Escape');
   await says(page, TALKS);
   assert.notEqual(await page.evaluate(() => document.activeElement.id), 'text', 'Esc leaves the field, and not the conversation');
+  await says(page, 'Listening');
+  await page.keyboard.press('Escape');
+  await says(page, 'Press Esc again to end the conversation.');
   await page.keyboard.press('Escape');
   await says(page, 'Ready.');
   await page.focus('#talk');
@@ -55,6 +58,68 @@ look('can be used with keys alone', { sounds: [silence(1)] }, async (page) => {
   await says(page, TALKS);
   assert.equal(await page.evaluate(() => sockets.length), 2, 'one press is one start');
 });
+
+look('Esc interrupts an answer, and F6 goes from part to part', { init: playGateway, query: '?transport=websocket' }, async (page) => {
+  const focused = () => page.evaluate(() => document.activeElement.closest('main, .canvas, footer')?.className || document.activeElement.closest('main, footer')?.tagName);
+  await start(page);
+  await says(page, 'Listening');
+  await page.evaluate(() => links[0].tell('ASSISTANT_SPEAKING', { speaking: true, turn: 1 }));
+  await says(page, 'Speaking');
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => links[0].said.some((m) => m.type === 'INTERRUPT'));
+  assert.equal(await page.evaluate(() => document.body.dataset.state), 'live', 'the conversation goes on');
+  await page.evaluate(() => links[0].tell('INTERRUPTED', { generation: 1 }));
+  await says(page, 'Listening');
+  await page.keyboard.press('F6');
+  assert.equal(await focused(), 'MAIN');
+  await page.evaluate(() => links[0].tell('TOOL_CALL', { toolCall: { functionCalls: [{ id: 'a', name: 'create_canvas_tool', args: { schema:
+    JSON.stringify({ elements: [{ type: 'input', id: 'name', label: 'Name' }] }) } }] } }));
+  await page.waitForFunction(() => document.activeElement.matches('.canvas-sheet'));
+  await says(page, 'Gemini asks you something.');
+  for (const part of ['FOOTER', 'MAIN', 'canvas']) {
+    await page.keyboard.press('F6');
+    assert.equal(await focused(), part);
+  }
+  await page.keyboard.press('Shift+F6');
+  assert.equal(await focused(), 'MAIN');
+  await page.focus('#text');
+  await page.keyboard.press('Escape');
+  assert.deepEqual(await page.evaluate(() => links[0].answers), [], 'Esc in the field answers nothing');
+  await page.focus('.canvas input');
+  await page.keyboard.type('Ada');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.inputValue('.canvas input'), 'Ada', 'the first Esc leaves the field');
+  await page.keyboard.press('Escape');
+  await page.waitForFunction(() => links[0].answers.length);
+  assert.ok(await page.evaluate(() => document.activeElement.matches('#text, main')), 'the focus is back');
+});
+
+for (const px of [24, 32]) {
+  for (const colorScheme of ['light', 'dark']) {
+    const large = { chromiumOnly: 'its flag', args: [`--blink-settings=defaultFontSize=${px}`], context: { viewport: { width: 390, height: 844 }, colorScheme } };
+    look(`fits on a phone with letters of ${px} px (${colorScheme})`, large, async (page) => {
+      const outside = () => page.evaluate(() => {
+        const seen = (e) => e.checkVisibility({ visibilityProperty: true }) && !e.closest('.unseen, .tries, svg');
+        const wide = [...document.querySelectorAll('body *')].filter((e) => seen(e) && (e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1));
+        return [getComputedStyle(document.documentElement).fontSize, document.documentElement.scrollWidth, ...wide.map((e) => e.id || e.className || e.tagName)];
+      });
+      const fits = async (what) => assert.deepEqual(await outside(), [`${px}px`, 390], what);
+      await fits('at the start');
+      await start(page);
+      await says(page, 'Listening');
+      await fits('in a conversation');
+      const small = () => page.$$eval('.dock > button', (all) => all.filter((e) => e.checkVisibility() && Math.min(e.offsetWidth, e.offsetHeight) < 44).map((e) => e.id));
+      assert.deepEqual(await small(), []);
+      const places = await page.$$eval('.dock > button', (all) => all.filter((e) => e.checkVisibility()).map((e) => e.getBoundingClientRect()).map((r) => [r.left, r.right]));
+      assert.ok(await page.$eval('#talk', (e) => e.offsetWidth === e.offsetHeight), 'the orb is round');
+      places.slice(1).forEach(([left], i) => assert.ok(left >= places[i][1] - 1, `they lie upon each other: ${places}`));
+      await type(page, 'How large is the largest animal that has ever lived?');
+      await says(page, 'Speaking');
+      await page.click('#keyboard');
+      await fits('with the field');
+    });
+  }
+}
 
 for (const [name, context] of [
   ['desktop', {}],

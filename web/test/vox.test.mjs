@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { clock, hears, hearsNothing, now, openPage, says, shiftClock, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
+import { clock, hears, hearsNothing, inFirefox, now, openPage, says, shiftClock, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const web = fileURLToPath(new URL('..', import.meta.url));
@@ -428,9 +428,27 @@ look('can be used with keys alone', {}, async (page) => {
   await page.keyboard.press('Enter');
   await says(page, 'VOX is speaking…');
   await page.keyboard.press('Escape');
+  assert.notEqual(await page.evaluate(() => document.activeElement.id), 'text', 'Esc leaves the field first');
+  await page.keyboard.press('Escape');
+  await says(page, 'Press Esc again to end the conversation.');
+  await page.keyboard.press('Escape');
   await says(page, 'The conversation has ended.');
   assert.equal(await page.evaluate(() => sockets.length), 1, 'one press is one start');
 });
+
+for (const px of [24, 32]) {
+  const large = { args: [`--blink-settings=defaultFontSize=${px}`], context: { viewport: { width: 390, height: 844 } } };
+  if (!inFirefox) look(`fits on a phone with letters of ${px} px`, large, async (page) => {
+    const wide = () => page.evaluate(() => [getComputedStyle(document.documentElement).fontSize, document.documentElement.scrollWidth,
+      ...['#panel', '#type'].map((e) => document.querySelector(e)).filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.id)]);
+    assert.deepEqual(await wide(), [`${px}px`, 390]);
+    await start(page);
+    await says(page, 'VOX is listening…');
+    assert.deepEqual(await wide(), [`${px}px`, 390]);
+    await page.click('[data-target="chat"]');
+    assert.deepEqual(await wide(), [`${px}px`, 390]);
+  });
+}
 
 const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
 for (const [name, [width, height]] of Object.entries(sizes)) {

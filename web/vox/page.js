@@ -22,6 +22,7 @@ const PITCH = 6; // px from one bar of the waveform to the next
 const MOST = 200; // bars that are kept, for the widest waveform
 const EVERY = 50; // ms between two bars
 const NEAR = 64; // px from the end of the transcript that count as its end
+const TWICE = 4_000; // ms for the second Esc
 const CALM = 500; // ms between two pictures for who wants no motion
 
 /** @param {string} id */
@@ -89,7 +90,7 @@ document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
-  if (key === 'Escape') vox.endSession();
+  if (key === 'Escape') escape(target);
   else if (key === 'Enter' && !repeat && !target.closest('input, textarea, select, button, a, summary')) start();
   else if (key.toLowerCase() === 'm' && !repeat && !target.closest('input, textarea, select') && !mute.disabled) vox.toggleMute();
 });
@@ -107,6 +108,23 @@ $('modes').addEventListener('change', () => {
   $('writer').hidden = $('aloud').hidden = !typed;
   if (typed && !model.options.length) listing = listModels();
 });
+
+/** @type {ReturnType<typeof setTimeout>|undefined} Esc was pressed once */
+let leaving;
+
+/** Esc leaves a field, and ends the conversation only when it is pressed twice. @param {HTMLElement} from */
+function escape(from) {
+  if (from.closest('input, textarea, select')) return from.blur();
+  const twice = leaving;
+  clearTimeout(leaving);
+  leaving = undefined;
+  if (twice) vox.endSession();
+  else if (!over()) leaving = setTimeout(() => {
+    leaving = undefined;
+    render(vox.getSnapshot());
+  }, TWICE);
+  render(vox.getSnapshot());
+}
 
 /** @param {string} place */
 function go(place) {
@@ -190,7 +208,7 @@ function render(now) {
   const { state, message, mic, isMuted, mode } = now;
   const idle = over();
   document.body.dataset['state'] = state;
-  say('status', message);
+  say('status', leaving && !idle ? 'Press Esc again to end the conversation.' : message);
   say('recording', now.isRecorded ? 'Recording' : '');
   label(talk, idle ? 'Talk' : 'End');
   const hears = ['live', 'silent', 'asking'].includes(mic);
