@@ -123,6 +123,8 @@ const EMULATOR_TRIES = {
   'Search the web': '/ground parrots',
   'Take a photo': '/tool take_photo {}',
 };
+/** The names of what is a command to the emulator, which nobody has said. */
+const WISHES = new Map(Object.entries(EMULATOR_TRIES).filter(([, said]) => said.startsWith('/')).map(([name, said]) => [said, name]));
 const LEAVES = 'Your voice, and what you show or allow, goes through this gateway to Google’s Gemini while a conversation is on.';
 const EMULATOR_LEAVES = 'Your voice goes to this gateway while a conversation is on, and no further.';
 
@@ -202,7 +204,8 @@ function listen(opened) {
     answers.push(latency);
     render();
   });
-  opened.on('turn', (turn) => {
+  opened.on('turn', (told) => {
+    const turn = { ...told, text: WISHES.get(told.text) ?? told.text };
     const back = opened.state === 'reconnecting';
     if ((opened.setup && !back) || turn.role === 'model') return transcript.turn(turn);
     typed.push(turn);

@@ -16,6 +16,14 @@ look('the page says who answers', {}, async (page) => {
   assert.match(await page.textContent('#notice code'), /^GEMINI_API_KEY=… bin\/gateway serve$/);
 });
 
+look('shows no command to the emulator as the person’s words', {}, async (page) => {
+  await page.getByRole('button', { name: 'Search the web' }).click();
+  await page.waitForFunction(() => document.querySelector('#log .turn.user') && document.querySelector('#log .note'));
+  assert.deepEqual(await page.$$eval('.turn.user span', (all) => all.map((e) => e.textContent)), ['Search the web']);
+  await page.waitForFunction(() => document.querySelector('#log .turn.model'));
+  assert.doesNotMatch(await page.innerText('#log'), /\/ground/);
+});
+
 look('is small and asks nobody else', {}, async (page) => {
   const travelled = async () => {
     await page.waitForFunction(() => performance.getEntriesByName(new URL('status', location).href).length);
