@@ -1,7 +1,7 @@
 /** voxgate.js and the page against a gateway that the test plays itself, message by message. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { detail, playGateway, says, start, status, stop, type, withGateway } from './harness.mjs';
+import { detail, playGateway, says, start, status, stop, TALKS, type, withGateway } from './harness.mjs';
 
 const inPage = withGateway();
 
@@ -1142,7 +1142,7 @@ describe('the page says', () => {
     assert.equal(await page.evaluate(() => links.length), 1);
     await tell(page, 'LOG_MESSAGE', { type: 'info', message: 'a sign of life' });
     await page.clock.runFor(1_000);
-    await says(page, 'Listening');
+    await says(page, TALKS);
     await page.clock.runFor(31_000);
     await says(page, 'The connection was lost. Press the button to start anew.');
   });

@@ -493,8 +493,8 @@ export async function type(page, text) {
   await page.press('#text', 'Enter');
 }
 
-/** What the page says while the conversation goes on. */
-export const TALKS = /^(Listening|Thinking|Speaking)/;
+/** What the page says while the conversation goes on. The microphone of a test is dead quiet when its sounds are over, which the page says after 8 s. */
+export const TALKS = /^(Listening|Thinking|Speaking|We hear nothing)/;
 
 /** Waits for the sentence on the page, or one like it, and says which one stands there if it does not come. */
 export async function says(page, sentence, timeout) {
