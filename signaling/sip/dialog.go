@@ -23,6 +23,7 @@ type dialog struct {
 	via       string   // the transport as the top Via has it; empty: as sipgo says
 	from      sip.Addr // by which socket its requests go, of UDP; zero: any
 	localTag  string
+	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
 
 	mu        sync.Mutex
 	local     sip.FromHeader // we, as requests of ours have it
@@ -142,6 +143,9 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 // destination is where requests of ours go. A peer behind a NAT has a private address in its Contact, and is
 // reached where its own come from; a connection is used as long as it is open. Needs mu.
 func (d *dialog) destination() string {
+	if len(d.servers) > 0 && d.remoteTag == "" {
+		return d.servers[0].String()
+	}
 	to := d.target
 	if len(d.routes) > 0 {
 		to = d.routes[0]
@@ -155,6 +159,17 @@ func (d *dialog) destination() string {
 		return to.Host
 	}
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
+}
+
+// nextServer has a dialog without an answer go on with the next server, if there is one.
+func (d *dialog) nextServer() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.servers) < 2 {
+		return false
+	}
+	d.servers = d.servers[1:]
+	return true
 }
 
 func behindNAT(host, source string) bool {

@@ -46,6 +46,7 @@ type Door struct {
 	agent    *sipgo.UserAgent
 	server   *sipgo.Server
 	client   *sipgo.Client
+	resolver *net.Resolver
 	listens  []listener
 
 	mu      sync.Mutex
@@ -116,6 +117,7 @@ func New(o Options) (*Door, error) {
 		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(), dialled: register{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),
+		resolver: net.DefaultResolver,
 	}
 	if w := o.Config.Webhook; w != nil {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {

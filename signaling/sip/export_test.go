@@ -1,6 +1,12 @@
 package sip
 
-import "context"
+import (
+	"context"
+	"net"
+)
+
+// ResolveBy has calls of ours find their trunk by another resolver.
+func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
 
 // Kept is how many addresses the library has a connection for.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }

@@ -103,7 +103,8 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call
 	if err != nil {
 		return nil, err
 	}
-	peer, err := resolve(ctx, server.Host)
+	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
+	servers, err := d.servers(ctx, server, transport)
 	if err != nil {
 		return nil, err
 	}
@@ -113,14 +114,13 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call
 	c := newCall(d, &what.Agent)
 	c.record = r
 	c.party = phone.Party{Number: what.To, Ours: true}
-	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	to := server
 	to.User = what.To
 	from := t.Outbound.identity(server.Host)
 	from.User = cmp.Or(what.From, from.User)
-	c.dialog = d.calling(to, from, peer, transport)
+	c.dialog = d.calling(to, from, servers, transport)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
-	s := d.rtpSound(t, peer, c)
+	s := d.rtpSound(t, servers[0].Addr(), c)
 	s.screen = newScreen(what.Machine)
 	if err := s.open(); err != nil {
 		d.gate.end(t, "")
@@ -138,22 +138,51 @@ func (o *Outbound) identity(host string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: o.From, Host: host, UriParams: sip.NewParams()}
 }
 
-func resolve(ctx context.Context, host string) (netip.Addr, error) {
-	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		return a, nil
+// maxServers bounds the addresses of one name that are tried.
+const maxServers = 8
+
+// servers are the addresses of a server, the best first: by its SRV records (RFC 3263, section 4.2), if it is a name without a port that
+// has some, else by its addresses. NAPTR records are not asked for: the configuration says the transport. With TLS no SRV record is
+// asked for either, as sipgo would check the certificate against the name in the record, and not against the trunk's (RFC 5922).
+func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
+	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 	}
-	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return netip.Addr{}, err
+	names := []*net.SRV{{Target: host, Port: port}}
+	if server.Port == 0 && transport != "TLS" {
+		if _, list, err := d.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
+			names = list // sorted by priority, and at random by weight
+		}
 	}
-	return list[0].Unmap(), nil
+	var found []netip.AddrPort
+	var failed error
+	for _, name := range names[:min(len(names), maxServers)] {
+		list, err := d.resolver.LookupNetIP(ctx, "ip", name.Target)
+		if err != nil {
+			failed = err
+			continue
+		}
+		for _, a := range list { // of one family: our Contact has one address
+			if a = a.Unmap(); len(found) == 0 || len(found) < maxServers && a.Is4() == found[0].Addr().Is4() {
+				found = append(found, netip.AddrPortFrom(a, name.Port))
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, failed
+	}
+	return found, nil
 }
 
 // calling is the dialog of a call of ours that has no answer yet.
-func (d *Door) calling(to, from sip.Uri, peer netip.Addr, transport string) *dialog {
+func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string) *dialog {
 	own := &dialog{
-		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, peer), from: d.socket(transport),
+		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()), from: d.socket(transport),
 		localTag: newTag(), target: to,
+	}
+	if transport != "TLS" { // a certificate is for the name
+		own.servers = servers
 	}
 	own.contact.User = cmp.Or(from.User, own.contact.User) // a trunk where we register calls what stands here
 	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
@@ -227,7 +256,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	o := c.trunk.Outbound
 	var auth sip.Header
 	moved := false
-	for range 4 { // a challenge before a redirection, and after it
+	for range 4 + 2*maxServers { // a challenge before a redirection, and after it, and one of each server
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
@@ -238,6 +267,10 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		setBody(req, "application/sdp", c.sound.describe())
 		res, err := c.invite(ctx, req, rings)
 		switch {
+		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
+			c.log.Info("another server is called", "server", c.dialog.servers[0])
+			auth = nil
+			continue
 		case err != nil:
 			return nil, err
 		case res.IsSuccess():
@@ -269,17 +302,28 @@ func (c *call) redirected(res *sip.Response) bool {
 	return true
 }
 
-// invite sends one INVITE. A call that is given up is cancelled (RFC 3261, section 9.1).
+// serverSilent is how long a server may say nothing before the next one of its name is called: an INVITE is sent four times by then, at 0,
+// 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
+const serverSilent = 4 * time.Second
+
+var errSilent = errors.New("the server does not answer")
+
+// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled (RFC 3261, section 9.1).
 func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
+	var silent <-chan time.Time // nil: there is no other server
+	if len(c.dialog.servers) > 1 {
+		silent = time.After(serverSilent)
+	}
+	heard := false
 	ended, given := c.ended, ctx.Done()
 	rang := false
 	giveUp := func() {
-		ended, given = nil, nil
+		ended, given, silent = nil, nil, nil
 		cancel := sip.NewRequest(sip.CANCEL, req.Recipient)
 		for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {
 			sip.CopyHeaders(name, req, cancel)
@@ -298,6 +342,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 	for {
 		select {
 		case res := <-tx.Responses():
+			silent, heard = nil, true
 			switch {
 			case !res.IsProvisional():
 				if res.IsSuccess() && given == nil { // it was answered as we gave up
@@ -312,7 +357,12 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 				c.door.dialled.moved(c, StateRinging)
 				tell(rings, nil)
 			}
+		case <-silent:
+			return nil, errSilent
 		case <-tx.Done():
+			if !heard && given != nil {
+				return nil, fmt.Errorf("%w: %w", errSilent, cmp.Or(tx.Err(), error(errCancelled)))
+			}
 			return nil, cmp.Or(tx.Err(), error(errCancelled))
 		case <-ended:
 			giveUp()
@@ -354,6 +404,7 @@ type registration struct {
 	door   *Door
 	trunk  *trunkState
 	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
+	failed int     // servers
 }
 
 // register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
@@ -430,12 +481,13 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		if err != nil {
 			return 0, err
 		}
-		peer, err := resolve(ctx, server.Host)
+		transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
+		servers, err := r.door.servers(ctx, server, transport)
 		if err != nil {
 			return 0, err
 		}
 		own := o.identity(server.Host)
-		r.dialog = r.door.calling(own, own, peer, strings.ToUpper(server.UriParams.GetOr("transport", "udp")))
+		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport)
 		r.dialog.target = server
 		r.door.mu.Lock()
 		r.door.registrations[r.dialog.localTag] = true
@@ -450,6 +502,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		res, err := r.dialog.send(ctx, req)
 		if err != nil {
 			r.forget() // the name may have another address by now
+			r.failed++
 			return 0, err
 		}
 		if res.IsSuccess() {

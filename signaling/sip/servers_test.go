@@ -1,0 +1,106 @@
+package sip_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"voxgate/signaling/sip"
+)
+
+// resolving answers for names with records in a zone file's form, and knows no others.
+func resolving(t *testing.T, records ...string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, asked *dns.Msg) {
+		answer := new(dns.Msg).SetReply(asked)
+		for _, text := range records {
+			record, err := dns.NewRR(text)
+			if err != nil {
+				t.Error(err)
+			} else if h := record.Header(); strings.EqualFold(h.Name, asked.Question[0].Name) && h.Rrtype == asked.Question[0].Qtype {
+				answer.Answer = append(answer.Answer, record)
+			}
+		}
+		if len(answer.Answer) == 0 {
+			answer.Rcode = dns.RcodeNameError
+		}
+		_ = w.WriteMsg(answer)
+	})}
+	started := make(chan struct{})
+	server.NotifyStartedFunc = func() { close(started) }
+	ended := make(chan error, 1)
+	go func() { ended <- server.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() {
+		_ = server.Shutdown()
+		<-ended
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// A trunk that has SRV records only is called by them, in their order: the next server where one is not there, says nothing or has no
+// time. One that answers after all, when another one has, is hung up.
+func TestServersOfATrunk(t *testing.T) {
+	t.Parallel()
+	first, o := newCarrier(t, nil, map[string]any{"server": "sip:carrier.test"})
+	busy, last := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.1")
+	record := func(priority int, h *handset, name string) string {
+		port := h.signals.LocalAddr().(*net.UDPAddr).Port
+		return fmt.Sprintf("_sip._udp.carrier.test. 60 IN SRV %d 10 %d %s.carrier.test.", priority, port, name)
+	}
+	o.door.ResolveBy(resolving(t, record(30, last, "a"), record(5, last, "gone"), record(20, busy, "a"), record(10, first, "a"),
+		"a.carrier.test. 60 IN A 127.0.0.1"))
+	called := make(chan error, 1)
+	go func() {
+		_, err := o.door.Call(context.Background(), "app", sip.Dial{To: "+49302", Trunk: "lab", Agent: talker})
+		called <- err
+	}()
+	late := first.request("INVITE sip:\\+49302@carrier.test")
+	invite := busy.request("INVITE")
+	busy.reply(invite, "503 Service Unavailable", "b")
+	busy.request("ACK")
+	invite = last.request("INVITE")
+	last.reply(invite, "180 Ringing", "c")
+	if err := <-called; err != nil {
+		t.Fatal(err)
+	}
+	last.reply(invite, "200 OK", "c")
+	last.request("ACK")
+	first.reply(late, "200 OK", "a")
+	first.request("ACK")
+	first.reply(first.request("BYE"), "200 OK", "a")
+	last.hangUp(invite, "c")
+}
+
+// A trunk none of whose servers can be reached is an error that says so.
+func TestNoServerOfATrunk(t *testing.T) {
+	t.Parallel()
+	_, o := newCarrier(t, nil, map[string]any{"server": "sip:carrier.test;transport=tcp"})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	o.door.ResolveBy(resolving(t, "a.carrier.test. 60 IN A 127.0.0.1",
+		fmt.Sprintf("_sip._tcp.carrier.test. 60 IN SRV 1 1 %d a.carrier.test.", closed.Addr().(*net.TCPAddr).Port)))
+	dial := sip.Dial{To: "+49302", Trunk: "lab", Agent: talker}
+	if _, err := o.door.Call(t.Context(), "app", dial); err == nil || !strings.Contains(err.Error(), "the server does not answer") {
+		t.Errorf("%v", err)
+	}
+	o.door.ResolveBy(resolving(t))
+	var unknown *net.DNSError
+	if _, err := o.door.Call(t.Context(), "app", dial); !errors.As(err, &unknown) {
+		t.Errorf("a name without records: %v", err)
+	}
+}
