@@ -125,12 +125,12 @@ func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.known = b.start(unfi
 func (b *replayBuffer) handled(covered int64) {
 	const onTheirWay = 10 // the messages of an item that is being sent are not counted yet
 	b.known = b.acted > 0
-	b.strange = b.strange || b.sent > 0 && covered > b.sent+onTheirWay
+	b.strange = b.strange || covered > b.sent+onTheirWay
 	if b.covered = covered; b.strange {
 		b.covered = 0
 	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		if it := b.items[i]; it.hint() && (b.covered == 0 || it.index > 0 && it.index <= b.covered) { // the session has it
+		if it := b.items[i]; it.hint() && (b.covered == 0 || it.index == known || it.index > 0 && it.index <= b.covered) { // the session has it
 			b.cut(i, i+1)
 		}
 	}
@@ -163,6 +163,9 @@ func (b *replayBuffer) take(fresh, speaking bool) (again []Item, lost time.Durat
 			left.held += it.duration()
 		}
 		again = unknown
+		if len(left.items) > 0 { // what was cut is older, and the session has it, too
+			left.lost, lost = lost, 0
+		}
 	}
 	*b = left
 	return again, lost

@@ -454,6 +454,7 @@ func TestRewindToTheHandle(t *testing.T) {
 		"with what was not sent":        {func(p *person) { p.says(loud, 200*time.Millisecond) }, false, "loud 600"},
 		"with a handle that says no":    {func(p *person) { p.up.Handled(0) }, false, "loud 1000"},
 		"with a handle from elsewhere":  {func(p *person) { p.up.Handled(500); p.up.Handled(30) }, false, "loud 1000"},
+		"with an early one from there":  {func(p *person) { p.up.Rewind(false); p.index = 0; p.up.Handled(31); p.takeAll() }, false, "loud 400"},
 		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0) }, false, ""},
 		"with no newer handle":          {func(p *person) { relinked(p, false) }, false, "loud 400"},
 		"with a newer one":              {func(p *person) { relinked(p, false); p.up.Handled(5) }, false, "loud 300"},
@@ -472,6 +473,20 @@ func TestRewindToTheHandle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Speech that is too long to be kept is lost for a fresh session alone.
+func TestALongSpeechTheHandleCovers(t *testing.T) {
+	bubble(t, func(p *person) {
+		p.flows(loud, 20*time.Second)
+		p.up.Handled(995) // of 1000 messages
+		if again, lost, _ := p.up.Rewind(false); again != 100*time.Millisecond || lost != 0 {
+			t.Errorf("a resumed session gets %v again, and %v are lost", again, lost)
+		}
+		if _, lost, _ := p.up.Rewind(true); lost != 10*time.Second {
+			t.Errorf("%v are lost for a fresh session", lost)
+		}
+	})
 }
 
 func TestReplayIsPaced(t *testing.T) {

@@ -167,6 +167,9 @@ func TestWhoAnswers(t *testing.T) {
 		if by == ByMachine && a.want == ByMachine && !e.ready {
 			t.Errorf("%q: the machine never waits", a.name)
 		}
+		if by != ByMachine && e.ready {
+			t.Errorf("%q: a message is left", a.name)
+		}
 	}
 	slices.Sort(times)
 	slices.Sort(persons)

@@ -92,8 +92,8 @@ func (e *ear) block(pcm []int16) {
 		}
 		e.voice = e.now
 	}
-	if e.by != "" { // a machine talks
-		e.ready = before >= earTone && e.tone == 0 || e.now-e.voice >= earEnd || e.now-e.began >= earLongest
+	if e.by != "" {
+		e.ready = e.by == ByMachine && (before >= earTone && e.tone == 0 || e.now-e.voice >= earEnd || e.now-e.began >= earLongest)
 		return
 	}
 	fax := math.Abs(e.hz-1100) < 40 || math.Abs(e.hz-2100) < 40

@@ -123,7 +123,10 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		if err := unmarshal(name, value, &update); err != nil {
 			return err
 		}
-		covered, _ := strconv.ParseInt(strings.Trim(string(update.Last), `"`), 10, 64) // what is no number says nothing
+		covered, err := strconv.ParseInt(strings.Trim(string(update.Last), `"`), 10, 64)
+		if err != nil {
+			covered = 0 // what is no number says nothing
+		}
 		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable, Covered: covered}
 	case "voiceActivity":
 		if err := keep(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
