@@ -89,12 +89,13 @@ type Open struct {
 
 // Origin is where a conversation comes from. Tools that run in the gateway learn of it.
 type Origin struct {
-	Door     string          // the front door: "web", "sip", …
-	Identity string          // of the caller; empty: not known
-	Key      string          // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
-	Grant    json.RawMessage // what the caller may do, as tools get it; nil: nothing was said
-	Screen   bool            // callers of this door may have where to show a canvas
-	Asks     bool            // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
+	Door       string            // the front door: "web", "sip", …
+	Identity   string            // of the caller; empty: not known
+	Key        string            // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
+	Grant      json.RawMessage   // what the caller may do, as tools get it; nil: nothing was said
+	Attributes map[string]string // what came with the caller, as tools and the session webhook get it: attributes of a telephone call
+	Screen     bool              // callers of this door may have where to show a canvas
+	Asks       bool              // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
 }
 
 // Mine reports whether a caller of origin theirs may go on with a conversation of o, or end it: both have the same key,

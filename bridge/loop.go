@@ -41,7 +41,9 @@ func newSession(
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: own,
-		Env:         tools.Env{Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant},
+		Env: tools.Env{
+			Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+		},
 		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,
 	})
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}

@@ -63,15 +63,16 @@ type (
 
 // Info is where a conversation stands.
 type Info struct {
-	ID       string
-	Door     string // the front door: "web", "sip", …
-	Identity string // of the caller; empty: not known
-	Key      string // see [Origin]
-	Model    string
-	State    State
-	Started  time.Time
-	Turns    int // that are over
-	Tokens   int // of the model, in and out
+	ID         string
+	Door       string            // the front door: "web", "sip", …
+	Identity   string            // of the caller; empty: not known
+	Attributes map[string]string // see [Origin]
+	Key        string            // see [Origin]
+	Model      string
+	State      State
+	Started    time.Time
+	Turns      int // that are over
+	Tokens     int // of the model, in and out
 }
 
 // ByEnd is the Cut of a turn in which the conversation has ended. No caller learns of it.

@@ -210,7 +210,7 @@ func (superseded) command() {}
 
 func (s *Session) describe() Info {
 	return Info{
-		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
+		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key, Attributes: s.open.Origin.Attributes,
 		Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
 		Tokens: s.spending.meter.Total().Total,
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,7 +81,10 @@ func written(t *testing.T, text string) string {
 // configures then and later, and what it does not say is left as the client or the operator's file has it.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	t.Parallel()
-	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var asked atomic.Value
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked.Store(string(body))
 		io.WriteString(w, `{"agent":{"prompt":"You sell shoes."}}`)
 	}))
 	defer endpoint.Close()
@@ -138,7 +142,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		{"telephony", func() *conversation {
 			return p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
 				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
-					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
+					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
 		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`)); return nil }, []string{kore, german}, "", ""},
@@ -159,6 +163,10 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 			}
 		}
 		check()
+		came := map[string]string{"telephony": `"attributes":{"order":"17"}`, "SIP": `"x-order":"17"`}[door.name]
+		if said := asked.Load().(string); !strings.Contains(said, came) || came == "" && strings.Contains(said, "attributes") {
+			t.Errorf("%s: the endpoint is asked %s, want %s", door.name, said, came)
+		}
 		if door.update == "" {
 			continue
 		}
@@ -213,7 +221,7 @@ func (p *program) invite(line string) {
 	p.t.Cleanup(func() { conn.Close() })
 	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
 	fmt.Fprintf(conn, "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
-		"To: <sip:500@127.0.0.1>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\nContent-Type: application/sdp\r\n"+
+		"To: <sip:500@127.0.0.1>\r\nCall-ID: a\r\nX-Order: 17\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\nContent-Type: application/sdp\r\n"+
 		"Content-Length: %d\r\n\r\n%s", conn.LocalAddr(), len(sdp), sdp)
 	go func() { // until the test ends
 		b := make([]byte, 2000)

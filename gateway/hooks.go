@@ -50,6 +50,8 @@ type hookSession struct {
 	Door     string          `json:"door"`
 	Identity string          `json:"identity,omitempty"`
 	Grant    json.RawMessage `json:"grant,omitempty"`
+
+	Attributes map[string]string `json:"attributes,omitempty"` // what came with a telephone call
 }
 
 // admit asks whether a conversation may begin, and with which configuration of the model. An endpoint that does not answer admits nobody:
@@ -58,7 +60,7 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
 	defer cancel()
 	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
-		"type": "session.start", "session": hookSession{id, o.Origin.Door, o.Origin.Identity, o.Origin.Grant},
+		"type": "session.start", "session": hookSession{id, o.Origin.Door, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
 	})
 	var said struct {
 		Message string
@@ -94,7 +96,7 @@ func (h *hooks) observe(_ string, o bridge.Observation) {
 // ended sends the end of a conversation, in the background.
 func (h *hooks) ended(e bridge.Ended) {
 	body := map[string]any{
-		"type": "session.end", "session": hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity},
+		"type": "session.end", "session": hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity, Attributes: e.Attributes},
 		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns,
 		"tokens": e.Tokens,
 	}

@@ -22,6 +22,8 @@ type Env struct {
 	Caller  string          // the caller's identity, as the front door knows it; empty: unknown
 	Grant   json.RawMessage // what the front door says the caller may do; nil: nothing was said
 
+	Attributes map[string]string // what came with the caller: headers of a telephone call
+
 	// AskPerson shows a canvas and returns what the person has put in, or {"dismissed":true}. It waits PersonTimeout at most.
 	// Nil: nobody can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
@@ -36,10 +38,12 @@ type Who struct {
 	Door    string          `json:"door"`
 	Caller  string          `json:"caller,omitempty"`
 	Grant   json.RawMessage `json:"grant,omitempty"`
+
+	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
 // Who returns what a tool outside of the gateway learns of it.
-func (e *Env) Who() Who { return Who{e.Session, e.Door, e.Caller, e.Grant} }
+func (e *Env) Who() Who { return Who{e.Session, e.Door, e.Caller, e.Grant, e.Attributes} }
 
 type envKey struct{}
 

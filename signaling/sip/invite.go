@@ -173,8 +173,9 @@ func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 // ofTrunk makes a call one of a trunk, which counts for a caller; "": it is ours.
 func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 	c.trunk, c.sound = t, s
+	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.Open{
-		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: t.Name},
+		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: t.Name, Attributes: c.party.Attributes},
 		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
 		Account: c.door.account("sip "+t.Name, t.Calls),
 	}
@@ -208,8 +209,17 @@ func (d *Door) partyOf(req *sip.Request) phone.Party {
 	if h := req.GetHeader("Privacy"); h != nil && !strings.EqualFold(strings.TrimSpace(h.Value()), "none") { // RFC 3323
 		p.Number, p.Name = "", ""
 	}
+	for _, h := range req.Headers() {
+		name := strings.ToLower(h.Name())
+		if strings.HasPrefix(name, "x-") || slices.Contains(tellingHeaders, name) {
+			p.Attributes.Add(name, h.Value())
+		}
+	}
 	return p
 }
+
+// tellingHeaders say where a call comes from, beside those of X-: RFC 5806, 7044, 7433 and 3261.
+var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 // calledNumber is the number that was called. A trunk where we are registered calls our contact, and says elsewhere which number that
 // was: in P-Called-Party-ID (RFC 7315, section 4.2), or in To.

@@ -304,17 +304,24 @@ func TestAsking(t *testing.T) {
 		c["webhook"] = map[string]any{"url": endpoint.URL, "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
 	}))
 	usual := sdp("[media_ip]", "sendrecv", plain)
+	with := []string{"X-Order: 17", "User-to-User: 3456;encoding=hex", "Diversion: <sip:desk@192.0.2.1>;reason=no-answer", "X-Order: 18"}
+	invite := func() *scenario { return (&scenario{}).request("INVITE", 1, usual, with...).ringing() }
 	for answer, want := range map[string]*scenario{
-		`{"action":"accept","agent":{"prompt":"You are another."}}`: call(usual).pause(200).bye(2),
-		`{"action":"reject","status":486}`:                          (&scenario{}).request("INVITE", 1, usual).ringing().expect(486, "").request("ACK", 1, ""),
-		`{"action":"refer","to":"sip:desk@192.0.2.1"}`:              (&scenario{}).request("INVITE", 1, usual).ringing().expect(302, "Contact: .sip:desk@192.0.2.1").request("ACK", 1, ""),
-		`{"action":"dance"}`:                                        (&scenario{}).request("INVITE", 1, usual).ringing().expect(503, "").request("ACK", 1, ""),
+		`{"action":"accept","agent":{"prompt":"You are another."}}`: call(usual, with...).pause(200).bye(2),
+		`{"action":"reject","status":486}`:                          invite().expect(486, "").request("ACK", 1, ""),
+		`{"action":"refer","to":"sip:desk@192.0.2.1"}`:              invite().expect(302, "Contact: .sip:desk@192.0.2.1").request("ACK", 1, ""),
+		`{"action":"dance"}`:                                        invite().expect(503, "").request("ACK", 1, ""),
 	} {
 		answers <- answer
 		want.run(t, o)
 	}
-	if said, _ := asked.Load().(string); !strings.Contains(said, `"number":"ada"`) || !strings.Contains(said, "v1,") {
-		t.Errorf("asked with %s", said)
+	said, _ := asked.Load().(string)
+	for _, want := range []string{
+		`"number":"ada"`, "v1,", `"trunk":"lab"`, `"x-order":"17, 18"`, `"user-to-user":"3456;encoding=hex"`, `desk@192.0.2.1`, `"call-id":"`,
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("asked without %s: %s", want, said)
+		}
 	}
 }
 

@@ -239,7 +239,7 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 
 // admitCall has a call that was let in count among those of its telephone.
 func (p *page) admitCall(c *call, req *sip.Request) *refusal {
-	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Attributes: c.party.Attributes}}
 	if err := p.admit(req, &c.open); err != nil {
 		return refusalFor(err)
 	}

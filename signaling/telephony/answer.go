@@ -246,6 +246,13 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(form.Get("Direction"), "outbound") { // https://www.twilio.com/docs/voice/twiml#request-parameters
 		t.party = phone.Party{Number: form.Get("To"), Called: form.Get("From"), Ours: true}
 	}
+	for name, values := range form {
+		for _, prefix := range []string{"SipHeader_", "X-PH-"} { // Twilio's, SignalWire's and Telnyx', and Plivo's
+			if header, ok := strings.CutPrefix(name, prefix); ok {
+				t.party.Attributes.Add(header, values[0])
+			}
+		}
+	}
 	t.agent = phone.AgentFor(d.config.Agents, t.party.Called)
 	text := p.profile.answer
 	switch err := d.room(p); {

@@ -30,7 +30,11 @@ const (
 
 // or completes what is known of the other side.
 func or(p, other phone.Party) phone.Party {
-	return phone.Party{Number: cmp.Or(p.Number, other.Number), Name: cmp.Or(p.Name, other.Name), Called: cmp.Or(p.Called, other.Called)}
+	p.Number, p.Name, p.Called = cmp.Or(p.Number, other.Number), cmp.Or(p.Name, other.Name), cmp.Or(p.Called, other.Called)
+	for name, value := range other.Attributes {
+		p.Attributes.Add(name, value)
+	}
+	return p
 }
 
 // call is one telephone call. It implements bridge.Caller.
@@ -134,6 +138,7 @@ func (c *call) conversation() bridge.Open {
 	open.Tools, open.Grant, open.Account = c.tools(), c.door.config.limit(begun.Grant), begun.Account
 	open.Origin = begun.Origin
 	open.Origin.Door, open.Origin.Identity, open.Origin.Key = doorName, phone.Clip(c.party.Number), c.from()
+	open.Origin.Attributes = c.party.Attributes
 	return open
 }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -148,6 +150,7 @@ type dialect struct {
 	start, digits, played, paused, resumed, stop string
 
 	call, stream, from, to, name string // paths in start
+	attributes                   string // the path of an object in start, or of a text, which then is one attribute
 	encoding, rate               string
 	key, mark                    string // paths in the other messages
 	format                       format // where start does not name one
@@ -267,10 +270,29 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	}
 	c.started, c.stream = true, field(fields, c.dialect.stream)
 	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
-	return start{
+	s = start{
 		call: field(fields, c.call), format: c.format,
 		party: phone.Party{Number: field(fields, c.from), Called: field(fields, c.to), Name: field(fields, c.name)},
-	}, nil
+	}
+	s.party.Attributes = c.said(fields)
+	return s, nil
+}
+
+// said is what came with the call. Plivo has an object as text.
+func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
+	value := valueAt(fields, c.attributes)
+	if s, ok := value.(string); ok {
+		inside, err := tools.Decode([]byte(s))
+		if err != nil {
+			said.Add(c.attributes[strings.LastIndex(c.attributes, ".")+1:], s)
+		}
+		value = inside
+	}
+	object, _ := value.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		said.Add(name, text(object[name]))
+	}
+	return said
 }
 
 // soundMessage is a message with sound, which is the same in all dialects that have one.
@@ -337,24 +359,28 @@ func quoted(v any) string {
 	return string(b)
 }
 
-// field is what stands at a path, as text; "" if there is no text and no number.
-func field(fields map[string]any, path string) string {
-	if path == "" {
-		return ""
+// field is what stands at a path, as [text].
+func field(fields map[string]any, path string) string { return text(valueAt(fields, path)) }
+
+// text is a text or a number; "" if it is neither.
+func text(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
 	}
+	return ""
+}
+
+// valueAt is what stands at a path; nil if there is nothing.
+func valueAt(fields map[string]any, path string) any {
 	for {
 		name, rest, deeper := strings.Cut(path, ".")
-		value := fields[name]
 		if !deeper {
-			switch v := value.(type) {
-			case string:
-				return v
-			case json.Number:
-				return v.String()
-			}
-			return ""
+			return fields[name]
 		}
-		fields, _ = value.(map[string]any)
+		fields, _ = fields[name].(map[string]any)
 		path = rest
 	}
 }

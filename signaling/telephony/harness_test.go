@@ -452,14 +452,18 @@ type phone struct {
 	over   error
 }
 
-// dialPhone connects as a provider does for a new call to a number, and begins the call.
-func (g *gateway) dialPhone(s style, to string) *phone {
+// dialPhone connects as a provider does for a new call to a number, and begins the call. The report of the call has more fields and values.
+func (g *gateway) dialPhone(s style, to string, more ...string) *phone {
 	g.t.Helper()
 	call := g.nextCall()
 	at, header := g.http+"/telephony/"+s.provider+"/stream?call="+call+"&to="+url.QueryEscape(to), http.Header{}
 	switch s.provider {
 	case "twilio", "telnyx", "plivo", "signalwire":
-		status, text := g.post(s.provider, "/telephony/"+s.provider+"/answer", incoming(s.provider, call, to), nil)
+		form := incoming(s.provider, call, to)
+		for field := range slices.Chunk(more, 2) {
+			form.Set(field[0], field[1])
+		}
+		status, text := g.post(s.provider, "/telephony/"+s.provider+"/answer", form, nil)
 		if status != 200 {
 			g.t.Fatalf("%s: %d %s", s.provider, status, text)
 		}

@@ -26,7 +26,7 @@ var mulaw = format{&g711.MuLaw, 8000}
 var twilio = dialect{
 	start: "start", digits: "dtmf", played: "mark", stop: "stop",
 	call: "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
-	key: "dtmf.digit", mark: "mark.name", format: mulaw,
+	key: "dtmf.digit", mark: "mark.name", format: mulaw, attributes: "start.customParameters",
 	voice: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
 	say: map[command]string{
 		clearVoice: `{"event":"clear","streamSid":{stream}}`,
@@ -52,7 +52,7 @@ var profiles = map[string]*profile{
 		// https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket
 		dialect: dialect{
 			start: "start", digits: "dtmf", played: "mark", stop: "stop",
-			call: "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to",
+			call: "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to", attributes: "start.client_state",
 			encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 			key: "dtmf.digit", mark: "mark.name", format: mulaw,
 			voice: `{"event":"media","media":{"payload":"{sound}"}}`,
@@ -68,7 +68,8 @@ var profiles = map[string]*profile{
 		// https://www.plivo.com/docs/voice/xml/audiostream
 		dialect: dialect{
 			start: "start", digits: "dtmf", played: "playedStream", stop: "stop",
-			call: "start.callId", stream: "start.streamId", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
+			call: "start.callId", stream: "start.streamId", attributes: "extra_headers",
+			encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 			key: "dtmf.digit", mark: "name", format: mulaw,
 			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
 			say: map[command]string{
@@ -85,7 +86,7 @@ var profiles = map[string]*profile{
 	"exotel": {dialect: dialect{
 		// https://developer.exotel.com/docs/agentstream/websocket-protocol
 		start: "start", digits: "dtmf", played: "mark", stop: "stop",
-		call: "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to",
+		call: "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
 		frames: 10, // 3,200 bytes: the least that its documentation wants in a message
@@ -100,7 +101,8 @@ var profiles = map[string]*profile{
 		binary: true, words: true,
 		start: "MEDIA_START", digits: "DTMF_END", played: "QUEUE_DRAINED", paused: "MEDIA_XOFF", resumed: "MEDIA_XON", stop: "HANGUP",
 		call: "channel_id", encoding: "format", key: "digit", format: mulaw,
-		from: "channel_variables.CALLER_NUMBER", to: "channel_variables.CALLED_NUMBER", name: "channel_variables.CALLER_NAME",
+		attributes: "channel_variables",
+		from:       "channel_variables.CALLER_NUMBER", to: "channel_variables.CALLED_NUMBER", name: "channel_variables.CALLER_NAME",
 		say: map[command]string{clearVoice: "FLUSH_MEDIA", putMark: "REPORT_QUEUE_DRAINED", hangUp: "HANGUP"},
 	}},
 	"jambonz": {dialect: dialect{
@@ -114,7 +116,7 @@ var profiles = map[string]*profile{
 	"freeswitch": {dialect: dialect{
 		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are
 		// ours
-		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", rate: "sampleRate",
+		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
 		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
 	}},
