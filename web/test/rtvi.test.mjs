@@ -62,9 +62,9 @@ function prepare() {
     }
   };
   window.events = [];
-  window.makeClient = () => {
+  window.makeClient = (enableMic = true) => {
     const transport = new SmallWebRTCTransport({ mediaManager: new WavMediaManager() }); // the usual one loads a script of Daily's
-    window.client = new PipecatClient({ transport, enableMic: true, enableCam: false });
+    window.client = new PipecatClient({ transport, enableMic, enableCam: false });
     for (const name of Object.values(RTVIEvent)) {
       if (!/AudioLevel|botTranscript/.test(name)) client.on(name, (data) => events.push({ name, data: data instanceof MediaStreamTrack ? data.kind : data, at: performance.now() }));
     }
@@ -84,13 +84,13 @@ async function sees(page, name, { pattern = '', after = 0 } = {}) {
 }
 
 /** A test in a page of its own, with a client. */
-const inPage = (name, { sounds = [silence(1)], gateway = () => open, quiet = true }, run) =>
+const inPage = (name, { sounds = [silence(1)], mic = true, gateway = () => open, quiet = true }, run) =>
   test(name, { timeout: 40_000 }, async (t) => {
     const from = gateway().log.length;
     const page = await openPage({ url: origin(), sounds });
     try {
       await page.evaluate(clients);
-      await page.evaluate(() => void makeClient());
+      await page.evaluate((mic) => void makeClient(mic), mic);
       await run(page, () => gateway().log.slice(from), clock(t));
       const complaints = page.complaints.filter((c) => !c.startsWith(`asked ${gateway().url}`));
       if (quiet) assert.deepEqual(complaints, []);
@@ -124,14 +124,15 @@ inPage('a conversation by voice', { sounds: [silence(5), tone(1), silence(6)] },
   }
 });
 
-inPage('barge-in', { sounds: [silence(8), tone(1.5), silence(6)] }, async (page, log, judge) => {
+inPage('barge-in', { sounds: [silence(1), tone(1.5), silence(6)], mic: false }, async (page, log, judge) => {
   await startAndConnect(page);
   await page.evaluate(() => client.sendText('one two three four five six seven eight nine ten '.repeat(12)));
   const spoke = await sees(page, 'botStartedSpeaking');
+  await page.evaluate(() => client.enableMic(true)); // its sounds begin now
   const spokenOver = await sees(page, 'userStartedSpeaking', { after: spoke.at });
-  const stopped = await sees(page, 'botStoppedSpeaking', { after: spokenOver.at });
+  const stopped = await sees(page, 'botStoppedSpeaking', { after: spoke.at }); // before or after: Gemini and the gateway hear the person apart
   judge(() => assert.ok(stopped.at - spokenOver.at < 3_000, `${stopped.at - spokenOver.at} ms`));
-  const { data } = await sees(page, 'botOutput', { pattern: 'You said: one two', after: spokenOver.at });
+  const { data } = await sees(page, 'botOutput', { pattern: 'You said: one two', after: spoke.at });
   assert.ok(data.text.length < 500, data.text);
   await sees(page, 'botOutput', { pattern: 'seconds of speech', after: stopped.at }); // of what was said over it
 });
