@@ -6,8 +6,8 @@ import (
 	"voxgate/tools"
 )
 
-// Attributes are what came with a call beside its numbers: headers of SIP, parameters of a provider. Names are in lower case. Most of
-// it anybody can write who may call.
+// Attributes are what came with a call beside its numbers: headers of SIP, parameters of a provider. Names are in lower case. Callers can
+// write most of it themselves.
 type Attributes map[string]string
 
 const (

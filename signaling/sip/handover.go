@@ -51,7 +51,7 @@ func newConsultation(brief string) *consultation {
 	return &consultation{brief: brief, said: make(chan error, 1), quiet: time.NewTimer(math.MaxInt64), taken: make(chan struct{})}
 }
 
-// briefing is the instruction to tell a colleague who wants to talk to them.
+// briefing has the model tell a colleague about the caller who waits for them.
 func briefing(who phone.Party, about string) string {
 	data, _ := json.Marshal(map[string]string{ // strings can be written
 		"number": phone.Clip(who.Number), "name": phone.Clip(who.Name), "about": tools.Cut(about, maxAbout),
