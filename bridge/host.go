@@ -14,6 +14,7 @@ import (
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
 	"voxgate/media/playout"
+	"voxgate/media/record"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 )
@@ -344,6 +345,15 @@ func (h *Host) unfinished() (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// Record begins the recording of people who talk on when the agent has left their conversation, which was recorded. end may be called once.
+func (h *Host) Record(s *Session) (f *record.Recording, end func(), err error) {
+	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
+		return nil, nil, err
+	}
+	r := &recording{log: s.log, writing: &h.writing}
+	return f, func() { r.finish(f) }, nil
 }
 
 // lastPages is how long the ends of recordings may take to be written at a shutdown. A working disk takes milliseconds;

@@ -33,18 +33,6 @@ type recording struct {
 // on reports whether the conversation is recorded.
 func (r *recording) on() bool { return r.file.Load() != nil }
 
-// Recorded reports whether the conversation is recorded.
-func (s *Session) Recorded() bool { return s.recording.on() }
-
-// Record begins the recording of people who talk on when the agent has left their conversation, which was recorded. end may be called once.
-func (h *Host) Record(s *Session) (f *record.Recording, end func(), err error) {
-	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
-		return nil, nil, err
-	}
-	r := &recording{log: s.log, writing: &h.writing}
-	return f, func() { r.finish(f) }, nil
-}
-
 // follow begins or ends the recording, as the configuration in force wants it. A configuration that Gemini may still
 // refuse does neither: it might break the recording in two.
 func (r *recording) follow(wanted bool) {

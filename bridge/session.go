@@ -123,6 +123,9 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 	return &Microphone{up: s.up, tap: s.recording, rate: rate}, nil
 }
 
+// Recorded reports whether the conversation is recorded.
+func (s *Session) Recorded() bool { return s.recording.on() }
+
 // Attach says where the voice goes from now on; nil discards it.
 func (s *Session) Attach(out media.Output) { s.voice.Attach(out) }
 
