@@ -111,7 +111,7 @@ func TestDigitsNobodySees(t *testing.T) {
 
 	mu.Lock()
 	defer mu.Unlock()
-	all := g.logs.String() + observed.String() + strings.Join(p.texts, "\n")
+	all := g.logs.String() + observed.String() + strings.Join(p.closed(), "\n")
 	for _, e := range ear.events {
 		all += fmt.Sprintf("%T%+v%s\n", e, e, e.Body)
 		if s, ok := e.Body.(bridge.ToolStatus); ok {
