@@ -371,7 +371,7 @@ func (a *answer) ask(at time.Time) {
 func (a *answer) answered() time.Time { return a.questions.answered(a.keeper.ShelfLife()) }
 
 // interrupt cuts the answer off, if there is one, perhaps before the model knows. asking: words go to the model now. If
-// it is still thinking, or writing text that has no voice yet, it answers them with that or after it.
+// it is still thinking, or writing text that has no voice yet, nothing is cut off: it answers them in that answer or the next.
 func (a *answer) interrupt(by Cause, asking bool) {
 	t := &a.turn
 	silent := t.timing == nil || t.state != turnSpeaking

@@ -52,7 +52,7 @@ type Open struct {
 
 	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
 	// LastEvent the number of the newest event that the caller has of it: those after it come again, in order. With 0
-	// only what it must know is. An unknown or expired token opens a fresh conversation, and so does one of another door or person.
+	// only what any caller must know comes. An unknown or expired token, or one of another door or person, opens a fresh conversation.
 	// With Instead it opens none: that is the error, as [ErrNotResumed].
 	Resumable   bool
 	ResumeToken string

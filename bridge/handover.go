@@ -47,7 +47,7 @@ func (n *snapshot) opens(o Open) bool {
 	return known && n.Origin.Mine(o.Origin) && n.Origin.Door == o.Origin.Door
 }
 
-// handover is what a session has to do with other gateways. Owned by the loop.
+// handover is what a session knows about its move to or from another gateway. Owned by the loop.
 type handover struct {
 	record  *fleet.Record
 	from    *snapshot // what it goes on from; nil: it began here, or has caught up
@@ -55,7 +55,7 @@ type handover struct {
 	placed  bool      // the store knows where it is, and needs nothing else
 	wanted  bool      // its caller is to go to another gateway
 	since   time.Time // it is wanted
-	asked   bool      // the caller was, a moment ago
+	asked   bool      // the caller was asked to go a moment ago
 }
 
 // changed notes that something has happened that the store should know of.

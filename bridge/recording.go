@@ -27,7 +27,7 @@ type recording struct {
 	// Owned by the loop.
 	announced bool            // the client knows that the conversation is recorded
 	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
-	broken    bool            // the disk has, and nothing is recorded any more
+	broken    bool            // the disk has refused one: nothing is recorded any more
 }
 
 // on reports whether the conversation is recorded.

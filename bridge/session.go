@@ -69,7 +69,7 @@ type loopState struct {
 	reassured bool       // the person has heard oneMoment in this wait
 	leaving   error      // the conversation ends with this when the answer has been heard
 	lastWord  bool       // but not before the model has begun its answer to the tool that ends it
-	farewell  bool       // and not before the model was asked to say goodbye, and has
+	farewell  bool       // and not before the model, still to be asked, has said goodbye
 	ended     error      // the conversation ends with this now
 }
 

@@ -21,7 +21,7 @@ type spending struct {
 
 	meter   wire.TokenMeter
 	turn    bool        // some were used in this turn
-	counted wire.Tokens // by uncounted
+	counted wire.Tokens // what is already accounted for
 	low     bool        // the client knows that little is left
 }
 

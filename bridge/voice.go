@@ -81,7 +81,7 @@ func lengthOf(pcm []int16) time.Duration {
 	return time.Duration(len(pcm)) * time.Second / wire.OutputRate
 }
 
-// cause is what has cut off a turn whose mark is called; if it was heard, it is otherwise. Any goroutine may call it.
+// cause returns what cut off a turn whose mark is called, or the argument otherwise if the turn was heard. Any goroutine may call it.
 func (v *voice) cause(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise

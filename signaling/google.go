@@ -67,7 +67,7 @@ func RefuseGoogleFor(w http.ResponseWriter, err error) {
 	RefuseGoogle(w, status, message, retry)
 }
 
-// ErrorOverHTTP is what an error of the gateway is to a client: its details are not, unless the client could mend it.
+// ErrorOverHTTP is what a client sees of an error of the gateway: its message if it is a [bridge.Error], else none of its details.
 func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
 	status = access.Status(e)

@@ -21,8 +21,8 @@ var Between http.RoundTripper = &http.Transport{Proxy: nil, DisableKeepAlives: t
 
 // Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was
 // passed on already. It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does
-// not. What the client has shown stays here: the other gateway learns who it is, token being what the door has made of
-// it; empty: what came with the request counts.
+// not. What the client has shown stays here: the other gateway learns who asks. token is what the door has exchanged
+// it for; empty: what came with the request counts.
 func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)

@@ -29,7 +29,7 @@ const (
 
 	// workShare is how much of a processor's time may go into acting on what one connection sends, and workBurst how
 	// much at once: the longest message takes 0.2 s. Sound and pictures do not count, whose time goes by their bytes.
-	// What counts people do a few times a minute, so that it does not matter that a clock measures it, by which
+	// People do what counts only a few times a minute, so it does not matter that it is measured by the wall clock, by which
 	// everything takes longer on a busy machine.
 	workShare = 0.1
 	workBurst = 500 * time.Millisecond

@@ -135,7 +135,7 @@ func (ps *Peers[C]) Ended(id string) bool {
 	return ok
 }
 
-// forget ends that a call is found.
+// forget removes a call, so that Call no longer finds it.
 func (ps *Peers[C]) forget(id string) {
 	ps.calls.Delete(id)
 	ps.mu.Lock()

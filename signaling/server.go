@@ -191,7 +191,7 @@ type entrance struct {
 	at     string // as in [visit]
 }
 
-// Outlive returns a context for what goes on when the request of ctx is over, as a call that was born by it. It ends
+// Outlive returns a context for what goes on when the request of ctx is over, such as a call that it began. It ends
 // with the server, which waits until leave is called; nil: the gateway is shutting down.
 func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(entranceKey{}).(entrance)

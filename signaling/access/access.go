@@ -40,7 +40,7 @@ type Options struct {
 	Limits         Limits
 	// Refused gets the rule of each refusal. It must not block and may be nil.
 	Refused func(rule string)
-	// Store is what several gateways count together, and Node how this one is called there: a name that no other gateway has or had
+	// Store is what several gateways count together, and Node what this one is called there: a name that no other gateway has or had
 	// before. Nil: a store of this process alone.
 	Store  store.Store
 	Node   string
@@ -99,7 +99,7 @@ type Visitor struct {
 	identity string        // as a trusted proxy says; empty: none does
 	passed   *passedClaims // by another gateway; nil: not
 	key      string        // that answers for them, when it is known
-	doubtful bool          // it has said so twice: one of the two may be the client's own
+	doubtful bool          // the identity header came twice: one of the two may be the client's own
 	token    string        // that came with the request; empty: none
 }
 

@@ -228,7 +228,7 @@ func (a *account) Reserve(tokens int) (got int, settle func(cost int), err error
 	}, nil
 }
 
-// reserve takes tokens of each budget, so many as there are in all of them.
+// reserve takes the same number of tokens from each budget: as many as the tightest has left, and no more than asked for.
 func (a *account) reserve(tokens int) (got int, err error) {
 	g := a.visitor.gate
 	budgets, want := a.budgets(), tokens
@@ -275,7 +275,7 @@ func (a *account) tightest(budgets []claim) (tight claim) {
 }
 
 // roomAmong reports to the other gateways what is reserved here, got of it for this account. ok is false if they leave no room for all of
-// that, but for so much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so no token is
+// that; room says how much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so no token is
 // missed in between.
 func (a *account) roomAmong(budgets []claim, got int) (room int, ok bool) {
 	g := a.visitor.gate

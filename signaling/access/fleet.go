@@ -34,7 +34,7 @@ func NewFleet(secret string) (Fleet, error) {
 	return Fleet{key}, err
 }
 
-// Node is how a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
+// Node is what a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
 // believe no URL: whoever writes to the store could have requests sent to theirs.
 func (f Fleet) Node(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))

@@ -94,7 +94,7 @@ type stamp struct {
 	size     int64
 }
 
-// lookEvery is how often the file is looked at: a key that is taken away works for as long, and until the issuers' keys were asked for.
+// lookEvery is how often the file is looked at: a removed key works that much longer, and until the issuers' keys are fetched.
 const lookEvery = time.Second
 
 func openKeyring(o Options) (*keyring, error) {

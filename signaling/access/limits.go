@@ -29,7 +29,7 @@ type Limits struct {
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
-// defaultLimits: what an address may is far above what a household needs, and what one machine carries is by its CPU: some
+// defaultLimits: an address may do far more than a household needs, and what one machine carries depends on its CPU: some
 // 400 calls a core (docs/figures.md).
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,

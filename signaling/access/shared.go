@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// leaseTime is how long other gateways count what one of them uses after it has died; it says so again every leaseEvery.
+	// leaseTime is how long other gateways count what one of them uses after it has died; a live one reports again every leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
 	// budgetTime is how long what was spent is known: a day, by any clock.
@@ -145,7 +145,7 @@ func (g *Gate) report(c counter, u *usage) func(most int) (all int, ok bool) {
 	u.counts[c.what].asked = order
 	name, ttl := resourceNames[c.what]+"/"+c.kind+"/"+c.name, leaseTime
 	if c.what == spent {
-		if name += "/" + day; now.own > 0 { // the lease is long enough for nothing
+		if name += "/" + day; now.own > 0 { // where nothing was spent, the lease is long enough
 			ttl = budgetTime
 		}
 	}

@@ -269,7 +269,7 @@ func (v *Visitor) Minter(key string) (Minter, error) {
 	return Minter{v.gate, name, share{"key", name}}, err
 }
 
-// Mint makes a token with what the key may grant, but for one door. Where there are no keys no token is needed, and it makes none.
+// Mint makes a token with all that the key may grant, for one door only. Where there are no keys no token is needed, and it makes none.
 func (m Minter) Mint(w Wanted, door string) (Minted, error) {
 	if m.gate == nil {
 		return Minted{}, nil

@@ -219,7 +219,7 @@ func proved(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// newNonce is one that only from may answer: when it was made, some random bytes, and a code of both and the address. A stranger that
+// newNonce makes one for the given address alone: when it was made, some random bytes, and a code of both and the address. A stranger that
 // asks for thousands of them takes no memory, and cannot void those of others.
 func (g *gate) newNonce(from netip.Addr) string {
 	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))

@@ -275,7 +275,7 @@ func (c *call) onTape(leg *call) (file recorder, end func()) {
 	return nil, func() {}
 }
 
-// attend keeps a call up whose sound goes to another, where it presses keys, too. It returns why the call must end.
+// attend keeps alive a call whose sound goes to another, to which it passes on pressed keys, too. It returns why the call must end.
 func (c *call) attend(ctx context.Context, to *stream) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -50,7 +50,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	})
 }
 
-// begin makes a call of an INVITE, unless admit refuses it, and has it to its end. What admit has taken for the call is given back by
+// begin makes a call from an INVITE, unless admit refuses it, and runs it to its end. What admit has taken for the call is given back by
 // its release.
 func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, admit func(*call, *sip.Request) *refusal) {
 	c, refused := d.incoming(req)
@@ -88,7 +88,7 @@ func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logg
 
 var errRefused = errors.New("the call was refused")
 
-// carry has a call that was entered, and gives back what it has taken before it says that it is over.
+// carry runs f for a call that was entered, and gives back what the call has taken before it logs the end.
 func (d *Door) carry(c *call, f func() error) {
 	started := time.Now()
 	var err error

@@ -16,7 +16,7 @@ type Machine struct {
 	Say string `json:"say"` // the message that is left after the beep; empty: none, and the call ends
 }
 
-// Who answers a call of ours. A menu counts as a machine: by its timing it is none other.
+// Who answers a call of ours. A menu counts as a machine: its timing is the same.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -140,7 +140,7 @@ type screen struct {
 	spoke   atomic.Bool   // some of it was a voice
 	open    atomic.Bool   // for the model
 	decided atomic.Bool   // who answered
-	machine atomic.Bool   // has
+	machine atomic.Bool   // it was a machine
 	leaving atomic.Bool   // the message is being left
 }
 

@@ -407,7 +407,7 @@ type registration struct {
 	failed int     // servers
 }
 
-// register has a trunk know where we are, as long as ctx lasts, and then that we are not there any more.
+// register has a trunk know where we are, as long as ctx lasts, and then unregisters.
 func (d *Door) register(ctx context.Context, t *trunkState) {
 	r := &registration{door: d, trunk: t}
 	defer r.forget()
