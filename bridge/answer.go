@@ -48,6 +48,14 @@ type answerOptions struct {
 }
 
 // turnState is where the model's turn stands.
+//
+//	idle ─> thinking ─> speaking ─> made ─────┐
+//	           │            │                 │ cut off while the rest of it was played
+//	           │            │                 v
+//	           └────────────┴─> dropped ───> cut
+//	             cut off first    the model has ended it, too
+//
+// turnComplete, or the loss of the connection, leads from every state to idle. What the model makes after cut is a new turn.
 type turnState int
 
 const (
