@@ -378,7 +378,7 @@ play('tells who reads what was said earlier that there is more', async (page) =>
   assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
   await page.click('#newest');
   await page.waitForFunction(() => document.querySelector('main').scrollTop > -1);
-  assert.ok(await page.isHidden('#newest'));
+  await page.locator('#newest').waitFor({ state: 'hidden' });
 });
 
 const aMicrophone = () => {
@@ -509,8 +509,8 @@ play('shows what was said when it is loaded again, until it is cleared', async (
   await page.getByRole('button', { name: 'Clear the transcript' }).click();
   await page.keyboard.press('Escape');
   await page.reload();
+  await page.locator('#tries').waitFor(); // it comes with the gateway's status
   assert.deepEqual(await said(), []);
-  assert.ok(await page.isVisible('#tries'));
 });
 
 play('tells in words what a tool was asked, and folds its answer', async (page) => {
