@@ -85,7 +85,7 @@ var arrows = map[string][]string{
 	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
-	"signaling/phone":       {"bridge", "media", "tools", "tools/webhook"},
+	"signaling/phone":       {"bridge", "media", "media/vad", "tools", "tools/webhook"},
 	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/whip":        {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/sip": {

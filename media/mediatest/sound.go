@@ -59,6 +59,23 @@ func Tone(d time.Duration, rate int, hz, amplitude float64) []int16 {
 	return pcm
 }
 
+// Chords returns music: four chords that are struck in turn every 600 ms and fade, each note with its overtones.
+func Chords(d time.Duration, rate int) []int16 {
+	pcm := make([]int16, media.Samples(d, rate))
+	struck := media.Samples(600*time.Millisecond, rate)
+	for i := range pcm {
+		at, v := float64(i%struck)/float64(rate), 0.0
+		for _, semitones := range [4][3]float64{{0, 4, 7}, {5, 9, 12}, {7, 11, 14}, {-3, 0, 4}}[i/struck%4] {
+			hz := 261.6 * math.Pow(2, semitones/12)
+			for overtone := 1.0; overtone <= 4; overtone++ {
+				v += math.Sin(2*math.Pi*hz*overtone*float64(i)/float64(rate)) / overtone
+			}
+		}
+		pcm[i] = int16(1500 * v * math.Exp(-3*at) * min(1, at/0.01))
+	}
+	return pcm
+}
+
 // SNR returns how far got is from want, in dB. got is as long as want, or longer.
 func SNR(want, got []int16) float64 {
 	var signal, noise float64

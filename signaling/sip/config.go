@@ -75,6 +75,7 @@ type Trunk struct {
 	MaxSeconds     int       `json:"maxSeconds"`     // of a call; 0: 1800
 	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
 	Silence        string    `json:"silence"`        // "send": packets of silence while the agent says nothing; empty: none
+	Music          string    `json:"music"`          // "pass": the model hears music that lasts; empty: silence in its place
 	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
 	Transfer       string    `json:"transfer"`       // "warm": a colleague is called and asked first; empty: a REFER
 	Outbound       *Outbound `json:"outbound"`
@@ -285,7 +286,7 @@ func (t *Trunk) check() error {
 	if t.Silence != "" && t.Silence != silenceSend {
 		return fmt.Errorf("silence: %q is not send", t.Silence)
 	}
-	if err := phone.CheckPatterns("transferTo", t.TransferTo); err != nil {
+	if err := cmp.Or(phone.CheckMusic(t.Music), phone.CheckPatterns("transferTo", t.TransferTo)); err != nil {
 		return err
 	}
 	if t.Transfer != "" && t.Transfer != transferWarm {

@@ -164,8 +164,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 // rtpSound is the sound of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
-		ports: d.ports, srtp: t.SRTP, nat: t.NAT, silence: t.silence(), fills: t.Silence == silenceSend, keypad: c.keypad,
-		screen: &screen{}, heard: d.rtc.Heard, log: c.log,
+		ports: d.ports, trunk: t.Trunk, keypad: c.keypad, screen: &screen{}, heard: d.rtc.Heard, log: c.log,
 		local: local{address: d.ownAddress(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }

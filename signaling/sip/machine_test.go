@@ -3,7 +3,6 @@ package sip_test
 import (
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +53,8 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			stop := make(chan struct{})
 			defer close(stop)
 			if test.says != nil {
-				doing.Go(func() { h.talks(invite, test.says, test.once, stop) })
+				h.hears(invite)
+				doing.Go(func() { h.talks(h.gateway, media.FrameDuration, test.says, test.once, stop) })
 			}
 			expect := func(what string, so func(sip.CallStatus) bool) {
 				t.Helper()
@@ -89,11 +89,9 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// talks sends sound where an INVITE wants it, in real time, and silence behind it, or with once nothing.
-func (h *handset) talks(invite string, pcm []int16, once bool, stop <-chan struct{}) {
-	port := regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invite)[1]
-	to, _ := net.ResolveUDPAddr("udp", "127.0.0.1:"+port)
-	tick := time.NewTicker(media.FrameDuration)
+// talks sends sound, a packet of 20 ms at a time, and silence behind it, or with once nothing.
+func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
 	for !once || len(pcm) > 0 {

@@ -34,16 +34,13 @@ type sound interface {
 
 // rtpSound is a call's sound by RTP.
 type rtpSound struct {
-	ports   *ports
-	stream  *stream // nil until open
-	srtp    string  // the trunk's rule
-	nat     bool
-	silence time.Duration // without a packet, until the call is given up
-	fills   bool          // packets go out while the agent says nothing
-	keypad  *phone.Keypad
-	heard   func(rtc.Quality) // gets each stream of the peer's that has ended
-	screen  *screen
-	log     *slog.Logger
+	ports  *ports
+	stream *stream // nil until open
+	trunk  *Trunk  // whose rules it follows
+	keypad *phone.Keypad
+	heard  func(rtc.Quality) // gets each stream of the peer's that has ended
+	screen *screen
+	log    *slog.Logger
 
 	mu       sync.Mutex
 	local    local
@@ -67,7 +64,7 @@ func (r *rtpSound) offer(sdp []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	agreed, err := d.agree(r.srtp, r.keys())
+	agreed, err := d.agree(r.trunk.SRTP, r.keys())
 	if err != nil {
 		return err
 	}
@@ -90,7 +87,7 @@ func (r *rtpSound) answer(sdp []byte) error {
 		r.local.version++
 		r.peer = d
 	}
-	if r.agreed, err = d.agree(r.srtp, r.keys()); err != nil {
+	if r.agreed, err = d.agree(r.trunk.SRTP, r.keys()); err != nil {
 		return err
 	}
 	return r.apply()
@@ -120,7 +117,7 @@ func (r *rtpSound) apply() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
 	}
-	if err := r.stream.set(r.agreed, r.nat); err != nil {
+	if err := r.stream.set(r.agreed, r.trunk.NAT); err != nil {
 		return err
 	}
 	if r.session == nil {
@@ -164,7 +161,7 @@ func (r *rtpSound) describe() []byte {
 	if r.peer != nil {
 		return r.peer.answer(r.local, r.agreed)
 	}
-	if r.srtp == srtpRequired && r.offered == nil {
+	if r.trunk.SRTP == srtpRequired && r.offered == nil {
 		r.offered = offeredKeys()
 	}
 	return offer(r.local, r.offered, "sendrecv")
@@ -198,7 +195,7 @@ func (r *rtpSound) check(now time.Time) error {
 		r.stream.report(now)
 	}
 	onHold := r.agreed != nil && (r.agreed.held || r.agreed.silent)
-	if r.stream.quiet(now) > r.silence && !onHold {
+	if r.stream.quiet(now) > r.trunk.silence() && !onHold {
 		return errSilence
 	}
 	return nil
@@ -266,7 +263,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	s.Attach(sender)
 	s.Hold(false)
 	var digits digitReader
-	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(mic)), rtpaudio.ReceiverOptions{
+	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
 		Event: func(e rtpaudio.Event) {
 			if digit, ok := digits.read(e); ok {
@@ -290,7 +287,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 func (r *rtpSound) fill() error {
 	r.filling.stop()
 	r.filling = nil
-	if !r.fills && !r.waiting {
+	if r.trunk.Silence != silenceSend && !r.waiting {
 		return nil
 	}
 	encoder, err := r.agreed.codec.media.NewEncoder(musicRate)

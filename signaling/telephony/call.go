@@ -148,7 +148,11 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	if err != nil {
 		return err
 	}
-	c.mic = c.keypad.Mute(mic)
+	music := ""
+	if c.provider != nil {
+		music = c.provider.Music
+	}
+	c.mic = c.keypad.Mute(phone.WithoutMusic(mic, music))
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
 	s.Attach(c.speech)

@@ -40,6 +40,7 @@ type Provider struct {
 	APIKey     string   `json:"apiKey"`     // of its REST API; empty: the API is not used
 	API        string   `json:"api"`        // the URL that its REST API begins with; empty: the usual one
 	Calls      int      `json:"calls"`      // at once; 0: as many as there are in all, and as the gateway allows a key
+	Music      string   `json:"music"`      // "pass": the model hears music that lasts; empty: silence in its place
 	TransferTo []string `json:"transferTo"` // patterns of numbers and SIP URIs
 
 	profile *profile
@@ -140,7 +141,7 @@ func (p *Provider) check(publicURL string) error {
 	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
 		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
 	}
-	return phone.CheckPatterns("transferTo", p.TransferTo)
+	return cmp.Or(phone.CheckMusic(p.Music), phone.CheckPatterns("transferTo", p.TransferTo))
 }
 
 // checkSecrets refuses a configuration that would let callers in without credentials.
