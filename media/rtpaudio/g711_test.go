@@ -132,3 +132,31 @@ func TestReceiverEvents(t *testing.T) {
 		})
 	}
 }
+
+// TestReceiverComfortNoise: a pause that is announced (RFC 3389) is silence, and neither lost nor made up.
+func TestReceiverComfortNoise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent, whole := phone(1000*ms, 20*ms)
+		const pause = 500 * ms
+		noise := sent[25]
+		noise.pkt.PayloadType, noise.pkt.Payload = 13, []byte{65}
+		for i := 25; i < len(sent); i++ {
+			sent[i].at += pause
+			sent[i].pkt.SequenceNumber += 3
+			sent[i].pkt.Timestamp += uint32(media.Samples(pause, 8000))
+		}
+		for i := range 3 { // again each 160 ms
+			noise.at = 500*ms + time.Duration(i)*160*ms
+			sent = append(sent, noise)
+			noise.pkt.SequenceNumber++
+		}
+		sink, stats := receiveBy(t, sent, 1000*ms+pause, 8000, rtpaudio.ReceiverOptions{Codec: g711.MuLaw, Types: []uint8{0}})
+		if stats.Lost+stats.Late != 0 || stats.Concealed != 0 || stats.Silence != pause {
+			t.Errorf("stats %+v", stats)
+		}
+		at := media.Samples(500*ms, 8000)
+		if len(sink.pcm) != len(whole)+media.Samples(pause, 8000) || !slices.Equal(sink.pcm[:at], whole[:at]) {
+			t.Errorf("%d samples", len(sink.pcm))
+		}
+	})
+}

@@ -293,32 +293,48 @@ func TestTransferWaitsForTheSentence(t *testing.T) {
 	}
 }
 
-// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice.
+// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice, or comfort noise if it has that.
 func TestSilenceIsSent(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, ofTrunk(t, map[string]any{"silence": "send"}))
-	h := newHandset(t, o)
-	var last rtp.Packet
-	buf := make([]byte, 1500)
-	for i := range 50 {
-		h.sound.SetReadDeadline(time.Now().Add(patience))
-		n, _, err := h.sound.ReadFrom(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var p rtp.Packet
-		if err := p.Unmarshal(bytes.Clone(buf[:n])); err != nil || p.PayloadType != 0 || media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
-			t.Fatalf("%v %v", err, p)
-		}
-		step := p.Timestamp - last.Timestamp
-		if i > 0 && (p.SequenceNumber != last.SequenceNumber+1 || step < 80 || step > 8000) {
-			t.Errorf("after %v comes %v", last.Header, p.Header)
-		}
-		last = p
-	}
-	o.types("Hello.")
-	if !h.hear(time.Now().Add(patience)) {
-		t.Error("the model says nothing")
+	for _, test := range []struct {
+		silence, formats string
+		payload          uint8
+		least, most      uint32 // from one packet to the next, in units of 1/8000 s
+	}{
+		{"send", "0", 0, 80, 8000},
+		{"comfort", "0", 0, 80, 8000},
+		{"comfort", "0 13", 13, 1200, 16000},
+	} {
+		t.Run(test.silence+" for "+test.formats, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, ofTrunk(t, map[string]any{"silence": test.silence}))
+			h := newHandset(t, o, test.formats)
+			var last rtp.Packet
+			buf := make([]byte, 1500)
+			for i := range 20 {
+				h.sound.SetReadDeadline(time.Now().Add(patience))
+				n, _, err := h.sound.ReadFrom(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var p rtp.Packet
+				if err := p.Unmarshal(bytes.Clone(buf[:n])); err != nil || p.PayloadType != test.payload {
+					t.Fatalf("%v %v", err, p)
+				}
+				if noise := p.PayloadType == 13; noise && !bytes.Equal(p.Payload, []byte{65}) || !noise && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
+					t.Fatalf("%v", p)
+				}
+				step := p.Timestamp - last.Timestamp
+				if i > 0 && (p.SequenceNumber != last.SequenceNumber+1 || step < test.least || step > test.most) {
+					t.Errorf("after %v comes %v", last.Header, p.Header)
+				}
+				last = p
+			}
+			o.types("Hello.")
+			if !h.hear(time.Now().Add(patience)) {
+				t.Error("the model says nothing")
+			}
+		})
 	}
 }
 

@@ -74,7 +74,7 @@ type Trunk struct {
 	CallsPerSecond float64   `json:"callsPerSecond"` // 0: 10
 	MaxSeconds     int       `json:"maxSeconds"`     // of a call; 0: 1800
 	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
-	Silence        string    `json:"silence"`        // "send": packets of silence while the agent says nothing; empty: none
+	Silence        string    `json:"silence"`        // what goes out while the agent says nothing: "send" or "comfort"; empty: nothing
 	Music          string    `json:"music"`          // "pass": the model hears music that lasts; empty: silence in its place
 	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
 	Transfer       string    `json:"transfer"`       // "warm": a colleague is called and asked first; empty: a REFER
@@ -101,8 +101,11 @@ const (
 	srtpOff      = "off"
 )
 
-// silenceSend is the value of Trunk.Silence for a trunk that gives up a call without packets.
-const silenceSend = "send"
+// The values of Trunk.Silence for a trunk that gives up a call without packets.
+const (
+	silenceSend    = "send"    // packets of silence
+	silenceComfort = "comfort" // comfort noise where that was agreed on, else packets of silence
+)
 
 // transferWarm is the value of Trunk.Transfer for a trunk whose callers are announced to a colleague.
 const transferWarm = "warm"
@@ -283,8 +286,8 @@ func (t *Trunk) check() error {
 	if t.SRTP != "" && t.SRTP != srtpRequired && t.SRTP != srtpOff {
 		return fmt.Errorf("srtp: %q is neither required nor off", t.SRTP)
 	}
-	if t.Silence != "" && t.Silence != silenceSend {
-		return fmt.Errorf("silence: %q is not send", t.Silence)
+	if t.Silence != "" && t.Silence != silenceSend && t.Silence != silenceComfort {
+		return fmt.Errorf("silence: %q is neither send nor comfort", t.Silence)
 	}
 	if err := cmp.Or(phone.CheckMusic(t.Music), phone.CheckPatterns("transferTo", t.TransferTo)); err != nil {
 		return err

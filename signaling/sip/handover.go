@@ -248,7 +248,7 @@ func (c *call) joined(leg *call) error {
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
 		speaker, hearer := from.sound.(*rtpSound), to.sound.(*rtpSound)
-		p := &passage{stream: speaker.stream, to: hearer.stream, fills: hearer.trunk.Silence == silenceSend, press: from.keypad.Press}
+		p := &passage{stream: speaker.stream, to: hearer.stream, fills: hearer.trunk.Silence != "", press: from.keypad.Press}
 		if file != nil {
 			p.tape = &tape{file: file, caller: from == c}
 		}

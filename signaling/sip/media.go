@@ -231,24 +231,30 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fill sends what next returns while there is nothing else to send, until ctx is done: music for one who waits, or silence, because some
-// trunks give up a call that sends nothing.
-func (s *stream) fill(ctx context.Context, number uint8, next func() []byte) {
+// fill sends what next returns every so often while there is nothing else to send, until ctx is done: music for one who waits, or silence or
+// comfort noise, because some trunks give up a call that sends nothing.
+func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	for {
+	first := min(every*3/4, 2*media.FrameDuration) // after something else
+	for mine := uint32(0); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		s.mu.Lock()
-		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > media.FrameDuration*3/4 {
+		wait := first
+		if mine != 0 && mine == s.sent.packets {
+			wait = every * 3 / 4
+		}
+		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > wait {
 			at := s.now()
 			if past < 2*media.FrameDuration && s.sent.packets > 0 { // sound that goes on has no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.sound.codec.media.ClockRate()))
 			}
 			_ = s.write(number, false, at, next())
+			mine = s.sent.packets
 		}
 		s.mu.Unlock()
 	}

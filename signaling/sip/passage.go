@@ -82,8 +82,12 @@ func (p *passage) relay(ctx context.Context) error {
 		if packet.Unmarshal(buf[:n]) != nil {
 			continue
 		}
-		if packet.PayloadType == p.heard.number {
+		switch {
+		case packet.PayloadType == p.heard.number:
 			p.to.pass(&p.track, p.said.number, &packet)
+			continue
+		case packet.PayloadType == p.heard.comfort && p.said.comfort != 0:
+			p.to.pass(&p.track, p.said.comfort, &packet)
 			continue
 		}
 		for _, number := range p.heard.events {

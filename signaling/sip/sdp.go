@@ -32,16 +32,17 @@ type codec struct {
 }
 
 // codecs are in the order in which we offer them.
-var codecs = []*codec{
-	{"opus/48000/2", -1, 96, opus.Codec{}, "useinbandfec=1"},
-	{"G722/8000", 9, 9, g722.Codec{}, ""},
-	{"PCMU/8000", 0, 0, g711.MuLaw, ""},
-	{"PCMA/8000", 8, 8, g711.ALaw, ""},
-}
+var codecs = []*codec{{"opus/48000/2", -1, 96, opus.Codec{}, "useinbandfec=1"}, {"G722/8000", 9, 9, g722.Codec{}, ""}, pcmu, pcma}
+
+var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 8, 8, g711.ALaw, ""}
 
 const (
 	telephoneEvent = "telephone-event/"
 	ourEvents      = 101 // payload type in an offer of ours
+
+	// comfortNoise is what pauses in G.711 may be sent as (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
+	comfortNoise = "CN/8000"
+	comfortType  = 13
 )
 
 // payload is a payload type and what it stands for.
@@ -82,6 +83,7 @@ type description struct {
 	direction string         // as it says it: sendrecv, sendonly, recvonly or inactive
 	payloads  []payload      // that we have, in its order
 	events    []event
+	comfort   uint8    // payload type of comfort noise; 0: it has none
 	keys      []crypto // that we can use
 	secure    bool     // RTP/SAVP: only with a key
 	profile   string   // "RTP/AVP"
@@ -187,6 +189,10 @@ func (d *description) readCodecs(m *sdp.MediaDescription) {
 			}
 			continue
 		}
+		if strings.EqualFold(name, comfortNoise) || name == "" && n == comfortType {
+			d.comfort = uint8(n)
+			continue
+		}
 		for _, c := range codecs {
 			if strings.EqualFold(name, c.name) || strings.EqualFold(name, c.name+"/1") || name == "" && c.fixed == int(n) {
 				d.payloads = append(d.payloads, payload{uint8(n), c})
@@ -237,6 +243,7 @@ type agreement struct {
 	payload
 	events   []uint8 // payload types of digits that come
 	event    *event  // by which digits go; nil: they do not
+	comfort  uint8   // payload type of pauses; 0: they have none
 	in, out  *crypto // nil: in the clear
 	held     bool    // the peer does not listen
 	silent   bool    // the peer does not speak
@@ -258,6 +265,9 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		if s.event == nil || e.clock == s.codec.media.ClockRate() && s.event.clock != e.clock {
 			s.event = &e
 		}
+	}
+	if s.codec == pcmu || s.codec == pcma {
+		s.comfort = d.comfort
 	}
 	s.answered = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
 	if s.answered == "" {
@@ -324,11 +334,17 @@ func (d *description) answer(l local, s *agreement) []byte {
 			continue
 		}
 		fmt.Fprintf(&b, "m=audio %d %s %d", l.port, d.profile, s.number)
+		if s.comfort != 0 {
+			fmt.Fprintf(&b, " %d", s.comfort)
+		}
 		if s.event != nil {
 			fmt.Fprintf(&b, " %d", s.event.number)
 		}
 		b.WriteString("\r\n")
 		writeCodec(&b, s.number, s.codec)
+		if s.comfort != 0 {
+			fmt.Fprintf(&b, "a=rtpmap:%d %s\r\n", s.comfort, comfortNoise)
+		}
 		if s.event != nil {
 			writeEvent(&b, s.event.number, s.event.clock)
 		}
@@ -352,10 +368,11 @@ func offer(l local, keys []crypto, direction string) []byte {
 	for _, c := range codecs {
 		fmt.Fprintf(&b, " %d", c.ours)
 	}
-	fmt.Fprintf(&b, " %d\r\n", ourEvents)
+	fmt.Fprintf(&b, " %d %d\r\n", comfortType, ourEvents)
 	for _, c := range codecs {
 		writeCodec(&b, c.ours, c)
 	}
+	fmt.Fprintf(&b, "a=rtpmap:%d %s\r\n", comfortType, comfortNoise)
 	writeEvent(&b, ourEvents, 8000)
 	for _, k := range keys {
 		writeCrypto(&b, k)

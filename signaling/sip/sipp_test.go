@@ -180,11 +180,15 @@ func TestScenarios(t *testing.T) {
 		"a call": call(usual).bye(2),
 		"mirrors a payload type": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 111 96\na=rtpmap:111 OPUS/48000/2\na=rtpmap:96 telephone-event/48000")).ringing().
 			expect(200, "m=audio [0-9]+ RTP/AVP 111 96").request("ACK", 1, "").bye(2),
+		"comfort noise": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 8 13 101\na=rtpmap:101 telephone-event/8000")).ringing().
+			expect(200, "m=audio [0-9]+ RTP/AVP 8 13 101.*a=rtpmap:13 CN/8000").request("ACK", 1, "").bye(2),
+		"no comfort noise beside G.722": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 9 13")).ringing().
+			expect(200, "m=audio [0-9]+ RTP/AVP 9").request("ACK", 1, "").bye(2),
 		"refuses a video section": (&scenario{}).request("INVITE", 1, usual+"m=video 40000 RTP/AVP 96\na=rtpmap:96 VP8/90000\n").ringing().
 			expect(200, "m=video 0 RTP/AVP 96").request("ACK", 1, "").bye(2),
 		"no codec": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 18\na=rtpmap:18 G729/8000")).ringing().
 			expect(488, "Warning").request("ACK", 1, ""),
-		"late offer": (&scenario{}).request("INVITE", 1, "").ringing().expect(200, "m=audio [0-9]+ RTP/AVP 96 9 0 8 101").
+		"late offer": (&scenario{}).request("INVITE", 1, "").ringing().expect(200, "m=audio [0-9]+ RTP/AVP 96 9 0 8 13 101").
 			request("ACK", 1, usual).pause(200).bye(2),
 		"held three ways": call(usual).
 			request("INVITE", 2, sdp("[media_ip]", "sendonly", plain)).ringing().expect(200, "a=recvonly").request("ACK", 2, "").

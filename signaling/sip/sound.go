@@ -283,11 +283,26 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	})}, nil
 }
 
+// comfortEvery is how often comfort noise is repeated in a pause, for peers that have missed it, and comfortLevel how loud it is: -65 dBov,
+// as a quiet line. It is one byte (RFC 3389, section 3.1).
+const comfortEvery = 200 * time.Millisecond
+
+var comfortLevel = []byte{65}
+
 // fill has music go out for one who waits, or silence for a trunk that wants packets. Needs mu.
 func (r *rtpSound) fill() error {
 	r.filling.stop()
 	r.filling = nil
-	if r.trunk.Silence != silenceSend && !r.waiting {
+	stream, number := r.stream, r.agreed.number
+	switch {
+	case r.waiting:
+	case r.trunk.Silence == "":
+		return nil
+	case r.trunk.Silence == silenceComfort && r.agreed.comfort != 0:
+		number = r.agreed.comfort
+		r.filling = begin(func(ctx context.Context) {
+			stream.fill(ctx, number, comfortEvery, func() []byte { return comfortLevel })
+		})
 		return nil
 	}
 	encoder, err := r.agreed.codec.media.NewEncoder(musicRate)
@@ -305,7 +320,6 @@ func (r *rtpSound) fill() error {
 		}
 		return payload[:size]
 	}
-	stream, number := r.stream, r.agreed.number
-	r.filling = begin(func(ctx context.Context) { stream.fill(ctx, number, next) })
+	r.filling = begin(func(ctx context.Context) { stream.fill(ctx, number, media.FrameDuration, next) })
 	return nil
 }
