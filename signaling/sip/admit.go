@@ -124,10 +124,15 @@ func (g *gate) cancelled(invite *sip.Request) bool {
 	return ok
 }
 
-// inviteKey names an INVITE by what its CANCEL has in common with it (RFC 3261, section 9.1).
+// inviteKey names an INVITE by what its CANCEL has in common with it (RFC 3261, section 9.1), and by the address that both come from: a
+// stranger that has seen a Call-ID ends no call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo))
+	from, _ := sourceOf(req)
+	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,
+		" ", branchOf(req), " ", from))
 }
+
+func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
 // ruling is the decision on a request that begins something.
 type ruling struct {

@@ -66,6 +66,37 @@ func TestACancelThatOvertakesItsInvite(t *testing.T) {
 	}
 }
 
+// A CANCEL ends the call of the INVITE that it came after: not with another branch, and not from another address, though it knows all of
+// the INVITE.
+func TestAStrangersCancel(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"127.0.0.0/8"}}))
+	caller, stranger := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.2")
+	at := caller.signals.LocalAddr()
+	text := func(method, branch string, headers string) string {
+		return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s;rport\r\nMax-Forwards: 70\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\n"+
+			"To: <sip:500@127.0.0.1>\r\nCall-ID: cancelled\r\nCSeq: 1 %s\r\nContact: <sip:eve@%s>\r\n%s", method, at, branch, method, at, headers)
+	}
+	caller.send(text("INVITE", "first", fmt.Sprintf("Require: 100rel\r\nContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", len(body), body)))
+	rings := caller.answer("180") // until that is acknowledged
+	number := regexp.MustCompile(`RSeq: (\d+)`).FindStringSubmatch(rings)
+	const nothing = "Content-Length: 0\r\n\r\n"
+	for _, h := range []*handset{caller, stranger} {
+		h.send(text("CANCEL", "another", nothing))
+		h.answer("481")
+	}
+	stranger.send(text("CANCEL", "first", nothing))
+	stranger.send(strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: another", 1))
+	o.loggedTimes("a CANCEL of another's call", 2)
+	_, to, _ := strings.Cut(rings, "To: ")
+	to, _, _ = strings.Cut(to, "\r\n")
+	acknowledges := text("PRACK", "second", "RAck: "+number[1]+" 1 INVITE\r\n"+nothing)
+	caller.send(strings.NewReplacer("To: <sip:500@127.0.0.1>", "To: "+to, "CSeq: 1 ", "CSeq: 2 ").Replace(acknowledges))
+	if got := caller.answer(`[2-6](?s:.*)CSeq: 1 INVITE`); !strings.HasPrefix(got, "SIP/2.0 200") {
+		t.Errorf("the call was answered %s", got)
+	}
+}
+
 // request waits for one that matches.
 func (h *handset) request(pattern string) string {
 	h.t.Helper()

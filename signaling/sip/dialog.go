@@ -23,6 +23,7 @@ type dialog struct {
 	via       string   // the transport as the top Via has it; empty: as sipgo says
 	from      sip.Addr // by which socket its requests go, of UDP; zero: any
 	localTag  string
+	invite    *sip.Request     // that has begun it; nil: one of ours
 	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
 
 	mu        sync.Mutex
@@ -41,7 +42,7 @@ func newTag() string { return strings.ToLower(rand.Text()) }
 func answering(req *sip.Request, contact sip.Uri) *dialog {
 	d := &dialog{
 		callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
-		localTag: newTag(), theirs: req.CSeq().SeqNo,
+		localTag: newTag(), theirs: req.CSeq().SeqNo, invite: req,
 	}
 	to := req.To()
 	d.local = sip.FromHeader{DisplayName: to.DisplayName, Address: to.Address, Params: sip.NewParams()}

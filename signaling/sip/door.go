@@ -6,6 +6,7 @@
 package sip
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -315,6 +316,9 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	switch {
 	case deaf:
 		return nil, nil
+	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
+		d.refused("packet dropped", "a CANCEL of another's call", from.String())
+		return nil, nil
 	case p.Transport == "WS": // a page's: its token is looked at with each call
 		return data, nil
 	case d.gate.known(from):
@@ -328,6 +332,24 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 		return data, nil
 	}
 	return nil, nil
+}
+
+// strangersCancel reports whether a packet would cancel a call that its sender did not begin: sipgo looks at the branch alone.
+func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
+	m, err := sip.ParseMessage(data)
+	req, ok := m.(*sip.Request)
+	if err != nil || !ok || req.From() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
+		return true
+	}
+	req.SetSource(from.String())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		if i := c.dialog.invite; i != nil && branchOf(i) == branchOf(req) && inviteKey(i) != inviteKey(req) {
+			return true
+		}
+	}
+	return false
 }
 
 // invited reports whether a packet of UDP is read that comes from an address that is not known: it is of a call or a registration that
@@ -504,7 +526,7 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	d.gate.cancel(req)
 	d.mu.Lock()
 	for _, c := range d.calls {
-		if !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) {
+		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
 		select {

@@ -40,7 +40,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parser.ParseSIP(text)
 		req, ok := m.(*sip.Request)
-		if err != nil || !ok || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil {
+		if err != nil || !ok || req.From() == nil || req.To() == nil || req.CallID() == nil || req.CSeq() == nil || req.Via() == nil {
 			return
 		}
 		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < leastSession) {
