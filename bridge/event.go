@@ -131,7 +131,11 @@ type (
 	Move struct{}
 
 	// Usage counts tokens at the end of each turn, before its TurnComplete: of the turn, and of the conversation so far.
-	Usage struct{ Turn, Total wire.Tokens }
+	// Dollars is what the conversation has cost so far, in US dollars; nil: its model has no price that is known.
+	Usage struct {
+		Turn, Total wire.Tokens
+		Dollars     *float64
+	}
 
 	// Failure is something that went wrong while the conversation goes on.
 	Failure struct{ Err *Error }

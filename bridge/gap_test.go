@@ -11,6 +11,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/price"
 )
 
 // waiting is what a person has heard and seen since the diary was emptied: the states, and sound by its length.
@@ -407,11 +408,40 @@ func TestUsage(t *testing.T) {
 			got[1].Total.ResponseBy["AUDIO"] != 40 {
 			t.Errorf("%+v", got)
 		}
+		if got[1].Dollars == nil || *got[1].Dollars != 0.001035 { // twice 90 at $3 a million, 10 at $0.75, 20 at $12, to the millionth
+			t.Errorf("it costs %v", got[1].Dollars)
+		}
 		c.leaves()
 		if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["tokens"] != 240.0 {
 			t.Errorf("%v", end)
 		}
-	})
+	}, priced)
+}
+
+// priced is a gateway that knows what models cost.
+func priced(o *bridge.Options) { o.Prices = price.Default }
+
+// Each turn costs what its model does. One whose price is not known makes the sum unknown.
+func TestTheModelChangesAndItsPrice(t *testing.T) {
+	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
+			`"serverContent":{"turnComplete":true}}`
+		for _, step := range []struct {
+			model string
+			costs float64
+		}{{"", 0.00075}, {"gemini-2.5-flash-native-audio-latest", 0.00125}, {"gemini-9-live", 0}, {"gemini-3.8-live", 0}} {
+			if step.model != "" {
+				c.update(`{"model":"` + step.model + `"}`)
+				l = r.up.Next().Accept()
+				synctest.Wait()
+			}
+			l.Send("%s", turn)
+			got := last[bridge.Usage](c)
+			if (got.Dollars != nil) != (step.costs > 0) || step.costs > 0 && *got.Dollars != step.costs {
+				t.Errorf("%s: %+v", step.model, got)
+			}
+		}
+	}, priced)
 }
 
 func TestArrived(t *testing.T) {

@@ -49,7 +49,7 @@ func newSession(
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}
 	s.spending = &spending{
 		audience: s.audience, observer: s.observer, log: log,
-		account: o.Account, key: o.Origin.Key, most: h.options.MaxTokens,
+		account: o.Account, key: o.Origin.Key, most: h.options.MaxTokens, prices: h.options.Prices,
 	}
 	s.recording = &recording{
 		audience: s.audience, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,

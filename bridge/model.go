@@ -95,7 +95,7 @@ func (s *Session) onLinked(e keeper.Linked) {
 	if !e.Fresh {
 		return
 	}
-	s.spending.meter.EndTurn()
+	s.spending.settle()
 	switch {
 	case e.First:
 	case e.NewModel:
@@ -263,7 +263,9 @@ func (m toolModel) Pictures(parts json.RawMessage) bool {
 
 // configured follows a change of the configuration in force.
 func (s *Session) configured() {
-	options := s.keeper.Config().Options
+	config := s.keeper.Config()
+	options := config.Options
+	s.spending.follow(config.Model)
 	if !options.Resumption {
 		s.host.tokens.void(s.id)
 	}

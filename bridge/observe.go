@@ -45,8 +45,9 @@ type (
 	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if there
 	// are some.
 	Spent struct {
-		Key    string // see [Origin]
-		Tokens map[[2]string]int
+		Key     string // see [Origin]
+		Tokens  map[[2]string]int
+		Dollars float64 // that they cost; 0: the model has no price that is known
 	}
 
 	// RecordingFailed is a recording that the disk refused, at its beginning or later.
@@ -71,8 +72,9 @@ type Info struct {
 	Model      string
 	State      State
 	Started    time.Time
-	Turns      int // that are over
-	Tokens     int // of the model, in and out
+	Turns      int      // that are over
+	Tokens     int      // of the model, in and out
+	Dollars    *float64 // that they have cost; nil: the model has no price that is known
 }
 
 // ByEnd is the Cut of a turn in which the conversation has ended. No caller learns of it.

@@ -8,6 +8,7 @@ import (
 
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/price"
 	"voxgate/store"
 	"voxgate/tools"
 )
@@ -21,6 +22,8 @@ type Options struct {
 	Stall time.Duration
 	// MaxTokens ends a conversation that has used so many; 0: no limit.
 	MaxTokens int
+	// Prices are what tokens cost; nil: that is not known of any.
+	Prices price.Table
 	// Observe gets what happens in the conversation of this id; nil: nobody observes, at no cost. Several goroutines call
 	// it; it must not block.
 	Observe func(id string, o Observation)

@@ -215,7 +215,7 @@ func (s *Session) describe() Info {
 	return Info{
 		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key, Attributes: s.open.Origin.Attributes,
 		Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
-		Tokens: s.spending.meter.Total().Total,
+		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
 	}
 }
 

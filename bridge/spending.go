@@ -3,14 +3,16 @@ package bridge
 import (
 	"fmt"
 	"log/slog"
+	"math"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/price"
 )
 
 // lowBudget is the part of the budget that is left when the client gets a warning.
 const lowBudget = 10 // of a hundred
 
-// spending counts the tokens that a conversation uses, and accounts for them. The loop owns it.
+// spending counts the tokens that a conversation uses and what they cost, and accounts for them. The loop owns it.
 type spending struct {
 	audience *audience
 	observer observer
@@ -18,11 +20,29 @@ type spending struct {
 	account  Account
 	key      string // see [Origin]
 	most     int    // see [Options].MaxTokens
+	prices   price.Table
+
+	model    string
+	price    price.Model // of model
+	unpriced bool        // some of the conversation has no price that is known
+	paid     float64     // of turns that are over, in millionths of a US dollar
 
 	meter   wire.TokenMeter
 	turn    bool        // some were used in this turn
 	counted wire.Tokens // what is already accounted for
+	charged float64     // likewise, in dollars
 	low     bool        // the client knows that little is left
+}
+
+// follow notes which model is in force.
+func (p *spending) follow(model string) {
+	if model == p.model {
+		return
+	}
+	p.settle() // at the prices of the model before
+	var ok bool
+	p.price, ok = p.prices.Of(model)
+	p.model, p.unpriced = model, p.unpriced || !ok
 }
 
 // add notes a report of the model.
@@ -31,11 +51,37 @@ func (p *spending) add(t wire.Tokens) {
 	p.turn = true
 }
 
-// restore notes what was spent at another gateway, and accounted for there.
-func (p *spending) restore(t wire.Tokens) {
+// restore notes what was spent at another gateway, and accounted for there. No dollars: it is not known how many.
+func (p *spending) restore(t wire.Tokens, dollars *float64) {
 	p.meter.Add(t)
 	p.meter.EndTurn()
 	p.counted = t
+	if dollars == nil {
+		p.unpriced = true
+		return
+	}
+	p.paid = *dollars * 1e6
+	p.charged = p.paid
+}
+
+// settle ends the turn of the meter, and adds up what it has cost.
+func (p *spending) settle() {
+	p.paid += p.price.Cost(p.meter.Turn())
+	p.meter.EndTurn()
+}
+
+// dollars is what the conversation has cost so far; nil: that is not known.
+func (p *spending) dollars() *float64 {
+	if p.unpriced {
+		return nil
+	}
+	return dollarsOf(p.paid + p.price.Cost(p.meter.Turn()))
+}
+
+// dollarsOf are millionths of a dollar as dollars, to the millionth.
+func dollarsOf(micros float64) *float64 {
+	dollars := math.Round(micros) / 1e6
+	return &dollars
 }
 
 // endTurn reports the tokens of a turn. It returns the limit that the turn has reached, if any.
@@ -45,8 +91,8 @@ func (p *spending) endTurn() (limit error) {
 	}
 	p.turn = false
 	u := Usage{Turn: p.meter.Turn()}
-	p.meter.EndTurn()
-	u.Total = p.meter.Total()
+	p.settle()
+	u.Total, u.Dollars = p.meter.Total(), p.dollars()
 	p.audience.notify(u)
 	left, most := p.account.Spend(p.uncounted())
 	switch {
@@ -72,9 +118,11 @@ func (p *spending) endTurn() (limit error) {
 func (p *spending) uncounted() int {
 	before, now := p.counted, p.meter.Total()
 	p.counted = now
+	paid := p.paid + p.price.Cost(p.meter.Turn())
 	if p.observer.on() && now.Total > before.Total {
-		p.observer.report(Spent{p.key, now.Split(before)})
+		p.observer.report(Spent{p.key, now.Split(before), (paid - p.charged) / 1e6})
 	}
+	p.charged = paid
 	return now.Total - before.Total
 }
 

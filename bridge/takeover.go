@@ -92,7 +92,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.steering = steering
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received
-	s.spending.restore(n.Tokened)
+	s.spending.restore(n.Tokened, n.Dollars)
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
 	s.transcript.Restore(n.Said)
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)

@@ -100,6 +100,9 @@ func (h *hooks) ended(e bridge.Ended) {
 		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns,
 		"tokens": e.Tokens,
 	}
+	if e.Dollars != nil {
+		body["dollars"] = *e.Dollars
+	}
 	h.report(e.ID+"-end", body)
 }
 

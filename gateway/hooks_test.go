@@ -21,6 +21,7 @@ func TestSessionWebhook(t *testing.T) {
 		Session struct{ ID, Door string }
 		Turns   int
 		Tokens  int
+		Dollars float64
 		Reason  string
 		EndedAt time.Time
 	}
@@ -74,7 +75,7 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 {
+		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 || m.Dollars == 0 {
 			t.Errorf("the end is reported as %+v", m)
 		}
 	}

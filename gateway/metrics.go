@@ -27,6 +27,7 @@ type metrics struct {
 	bargeIn    prometheus.Histogram
 	calls      *prometheus.HistogramVec
 	tokens     *prometheus.CounterVec
+	dollars    *prometheus.CounterVec
 	unrecorded prometheus.Counter
 	refusals   *prometheus.CounterVec
 	callsOut   *prometheus.CounterVec
@@ -87,6 +88,7 @@ func newMetrics() *metrics {
 		"modality",
 		"key",
 	)
+	m.dollars = counter("dollars_total", "US dollars that those tokens cost, by the table of prices and by server key.", "key")
 	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
 	m.callsOut = counter("sip_calls_out_total",
 		"Calls by SIP that the gateway has made and that have ended: answered, busy, no-answer, canceled, failed.", "outcome")
@@ -258,6 +260,7 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		for of, n := range o.Tokens {
 			m.tokens.WithLabelValues(of[0], modalityOf(of[1]), o.Key).Add(float64(n))
 		}
+		m.dollars.WithLabelValues(o.Key).Add(max(0, o.Dollars))
 	case bridge.Ended:
 		m.conversationEnded(o)
 	}

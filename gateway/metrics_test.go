@@ -56,6 +56,7 @@ func TestMetrics(t *testing.T) {
 		`voxgate_turns_total{cut="nothing"} 1`, `voxgate_model_dials_total{kind="first",outcome="ok"} 1`,
 		`voxgate_model_links_ended_total{cause="planned"} 1`, `voxgate_model_stalls_total{remedy="nudge"} 0`,
 		`voxgate_tokens_total{direction="in",key="",modality="audio"} `, `voxgate_tokens_total{direction="out",key="",modality="audio"} `,
+		`voxgate_dollars_total{key=""} 0.0`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s:\n%s", want, ours(text))

@@ -15,6 +15,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/price"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/store"
@@ -62,8 +63,12 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate,
 		Refused: s.access.Refused, Logger: log,
 	}
+	prices, err := pricesOf(s.prices)
+	if err != nil {
+		return err
+	}
 	options := bridge.Options{
-		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens,
+		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: prices,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Logger: log,
 	}
@@ -180,6 +185,18 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 	defer cancel()
 	log.Info("stopping: no conversation begins any more", "running", len(host.Sessions()), "until", most)
 	host.Drain(ctx)
+}
+
+// pricesOf are the prices of a file, or those of this release.
+func pricesOf(file string) (price.Table, error) {
+	if file == "" {
+		return price.Default, nil
+	}
+	t, err := price.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("prices: %w", err)
+	}
+	return t, nil
 }
 
 // operatorsTools are the tools of a file, which every conversation has.

@@ -55,6 +55,7 @@ type settings struct {
 	nodeURL     string // by which other gateways reach this one; "": they do not
 	log         logFormat
 	models      string // a file
+	prices      string // a file; "": those of this release
 	restAddr    string
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
@@ -136,6 +137,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		"",
 		"JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls",
 	)
+	f.StringVar(&s.prices, "prices", "", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release")
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "", "`folder` for the apps that the VOX assistant generates (docs/vox.md); empty: none are")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them")

@@ -19,6 +19,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/price"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
@@ -77,7 +78,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Logger: log}
+	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Prices: price.Default, Logger: log}
 	so := Doors{Door: web.Door{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)

@@ -268,10 +268,14 @@ func body(e bridge.Body) (ServerMessage, bool) {
 	case bridge.Move:
 		return message(typeMove, nil), true
 	case bridge.Usage:
+		usage := map[string]any{"turn": usagePayload(e.Turn), "total": usagePayload(e.Total)}
+		if e.Dollars != nil {
+			usage["dollars"] = *e.Dollars
+		}
 		return message(typeLog, logPayload{
 			Type:    "info",
 			Message: fmt.Sprintf("This turn took %d tokens, the conversation %d.", e.Turn.Total, e.Total.Total),
-			Details: map[string]any{"usage": map[string]usagePayload{"turn": usagePayload(e.Turn), "total": usagePayload(e.Total)}},
+			Details: map[string]any{"usage": usage},
 		}), true
 	case bridge.Failure:
 		return Error(e.Err), true

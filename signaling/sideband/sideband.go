@@ -1,7 +1,7 @@
 // Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
 // them, and has a second connection to one, beside its caller's.
 //
-//	GET    /v1/sessions              {"sessions": [{id, door, identity?, model, state, startedAt, turns, tokens}]}
+//	GET    /v1/sessions              {"sessions": [{id, door, identity?, model, state, startedAt, turns, tokens, dollars?}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
 //
@@ -80,13 +80,14 @@ type session struct {
 	StartedAt time.Time    `json:"startedAt"`
 	Turns     int          `json:"turns"`
 	Tokens    int          `json:"tokens"`
+	Dollars   *float64     `json:"dollars,omitempty"`
 }
 
 func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
 		if key.Sees(bridge.Origin{Key: i.Key}) {
-			sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens})
+			sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars})
 		}
 	}
 	theirs, silent := d.elsewhere(r)

@@ -225,6 +225,8 @@ export interface Usage {
   turn: Tokens;
   /** Of the conversation so far. */
   total: Tokens;
+  /** What the conversation has cost so far, in US dollars; absent: its model has no price that the gateway knows. */
+  dollars?: number;
 }
 
 export interface ServerContent {

@@ -8,32 +8,6 @@ import { make } from './dom.js';
 
 const EVERY = 1_000; // ms
 
-/**
- * US dollars for a million tokens, paid tier; thinking is billed as text that was put out. A model that is not here shows no price.
- * https://ai.google.dev/gemini-api/docs/pricing, as of 2026-10. What gemini-3.8-live takes for pictures is taken from 3.1.
- * @type {Record<string, {input: Record<string, number>, output: Record<string, number>}>}
- */
-const PRICES = {
-  'gemini-3.8-live': { input: { TEXT: 0.75, AUDIO: 3, IMAGE: 1, VIDEO: 1 }, output: { TEXT: 4.5, AUDIO: 12 } },
-  'gemini-3.1-flash-live': { input: { TEXT: 0.75, AUDIO: 3, IMAGE: 1, VIDEO: 1 }, output: { TEXT: 4.5, AUDIO: 12 } },
-  'gemini-2.5-flash-native-audio': { input: { TEXT: 0.5, AUDIO: 3, IMAGE: 3, VIDEO: 3 }, output: { TEXT: 2, AUDIO: 12 } },
-};
-
-/**
- * What the tokens cost in US dollars by that table; undefined: it does not know the model. What Google does not tell the kind of is
- * taken for text.
- * @param {Usage['total']} t @param {string} model
- */
-export function costOf({ inputTokens = 0, outputTokens = 0, thoughtsTokens = 0, toolUseTokens = 0, input = {}, output = {} }, model) {
-  const price = PRICES[Object.keys(PRICES).find((name) => model.startsWith(name)) ?? ''];
-  if (!price) return undefined;
-  const sum = (/** @type {number} */ all, /** @type {Record<string, number>} */ kinds, /** @type {Record<string, number>} */ prices) => {
-    const told = Object.values(kinds).reduce((a, n) => a + n, 0);
-    const dear = Object.entries(kinds).reduce((a, [kind, n]) => a + n * (prices[kind] ?? prices['TEXT'] ?? 0), 0);
-    return dear + Math.max(0, all - told) * (prices['TEXT'] ?? 0);
-  };
-  return (sum(inputTokens + toolUseTokens, input, price.input) + sum(outputTokens + thoughtsTokens, output, price.output)) / 1_000_000;
-}
 const COLUMNS = 20; // answers in the chart
 const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
 
@@ -179,11 +153,10 @@ function rows(session, n, usage) {
   ];
 }
 
-/** @param {Session|undefined} session @param {Usage|undefined} usage @returns {[string, string][]} */
+/** By the gateway's table of prices; the emulator costs nothing. @param {Session|undefined} session @param {Usage|undefined} usage @returns {[string, string][]} */
 function costs(session, usage) {
-  const { backend, model = '' } = session?.setup ?? {};
-  const dollars = usage && backend !== 'emulator' ? costOf(usage.total, model) : undefined;
-  return dollars === undefined ? [] : [['Cost, by Google’s list of 2026-10', `$ ${dollars.toFixed(4)}`]];
+  if (usage?.dollars === undefined || session?.setup?.backend === 'emulator') return [];
+  return [['Cost', `$ ${usage.dollars.toFixed(4)}`]];
 }
 
 /** @param {[string, string][]} all */

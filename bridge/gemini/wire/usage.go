@@ -60,9 +60,9 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
-	if u.Total == 0 {
-		u.Total = u.Prompt + u.Response + u.ToolUse + u.Thoughts
-	}
+	// A total may be missing, or without the thoughts: gemini-3.8-live said 564 of 522 in, 42 out and 136 thought
+	// (discuss.ai.google.dev/t/188765, September 2026).
+	u.Total = max(u.Total, u.Prompt+u.Response+u.ToolUse+u.Thoughts)
 	return u, nil
 }
 
