@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -16,23 +17,33 @@ type Grant struct {
 	Models      []string      // none: every one
 	Tools       []string      // of the operator's; none: not one
 	MaxDuration time.Duration // of the conversation; 0: no limit
+	Dollars     float64       // US, that the conversation may cost; 0: no limit
 	Agent       Agent         // overrides the caller's; an empty field is the caller's choice
 }
+
+// Cost is what something takes or may take: tokens of the model, and money in millionths of a US dollar.
+type Cost struct{ Tokens, Micros int }
+
+// Micros are dollars in millionths.
+func Micros(dollars float64) int { return int(math.Round(min(dollars, 1e9) * 1e6)) }
 
 // Account counts what a conversation costs. The conversation calls Begin or Continue first, then any of the others, and
 // End last. Only Begin and Reserve may block.
 type Account interface {
-	// Begin counts a new conversation, or refuses it with an [Error]. A resumed one is not counted again. It may block as
-	// long as the store does.
-	Begin() error
+	// Limits reports whether there is a limit to tokens, and to dollars.
+	Limits() (tokens, dollars bool)
+	// Begin counts a new conversation, or refuses it with an [Error]. It reserves the first turn: all of its money, of its
+	// tokens those that are left. A resumed one is not counted again. It may block as long as the store does.
+	Begin(first Cost) error
 	// Continue replaces Begin for a conversation that began at another gateway. It refuses nothing.
-	Continue()
-	// Spend counts tokens of the model. left of most may still be spent; most 0: there is no limit.
-	Spend(tokens int) (left, most int)
-	// Reserve reserves tokens for work beside the conversation, or refuses it with an [Error]. got is fewer if fewer are
-	// left. settle must be called once, with the cost: the rest is given back. It may block as long as the store does, and
-	// any goroutine may call it.
-	Reserve(tokens int) (got int, settle func(cost int), err error)
+	Continue(next Cost)
+	// Spend counts a cost, and reserves next in place of what was reserved before, as far as it is left. left of most may
+	// still be spent, what is reserved now included; most 0: there is no limit.
+	Spend(cost, next Cost) (left, most Cost)
+	// Reserve reserves the most that work beside the conversation may cost, or refuses it with an [Error]. got is less if
+	// less is left. settle must be called once, with the cost: the rest is given back. It may block as long as the store
+	// does, and any goroutine may call it.
+	Reserve(most Cost) (got Cost, settle func(cost Cost), err error)
 	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
 	Park() bool
 	Unpark()
@@ -44,14 +55,14 @@ var Unlimited Account = unlimited{}
 
 type unlimited struct{}
 
-func (unlimited) Begin() error         { return nil }
-func (unlimited) Continue()            {}
-func (unlimited) Spend(int) (int, int) { return 0, 0 }
-func (unlimited) Park() bool           { return true }
-func (unlimited) Unpark()              {}
-func (unlimited) End()                 {}
-
-func (unlimited) Reserve(tokens int) (int, func(int), error) { return tokens, func(int) {}, nil }
+func (unlimited) Limits() (tokens, dollars bool)           { return false, false }
+func (unlimited) Begin(Cost) error                         { return nil }
+func (unlimited) Continue(Cost)                            {}
+func (unlimited) Spend(_, _ Cost) (left, most Cost)        { return Cost{}, Cost{} }
+func (unlimited) Reserve(c Cost) (Cost, func(Cost), error) { return c, func(Cost) {}, nil }
+func (unlimited) Park() bool                               { return true }
+func (unlimited) Unpark()                                  {}
+func (unlimited) End()                                     {}
 
 // tools are those of the operator's that the grant names. A nil grant names all.
 func (g *Grant) tools(all []tools.Tool) []tools.Tool {

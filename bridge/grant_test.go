@@ -48,9 +48,9 @@ type bill struct {
 	spent int
 }
 
-func (b *bill) Spend(tokens int) (left, most int) {
-	b.spent += tokens
-	return 0, 0
+func (b *bill) Spend(cost, _ bridge.Cost) (left, most bridge.Cost) {
+	b.spent += cost.Tokens
+	return left, most
 }
 
 // A caller that hangs up in the middle of an answer has spent what it took so far.
@@ -68,6 +68,112 @@ func TestHangingUpIsNotFree(t *testing.T) {
 		c.gone()
 		if b.spent != 42 {
 			t.Errorf("%d tokens were counted", b.spent)
+		}
+	})
+}
+
+// reports is what the model says of a turn of so many tokens of sound each way.
+func reports(in, out int) string {
+	return fmt.Sprintf(`{"usageMetadata":{"promptTokenCount":%d,"responseTokenCount":%d,"totalTokenCount":%d,`+
+		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":%d}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":%d}]}`,
+		in, out, in+out, in, out)
+}
+
+// over reports whether the conversation has ended.
+func over(c *caller) bool {
+	synctest.Wait()
+	select {
+	case <-c.session.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// A conversation that may cost so much never costs more: a turn that might does not begin, and nothing goes up any more. The person is
+// warned before.
+func TestDollarsOfAConversation(t *testing.T) {
+	for _, most := range []float64{0.08, 0.5, 1.5} {
+		talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: most}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			context, turns, paid := 500, 0, 0.0
+			for ; !over(c); turns++ {
+				c.typed("More.")
+				context += 1500
+				l.Say(7, time.Second)
+				l.Send("%s", reports(context, 1500)+`,"serverContent":{"turnComplete":true}}`)
+				paid = *last[bridge.Usage](c).Dollars
+				context += 1500
+				if context > 25_600 {
+					context = 12_800
+				}
+				time.Sleep(2 * time.Second) // until it was heard
+			}
+			c.ends(bridge.ErrBudget)
+			if paid > most || paid < most-0.12 || turns < 2 {
+				t.Errorf("$%g of $%g are paid after %d turns", paid, most, turns)
+			}
+			warnings := 0
+			logs, _ := find[bridge.Log](c)
+			for _, e := range logs {
+				if left, ok := e.Details["dollarsLeft"].(float64); ok {
+					if warnings++; left > most*0.1 && left > 0.25 {
+						t.Errorf("warned at $%g of $%g", left, most)
+					}
+				}
+			}
+			if warnings != 1 {
+				t.Errorf("warned %d times", warnings)
+			}
+		}, priced)
+	}
+}
+
+// A turn that takes longer than was reserved for it reserves more, or is cut off.
+func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
+	talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Tell me a story.")
+		for range 300 { // s: 25 tokens each, 0.0003 dollars
+			l.Say(7, time.Second)
+			time.Sleep(time.Second)
+			if over(c) {
+				break
+			}
+		}
+		c.ends(bridge.ErrBudget)
+		if took := r.since(); took < 60*time.Second || took > 170*time.Second {
+			t.Errorf("it was cut off after %v", took)
+		}
+	}, priced)
+}
+
+// The results of tools have the model read the whole context again: without money for that, the tool does not run.
+func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
+	talk(t, bridge.Open{Config: []byte(declare("look_up")), Grant: &bridge.Grant{Dollars: 0.1}},
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Send("%s", reports(22_000, 20)+"}")
+			l.Calls("a look_up")
+			c.ends(bridge.ErrBudget)
+			if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
+				t.Errorf("asked for %v", calls)
+			}
+		}, priced)
+}
+
+// Where dollars are limited, a model without a price is refused, at the beginning and later, and so is a limit that pays for no turn.
+func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, priced)
+		limited := &bridge.Grant{Dollars: 1}
+		e := r.join(bridge.Open{Config: []byte(`{"model":"gemini-9-live"}`), Grant: limited}).fails(bridge.CodeForbidden)
+		if e.Field != "initialConfig.model" {
+			t.Errorf("%+v", e)
+		}
+		r.join(bridge.Open{Grant: &bridge.Grant{Dollars: 0.01}}).fails(bridge.CodeBusy)
+		c, _ := r.connect(bridge.Open{Grant: limited})
+		c.update(`{"model":"gemini-9-live"}`)
+		synctest.Wait()
+		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
+			t.Errorf("%v", e)
 		}
 	})
 }

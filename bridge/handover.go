@@ -32,6 +32,7 @@ type snapshot struct {
 	Event    uint64                // number of the newest event
 	Received []string              `json:",omitempty"` // ids of the client's messages
 	Tokened  wire.Tokens           // that were used
+	Context  wire.Tokens           // that the next turn reads
 	Dollars  *float64              `json:",omitempty"` // that they have cost; nil: it is not known
 	Turn     int                   // that comes next
 	Known    int                   // the last one that the handle knows

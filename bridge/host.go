@@ -111,7 +111,11 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	if err != nil { // before it is counted: a client loses nothing by a mistake
 		return AsError(err)
 	}
-	if err := o.Account.Begin(); err != nil {
+	first, err := h.afford(o, config, "initialConfig")
+	if err != nil {
+		return err
+	}
+	if err := o.Account.Begin(first); err != nil {
 		return err
 	}
 	s, err := h.begin(ctx, o, config, own)
@@ -141,7 +145,10 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 		}
 		if o.Override != (Agent{}) {
 			var err error
-			if config, own, err = h.prepare(o, &steering{}); err != nil {
+			if config, own, err = h.prepare(o, &steering{}); err == nil {
+				_, err = h.afford(o, config, "initialConfig")
+			}
+			if err != nil {
 				return nil, AsError(err)
 			}
 		}

@@ -47,10 +47,7 @@ func newSession(
 		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,
 	})
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}
-	s.spending = &spending{
-		audience: s.audience, observer: s.observer, log: log,
-		account: o.Account, key: o.Origin.Key, most: h.options.MaxTokens, prices: h.options.Prices,
-	}
+	s.spending = newSpending(h, o, s.audience, s.observer, log, s.up)
 	s.recording = &recording{
 		audience: s.audience, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
 		id: id, folder: h.options.Recordings, all: h.options.RecordAll,
@@ -122,6 +119,7 @@ func (s *Session) loop(parent context.Context) {
 			s.onAlarm(ctx)
 		}
 		if s.ended == nil {
+			s.endOverBudget(s.spending.watch(s.answer.turn.voice))
 			s.endIfSaid()
 			s.keeper.Settle(ctx)
 			s.status.set(s.stateNow())

@@ -140,7 +140,11 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 	if len(m.ToolCalls) > 0 {
 		s.handover.changed()
-		s.calls.Start(ctx, m.ToolCalls)
+		if limit := s.spending.again(); limit != nil {
+			s.endOverBudget(limit)
+		} else {
+			s.calls.Start(ctx, m.ToolCalls)
+		}
 	}
 	if len(m.Cancelled) > 0 {
 		s.handover.changed()
@@ -151,9 +155,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 // onTurnComplete follows the end of the model's turn.
 func (s *Session) onTurnComplete() {
 	s.answer.finalQuestion()
-	if limit := s.spending.endTurn(); limit != nil { // first: the cost of a turn is known when its end is reported
-		s.endAfterSpeaking(limit)
-	}
+	s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
 	s.answer.end()
 	s.forget(!s.parked, s.calls.IsOpen)
 }
@@ -265,7 +267,7 @@ func (m toolModel) Pictures(parts json.RawMessage) bool {
 func (s *Session) configured() {
 	config := s.keeper.Config()
 	options := config.Options
-	s.spending.follow(config.Model)
+	s.spending.follow(*config)
 	if !options.Resumption {
 		s.host.tokens.void(s.id)
 	}

@@ -47,6 +47,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// Price is what a model's tokens cost; ok is false if that is not known.
+func (h *shared) Price(model string) (m price.Model, ok bool) { return h.options.Prices.Of(model) }
+
 // shared is what the conversations of a host have in common.
 type shared struct {
 	options Options

@@ -260,6 +260,9 @@ func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
 		err = s.open.Grant.allows(config, "payload")
 	}
 	if err == nil {
+		_, err = s.host.afford(s.open, config, "payload")
+	}
+	if err == nil {
 		s.steering.raw = raw
 	}
 	return config, err
@@ -287,6 +290,18 @@ func (s *Session) endAfterSpeaking(reason error) {
 	s.leaving, s.lastWord = reason, s.calls.Calling()
 	s.farewell = reason == ErrTimeLimit && s.open.Farewell != ""
 	s.clock.Set(alarmFarewell, farewellTime)
+}
+
+// endOverBudget ends the session, after what the model has begun to say, if there is a limit that it has reached. Nothing goes up any
+// more: the model would be asked again.
+func (s *Session) endOverBudget(limit error) {
+	if limit == nil || s.leaving != nil {
+		return
+	}
+	s.up.Pause(true)
+	s.calls.CancelAll()
+	s.endAfterSpeaking(limit)
+	s.lastWord = false
 }
 
 // stateNow is the state that follows from what is known.

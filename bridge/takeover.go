@@ -59,7 +59,7 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 	if err != nil {
 		return nil, AsError(err)
 	}
-	o.Account.Continue()
+	o.Account.Continue(Cost{Tokens: firstTurn})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -92,7 +92,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.steering = steering
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received
-	s.spending.restore(n.Tokened, n.Dollars)
+	s.spending.restore(n.Tokened, n.Context, n.Dollars)
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
 	s.transcript.Restore(n.Said)
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)

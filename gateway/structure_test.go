@@ -68,7 +68,7 @@ var arrows = map[string][]string{
 		"signaling/access",
 		"signaling/rtc",
 	},
-	"signaling/rest":      {"bridge", "bridge/gemini/api", "signaling", "signaling/access", "tools"},
+	"signaling/rest":      {"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "signaling", "signaling/access", "tools"},
 	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
 	"signaling/telephony": {"bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
 	"signaling/vox":       {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},

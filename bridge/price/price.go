@@ -151,6 +151,12 @@ func of(prices map[string]float64, modality string) float64 {
 
 // Most is what so many tokens cost at most, whatever they are, in millionths of a US dollar.
 func (m Model) Most(in, out int) float64 {
-	dearest := func(prices map[string]float64) float64 { return slices.Max(slices.Collect(maps.Values(prices))) }
 	return dearest(m.In)*float64(in) + max(m.Thinking, dearest(m.Out))*float64(out)
+}
+
+func dearest(prices map[string]float64) (most float64) {
+	for _, price := range prices {
+		most = max(most, price)
+	}
+	return most
 }

@@ -72,6 +72,32 @@ func (i Item) duration() time.Duration {
 	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
 }
 
+// tokens is how many thousandths of tokens it has at most: sound 25 a second and a picture of a stream 258
+// (https://ai.google.dev/gemini-api/docs/tokens), another picture 1,120 (…/media-resolution), and text one in two bytes.
+func (i Item) tokens() uint64 {
+	const picture, frame, text = 1_120_000, 258_000, 500
+	switch {
+	case i.PCM != nil:
+		return uint64(i.duration().Milliseconds()) * 25
+	case i.Turn != nil:
+		n := uint64(0)
+		if i.Turn.Picture != nil {
+			n = picture
+		}
+		parts, _ := wire.ParseParts(i.Turn.Parts) // what is no array of parts is refused by the model
+		if !parts.OnlyText() {
+			n += uint64(parts.Len()) * picture
+		}
+		return n + uint64(len(parts.Text()))*text
+	case i.Message == nil || i.mark():
+		return 0
+	case i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Video != nil:
+		return frame
+	}
+	raw, _ := json.Marshal(i.Message) // it goes up in this form
+	return uint64(len(raw)) * text
+}
+
 // markOf is the message of a mark in a speech.
 func markOf(m Mark, speech int) Item {
 	return Item{speech: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{

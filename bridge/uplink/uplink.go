@@ -48,6 +48,7 @@ type Uplink struct {
 	GatedSpeech atomic.Uint64 // chunks of clear speech among the gated
 	Gated       atomic.Uint64 // chunks dropped because the model would close the session for them
 	Replayed    atomic.Uint64 // chunks sent again
+	Tokens      atomic.Uint64 // thousandths of tokens that what was sent has at most
 
 	mu     sync.Mutex
 	urgent []Item // goes ahead of the audio
@@ -358,6 +359,9 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	it, wait, ok = u.take()
 	if it.PCM != nil {
 		u.Frames.Add(1)
+	}
+	if ok {
+		u.Tokens.Add(it.tokens())
 	}
 	if it.PCM != nil || it.Turn != nil || it.typed() || it.mark() {
 		u.sent.add(it)

@@ -322,13 +322,13 @@ func lacks(may string) error {
 type pass struct {
 	identity string
 	grant    Grant
-	limited  bool      // grant counts; else there was nothing to show
-	issuer   string    // the key or the issuer that answers for it
-	id       string    // of the token; empty: it has none
-	once     bool      // the token is for one conversation
-	expires  time.Time // of the token
-	budget   int       // Gemini tokens that the issuer may spend a day; 0: no limit
-	sessions int       // conversations of the issuer at once; 0: as the limits say
+	limited  bool        // grant counts; else there was nothing to show
+	issuer   string      // the key or the issuer that answers for it
+	id       string      // of the token; empty: it has none
+	once     bool        // the token is for one conversation
+	expires  time.Time   // of the token
+	budget   bridge.Cost // that the issuer may spend a day; 0: no limit
+	sessions int         // conversations of the issuer at once; 0: as the limits say
 }
 
 // pass checks somebody's credentials. With late, a token that has expired is good.

@@ -494,6 +494,15 @@ func TestParkedConversations(t *testing.T) {
 // A caller whose budget is spent is warned before, and then hears the sentence to its end.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
+	for unit, most := range map[string]float64{"tokens": 250, "dollars": 0.028} { // of which a turn may cost 0.023
+		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
+			keepsTo(t, unit, most)
+		})
+	}
+}
+
+func keepsTo(t *testing.T, unit string, most float64) {
 	spend := func(c *doortest.Client) {
 		t.Helper()
 		for range 100 {
@@ -504,8 +513,8 @@ func TestBudgets(t *testing.T) {
 				func(m doortest.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
 			)
 			if c.At = at; m.Type == "GEMINI_DISCONNECTED" {
-				if !strings.Contains(string(m.Payload), "is spent") || c.Warned("tokens that may be spent") != 1 {
-					t.Errorf("%v after %d warnings", m, c.Warned("tokens that may be spent"))
+				if !strings.Contains(string(m.Payload), "is spent") || c.Warned("that may be spent") != 1 {
+					t.Errorf("%v after %d warnings", m, c.Warned("that may be spent"))
 				}
 				return
 			}
@@ -513,14 +522,14 @@ func TestBudgets(t *testing.T) {
 		t.Error("a hundred turns cost nothing")
 	}
 	l := doortest.NewLocked(t, nil)
-	token := l.Mint(`{"once":false,"grant":{"tokens":250}}`)
+	token := l.Mint(fmt.Sprintf(`{"once":false,"grant":{%q:%g}}`, unit, most))
 	c := doortest.Dial(t, l.URL)
 	doortest.Enters(t, c, doortest.Hello(token, ""))
 	spend(c)
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), "")) // another token has its own
 
-	l.Edit(doortest.OfKey(func(key map[string]any) { key["tokensPerDay"] = 250 }))
+	l.Edit(doortest.OfKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
 	c = doortest.Dial(t, l.URL)
 	doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
 	spend(c)
@@ -580,7 +589,7 @@ func TestMinting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600}))
+	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600, "dollars": 2}))
 	for _, test := range []struct {
 		key, body string
 		status    int
@@ -595,6 +604,9 @@ func TestMinting(t *testing.T) {
 		{l.Key, `{"expiresIn":-1}`, 400, "expiresIn -1"},
 		{l.Key, `{"grant":{"tools":["find_order","drop_table"]}}`, 400, `grant.tools[1] \"drop_table\" is more`},
 		{l.Key, `{"grant":{"maxSeconds":601}}`, 400, "grant.maxSeconds 601"},
+		{l.Key, `{"grant":{"dollars":2.5}}`, 400, "grant.dollars 2.5 is more"},
+		{l.Key, `{"grant":{"dollars":-1}}`, 400, "grant.dollars -1"},
+		{l.Key, `{"grant":{"dollars":1.5}}`, 200, "expiresAt"},
 		{l.Key, `{"grant":{"tools":["[a"]}}`, 400, `grant.tools[0]`},
 		{l.Key, `{"grant":{"agent":{"prompt":"` + strings.Repeat("a", 9000) + `"}}}`, 400, "bytes"},
 		{l.Key, `{"identity":"` + strings.Repeat("a", 70_000) + `"}`, 400, "too large"},

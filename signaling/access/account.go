@@ -15,26 +15,32 @@ import (
 type account struct {
 	visitor *Visitor
 	pass    pass
-	short   bool     // a call that is answered at once
-	begun   []*usage // whose sessions it counts among
-	waits   []*usage // whose parked ones
-	turn    int      // the tokens of its most expensive turn
-	next    int      // reserved for its next turn
+	short   bool        // a call that is answered at once
+	begun   []*usage    // whose sessions it counts among
+	waits   []*usage    // whose parked ones
+	next    bridge.Cost // reserved for its next turn
 }
 
 // claim is a share that a conversation takes of.
 type claim struct {
 	share
-	most   int // conversations at once; below 0: no limit
-	budget int // tokens that may be spent; 0: no limit
+	most   int         // conversations at once; below 0: no limit
+	budget bridge.Cost // that may be spent; 0: no limit
 	what   string
+}
+
+// budget is a limit to what a share may spend of a unit.
+type budget struct {
+	share
+	unit unit
+	most int
 }
 
 // claims are in the order in which they are checked: a caller over its own limit takes nothing from what all share.
 func (a *account) claims() (claims []claim) {
 	l := a.visitor.gate.options.Limits
 	if name, limited := block(a.visitor.address); limited {
-		claims = append(claims, claim{share{"address", name}, l.SessionsPerAddress, 0, "There are too many conversations from your address."})
+		claims = append(claims, claim{share{"address", name}, l.SessionsPerAddress, bridge.Cost{}, "There are too many conversations from your address."})
 	}
 	p := a.pass
 	if p.id != "" {
@@ -44,7 +50,7 @@ func (a *account) claims() (claims []claim) {
 		}
 		claims = append(
 			claims,
-			claim{share{"token", p.issuer + " " + p.id}, most, p.grant.Tokens, "There are too many conversations of this token at once."},
+			claim{share{"token", p.issuer + " " + p.id}, most, p.grant.cost(), "There are too many conversations of this token at once."},
 		)
 	}
 	if p.issuer != "" {
@@ -54,27 +60,39 @@ func (a *account) claims() (claims []claim) {
 		}
 		claims = append(claims, claim{share{"key", p.issuer}, most, p.budget, "There are too many conversations of this service at once."})
 	}
-	return append(claims, claim{share{"all", ""}, l.Sessions, 0, "The gateway is full."})
+	return append(claims, claim{share{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// budgets are the claims with a limit to what may be spent.
-func (a *account) budgets() (list []claim) {
+// budgets are the limits to what may be spent.
+func (a *account) budgets() (list []budget) {
 	for _, c := range a.claims() {
-		if c.budget > 0 {
-			list = append(list, c)
+		for u := range units {
+			if most := *u.of(&c.budget); most > 0 {
+				list = append(list, budget{c.share, u, most})
+			}
 		}
 	}
 	return list
 }
 
-// Begin counts a conversation that begins, or refuses it.
-func (a *account) Begin() error {
+// Limits reports what a budget counts.
+func (a *account) Limits() (tokens, dollars bool) {
+	for _, b := range a.budgets() {
+		tokens, dollars = tokens || b.unit == inTokens, dollars || b.unit == inMicros
+	}
+	return tokens, dollars
+}
+
+// Begin counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that are left, of the money all.
+func (a *account) Begin(first bridge.Cost) error {
 	err := a.begin()
 	if err != nil {
 		return a.visitor.refuse(err)
 	}
-	if err = a.beginAmong(); err == nil && !a.short {
-		a.next, err = a.reserve(a.turnCost())
+	if err = a.beginAmong(); err == nil && first != (bridge.Cost{}) {
+		if a.next, err = a.reserve(first); err == nil && a.next.Micros < first.Micros {
+			err = &refusal{rule: "budget for a turn", code: bridge.CodeBusy, message: "What may still be spent does not pay for a turn.", retry: comeBack}
+		}
 	}
 	if err == nil && a.pass.once && !a.useUp() {
 		err = &refusal{rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun."}
@@ -97,8 +115,10 @@ func (a *account) begin() error {
 		if exceeds(u.counts[sessions].own+1, c.most) {
 			return tooMany(c)
 		}
-		if c.budget > 0 && u.left(c.budget) <= 0 {
-			return g.nothingLeft(c)
+	}
+	for _, b := range a.budgets() {
+		if g.usage(b.share).left(b) <= 0 {
+			return g.nothingLeft(b)
 		}
 	}
 	for _, c := range claims { // last, because what it takes is not given back
@@ -122,7 +142,7 @@ func (a *account) enter(claims []claim) {
 	for _, c := range claims {
 		u := a.visitor.gate.usage(c.share)
 		u.counts[sessions].own++
-		u.budgeted = c.budget > 0
+		u.budgeted = c.budget != (bridge.Cost{})
 		if c.kind == "token" && a.pass.expires.After(u.expires) {
 			u.expires = a.pass.expires
 		}
@@ -135,26 +155,26 @@ func tooMany(c claim) error {
 }
 
 // nothingLeft refuses a conversation whose budget is spent. Needs mu.
-func (g *Gate) nothingLeft(c claim) error {
-	r := &refusal{rule: "budget of " + c.kind, code: bridge.CodeBusy, message: "What may be spent is spent."}
-	now, u := g.options.Now(), g.usage(c.share)
+func (g *Gate) nothingLeft(b budget) error {
+	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "What may be spent is spent."}
+	now, paid := g.options.Now(), g.usage(b.share).counts[b.unit.spent()]
 	switch {
-	case u.counts[spent].own+u.counts[spent].others < c.budget:
+	case paid.own+paid.others < b.most:
 		r.message, r.retry = "What may still be spent is reserved for calls that run.", comeBack
-	case c.kind == "key":
+	case b.kind == "key":
 		r.retry = now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 	}
 	return r
 }
 
 // Continue counts a conversation that comes from another gateway, which has let it in.
-func (a *account) Continue() {
+func (a *account) Continue(next bridge.Cost) {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	claims := a.claims()
 	a.enter(claims)
-	a.reserveTurn()
+	a.reserveTurn(next)
 	for _, c := range claims {
 		g.changed(c.share, sessions)
 	}
@@ -195,12 +215,6 @@ func (a *account) useUp() bool {
 	return true
 }
 
-// firstTurn is what is reserved for a turn of a conversation, in tokens, while none of its own was more expensive: a prompt of 500, and ten
-// seconds each of the person and the model, of which a second is 25 (https://ai.google.dev/gemini-api/docs/tokens).
-const firstTurn = 1000
-
-func (a *account) turnCost() int { return max(firstTurn, a.turn) }
-
 // reserveTries is how often a reservation is tried while others take of the same budget, after a random part of reservePause: of
 // several at the same moment each may see the others' requests, and all may fail.
 const (
@@ -208,144 +222,150 @@ const (
 	reservePause = 20 * time.Millisecond
 )
 
-// Reserve reserves tokens for what may cost so many; got is fewer if fewer are left. Settle says, once, what it has cost: what is left of
-// the reservation is given back. It takes the place of what the conversation itself has reserved for its next turn. It blocks for as long
+// Reserve reserves what something may cost; got is less if less is left. Settle says, once, what it has cost: what is left of the
+// reservation is given back. It takes the place of what the conversation itself has reserved for its next turn. It blocks for as long
 // as the store may take.
-func (a *account) Reserve(tokens int) (got int, settle func(cost int), err error) {
+func (a *account) Reserve(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.visitor.gate
 	g.mu.Lock()
 	a.giveBack()
 	g.mu.Unlock()
-	got, err = a.reserve(tokens)
+	got, err = a.reserve(most)
 	if err != nil {
-		return 0, nil, a.visitor.refuse(err)
+		return bridge.Cost{}, nil, a.visitor.refuse(err)
 	}
-	return got, func(cost int) {
+	return got, func(cost bridge.Cost) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		a.add(spent, cost)
-		a.add(reserved, -got)
+		a.add(unit.spent, cost, 1)
+		a.add(unit.reserved, got, -1)
 	}, nil
 }
 
-// reserve takes the same number of tokens from each budget: as many as the tightest has left, and no more than asked for.
-func (a *account) reserve(tokens int) (got int, err error) {
+// reserve takes the same from each budget of a unit: as much as the tightest has left, and no more than asked for.
+func (a *account) reserve(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.visitor.gate
-	budgets, want := a.budgets(), tokens
+	want := most
+	budgets := slices.DeleteFunc(a.budgets(), func(b budget) bool { return *b.unit.of(&most) == 0 })
 	if len(budgets) == 0 {
 		return want, nil
 	}
 	for range reserveTries {
 		g.mu.Lock()
-		tight := a.tightest(budgets)
-		left := g.usage(tight.share).left(tight.budget)
-		if left <= 0 || want <= 0 {
-			defer g.mu.Unlock()
-			return 0, g.nothingLeft(tight)
+		got = want
+		for _, b := range budgets {
+			left, wanted := g.usage(b.share).left(b), b.unit.of(&got)
+			if left <= 0 || *wanted <= 0 {
+				defer g.mu.Unlock()
+				return bridge.Cost{}, g.nothingLeft(b)
+			}
+			*wanted = min(*wanted, left)
 		}
-		got = min(want, left)
-		a.add(reserved, got)
+		a.add(unit.reserved, got, 1)
 		g.mu.Unlock()
 		room, ok := a.roomAmong(budgets, got)
 		if ok {
 			return got, nil
 		}
 		g.mu.Lock()
-		a.add(reserved, -got)
+		a.add(unit.reserved, got, -1)
 		g.mu.Unlock()
-		if want = min(want, room); room <= 0 {
-			want = tokens
+		full := false
+		for _, b := range budgets {
+			*b.unit.of(&want) = min(*b.unit.of(&want), *b.unit.of(&room))
+			full = full || *b.unit.of(&room) <= 0
+		}
+		if full {
+			want = most
 			time.Sleep(rand.N(reservePause))
 		}
 	}
-	return 0, &refusal{
+	return bridge.Cost{}, &refusal{
 		rule: "budget reserved", code: bridge.CodeBusy, message: "What may still be spent is reserved for calls that run.", retry: comeBack,
 	}
 }
 
-// tightest is the budget of which the least is left. Needs mu.
-func (a *account) tightest(budgets []claim) (tight claim) {
-	g := a.visitor.gate
-	for i, c := range budgets {
-		if i == 0 || g.usage(c.share).left(c.budget) < g.usage(tight.share).left(tight.budget) {
-			tight = c
-		}
-	}
-	return tight
-}
-
 // roomAmong reports to the other gateways what is reserved here, got of it for this account. ok is false if they leave no room for all of
-// that; room says how much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so no token is
+// that; room says how much. First what is reserved is counted and then what is spent, in the reverse order of a settlement, so nothing is
 // missed in between.
-func (a *account) roomAmong(budgets []claim, got int) (room int, ok bool) {
+func (a *account) roomAmong(budgets []budget, got bridge.Cost) (room bridge.Cost, ok bool) {
 	g := a.visitor.gate
 	rooms := make([]int, len(budgets))
 	taken := make([]bool, len(budgets))
 	var wg sync.WaitGroup
-	for i, c := range budgets {
+	for i, b := range budgets {
+		got := *b.unit.of(&got)
 		wg.Go(func() {
 			g.mu.Lock()
-			counts := g.usage(c.share).counts
+			paid := g.usage(b.share).counts[b.unit.spent()]
 			g.mu.Unlock()
-			most := max(0, c.budget-counts[spent].own-counts[spent].others)
-			all, ok := g.count(counter{c.share, reserved}, most)
+			most := max(0, b.most-paid.own-paid.others)
+			all, ok := g.count(counter{b.share, b.unit.reserved()}, most)
 			if !ok {
 				rooms[i] = most - all
 				return
 			}
-			used, _ := g.count(counter{c.share, spent}, -1)
-			rooms[i] = got - max(0, all+used-c.budget)
+			used, _ := g.count(counter{b.share, b.unit.spent()}, -1)
+			rooms[i] = got - max(0, all+used-b.most)
 			taken[i] = rooms[i] == got
 		})
 	}
 	wg.Wait()
-	return slices.Min(rooms), !slices.Contains(taken, false)
+	room = got
+	for i, b := range budgets {
+		*b.unit.of(&room) = min(*b.unit.of(&room), rooms[i])
+	}
+	return room, !slices.Contains(taken, false)
 }
 
-// add counts tokens with each budget, and has the others informed. Needs mu.
-func (a *account) add(what resource, tokens int) {
-	if tokens == 0 {
-		return
-	}
-	for _, c := range a.budgets() {
-		u := a.visitor.gate.usage(c.share)
-		u.counts[what].own = max(0, u.counts[what].own+tokens)
-		a.visitor.gate.changed(c.share, what)
+// add counts a cost with each budget, times 1 or -1, and has the others informed. Needs mu.
+func (a *account) add(what func(unit) resource, cost bridge.Cost, times int) {
+	for _, b := range a.budgets() {
+		if n := times * *b.unit.of(&cost); n != 0 {
+			counts := &a.visitor.gate.usage(b.share).counts[what(b.unit)]
+			counts.own = max(0, counts.own+n)
+			a.visitor.gate.changed(b.share, what(b.unit))
+		}
 	}
 }
 
 // giveBack gives back what is reserved for the next turn. Needs mu.
 func (a *account) giveBack() {
-	a.add(reserved, -a.next)
-	a.next = 0
+	a.add(unit.reserved, a.next, -1)
+	a.next = bridge.Cost{}
 }
 
 // reserveTurn reserves the next turn of a conversation, as far as it is known here how much there is, and returns what this one may spend
-// of the tightest budget. Needs mu.
-func (a *account) reserveTurn() (left, most int) {
+// of the budget of each unit of which the least is left. Needs mu.
+func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.giveBack()
-	budgets := a.budgets()
-	if len(budgets) == 0 {
-		return 0, 0
+	for _, b := range a.budgets() {
+		l, m := b.unit.of(&left), b.unit.of(&most)
+		u := a.visitor.gate.usage(b.share)
+		here := u.left(b)
+		if b.unit == inMicros { // a turn that others may have taken the money of must not begin
+			here -= u.counts[reservedPay].others
+		}
+		if *m == 0 || here < *l {
+			*l, *m = here, b.most
+		}
+		n := b.unit.of(&next)
+		*n = max(0, min(*n, *l))
 	}
-	tight := a.tightest(budgets)
-	u := a.visitor.gate.usage(tight.share)
-	left, most = u.left(tight.budget), tight.budget
-	if a.begun != nil && !a.short {
-		a.next = max(0, min(a.turnCost(), left))
-		a.add(reserved, a.next)
+	if a.begun != nil {
+		a.next = next
+		a.add(unit.reserved, next, 1)
 	}
 	return left, most
 }
 
-// Spend counts tokens of Gemini with the key and the token, and returns what this conversation may still spend of the tighter budget.
-func (a *account) Spend(tokens int) (left, most int) {
+// Spend counts what was spent with the key and the token, reserves the next turn, and returns what this conversation may still spend.
+func (a *account) Spend(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a.turn = max(a.turn, tokens)
-	a.add(spent, tokens)
-	return a.reserveTurn()
+	a.add(unit.spent, cost, 1)
+	return a.reserveTurn(next)
 }
 
 // Park asks whether the conversation may wait for its lost caller.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -19,6 +20,7 @@ type Grant struct {
 	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0: no limit
 	Sessions   int      `json:"sessions,omitempty"`   // at once, of this token; 0: no limit of its own
 	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, that may be spent with it in all; 0: no limit
+	Dollars    float64  `json:"dollars,omitempty"`    // US, likewise
 
 	// Agent is how the model is, whatever the client says; nil: as the client says.
 	Agent *bridge.Agent `json:"agent,omitempty"`
@@ -38,7 +40,15 @@ func (g *Grant) check(at string) error {
 			return fmt.Errorf("%s.%s %d is negative", at, name, n)
 		}
 	}
+	if g.Dollars < 0 {
+		return fmt.Errorf("%s.dollars %g is negative", at, g.Dollars)
+	}
 	return nil
+}
+
+// cost is what may be spent in all.
+func (g *Grant) cost() bridge.Cost {
+	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.Micros(g.Dollars)}
 }
 
 // within completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
@@ -61,18 +71,11 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 			}
 		}
 	}
-	numbers := []struct {
-		name      string
-		own, most *int
-	}{{"maxSeconds", &g.MaxSeconds, &most.MaxSeconds}, {"sessions", &g.Sessions, &most.Sessions}, {"tokens", &g.Tokens, &most.Tokens}}
-	for _, n := range numbers {
-		switch {
-		case *n.most == 0:
-		case *n.own == 0:
-			*n.own = *n.most
-		case *n.own > *n.most:
-			return g, fmt.Errorf("%s.%s %d is more than its issuer may grant, %d", at, n.name, *n.own, *n.most)
-		}
+	if err := cmp.Or(
+		bound(at+".maxSeconds", &g.MaxSeconds, most.MaxSeconds), bound(at+".sessions", &g.Sessions, most.Sessions),
+		bound(at+".tokens", &g.Tokens, most.Tokens), bound(at+".dollars", &g.Dollars, most.Dollars),
+	); err != nil {
+		return g, err
 	}
 	if most.Agent != nil {
 		if g.Agent != nil && *g.Agent != *most.Agent {
@@ -81,6 +84,18 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 		g.Agent = most.Agent
 	}
 	return g, nil
+}
+
+// bound completes a number by the most that may be granted, and refuses one that exceeds it. 0 is no limit.
+func bound[N int | float64](at string, own *N, most N) error {
+	switch {
+	case most == 0:
+	case *own == 0:
+		*own = most
+	case *own > most:
+		return fmt.Errorf("%s %v is more than its issuer may grant, %v", at, *own, most)
+	}
+	return nil
 }
 
 // covered reports whether one of these patterns matches a name. A pattern in its place must be one of them, or go on where the star at the
@@ -112,7 +127,9 @@ func (g *Grant) json() json.RawMessage {
 
 // bridge is the part of the grant that the conversation keeps to.
 func (g *Grant) bridge() *bridge.Grant {
-	b := &bridge.Grant{Models: g.Models, Tools: g.Tools, MaxDuration: time.Duration(g.MaxSeconds) * time.Second}
+	b := &bridge.Grant{
+		Models: g.Models, Tools: g.Tools, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, Dollars: g.Dollars,
+	}
 	if g.Agent != nil {
 		b.Agent = *g.Agent
 	}

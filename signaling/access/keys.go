@@ -55,11 +55,24 @@ type Issuance struct {
 	Grant        Grant `json:"grant"`                  // the most that a token may grant, and what one gets that says nothing
 	Sessions     int   `json:"sessions,omitempty"`     // at once; 0: as the limits say
 	TokensPerDay int   `json:"tokensPerDay,omitempty"` // of Gemini, from midnight to midnight UTC; 0: no limit
+
+	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"` // likewise
+}
+
+// check refuses an issuance that makes no sense.
+func (i *Issuance) check(at string) error {
+	if i.DollarsPerDay < 0 {
+		return fmt.Errorf("%s.dollarsPerDay %g is negative", at, i.DollarsPerDay)
+	}
+	return i.Grant.check(at + ".grant")
 }
 
 // pass is for somebody whom nothing else is granted.
 func (i Issuance) pass(issuer, identity string) pass {
-	return pass{identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions, budget: i.TokensPerDay}
+	return pass{
+		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,
+		budget: bridge.Cost{Tokens: i.TokensPerDay, Micros: bridge.Micros(i.DollarsPerDay)},
+	}
 }
 
 func (k Key) may(what string) bool { return slices.Contains(k.May, what) }
@@ -227,7 +240,7 @@ func (f *file) check() (secret []byte, err error) {
 				return nil, fmt.Errorf("%s.may has %q; there are %s", at, m, strings.Join(privileges, ", "))
 			}
 		}
-		if err := k.Grant.check(at + ".grant"); err != nil {
+		if err := k.check(at); err != nil {
 			return nil, err
 		}
 		if k.Name == "" || names[k.Name] {
@@ -244,11 +257,11 @@ func (f *file) check() (secret []byte, err error) {
 			return nil, fmt.Errorf("%s.name %q is empty or stands twice", at, issuer.Name)
 		}
 		names[issuer.Name] = true
-		if err := issuer.Grant.check(at + ".grant"); err != nil {
+		if err := issuer.check(at); err != nil {
 			return nil, err
 		}
 	}
-	return secret, nil
+	return secret, f.Proxy.check("proxy")
 }
 
 // key finds a server key.

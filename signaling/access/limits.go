@@ -80,13 +80,33 @@ type share struct{ kind, name string }
 type resource int
 
 const (
-	sessions resource = iota // conversations at once
-	reserved                 // tokens of Gemini that what runs may still spend
-	spent                    // tokens of Gemini: of a key on this day, of a token in all
+	sessions    resource = iota // conversations at once
+	reserved                    // tokens of Gemini that what runs may still spend
+	spent                       // tokens of Gemini: of a key on this day, of a token in all
+	reservedPay                 // the same in millionths of a US dollar
+	spentPay
 	resources
 )
 
-var resourceNames = [resources]string{"sessions", "reserved", "spent"}
+var resourceNames = [resources]string{"sessions", "reserved", "spent", "reserved-micros", "spent-micros"}
+
+// unit is what a budget counts.
+type unit int
+
+const (
+	inTokens unit = iota
+	inMicros      // millionths of a US dollar
+	units
+)
+
+func (u unit) reserved() resource { return [units]resource{reserved, reservedPay}[u] }
+func (u unit) spent() resource    { return [units]resource{spent, spentPay}[u] }
+
+// isSpent reports whether it is what was spent, which is known for longer than what is held.
+func (r resource) isSpent() bool { return r == spent || r == spentPay }
+
+// of is a part of a cost.
+func (u unit) of(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
 // tally is how much this gateway uses, and how much the others do by the store's last answer.
 type tally struct {
@@ -107,12 +127,15 @@ type usage struct {
 }
 
 // left is how much of a budget is neither spent nor reserved here. What others have reserved the store knows.
-func (u *usage) left(budget int) int {
-	return budget - u.counts[spent].own - u.counts[spent].others - u.counts[reserved].own
+func (u *usage) left(b budget) int {
+	paid := u.counts[b.unit.spent()]
+	return b.most - paid.own - paid.others - u.counts[b.unit.reserved()].own
 }
 
 // running reports whether a conversation or a call of it runs here.
-func (u *usage) running() bool { return u.counts[sessions].own > 0 || u.counts[reserved].own > 0 }
+func (u *usage) running() bool {
+	return u.counts[sessions].own > 0 || u.counts[reserved].own > 0 || u.counts[reservedPay].own > 0
+}
 
 // idle reports whether nothing would be lost with it.
 func (u *usage) idle(now time.Time) bool {
@@ -121,7 +144,7 @@ func (u *usage) idle(now time.Time) bool {
 			return false
 		}
 	}
-	return !u.running() && u.parked == 0 && u.waiting == 0 && u.bodies == 0 && u.counts[spent].own == 0
+	return !u.running() && u.parked == 0 && u.waiting == 0 && u.bodies == 0 && u.counts[spent].own == 0 && u.counts[spentPay].own == 0
 }
 
 // sweepEvery is how often unused shares are dropped.
@@ -148,10 +171,13 @@ func (g *Gate) usage(s share) *usage {
 		g.shares[s] = u
 	}
 	if day := today(now); s.kind == "key" && u.day != day {
-		u.day, u.counts[spent] = day, tally{}
+		u.day = day
+		u.forgetSpent()
 	}
 	return u
 }
+
+func (u *usage) forgetSpent() { u.counts[spent], u.counts[spentPay] = tally{}, tally{} }
 
 // today is the day for which a budget counts, in UTC.
 func today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
@@ -162,7 +188,7 @@ func (g *Gate) sweep(now time.Time) {
 	for s, u := range g.shares {
 		// A conversation outlives its token, and what it spends counts until it ends.
 		if s.kind == "token" && !u.running() && now.After(u.expires.Add(leeway)) || s.kind == "key" && u.day != today(now) {
-			u.counts[spent] = tally{}
+			u.forgetSpent()
 		}
 		if u.idle(now) && !g.shared.pending(s) {
 			delete(g.shares, s)

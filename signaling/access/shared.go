@@ -95,7 +95,7 @@ func (g *Gate) due(all bool) (due []counter) {
 	for s, u := range g.shares {
 		for what := range resources {
 			c := counter{s, what}
-			if s.kind != "all" && (g.shared.changed[c] || all && (u.counts[what].own > 0 || what == spent && u.budgeted && u.running())) {
+			if s.kind != "all" && (g.shared.changed[c] || all && (u.counts[what].own > 0 || what.isSpent() && u.budgeted && u.running())) {
 				due = append(due, c)
 			}
 		}
@@ -129,9 +129,11 @@ func (g *Gate) count(c counter, most int) (all int, ok bool) {
 	u := g.usage(c.share)
 	report := g.report(c, u)
 	before := func() {}
-	if t := u.counts[spent]; c.what == reserved && t.own != t.reported {
-		first := g.report(counter{c.share, spent}, u)
-		before = func() { first(-1) }
+	for unit := range units {
+		if t := u.counts[unit.spent()]; c.what == unit.reserved() && t.own != t.reported {
+			first := g.report(counter{c.share, unit.spent()}, u)
+			before = func() { first(-1) }
+		}
 	}
 	g.mu.Unlock()
 	before()
@@ -144,7 +146,7 @@ func (g *Gate) report(c counter, u *usage) func(most int) (all int, ok bool) {
 	order, now, day := g.shared.order, u.counts[c.what], u.day
 	u.counts[c.what].asked = order
 	name, ttl := resourceNames[c.what]+"/"+c.kind+"/"+c.name, leaseTime
-	if c.what == spent {
+	if c.what.isSpent() {
 		if name += "/" + day; now.own > 0 { // where nothing was spent, the lease is long enough
 			ttl = budgetTime
 		}

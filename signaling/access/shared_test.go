@@ -34,7 +34,7 @@ func gates(t *testing.T, f func(t *testing.T, a, b *Gate)) {
 func begins(t *testing.T, a bridge.Account, want bool) {
 	t.Helper()
 	synctest.Wait()
-	if err := a.Begin(); (err == nil) != want {
+	if err := a.Begin(bridge.Cost{Tokens: 1000}); (err == nil) != want {
 		t.Errorf("it began: %v", err)
 	}
 }
@@ -62,7 +62,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 		b.shared.stop = make(chan struct{})
 
 		moved := a.Trunk("line", 1) // from b
-		moved.Continue()
+		moved.Continue(bridge.Cost{})
 		begins(t, a.Trunk("line", 2), false)
 		moved.End()
 		begins(t, a.Trunk("line", 2), true)
@@ -73,22 +73,22 @@ func TestSessionsAmongGateways(t *testing.T) {
 func TestBudgetAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
-			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: 4000}}
+			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: bridge.Cost{Tokens: 4000}}}
 		}
 		one, other := spender(a), spender(b)
 		begins(t, one, true)
 		begins(t, other, true)
-		one.Spend(1800) // and as much is reserved for its next turn
+		one.Spend(bridge.Cost{Tokens: 1800}, bridge.Cost{Tokens: 1800}) // and as much is reserved for its next turn
 		synctest.Wait()
 		begins(t, spender(b), false) // 400 are left, which the other's next turn has
 		one.End()
 		synctest.Wait()
 		third := spender(b)
 		begins(t, third, true) // which learns of it
-		if left, most := other.Spend(300); left != 900 || most != 4000 {
-			t.Errorf("%d of %d are left", left, most)
+		if left, most := other.Spend(bridge.Cost{Tokens: 300}, bridge.Cost{Tokens: 1000}); left.Tokens != 900 || most.Tokens != 4000 {
+			t.Errorf("%v of %v are left", left, most)
 		}
-		other.Spend(1900)
+		other.Spend(bridge.Cost{Tokens: 1900}, bridge.Cost{})
 		other.End()
 		third.End()
 		synctest.Wait()
@@ -96,76 +96,144 @@ func TestBudgetAmongGateways(t *testing.T) {
 	})
 }
 
+// units are what budgets count, and so much of each.
+var unitsOfBudgets = map[string]func(n int) bridge.Cost{
+	"tokens":  func(n int) bridge.Cost { return bridge.Cost{Tokens: n} },
+	"dollars": func(n int) bridge.Cost { return bridge.Cost{Tokens: 7, Micros: n} },
+}
+
+// Of money no turn begins, here or at another gateway, that there is not enough for.
+func TestMoneyAmongGateways(t *testing.T) {
+	gates(t, func(t *testing.T, a, b *Gate) {
+		spender := func(g *Gate) *account {
+			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: bridge.Cost{Micros: 10_000}}}
+		}
+		turn := bridge.Cost{Tokens: 1000, Micros: 4000}
+		one, other, third := spender(a), spender(b), spender(b)
+		for _, s := range []*account{one, other} {
+			if err := s.Begin(turn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := third.Begin(turn); err == nil {
+			t.Error("a third conversation begins with half of what a turn may cost")
+		}
+		time.Sleep(leaseEvery) // until each knows what the other has reserved
+		synctest.Wait()
+		if left, most := one.Spend(bridge.Cost{Micros: 3000}, turn); left.Micros != 3000 || most.Micros != 10_000 || most.Tokens != 0 {
+			t.Errorf("%v of %v are left", left, most) // the other has 4000
+		}
+		synctest.Wait()
+		other.End()
+		synctest.Wait()
+		one.Spend(bridge.Cost{}, turn) // asks what the others have
+		synctest.Wait()
+		if left, _ := one.Spend(bridge.Cost{}, turn); left.Micros != 7000 {
+			t.Errorf("%v are left", left)
+		}
+		one.End()
+	})
+}
+
 // Calls at once, at two gateways, spend what was granted and not a token more; what they have not used is given back.
 func TestCallsAtOnceKeepToABudget(t *testing.T) {
-	for _, kind := range []string{"key", "token"} {
-		gates(t, func(t *testing.T, a, b *Gate) {
-			p := pass{issuer: "shop", budget: 10_000}
-			if kind == "token" {
-				p = pass{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
-			}
-			var wg sync.WaitGroup
-			var paid atomic.Int64
-			call := func(g *Gate, wants, costs int) {
-				c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
-				if c.Begin() != nil {
-					return
+	for unit, of := range unitsOfBudgets {
+		for _, kind := range []string{"key", "token"} {
+			gates(t, func(t *testing.T, a, b *Gate) {
+				p := pass{issuer: "shop", budget: of(10_000)}
+				if kind == "token" {
+					p = pass{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
+					if unit == "dollars" {
+						p.grant = Grant{Dollars: 0.01}
+					}
 				}
-				defer c.End()
-				got, settle, err := c.Reserve(wants)
-				if err != nil {
-					return
+				if unit == "dollars" {
+					p.budget.Tokens = 0
 				}
-				time.Sleep(time.Second)
-				settle(min(got, costs))
-				paid.Add(int64(min(got, costs)))
-			}
-			for range 45 {
-				wg.Go(func() { call(a, 3000, 1000) })
-				wg.Go(func() { call(b, 3000, 1000) })
-			}
-			wg.Wait()
-			if paid.Load() > 10_000 {
-				t.Errorf("%s: calls at once were paid %d", kind, paid.Load())
-			}
-			for range 30 { // what was reserved and not used is there for others
-				synctest.Wait()
-				call(a, 3000, 1000)
-				synctest.Wait()
-				call(b, 3000, 1000)
-			}
-			if paid.Load() != 10_000 {
-				t.Errorf("%s: %d was paid in all", kind, paid.Load())
-			}
-		})
+				keepsTo(t, unit+" of a "+kind, p, of, a, b)
+			})
+		}
+	}
+}
+
+func keepsTo(t *testing.T, name string, p pass, of func(int) bridge.Cost, a, b *Gate) {
+	var wg sync.WaitGroup
+	var paid atomic.Int64
+	call := func(g *Gate, wants, costs int) {
+		c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
+		if c.Begin(bridge.Cost{}) != nil {
+			return
+		}
+		defer c.End()
+		got, settle, err := c.Reserve(of(wants))
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Second)
+		n := got.Tokens
+		if got.Micros > 0 {
+			n = got.Micros
+		}
+		n = min(n, costs)
+		settle(of(n))
+		paid.Add(int64(n))
+	}
+	for range 45 {
+		wg.Go(func() { call(a, 3000, 1000) })
+		wg.Go(func() { call(b, 3000, 1000) })
+	}
+	wg.Wait()
+	if paid.Load() > 10_000 {
+		t.Errorf("%s: calls at once were paid %d", name, paid.Load())
+	}
+	for range 30 { // what was reserved and not used is there for others
+		synctest.Wait()
+		call(a, 3000, 1000)
+		synctest.Wait()
+		call(b, 3000, 1000)
+	}
+	if paid.Load() != 10_000 {
+		t.Errorf("%s: %d was paid in all", name, paid.Load())
 	}
 }
 
 // What a gateway that dies had reserved is there again when its lease has ended; what it had spent is not.
 func TestADeadGatewayReservesNothing(t *testing.T) {
+	for unit, of := range unitsOfBudgets {
+		t.Run(unit, func(t *testing.T) { leavesNothing(t, of) })
+	}
+}
+
+func leavesNothing(t *testing.T, of func(int) bridge.Cost) {
+	budget := of(1000)
+	if budget.Micros > 0 {
+		budget.Tokens = 0
+	}
 	gates(t, func(t *testing.T, a, b *Gate) {
 		caller := func(g *Gate) *account {
-			c := &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: 1000}, short: true}
-			begins(t, c, true)
+			c := &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: budget}, short: true}
+			if err := c.Begin(bridge.Cost{}); err != nil {
+				t.Fatal(err)
+			}
 			return c
 		}
-		_, settle, err := caller(b).Reserve(300)
+		_, settle, err := caller(b).Reserve(of(300))
 		if err != nil {
 			t.Fatal(err)
 		}
-		settle(300)
-		if _, _, err := caller(b).Reserve(700); err != nil {
+		settle(of(300))
+		if _, _, err := caller(b).Reserve(of(700)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		close(b.shared.stop) // b is dead
 		b.shared.running.Wait()
-		if _, _, err := caller(a).Reserve(1); err == nil {
+		if _, _, err := caller(a).Reserve(of(1)); err == nil {
 			t.Error("what b has reserved is given away")
 		}
 		time.Sleep(leaseTime)
-		if got, _, err := caller(a).Reserve(1000); got != 700 || err != nil {
-			t.Errorf("%d are left: %v", got, err)
+		if got, _, err := caller(a).Reserve(of(1000)); got != of(700) || err != nil {
+			t.Errorf("%v are left: %v", got, err)
 		}
 		b.shared.stop = make(chan struct{})
 	})

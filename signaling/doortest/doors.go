@@ -422,7 +422,7 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 	}
 	log := slog.New(slog.DiscardHandler)
 	client := &api.Client{BaseURL: up.URL}
-	models := rest.New(nil, client, routes, log) // which serves no calls itself
+	models := rest.New(nil, client, routes, log) // which serves no calls itself; its host is the gateway's
 	t.Cleanup(func() {
 		models.Close()
 		workspace.Close()
@@ -432,6 +432,7 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 	return func(d *Doors, ho *bridge.Options) {
 		ho.Client = client
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+			models.Host = host
 			door := &vox.Door{Host: host, Generate: models.Generate, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log}
 			if change != nil {
 				change(door)

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/price"
+	"voxgate/tools"
 )
 
 const (
@@ -21,19 +25,38 @@ const (
 	maxAnswers = 8
 )
 
-// bill is what a call costs whoever pays for it, in tokens.
+// bill is what a call costs whoever pays for it.
 type bill struct {
-	settle   func(cost int) // nil: it is not counted
-	question int            // by its length
-	reported int            // by the backend, for all so far
-	said     int            // of the answer so far, in bytes of text
+	settle   func(cost bridge.Cost) // nil: it is not counted
+	price    price.Model
+	question int         // in tokens, by its length
+	reported wire.Tokens // by the backend, for all so far
+	said     int         // of the answer so far, in bytes of text
+}
+
+// newBill is the bill of a call of a model, for nobody yet. Limited: there is somebody who may not spend as they like. It fails where they
+// may spend so many dollars, and the model has no price.
+func newBill(host *bridge.Host, account bridge.Account, model string) (b *bill, limited bool, err error) {
+	tokens, dollars := account.Limits()
+	m, ok := host.Price(model)
+	if dollars && !ok {
+		return nil, false, &bridge.Error{
+			Code:    bridge.CodeForbidden,
+			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Cut(model, 100)),
+		}
+	}
+	return &bill{price: m}, tokens || dollars, nil
 }
 
 // charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An
 // error is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
-func charge(account bridge.Account, method string, request []byte) (*bill, []byte, error) {
-	b := &bill{question: len(request) / bytesPerToken}
-	if _, most := account.Spend(0); most == 0 {
+func charge(host *bridge.Host, account bridge.Account, model, method string, request []byte) (*bill, []byte, error) {
+	b, limited, err := newBill(host, account, model)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.question = len(request) / bytesPerToken
+	if !limited {
 		return b, request, nil
 	}
 	q := read(request)
@@ -41,6 +64,11 @@ func charge(account bridge.Account, method string, request []byte) (*bill, []byt
 	return b.reserve(account, request, generates(method), q.answers(), q.output(), func(fields object, limit int) {
 		put(inner(fields, "generationConfig"), "maxOutputTokens", limit)
 	})
+}
+
+// most is what the question and an answer of so many tokens cost at most.
+func (b *bill) most(output int) bridge.Cost {
+	return bridge.Cost{Tokens: b.question + output, Micros: int(b.price.Most(b.question, output)) + 1}
 }
 
 // reserve reserves the question, and so many answers of so many tokens if there are any: of an output that is not above 0 the most that a
@@ -52,10 +80,10 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 	if output <= 0 || output > maxOutput {
 		output = maxOutput
 	}
-	most := b.question
-	if generates {
-		most += answers * output
+	if !generates {
+		answers, output = 1, 0
 	}
+	most := b.most(answers * output)
 	got, settle, err := account.Reserve(most)
 	if err != nil {
 		return nil, nil, err
@@ -64,17 +92,21 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 	if got == most {
 		return b, request, nil
 	}
-	limit := (got - b.question) / answers
+	left := got.Tokens - b.question // what an answer of one token more costs is known
+	if one := b.price.Most(0, 1); one > 0 {
+		left = min(left, int((float64(got.Micros)-b.price.Most(b.question, 0))/one))
+	}
+	limit := left / answers
 	if !generates || limit <= 0 {
-		settle(0)
+		settle(bridge.Cost{})
 		return nil, nil, &bridge.Error{
 			Code: bridge.CodeBusy, Err: bridge.ErrBudget,
-			Message: fmt.Sprintf("The request takes about %d tokens, and %d are left of what may be spent.", b.question, got),
+			Message: fmt.Sprintf("The request takes about %d tokens, and fewer are left of what may be spent.", b.question),
 		}
 	}
 	request, err = changed(request, func(fields object) { shorten(fields, limit) })
 	if err != nil {
-		settle(0)
+		settle(bridge.Cost{})
 		return nil, nil, err
 	}
 	return b, request, nil
@@ -98,17 +130,21 @@ func (b *bill) note(answer object) {
 		}
 	}
 	usage, _ := answer["usageMetadata"].(object)
-	b.reported = max(b.reported, number(usage["totalTokenCount"]), sumOf(usage))
+	if t, err := wire.ParseTokens(encode(usage)); err == nil && t.Total >= b.reported.Total {
+		b.reported = t
+	}
 }
 
 // pay settles the bill of a call with ctx, once, and returns its cost: the tokens that the backend has reported. If it has reported none,
 // the length of the text counts, of the question and of the answer until the client left or the stream broke off. answered says that the
 // answer is complete.
-func (b *bill) pay(ctx context.Context, answered bool) int {
-	cost := b.reported
-	if cost == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
-		cost = b.question + b.said/bytesPerToken
+func (b *bill) pay(ctx context.Context, answered bool) bridge.Cost {
+	t := b.reported
+	if t.Total == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
+		said := b.said / bytesPerToken
+		t = wire.Tokens{Prompt: b.question, Response: said, Total: b.question + said}
 	}
+	cost := bridge.Cost{Tokens: t.Total, Micros: int(math.Ceil(b.price.Cost(t)))}
 	if b.settle != nil {
 		b.settle(cost)
 	}

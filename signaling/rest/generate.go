@@ -15,14 +15,14 @@ import (
 
 // Generate has the backend of a model answer a GenerateContentRequest, and hands on each piece of the answer as it comes: a
 // GenerateContentResponse that is complete as those of REST are; its finishReason is the backend's. It blocks until the answer has ended,
-// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Account pays what it has cost, in
-// tokens; where less is left than it may cost the answer is shorter.
+// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Account pays what it has
+// cost; where less is left than it may cost the answer is shorter.
 func (d *Door) Generate(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
-) (cost int, err error) {
-	bill, request, err := charge(account, "streamGenerateContent", request)
+) (cost bridge.Cost, err error) {
+	bill, request, err := charge(d.Host, account, model, "streamGenerateContent", request)
 	if err != nil {
-		return 0, err
+		return cost, err
 	}
 	err = d.generate(ctx, model, request, func(event object) error {
 		bill.note(event)

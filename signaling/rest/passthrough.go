@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/signaling"
 )
 
@@ -201,15 +202,18 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		c.refuse(c.w, http.StatusForbidden, fmt.Sprintf("This token does not grant the model %s.", c.model), 0)
 		return nil
 	}
-	b := &bill{question: len(body) / bytesPerToken}
-	if _, most := c.open.Account.Spend(0); most > 0 {
+	b, limited, err := newBill(c.door.Host, c.open.Account, c.model)
+	if err != nil {
+		c.refuse.forError(c.w, err)
+		return nil
+	}
+	if b.question = len(body) / bytesPerToken; limited {
 		output := 0
 		for _, limit := range []*int{asked.MaxTokens, asked.MaxCompletion} {
 			if limit != nil {
 				output = max(output, *limit)
 			}
 		}
-		var err error
 		b, body, err = b.reserve(c.open.Account, body, true, asked.N, output, func(fields object, limit int) {
 			remove(fields, "maxTokens")
 			remove(fields, "maxCompletionTokens")
@@ -224,7 +228,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	done := false
 	defer func() { b.pay(ctx, done) }()
 	to := c.door.backend(c.model)
-	body, err := changed(body, func(fields object) { c.settle(fields, to, asked.Stream) })
+	body, err = changed(body, func(fields object) { c.settle(fields, to, asked.Stream) })
 	if err != nil {
 		c.refuse.forError(c.w, err)
 		return nil
@@ -319,8 +323,10 @@ func (b *bill) noteChat(text []byte) (says bool) {
 		}
 	}
 	usage, there := answer["usage"].(object)
-	total := number(usage["total_tokens"]) // Google's has the thoughts here alone
-	b.reported = max(b.reported, total, number(usage["prompt_tokens"])+number(usage["completion_tokens"]))
+	in, out := number(usage["prompt_tokens"]), number(usage["completion_tokens"])
+	if total := max(number(usage["total_tokens"]), in+out); total > b.reported.Total { // Google's total alone has the thoughts
+		b.reported = wire.Tokens{Prompt: in, Response: out, Total: total}
+	}
 	return len(choices) > 0 || !there
 }
 

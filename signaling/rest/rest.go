@@ -170,7 +170,7 @@ func (d *Door) authorize(r *http.Request, model string) (bridge.Open, error) {
 	if model != "" && !grants(open.Grant, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
-	return open, open.Account.Begin()
+	return open, open.Account.Begin(bridge.Cost{})
 }
 
 // grants reports whether a model may be used.
@@ -202,7 +202,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 			return nil
 		}
 	}
-	bill, body, err := charge(c.open.Account, c.method, body)
+	bill, body, err := charge(c.door.Host, c.open.Account, c.model, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
 		c.refuse.forError(c.w, err)

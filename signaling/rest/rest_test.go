@@ -24,6 +24,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/price"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
@@ -42,7 +43,8 @@ func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.
 	log := slog.New(slog.DiscardHandler)
 	up := httptest.NewServer(backend)
 	client := &api.Client{BaseURL: up.URL, APIKey: "google's secret"}
-	host := bridge.NewHost(bridge.Options{Client: client, Logger: log})
+	one := map[string]float64{"TEXT": 1} // dollar for a million tokens
+	host := bridge.NewHost(bridge.Options{Client: client, Prices: price.Table{"m": {In: one, Out: one}}, Logger: log})
 	door := rest.New(host, client, routes, log)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
 	front := httptest.NewUnstartedServer(server)
@@ -419,8 +421,18 @@ func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...res
 // budget is what a key has that may spend so many tokens a day.
 func budget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
 
+// budgets runs a test with a key that may spend so many tokens, and with one that may spend the dollars that they cost.
+func budgets(t *testing.T, test func(t *testing.T, budget func(tokens int) string)) {
+	t.Run("tokens", func(t *testing.T) { test(t, budget) })
+	t.Run("dollars", func(t *testing.T) {
+		test(t, func(tokens int) string { return fmt.Sprintf(`"grant": {}, "dollarsPerDay": %f`, float64(tokens)/1e6) })
+	})
+}
+
 // What an answer took is counted, also of one that breaks off.
-func TestWhatBreaksOffIsCounted(t *testing.T) {
+func TestWhatBreaksOffIsCounted(t *testing.T) { budgets(t, whatBreaksOffIsCounted) }
+
+func whatBreaksOffIsCounted(t *testing.T, budget func(tokens int) string) {
 	url, key := lockedDoor(t, budget(60), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100000") // and less comes
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
@@ -476,7 +488,9 @@ func TestAFixedAgent(t *testing.T) {
 }
 
 // Calls at once cost what is granted and no more: the backend is asked for no longer answers than what is left.
-func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
+func TestCallsAtOnceKeepToTheBudget(t *testing.T) { budgets(t, callsAtOnceKeepToTheBudget) }
+
+func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 	const calls = 90
 	var paid, settled atomic.Int64
 	all := make(chan struct{})
@@ -525,7 +539,9 @@ func TestCallsAtOnceKeepToTheBudget(t *testing.T) {
 }
 
 // What costs more than is left is refused before it is asked, or asked for no more than is left; what was not used is given back.
-func TestWhatACallMayCost(t *testing.T) {
+func TestWhatACallMayCost(t *testing.T) { budgets(t, whatACallMayCost) }
+
+func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 	var asked string
 	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
@@ -564,7 +580,9 @@ func TestWhatACallMayCost(t *testing.T) {
 }
 
 // Embeddings and counts of tokens are paid by their length.
-func TestAllCallsArePaid(t *testing.T) {
+func TestAllCallsArePaid(t *testing.T) { budgets(t, allCallsArePaid) }
+
+func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
 	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }))
 	url += ":embedContent?key=" + key
 	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and some

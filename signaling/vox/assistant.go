@@ -144,7 +144,7 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 		}
 		return nil
 	})
-	a.tokens.Add(int64(cost))
+	a.tokens.Add(int64(cost.Tokens))
 	if err == nil && ended != "STOP" {
 		err = &bridge.Error{Code: bridge.CodeRefused, Message: "The model has not finished its answer: " + ended + "."}
 	}
@@ -153,7 +153,8 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 
 // spent is the error if nothing is left to spend.
 func (a *assistant) spent() error {
-	if left, most := a.account.Spend(0); most > 0 && left <= 0 {
+	left, most := a.account.Spend(bridge.Cost{}, bridge.Cost{})
+	if most.Tokens > 0 && left.Tokens <= 0 || most.Micros > 0 && left.Micros <= 0 {
 		return bridge.ErrBudget
 	}
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {

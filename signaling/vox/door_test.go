@@ -343,7 +343,7 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
-		) (int, error) {
+		) (bridge.Cost, error) {
 			<-write
 			return generate(ctx, account, model, request, piece)
 		}

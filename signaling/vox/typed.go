@@ -68,7 +68,7 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	if !open.Grant.Allows(open.Agent.Model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", open.Agent.Model)}
 	}
-	if err := open.Account.Begin(); err != nil {
+	if err := open.Account.Begin(bridge.Cost{}); err != nil {
 		return err
 	}
 	defer open.Account.End()

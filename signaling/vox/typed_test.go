@@ -24,8 +24,8 @@ func typedTalk(t *testing.T, answer func(request json.RawMessage) (parts string)
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{}, Logger: log})
 	door := &vox.Door{Host: host, Logger: log, Generate: func(
 		_ context.Context, _ bridge.Account, _ string, request json.RawMessage, piece func(json.RawMessage) error,
-	) (int, error) {
-		return 0, piece(json.RawMessage(`{"candidates":[{"content":{"parts":[` + answer(request) + `]},"finishReason":"STOP"}]}`))
+	) (bridge.Cost, error) {
+		return bridge.Cost{}, piece(json.RawMessage(`{"candidates":[{"content":{"parts":[` + answer(request) + `]},"finishReason":"STOP"}]}`))
 	}}
 	doors := signaling.NewServer(signaling.Options{Logger: log}, door.Doors()...)
 	server := httptest.NewServer(doors)

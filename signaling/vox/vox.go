@@ -26,7 +26,7 @@ const doorName = "vox"
 // Generate is how a model that writes is asked.
 type Generate func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
-) (cost int, err error)
+) (cost bridge.Cost, err error)
 
 // Door serves the VOX assistant.
 type Door struct {
