@@ -215,7 +215,9 @@ func (h *Host) start(s *Session, generation uint64) {
 		stop(nil)
 		h.forget(s)
 		close(session.gone)
-		s.observer.report(Ended{s.describe(), time.Now(), s.ended, s.counts()})
+		if s.observer.on() {
+			s.observer.report(Ended{s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files})
+		}
 	})
 }
 

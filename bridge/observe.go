@@ -11,8 +11,8 @@ import (
 )
 
 // Observation is something that has happened in a conversation, for metrics and traces; the caller learns of other
-// things, by an [Event]. It is one of the types below, and holds nothing of what was said. [Begun] is the first of a
-// conversation, [Ended] the last.
+// things, by an [Event]. It is one of the types below; only [Ended], the last of a conversation, holds what was said. [Begun] is
+// the first.
 type Observation any
 
 type (
@@ -53,12 +53,14 @@ type (
 	// RecordingFailed is a recording that the disk refused, at its beginning or later.
 	RecordingFailed struct{}
 
-	// Ended is a conversation that is over.
+	// Ended is a conversation that is over. Transcript is what was said, as far as it was heard; Recordings are the files.
 	Ended struct {
 		Info
-		At     time.Time
-		Reason error
-		Counts Counts
+		At         time.Time
+		Reason     error
+		Counts     Counts
+		Transcript []Entry
+		Recordings []string
 	}
 )
 

@@ -28,6 +28,7 @@ type recording struct {
 	announced bool            // the client knows that the conversation is recorded
 	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
 	broken    bool            // the disk has refused one: nothing is recorded any more
+	files     []string        // their paths
 }
 
 // on reports whether the conversation is recorded.
@@ -46,6 +47,7 @@ func (r *recording) follow(wanted bool) {
 			return
 		}
 		r.log.Info("recording begun")
+		r.files = append(r.files, f.Path)
 		r.file.Store(f)
 		r.failed = f.Failed()
 		r.playout.Tap(f)

@@ -95,15 +95,7 @@ func (h *hooks) observe(_ string, o bridge.Observation) {
 
 // ended sends the end of a conversation, in the background.
 func (h *hooks) ended(e bridge.Ended) {
-	body := map[string]any{
-		"type": "session.end", "session": hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity, Attributes: e.Attributes},
-		"startedAt": e.Started.UTC(), "endedAt": e.At.UTC(), "reason": bridge.Reason(e.Reason), "model": e.Model, "turns": e.Turns,
-		"tokens": e.Tokens,
-	}
-	if e.Dollars != nil {
-		body["dollars"] = *e.Dollars
-	}
-	h.report(e.ID+"-end", body)
+	h.report(e.ID+"-end", endedOf(e))
 }
 
 // call sends where a call that the gateway makes stands.

@@ -22,8 +22,10 @@ func TestSessionWebhook(t *testing.T) {
 		Turns   int
 		Tokens  int
 		Dollars float64
-		Reason  string
-		EndedAt time.Time
+
+		Transcript []struct{ Role, Text string }
+		Reason     string
+		EndedAt    time.Time
 	}
 	ends := make(chan message, 8)
 	var answer atomic.Value
@@ -75,7 +77,7 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 || m.Dollars == 0 {
+		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 || m.Dollars == 0 || len(m.Transcript) != 2 {
 			t.Errorf("the end is reported as %+v", m)
 		}
 	}

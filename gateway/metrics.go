@@ -29,6 +29,7 @@ type metrics struct {
 	tokens     *prometheus.CounterVec
 	dollars    *prometheus.CounterVec
 	unrecorded prometheus.Counter
+	callFiles  prometheus.Counter // that were not written
 	refusals   *prometheus.CounterVec
 	callsOut   *prometheus.CounterVec
 	dials      *prometheus.CounterVec
@@ -81,6 +82,7 @@ func newMetrics() *metrics {
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
 	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").
 		WithLabelValues()
+	m.callFiles = counter("call_files_failed_total", "Files of conversations that the disk has refused.").WithLabelValues()
 	m.tokens = counter(
 		"tokens_total",
 		"Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.",
@@ -176,6 +178,13 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 	}
 	for s, n := range counts {
 		to <- prometheus.MustNewConstMetric(sessions, prometheus.GaugeValue, float64(n), s.door, s.state)
+	}
+}
+
+// unwritten counts a conversation whose file was not written; a nil m does not.
+func (m *metrics) unwritten() {
+	if m != nil {
+		m.callFiles.Inc()
 	}
 }
 

@@ -223,7 +223,7 @@ func TestThePrivateListenerAndBrowsers(t *testing.T) {
 	}
 }
 
-func TestRecordingsNeedAFolder(t *testing.T) {
+func TestFoldersMustBeThere(t *testing.T) {
 	file := t.TempDir() + "/file"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -232,6 +232,8 @@ func TestRecordingsNeedAFolder(t *testing.T) {
 		"record-all: name a folder": {"--record-all"},
 		"recordings: ":              {"--recordings", t.TempDir() + "/none"},
 		"is not a folder":           {"--recordings", file},
+		"calls: ":                   {"--calls", file},
+		"keep: -1":                  {"--keep", "-1"},
 	} {
 		if _, err := parseSettings(args, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)

@@ -9,13 +9,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
-	"voxgate/bridge/price"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/store"
@@ -55,7 +55,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	stopping.then("tools", stopTools)
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
-	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
+	hooks, seen, err := openReports(s, measured, seen, stopping, log)
 	if err != nil {
 		return err
 	}
@@ -63,12 +63,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate,
 		Refused: s.access.Refused, Logger: log,
 	}
-	prices, err := pricesOf(s.prices)
-	if err != nil {
-		return err
-	}
 	options := bridge.Options{
-		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: prices,
+		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Logger: log,
 	}
@@ -76,8 +72,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		options.Store = shared
 	}
 	if hooks != nil {
-		options.Admit, seen = measured.admitting(hooks.admit), append(seen, hooks.observe)
-		stopping.add("session webhook", hooks.close)
+		options.Admit = measured.admitting(hooks.admit)
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
@@ -187,16 +182,25 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 	host.Drain(ctx)
 }
 
-// pricesOf are the prices of a file, or those of this release.
-func pricesOf(file string) (price.Table, error) {
-	if file == "" {
-		return price.Default, nil
-	}
-	t, err := price.Read(file)
+// openReports opens what learns of conversations that are over: the session webhook, the folder of calls; and what deletes old files.
+func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*hooks, observers, error) {
+	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
 	if err != nil {
-		return nil, fmt.Errorf("prices: %w", err)
+		return nil, nil, err
 	}
-	return t, nil
+	if hooks != nil {
+		seen = append(seen, hooks.observe)
+		stopping.add("session webhook", hooks.close)
+	}
+	if s.calls != "" {
+		files := newCallFiles(s.calls, m.unwritten, log)
+		seen = append(seen, files.observe)
+		stopping.add("files of calls", files.close)
+	}
+	if folders := slices.DeleteFunc([]string{s.recordings, s.calls}, func(f string) bool { return f == "" }); s.keep > 0 {
+		stopping.then("old files", keepFor(s.keep, slices.Compact(folders), log))
+	}
+	return hooks, seen, nil
 }
 
 // operatorsTools are the tools of a file, which every conversation has.

@@ -80,6 +80,18 @@ func start(t *testing.T, args []string, getenv func(string) string) *program {
 	return p
 }
 
+// eventually waits until something is done.
+func (p *program) eventually(done func() bool) {
+	p.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !done(); <-tick.C {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("not in time:\n%s", p.logged())
+		}
+	}
+}
+
 // waitFor waits until a line of the log matches, and returns the first group.
 func (p *program) waitFor(pattern string) string {
 	p.t.Helper()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/price"
 	"voxgate/media/opus"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -49,13 +50,15 @@ type settings struct {
 	maxTokens   int
 	recordings  string // a folder; "": nothing is recorded
 	recordAll   bool
+	calls       string // a folder; "": none
+	keep        int    // days; 0: for ever
 	privateAddr string // "": no private listener
 	redis       string // URL; "": this gateway is alone
 	redisSecret string
 	nodeURL     string // by which other gateways reach this one; "": they do not
 	log         logFormat
 	models      string // a file
-	prices      string // a file; "": those of this release
+	prices      price.Table
 	restAddr    string
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
@@ -113,6 +116,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
+	f.StringVar(&s.calls, "calls", "", "`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
+	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and files of calls are deleted; 0: never")
 	f.StringVar(&s.privateAddr, "private-addr", "",
 		"`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
@@ -137,7 +142,10 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		"",
 		"JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls",
 	)
-	f.StringVar(&s.prices, "prices", "", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release")
+	f.Func("prices", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release", func(v string) (err error) {
+		s.prices, err = price.Read(v)
+		return err
+	})
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "", "`folder` for the apps that the VOX assistant generates (docs/vox.md); empty: none are")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them")
@@ -225,7 +233,7 @@ func envName(flagName string) string {
 
 // parseSettings reads the flags, and the environment for those that are not given.
 func parseSettings(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
-	var s settings
+	s := settings{prices: price.Default}
 	f := s.flags(stderr)
 	var errs []error
 	f.VisitAll(func(f *flag.Flag) {
@@ -332,7 +340,7 @@ func (s *settings) check() error {
 	if s.stall < 0 || s.stall > 0 && s.stall < time.Second {
 		return fmt.Errorf("stall: %v is less than a second, which is no silence", s.stall)
 	}
-	if err := s.checkRecordings(); err != nil {
+	if err := s.checkFolders(); err != nil {
 		return err
 	}
 	if s.redis != "" && len(s.redisSecret) < store.MinSecret {
@@ -350,18 +358,23 @@ func (s *settings) check() error {
 	return nil
 }
 
-// checkRecordings finds at the start what the first recording would run into.
-func (s *settings) checkRecordings() error {
-	if s.recordings == "" {
-		if s.recordAll {
-			return errors.New("record-all: name a folder by --recordings")
-		}
-		return nil
+// checkFolders finds at the start what the first recording and the first call would run into.
+func (s *settings) checkFolders() error {
+	if s.recordings == "" && s.recordAll {
+		return errors.New("record-all: name a folder by --recordings")
 	}
-	if folder, err := os.Stat(s.recordings); err != nil {
-		return fmt.Errorf("recordings: %w", err)
-	} else if !folder.IsDir() {
-		return fmt.Errorf("recordings: %s is not a folder", s.recordings)
+	if s.keep < 0 {
+		return fmt.Errorf("keep: %d days are less than none", s.keep)
+	}
+	for name, path := range map[string]string{"recordings": s.recordings, "calls": s.calls} {
+		if path == "" {
+			continue
+		}
+		if folder, err := os.Stat(path); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		} else if !folder.IsDir() {
+			return fmt.Errorf("%s: %s is not a folder", name, path)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/bridge/price"
 	"voxgate/signaling"
 )
 
@@ -19,7 +20,9 @@ func env(pairs ...string) func(string) string {
 }
 
 func TestSettings(t *testing.T) {
-	defaults := settings{addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second, appModel: "gemini-3.8-flash"}
+	defaults := settings{
+		addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second, appModel: "gemini-3.8-flash", prices: price.Default,
+	}
 	with := func(change func(*settings)) settings {
 		s := defaults
 		change(&s)

@@ -39,6 +39,7 @@ var arrows = map[string][]string{
 		"bridge/price",
 		"gateway/tracing",
 		"media/opus",
+		"media/record",
 		"store",
 		"tools",
 		"tools/*",

@@ -127,16 +127,7 @@ func TestServeOverTLS(t *testing.T) {
 	if n := p.serial(config); n != 1 {
 		t.Fatalf("certificate %d", n)
 	}
-	until := func(done func() bool) {
-		t.Helper()
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for deadline := time.Now().Add(patience); !done(); <-tick.C {
-			if time.Now().After(deadline) {
-				t.Fatalf("not in time:\n%s", p.logged())
-			}
-		}
-	}
+	until := p.eventually
 	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	resp, err := browser.Get(p.url + "/v1beta/models")
 	if err != nil {

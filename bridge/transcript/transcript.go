@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxEntries and maxRunes bound what is kept of a conversation.
-	maxEntries = 100
+	// maxEntries and maxRunes bound what is kept of a conversation: some five hours.
+	maxEntries = 2000
 	maxRunes   = 200_000
 
 	// seedEntries and seedBytes bound what a fresh session gets: a longer set-up is refused with 1011, and the model

@@ -51,6 +51,8 @@ const (
 // Recording is one conversation on its way to a file. Person, Model and Cut may be called by several goroutines; they never
 // block and do not keep pcm.
 type Recording struct {
+	Path string // of the file; empty: it has none
+
 	queue   chan *piece
 	closing chan struct{}
 	once    sync.Once
@@ -117,12 +119,20 @@ func Create(dir, id string, began time.Time) (*Recording, error) {
 	if !name.MatchString(id) {
 		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
 	}
-	file := began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ".ogg"
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, File(began, id, ".ogg")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
-	return New(f, began)
+	r, err := New(f, began)
+	if err == nil {
+		r.Path = f.Name()
+	}
+	return r, err
+}
+
+// File is what a file of a conversation is called: by the time it began, to the millisecond, and by id.
+func File(began time.Time, id, ending string) string {
+	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
 // Person takes what the person said, at 8 to 48 kHz; its first sample was spoken at the given time, as far as is known:

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// ends holds a conversation of one typed turn, and waits until the gateway has logged its end.
+func (p *program) ends() {
+	c := p.converse(`{}`)
+	c.until("SETUP_COMPLETE", "")
+	c.say("hello")
+	c.until("TURN_COMPLETE", "")
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.until("GEMINI_DISCONNECTED", "")
+	c.conn.Close()
+}
+
+// What is left of a conversation is in a file: what was said, what it cost, the recording. Old files of the gateway's are deleted, others
+// are not. What the disk refuses is counted.
+func TestFilesOfCalls(t *testing.T) {
+	calls, recordings := t.TempDir(), t.TempDir()
+	const day = "2026-01-02T03-04-05.006Z-ABC"
+	longAgo := time.Now().AddDate(0, 0, -8)
+	for name, old := range map[string]bool{
+		day + ".json": true, day + ".json.tmp": true, day + "-bridged.ogg": true, day + "D.json": false, day + ".txt": true,
+		"notes.json": true, "x" + day + ".json": true,
+	} {
+		path := filepath.Join(calls, name)
+		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if old {
+			if err := os.Chtimes(path, longAgo, longAgo); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p := start(t, []string{"serve"}, env(
+		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
+		"VOXGATE_RECORD_ALL", "1", "VOXGATE_KEEP", "7"))
+	p.waitFor(`msg="deleted what is too old" folder=\S+ files=(3) `)
+	before := names(t, calls)
+	if want := []string{day + ".txt", day + "D.json", "notes.json", "x" + day + ".json"}; !slices.Equal(before, want) {
+		t.Errorf("%v are left", before)
+	}
+	p.ends()
+	var file string
+	p.eventually(func() bool {
+		added := slices.DeleteFunc(names(t, calls), func(name string) bool { return slices.Contains(before, name) || strings.HasSuffix(name, ".tmp") })
+		if len(added) > 0 {
+			file = filepath.Join(calls, added[0])
+		}
+		return file != ""
+	})
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ended
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Type != "session.end" || got.Session.Door != "web" || got.Turns != 1 || got.Dollars == nil || *got.Dollars == 0 ||
+		len(got.Transcript) != 2 || got.Transcript[0].Role != "user" || got.Transcript[0].Text != "hello" || got.Transcript[1].At.IsZero() ||
+		len(got.Recordings) != 1 || filepath.Dir(got.Recordings[0]) != recordings {
+		t.Errorf("%s", text)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !oursToDelete.MatchString(info.Name()) {
+		t.Errorf("%v %v", info, err)
+	}
+	if err := os.RemoveAll(calls); err != nil {
+		t.Fatal(err)
+	}
+	p.ends()
+	metricsWith(t, p.waitFor(`msg=private at=(\S+)`), "voxgate_call_files_failed_total 1")
+	p.waitFor(`msg="no file of a call" call=(\S+)`)
+}
+
+func names(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A conversation that goes on at another gateway has no file yet, and a disk that hangs holds up no conversation.
+func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
+	failed := 0
+	c := &callFiles{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan bridge.Ended, 1)}
+	c.observe("", bridge.Ended{Reason: bridge.ErrMoved})
+	if len(c.queue) != 0 {
+		t.Error("a conversation that moves has a file")
+	}
+	for range 3 {
+		c.observe("", bridge.Ended{Reason: bridge.ErrGoodbye})
+	}
+	if failed != 2 {
+		t.Errorf("%d failed", failed)
+	}
+}
