@@ -50,6 +50,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.transcript.HeardUpTo(c.Turn, c.Played)
 	case Pause:
 		s.setPaused(ctx, c.On)
+	case PauseRecording:
+		return s.recording.pause(c.On)
 	case EndAfterSpeaking:
 		s.endAfterSpeaking(ErrGoodbye)
 	case UpdateConfig:

@@ -51,6 +51,10 @@ type (
 	// audio nor pictures go up, and no waiting tones are played.
 	Pause struct{ On bool }
 
+	// PauseRecording has what is said from now on not recorded, or goes on with the recording: for card numbers. Do refuses it
+	// if there is no recording. A pause lasts until it is ended, whatever the configuration says.
+	PauseRecording struct{ On bool }
+
 	// EndAfterSpeaking ends the conversation when the answer that is under way or due has been heard, after 15 s at most.
 	// While a tool runs, perhaps the one that asks for this, the answer after its result is due.
 	EndAfterSpeaking struct{}
@@ -101,6 +105,7 @@ func (Interrupt) command()        {}
 func (Respond) command()          {}
 func (Heard) command()            {}
 func (Pause) command()            {}
+func (PauseRecording) command()   {}
 func (EndAfterSpeaking) command() {}
 func (UpdateConfig) command()     {}
 func (Steer) command()            {}

@@ -35,6 +35,7 @@ type snapshot struct {
 	Context  wire.Tokens           // that the next turn reads
 	Dollars  *float64              `json:",omitempty"` // that they have cost; nil: it is not known
 	Turn     int                   // that comes next
+	Paused   bool                  `json:",omitempty"` // the recording
 	Known    int                   // the last one that the handle knows
 	Speaking int                   `json:",omitempty"` // the turn that is being said; 0: none
 	Asked    string                `json:",omitempty"` // what was asked and has no answer

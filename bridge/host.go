@@ -216,7 +216,7 @@ func (h *Host) start(s *Session, generation uint64) {
 		h.forget(s)
 		close(session.gone)
 		if s.observer.on() {
-			s.observer.report(Ended{s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files})
+			s.observer.report(Ended{s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files, s.recording.pauses})
 		}
 	})
 }

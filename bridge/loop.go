@@ -43,6 +43,7 @@ func newSession(
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: own,
 		Env: tools.Env{
 			Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
 		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,
 	})

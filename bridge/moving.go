@@ -29,6 +29,7 @@ func (s *Session) snapshot() *snapshot {
 	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
 	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
 	n.Tokened, n.Dollars, n.Context = s.spending.meter.Total(), s.spending.dollars(), s.spending.next.context
+	n.Paused = s.recording.paused.Load()
 	n.Turn, n.Known, n.Speaking = s.answer.number, s.answer.known, s.answer.playing()
 	if t := &s.answer.turn; n.Speaking == 0 && t.state == turnSpeaking {
 		n.Speaking = t.number

@@ -20,16 +20,18 @@ import (
 )
 
 // fleet is gateways with one store and one Gemini.
-func fleet(t *testing.T, o bridge.Open, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link)) {
+func fleet(
+	t *testing.T, o bridge.Open, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link), change ...func(*bridge.Options),
+) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		shared := store.NewMemory()
 		node := func(name string) func(*bridge.Options) {
 			return func(o *bridge.Options) { o.Store, o.Node = shared, name }
 		}
-		a := newRig(t, node("a http://a.test"))
+		a := newRig(t, append(change, node("a http://a.test"))...)
 		b := &rig{t: t, up: a.up}
-		b.serve(a.up.Dial, node("b http://b.test"))
+		b.serve(a.up.Dial, append(change, node("b http://b.test"))...)
 		time.Sleep(5 * time.Second) // they know of each other
 		c, l := a.connect(o)
 		f(t, a, b, c, l)
@@ -218,6 +220,28 @@ func TestTakenWithCalls(t *testing.T) {
 			t.Errorf("took back %v", got)
 		}
 	})
+}
+
+// A recording that is paused stays so at another gateway.
+func TestAPausedRecordingMoves(t *testing.T) {
+	recorded := resumable
+	recorded.Config = []byte(`{"voxgate":{"record":true}}`)
+	folder := t.TempDir()
+	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.PauseRecording{On: true})
+		l.Handle("h1")
+		time.Sleep(time.Second)
+		d := b.comes(c)
+		a.up.Next().DialledFor("", "h1").Accept()
+		synctest.Wait()
+		if last[bridge.SetupComplete](d).Recording || d.session.Recorded() {
+			t.Error("it is recorded")
+		}
+		d.do(bridge.PauseRecording{})
+		if synctest.Wait(); !d.session.Recorded() {
+			t.Error("it is not recorded any more")
+		}
+	}, func(o *bridge.Options) { o.Recordings = folder })
 }
 
 // A token of another door or person opens nothing at another gateway either, and neither does one that has ended.

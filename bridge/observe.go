@@ -61,7 +61,11 @@ type (
 		Counts     Counts
 		Transcript []Entry
 		Recordings []string
+		Pauses     []Span // of the recording
 	}
+
+	// Span is a time of a conversation; To is zero if it lasts to the end.
+	Span struct{ From, To time.Time }
 )
 
 // Info is where a conversation stands.

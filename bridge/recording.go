@@ -22,17 +22,50 @@ type recording struct {
 	all      bool            // also what does not ask for it
 	writing  *sync.WaitGroup // of the host: the ends of recordings
 
-	file atomic.Pointer[record.Recording]
+	file   atomic.Pointer[record.Recording]
+	paused atomic.Bool // what is said now is not to be kept
 
 	// Owned by the loop.
 	announced bool            // the client knows that the conversation is recorded
 	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
 	broken    bool            // the disk has refused one: nothing is recorded any more
 	files     []string        // their paths
+	pauses    []Span          // the last one has no end while it lasts
 }
 
-// on reports whether the conversation is recorded.
-func (r *recording) on() bool { return r.file.Load() != nil }
+// on reports whether there is a file, running whether what is said now goes into it.
+func (r *recording) on() bool      { return r.file.Load() != nil }
+func (r *recording) running() bool { return r.on() && !r.paused.Load() }
+
+// pause leaves out what is said from now on, or goes on. In the file there is silence meanwhile, with a short tone at either end.
+func (r *recording) pause(on bool) error {
+	f, now := r.file.Load(), time.Now()
+	switch {
+	case f == nil && on:
+		return &Error{Code: CodeInvalidState, Message: "This conversation is not recorded."}
+	case on == r.paused.Load():
+		return nil
+	}
+	r.paused.Store(on)
+	message := "The recording is paused."
+	if on {
+		r.pauses = append(r.pauses, Span{From: now})
+		r.playout.Tap(nil)
+	} else {
+		message = "The recording goes on."
+		r.pauses[len(r.pauses)-1].To = now
+	}
+	if f != nil {
+		f.Cut(now) // what was handed over and is not heard yet
+		f.Mark(now)
+		if !on {
+			r.playout.Tap(f)
+		}
+	}
+	r.log.Info("recording paused", "paused", on)
+	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.running()}})
+	return nil
+}
 
 // follow begins or ends the recording, as the configuration in force wants it. A configuration that Gemini may still
 // refuse does neither: it might break the recording in two.
@@ -50,7 +83,9 @@ func (r *recording) follow(wanted bool) {
 		r.files = append(r.files, f.Path)
 		r.file.Store(f)
 		r.failed = f.Failed()
-		r.playout.Tap(f)
+		if !r.paused.Load() {
+			r.playout.Tap(f)
+		}
 	case !wanted:
 		r.close()
 	}
@@ -96,6 +131,9 @@ func (r *recording) finish(f *record.Recording) {
 func (r *recording) announce(wanted bool) {
 	recorded, before := r.on(), r.announced
 	r.announced = recorded
+	if recorded && r.paused.Load() {
+		return // the client knows that it is paused
+	}
 	say := func(level, message string) {
 		r.audience.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})
 	}
@@ -114,7 +152,7 @@ func (r *recording) announce(wanted bool) {
 
 // person takes what the person has said by now.
 func (r *recording) person(pcm []int16, rate int) {
-	if f := r.file.Load(); f != nil {
+	if f := r.file.Load(); f != nil && !r.paused.Load() {
 		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
 )
 
 // recorded is the recordings in a folder, each as long as its last page says.
@@ -111,6 +112,97 @@ func TestRecordingByUpdate(t *testing.T) {
 	if lengths := recorded(t, folder); len(lengths) != 1 || (lengths[0]-3*time.Second).Abs() > 100*time.Millisecond {
 		t.Errorf("recordings of %v", lengths)
 	}
+}
+
+// packets are the sizes of the packets of a recording, 20 ms each: silence takes next to nothing.
+func packets(t *testing.T, file string) (sizes []int) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 0; len(b) > 27; { // a page: RFC 3533, section 6
+		lacing := b[27 : 27+int(b[26])]
+		b = b[27+len(lacing):]
+		for _, n := range lacing {
+			size += int(n)
+			b = b[n:]
+			if n < 255 {
+				sizes, size = append(sizes, size), 0
+			}
+		}
+	}
+	return sizes[2:] // the headers
+}
+
+// While the recording is paused nothing that is said goes into the file, which is as long as the conversation all the same. The client
+// learns of it, and so does who gets the end.
+func TestARecordingPauses(t *testing.T) {
+	folder := t.TempDir()
+	var end bridge.Ended
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *bridge.Options) {
+			o.Recordings = folder
+			o.Observe = func(_ string, x bridge.Observation) {
+				if e, ok := x.(bridge.Ended); ok {
+					end = e
+				}
+			}
+		})
+		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"record":true}}`)})
+		recording := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := last[bridge.Log](c).Details["recording"]; got != want || c.session.Recorded() != want {
+				t.Errorf("the client learns that it is recorded: %v, want %v", got, want)
+			}
+		}
+		c.utter(2 * time.Second)
+		c.do(bridge.PauseRecording{On: true})
+		c.do(bridge.PauseRecording{On: true})
+		recording(false)
+		c.utter(2 * time.Second)
+		c.update(`{"voxgate":{"record":true}}`) // changes nothing
+		recording(false)
+		c.do(bridge.PauseRecording{})
+		recording(true)
+		c.utter(2 * time.Second)
+		c.do(bridge.Goodbye{})
+		<-c.over
+		if err := c.session.Do(bridge.PauseRecording{On: true}); err == nil {
+			t.Error("paused after the end")
+		}
+	})
+	if len(end.Pauses) != 1 || len(end.Recordings) != 1 {
+		t.Fatalf("paused at %v in %v", end.Pauses, end.Recordings)
+	}
+	began := end.Started
+	from, to := int(end.Pauses[0].From.Sub(began)/(20*time.Millisecond)), int(end.Pauses[0].To.Sub(began)/(20*time.Millisecond))
+	sizes := packets(t, end.Recordings[0])
+	loud := func(sizes []int) (n int) {
+		for _, size := range sizes {
+			if size > 40 {
+				n++
+			}
+		}
+		return n
+	}
+	const mark = 30 // 0.2 s, and as long until the encoder takes what follows for silence
+	if len(sizes) < to+100 || to-from < 100 || loud(sizes[from+mark:to-5]) > 0 {
+		t.Errorf("of %d packets these were paused: %v", len(sizes), sizes[from:to])
+	}
+	if before, after := loud(sizes[:from]), loud(sizes[to+mark:]); before < 90 || after < 80 {
+		t.Errorf("%d packets have sound before and %d after", before, after)
+	}
+}
+
+// Without a recording there is none to be paused.
+func TestNothingToPause(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		if e := bridge.AsError(c.session.Do(bridge.PauseRecording{On: true})); e.Code != bridge.CodeInvalidState {
+			t.Error(e)
+		}
+	})
 }
 
 // A recording that is asked for again within a second is made.

@@ -123,8 +123,8 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 	return &Microphone{up: s.up, tap: s.recording, rate: rate}, nil
 }
 
-// Recorded reports whether the conversation is recorded.
-func (s *Session) Recorded() bool { return s.recording.on() }
+// Recorded reports whether what is said now is recorded.
+func (s *Session) Recorded() bool { return s.recording.running() }
 
 // Attach says where the voice goes from now on; nil discards it.
 func (s *Session) Attach(out media.Output) { s.voice.Attach(out) }
@@ -231,7 +231,7 @@ func (s *Session) setupComplete() SetupComplete {
 	config := s.keeper.Config()
 	done := SetupComplete{
 		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
-		EffectiveConfig: config.Effective(), Recording: s.recording.on(), Tools: []Tool{},
+		EffectiveConfig: config.Effective(), Recording: s.recording.running(), Tools: []Tool{},
 	}
 	for _, f := range config.Functions {
 		where := setup.InClient

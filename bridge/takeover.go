@@ -93,6 +93,10 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received
 	s.spending.restore(n.Tokened, n.Context, n.Dollars)
+	if n.Paused {
+		s.recording.paused.Store(true)
+		s.recording.pauses = []Span{{From: time.Now()}}
+	}
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
 	s.transcript.Restore(n.Said)
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)

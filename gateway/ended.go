@@ -26,6 +26,7 @@ type ended struct {
 	Tokens     int         `json:"tokens"`
 	Dollars    *float64    `json:"dollars,omitempty"`
 	Recordings []string    `json:"recordings,omitempty"` // paths on the gateway's machine
+	Pauses     []span      `json:"recordingPauses,omitempty"`
 	Transcript []said      `json:"transcript"`
 }
 
@@ -37,7 +38,22 @@ type said struct {
 	Cut  bool      `json:"cut,omitempty"` // it was interrupted
 }
 
+// span is a time; without its end it lasts to that of the conversation.
+type span struct {
+	From time.Time  `json:"from"`
+	To   *time.Time `json:"to,omitempty"`
+}
+
 func endedOf(e bridge.Ended) ended {
+	var pauses []span
+	for _, p := range e.Pauses {
+		pause := span{From: p.From.UTC()}
+		if !p.To.IsZero() {
+			to := p.To.UTC()
+			pause.To = &to
+		}
+		pauses = append(pauses, pause)
+	}
 	list := make([]said, len(e.Transcript))
 	for i, entry := range e.Transcript {
 		list[i] = said{entry.Role, entry.Time.UTC(), entry.Content, entry.Cut}
@@ -45,7 +61,7 @@ func endedOf(e bridge.Ended) ended {
 	return ended{
 		"session.end",
 		hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity, Attributes: e.Attributes},
-		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Tokens, e.Dollars, e.Recordings, list,
+		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Tokens, e.Dollars, e.Recordings, pauses, list,
 	}
 }
 

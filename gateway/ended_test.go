@@ -85,6 +85,38 @@ func TestFilesOfCalls(t *testing.T) {
 	p.waitFor(`msg="no file of a call" call=(\S+)`)
 }
 
+// A recording is paused by the client, by its backend and by a tool, and the end says when.
+func TestTheRecordingPauses(t *testing.T) {
+	calls, recordings := t.TempDir(), t.TempDir()
+	tools := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(tools, []byte(`{"builtin":["pause_recording"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
+		"VOXGATE_RECORD_ALL", "1", "VOXGATE_TOOLS", tools))
+	c := p.converse(`{}`)
+	c.must("SETUP_COMPLETE", `"recording":true`)
+	c.send(`{"type":"PAUSE_RECORDING","payload":{}}`)
+	c.must("GEMINI_ERROR", "payload.paused")
+	c.send(`{"type":"PAUSE_RECORDING","payload":{"paused":true}}`)
+	c.must("LOG_MESSAGE", `"recording":false`)
+	c.say(`/tool pause_recording {"paused":false}`)
+	c.must("LOG_MESSAGE", `The recording goes on.","details":{"recording":true}`)
+	c.must("TURN_COMPLETE", "")
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.until("GEMINI_DISCONNECTED", "")
+	c.conn.Close()
+	p.eventually(func() bool { return len(names(t, calls)) == 1 && strings.HasSuffix(names(t, calls)[0], ".json") })
+	text, err := os.ReadFile(filepath.Join(calls, names(t, calls)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ended
+	if err := json.Unmarshal(text, &got); err != nil || len(got.Pauses) != 1 || got.Pauses[0].To == nil || !got.Pauses[0].To.After(got.Pauses[0].From) {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
 func names(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

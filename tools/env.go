@@ -28,6 +28,9 @@ type Env struct {
 	// Nil: nobody can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
 
+	// PauseRecording pauses the recording of the conversation, or goes on with it. Nil: nothing is recorded here.
+	PauseRecording func(on bool) error
+
 	// Tell sends the model an answer before the last one, where the model takes such.
 	Tell func(partial json.RawMessage)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ const (
 	maxPiece = 4800
 )
 
-// Recording is one conversation on its way to a file. Person, Model and Cut may be called by several goroutines; they never
+// Recording is one conversation on its way to a file. Person, Model, Cut and Mark may be called by several goroutines; they never
 // block and do not keep pcm.
 type Recording struct {
 	Path string // of the file; empty: it has none
@@ -81,6 +82,15 @@ type piece struct {
 	at   time.Time
 }
 
+// tone is a mark: 0.2 s of 440 Hz at -20 dBFS.
+var tone = func() []int16 {
+	pcm := make([]int16, rate/5)
+	for i := range pcm {
+		pcm[i] = int16(3277 * math.Sin(2*math.Pi*440*float64(i)/rate))
+	}
+	return pcm
+}()
+
 // pieces are used ones, so that steady talk allocates nothing.
 var pieces = sync.Pool{New: func() any { return new(piece) }}
 
@@ -90,6 +100,7 @@ const (
 	person what = iota
 	model
 	cut
+	mark
 )
 
 // New begins a recording to w at the given time. Close closes w.
@@ -148,6 +159,9 @@ func (r *Recording) Model(pcm []int16, at time.Time) { r.split(model, pcm, rate,
 
 // Cut takes back what was to be heard of the model after the given time.
 func (r *Recording) Cut(at time.Time) { r.put(cut, nil, 0, at) }
+
+// Mark puts a short tone on the model's side: here something begins or ends that is not recorded.
+func (r *Recording) Mark(at time.Time) { r.put(mark, nil, 0, at) }
 
 func (r *Recording) split(what what, pcm []int16, rate int, at time.Time) {
 	for len(pcm) > maxPiece {
@@ -222,6 +236,8 @@ func (r *Recording) take(p *piece) {
 			r.line.right.put(p.pcm, at, r.line.start, earlyModel)
 		case cut:
 			r.line.cut(at)
+		case mark:
+			r.line.right.put(tone, at, r.line.start, earlyModel)
 		}
 	}
 	pieces.Put(p)

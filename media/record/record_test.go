@@ -274,6 +274,24 @@ func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
 	})
 }
 
+// A gap has a short tone on the model's side at either end, and what was handed out before it is taken back.
+func TestAGapIsMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStudio(t)
+		s.answer(tone(1000, 1000*ms, 24000), 500*ms, 200*ms)
+		s.until(1300 * ms)
+		s.r.Cut(s.began.Add(1300 * ms))
+		s.r.Mark(s.began.Add(1300 * ms))
+		s.until(4000 * ms)
+		s.r.Mark(s.began.Add(4000 * ms))
+		got := s.close(5 * time.Second)
+		wantStretches(t, "the model", got.right, 6*ms, 500*ms, 1500*ms, 4000*ms, 4200*ms)
+		for _, at := range []time.Duration{1300 * ms, 4000 * ms} {
+			wantTone(t, "the model", got.right, at+20*ms, at+180*ms, 440)
+		}
+	})
+}
+
 // A client that paces the voice itself has it as soon as it comes.
 func TestVoiceHandedOutLongBeforeItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -467,6 +467,20 @@ func (m ClientMessage) Config() (config json.RawMessage, err error) {
 	return config, err
 }
 
+// PauseRecording reads a PAUSE_RECORDING.
+func (m ClientMessage) PauseRecording() (bridge.PauseRecording, error) {
+	var p struct {
+		Paused *bool `json:"paused"`
+	}
+	if err := m.Decode(&p); err != nil {
+		return bridge.PauseRecording{}, err
+	}
+	if p.Paused == nil {
+		return bridge.PauseRecording{}, BadField("payload.paused", "must be true or false")
+	}
+	return bridge.PauseRecording{On: *p.Paused}, nil
+}
+
 // Offer reads WEBRTC_OFFER: the SDP.
 func (m ClientMessage) Offer() (sdp string, err error) {
 	var p struct {

@@ -20,6 +20,7 @@ const (
 	TypeGetContext    = "GET_CONTEXT"
 	TypeClearContext  = "CLEAR_CONTEXT"
 	TypeInterrupt     = "INTERRUPT"
+	TypeRecording     = "PAUSE_RECORDING"
 	TypeDisconnect    = "DISCONNECT_GEMINI"
 	TypeOffer         = "WEBRTC_OFFER"
 	TypeCandidate     = "WEBRTC_ICE_CANDIDATE" // both ways

@@ -217,6 +217,12 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 		return err
 	case protocol.TypeInterrupt:
 		return c.session.Do(bridge.Interrupt{})
+	case protocol.TypeRecording:
+		pause, err := m.PauseRecording()
+		if err != nil {
+			return err
+		}
+		return c.session.Do(pause)
 	case protocol.TypeDisconnect:
 		return c.session.Do(bridge.EndAfterSpeaking{})
 	case protocol.TypePing:

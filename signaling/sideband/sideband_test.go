@@ -92,6 +92,10 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 		t.Errorf("the client was asked %d times", n)
 	}
 
+	w.Send("PAUSE_RECORDING", `{"paused":true}`)
+	if m := w.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "not recorded") {
+		t.Errorf("%v", m)
+	}
 	w.Send("RESPOND", `{"instruction":"Offer a discount."}`)
 	c.Expect("TURN_COMPLETE")
 	for wrong, field := range map[string]string{

@@ -63,6 +63,12 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 		return c.ask(&c.contexts, w, bridge.ClearContext{})
 	case protocol.TypeInterrupt:
 		return c.session.Do(bridge.Interrupt{})
+	case protocol.TypeRecording:
+		pause, err := m.PauseRecording()
+		if err != nil {
+			return err
+		}
+		return c.session.Do(pause)
 	case protocol.TypeDisconnect:
 		c.goodbyeRoute = w
 		return c.session.Do(bridge.Goodbye{})

@@ -3,6 +3,7 @@ package catalogue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 	_ "time/tzdata" // images without a zone database are common
@@ -22,6 +23,32 @@ var builtin = map[string]tools.Tool{
 		},
 		Run: currentTime,
 	},
+	"pause_recording": {
+		Declaration: tools.Declaration{
+			Name:  "pause_recording",
+			Title: "Pausing the recording…",
+			Description: "Pauses the recording of this conversation, or goes on with it. Call it with paused true before the person says a card number " +
+				"or another secret, and with paused false as soon as they have.",
+			Parameters: json.RawMessage(`{"type":"object","required":["paused"],"properties":{"paused":{"type":"boolean"}}}`),
+			Behavior:   tools.Blocking, Repeats: true,
+		},
+		Run: pauseRecording,
+	},
+}
+
+func pauseRecording(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var wanted struct{ Paused bool }
+	if err := json.Unmarshal(args, &wanted); err != nil {
+		return nil, fmt.Errorf("the arguments could not be read: %w", err)
+	}
+	pause := tools.EnvOf(ctx).PauseRecording
+	if pause == nil {
+		return nil, errors.New("this conversation is not recorded")
+	}
+	if err := pause(wanted.Paused); err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]bool{"paused": wanted.Paused})
 }
 
 func currentTime(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
