@@ -98,6 +98,35 @@ func TestThinking(t *testing.T) {
 	}
 }
 
+// Until a silent model answers or is given up, the caller always knows that somebody waits: an answer is due, or a sentence says so.
+func TestSilentModelIsOneWait(t *testing.T) {
+	for name, asks := range map[string]func(*caller){
+		"typed": func(c *caller) { c.typed("Hello") },
+		"said":  func(c *caller) { c.talks(time.Second); c.pace(make([]int16, 16000)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, weather, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+				asks(c)
+				time.Sleep(8 * time.Second) // the first remedy was tried, and the person told
+				thinking, told := false, false
+				for _, e := range c.entries() {
+					switch e := e.event.(type) {
+					case bridge.Thinking:
+						if thinking = e.Thinking; !thinking && !told {
+							t.Error("no answer is due, and nothing says that somebody waits")
+						}
+					case bridge.StateChange:
+						told = e.Message != ""
+					}
+				}
+				if !thinking && !told {
+					t.Error("at the end nothing says that somebody waits")
+				}
+			}, watchful)
+		})
+	}
+}
+
 // A caller that is back knows nothing of what another one got.
 func TestThinkingAfterReturn(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {

@@ -60,8 +60,9 @@ type logPayload struct {
 }
 
 type statePayload struct {
-	State   bridge.State `json:"state"`
-	Message string       `json:"message,omitempty"`
+	State      bridge.State `json:"state"`
+	Message    string       `json:"message,omitempty"`
+	Unanswered bool         `json:"unanswered,omitempty"`
 }
 
 // usagePayload is a usage.Tokens in the words of the protocol.
@@ -261,7 +262,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 		return message(typeLog, logPayload{Type: e.Level, Message: e.Message, Details: e.Details}), true
 	case bridge.StateChange:
 		if e.State != bridge.StateEnded { // GEMINI_DISCONNECTED says that, and why
-			return message(typeState, statePayload{e.State, e.Message}), true
+			return message(typeState, statePayload{e.State, e.Message, e.Unanswered}), true
 		}
 	case bridge.UserSpeaking:
 		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true

@@ -73,6 +73,7 @@ type Desk struct {
 	Generate func(ctx context.Context, prompt string, piece func(text string) error) error
 
 	Workspace *Workspace // nil: there is none
+	Free      bool       // what Generate writes costs nothing
 }
 
 // Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks. The arguments are checked

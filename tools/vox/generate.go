@@ -91,7 +91,11 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 // agree asks the person, on a screen or else by voice. Both results are nil when they have agreed; the first one asks the model
 // to ask them.
 func (d *Desk) agree(ctx context.Context, prompt string) (json.RawMessage, error) {
-	yes, err := tools.Confirm(ctx, "Generate this app? It takes a few minutes and costs money.\n\n"+tools.Cut(prompt, 400))
+	question := "Generate this app?"
+	if !d.Free {
+		question += " It takes a few minutes and costs money."
+	}
+	yes, err := tools.Confirm(ctx, question+"\n\n"+tools.Cut(prompt, 400))
 	switch {
 	case errors.Is(err, tools.ErrNobody) && d.Said == nil:
 		return nil, errors.New("the person must agree first, and there is no way to ask them")

@@ -194,6 +194,8 @@ export interface SessionState {
   state: 'dialing' | 'setup' | 'live' | 'tool' | 'draining' | 'resuming' | 'reseeding';
   /** A sentence for the person who waits. */
   message?: string;
+  /** There will be no answer to what was said last. */
+  unanswered?: boolean;
 }
 
 export interface Context {

@@ -140,11 +140,12 @@ export class Session {
   get state() {
     if (this.#ended.signal.aborted) return 'closed';
     if (!this.#begun) return 'connecting';
-    const { state, message } = this.#link;
+    const { state, message, unanswered } = this.#link;
     const waits = message && ['dialing', 'setup', 'resuming', 'reseeding'].includes(state);
     if (!this.#connection?.opened || this.#doubted || waits) return 'reconnecting';
     if (this.#speaking) return 'speaking';
-    return this.#thinking && !this.#talking ? 'thinking' : 'listening';
+    const due = this.#thinking || (message && !unanswered); // a gateway that has the person wait expects an answer
+    return due && !this.#talking ? 'thinking' : 'listening';
   }
 
   /** @returns {Mic} */

@@ -63,7 +63,7 @@ const FAILED = {
   connection_failed: 'Gemini cannot be reached just now. Try again in a minute.',
   connection_not_established: 'Gemini did not answer in time. Press the button to try again.',
   websocket_error: 'The connection to Gemini was lost. Press the button to start anew.',
-  busy: 'Gemini is busy, or its quota is used up. Try again in a minute.',
+  busy: 'Busy just now. Try again in a minute.', // the gateway is full or about to stop, or Google's quota is used up
   lost: 'The connection was lost. Press the button to start anew.',
   peer_failed: 'WebRTC could not connect from here. Press the button to try again.',
   unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
@@ -250,7 +250,7 @@ function stop() {
 function sentence() {
   if (!session) {
     if (!ended || ended.code === 'closed' || ended.code === 'aborted') return READY;
-    if (again) return `Gemini is busy. Trying again in ${Math.max(1, Math.ceil((again.at - Date.now()) / 1_000))} s.`;
+    if (again) return `Busy just now. Trying again in ${Math.max(1, Math.ceil((again.at - Date.now()) / 1_000))} s.`;
     return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
   }
   if (session.state === 'connecting') return session.mic === 'asking' && session.setup ? NO_MIC['asking'] ?? '' : 'Connecting…';

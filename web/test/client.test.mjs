@@ -1189,9 +1189,9 @@ describe('the page says', () => {
     const details = { code: 'busy', retryAfter: 3 };
     await page.evaluate((d) => (setups = [{ success: false, error: { code: 429, message: 'Quota.', details: d } }, {}]), details);
     await start(page);
-    await says(page, 'Gemini is busy. Trying again in 3 s.');
+    await says(page, 'Busy just now. Trying again in 3 s.');
     assert.equal(await page.textContent('#talk span'), 'Start');
-    await says(page, 'Gemini is busy. Trying again in 1 s.');
+    await says(page, 'Busy just now. Trying again in 1 s.');
     await says(page, 'Listening');
     assert.equal(await page.evaluate(() => links.length), 2);
   });

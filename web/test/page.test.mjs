@@ -182,6 +182,24 @@ look('only finished turns are announced', { sounds: [silence(1), speech()] }, as
   assert.ok(growing.length >= 1);
 });
 
+look('a silent model is one wait, and what ends it is told', { init: playGateway, query: '?transport=websocket' }, async (page) => {
+  const tell = (type, payload) => page.evaluate(([type, payload]) => links[0].tell(type, payload), [type, payload]);
+  await start(page);
+  await says(page, 'Listening');
+  await tell('ASSISTANT_THINKING', { thinking: true });
+  await says(page, 'Thinking…');
+  await tell('SESSION_STATE', { state: 'live', message: 'Waiting for Gemini’s answer…' });
+  await tell('ASSISTANT_THINKING', { thinking: false });
+  await says(page, 'Waiting for Gemini’s answer…');
+  await tell('USER_SPEAKING', { speaking: true });
+  await page.waitForSelector('[data-orb=listening]');
+  await tell('USER_SPEAKING', { speaking: false });
+  await page.waitForSelector('[data-orb=thinking]');
+  await tell('SESSION_STATE', { state: 'live', message: 'Gemini did not answer.', unanswered: true });
+  await says(page, 'Gemini did not answer.');
+  await page.waitForSelector('[data-orb=listening]'); // who is to say it again is heard
+});
+
 test('goes on with a gateway that comes back', async () => {
   let mine = await startGateway();
   const { url } = mine;

@@ -220,6 +220,18 @@ for (const reducedMotion of ['no-preference', 'reduce']) {
   });
 }
 
+look('the end of an answer that is cut off stands above what cut it off', {}, async (page) => {
+  await start(page);
+  await says(page, 'VOX is listening…');
+  await type(page, 'One sentence is said. Another one follows. A third one comes. A fourth one ends it.');
+  await says(page, 'VOX is speaking…');
+  await page.locator('.turn.vox').waitFor();
+  await type(page, 'And now?');
+  await page.locator('.turn.vox', { hasText: 'And now?' }).waitFor();
+  const turns = await page.$$eval('.turn', (all) => all.map((e) => e.className.replace('turn ', '')));
+  assert.deepEqual(turns, ['user', 'vox', 'user', 'vox']);
+});
+
 look('goes on after its socket was cut, with its project, and ends', {}, async (page) => {
   await start(page);
   await says(page, 'VOX is listening…');

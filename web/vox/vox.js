@@ -89,6 +89,7 @@ export class VoxLive extends EventTarget {
   #link = ''; // what the gateway says of its own connection: waiting, reconnecting
   #linkMessage = '';
   #seam = false; // what comes next belongs to no turn from before
+  #told = -1; // the turn that the gateway has told of last, by its place in the transcript
   #broken = false; // the voice cannot be played, and that was reported
   #asked = false; // something was typed, and its answer is not over
   #phase = /** @type {'idle'|'connecting'|'live'|'lost'|'ended'|'failed'} */ ('idle');
@@ -188,7 +189,7 @@ export class VoxLive extends EventTarget {
     this.#hush();
     if (!this.#send({ type: 'text', text: said })) this.#unsent.push(said);
     this.#asked = true;
-    this.#grow('user', said, true);
+    this.#grow('user', said, true, true);
     return true;
   };
 
@@ -215,6 +216,7 @@ export class VoxLive extends EventTarget {
     this.#link = '';
     this.#why = undefined;
     this.#seam = this.#asked = this.#broken = false;
+    this.#told = -1;
     this.#set({ ...NOTHING, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
     try {
       const voice = this.#openVoice();
@@ -410,13 +412,17 @@ export class VoxLive extends EventTarget {
    * @param {TranscriptEntry['role']} role
    * @param {string} text
    * @param {boolean} [newTurn]
+   * @param {boolean} [typed] here: what is left of an answer that it cuts off comes later, and belongs to that
    */
-  #grow(role, text, newTurn) {
+  #grow(role, text, newTurn, typed = false) {
     const { transcript, mode } = this.#now;
-    const last = transcript.at(-1);
-    const goesOn = last && last.role === role && !newTurn && !this.#seam;
-    this.#seam = false;
-    this.#set({ transcript: goesOn ? [...transcript.slice(0, -1), { role, text: last.text + text }] : [...transcript, { role, text }] });
+    const goesOn = !typed && !newTurn && !this.#seam && transcript[this.#told]?.role === role;
+    if (!typed) {
+      this.#seam = false;
+      if (!goesOn) this.#told = transcript.length;
+    }
+    const grown = (/** @type {TranscriptEntry} */ entry, /** @type {number} */ i) => (i === this.#told ? { role, text: entry.text + text } : entry);
+    this.#set({ transcript: goesOn ? transcript.map(grown) : [...transcript, { role, text }] });
     if (role === 'vox' && mode === 'text' && this.#speak) this.#say(text);
   }
 
