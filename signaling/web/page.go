@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -52,7 +53,7 @@ type Status struct {
 // ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
 // import the scripts. An error is one of reading the files.
 func Page(status Status, folders ...fs.FS) (http.Handler, error) {
-	site, err := readSite(folders)
+	site, err := readSite(status.Backend, folders)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +98,8 @@ func Page(status Status, folders ...fs.FS) (http.Handler, error) {
 	}), nil
 }
 
-// readSite reads every file.
-func readSite(folders []fs.FS) (*site, error) {
+// readSite reads every file. Pages learn at once what answers, and need not wait for /status to say it.
+func readSite(backend string, folders []fs.FS) (*site, error) {
 	s := &site{files: map[string]*file{}}
 	small := minify.New() // it takes 17 ms, and off what travels a third
 	small.AddFunc("text/javascript", js.Minify)
@@ -134,6 +135,7 @@ func readSite(folders []fs.FS) (*site, error) {
 	for name, f := range s.files {
 		if path.Ext(name) == ".html" {
 			f.plain = s.withVersion(path.Dir(name), f.plain)
+			f.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
 		}
 		f.compress(z)
 	}

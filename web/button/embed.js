@@ -4,7 +4,7 @@
  *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
  *
  * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `voice`,
- * `prompt`. Properties: `token` (a function, too) and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
+ * `prompt`, `lang`. Properties: `token` (a function, too), `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
  * below. Events: `state`, `turn` and `error`, as voxgate.js tells them. Nothing is loaded, and nobody heard, before it is pressed.
  */
 /** @import { Session } from './voxgate.js' */
@@ -41,22 +41,10 @@ input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
 
-const mics = {
-  refused: 'The microphone was refused. You can type.',
-  missing: 'No microphone was found. You can type.',
-  failed: 'The microphone is in use elsewhere. You can type.',
-  lost: 'The microphone is gone. You can type.',
-  asking: 'Waiting for your microphone…',
-  unheard: 'Your voice cannot be sent from here. You can type.',
-  insecure: 'The microphone needs https. You can type.',
-  muted: 'You are muted.',
-  silent: 'We hear nothing from your microphone. Speak, or type.',
-};
 /** What a visitor can do nothing about, and the console tells whoever runs the page. */
 const ours = ['origin_refused', 'authentication_failed', 'api_key_missing', 'project_id_missing', 'no_token', 'bad_options'];
-const states = {
-  connecting: 'Connecting…', listening: 'Listening', thinking: 'Thinking…', speaking: 'Speaking · talk to interrupt', reconnecting: 'Reconnecting…', closed: 'The conversation is over.',
-};
+/** What it says, and how. It is loaded when the button is pressed, and before that where the label is to be in another language. */
+const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./says.js')) });
 
 /**
  * @param {string} tag
@@ -82,17 +70,19 @@ function icon() {
 export class VoxgateTalk extends HTMLElement {
   /** @type {Options['token']} */ token;
   /** @type {Partial<Options>} */ options = {};
+  /** @type {Options['strings']} */ strings;
+  /** @type {Awaited<ReturnType<typeof loadWords>>|undefined} */ #words;
   /** @type {Session|undefined} */ #session;
   #begun = 0; // conversations
   /** @type {Map<string, HTMLElement>} */ #turns = new Map();
   #label = make('span');
   #talk = make('button', { className: 'talk', type: 'button', onclick: () => this.start() }, icon(), this.#label);
   #status = make('p', { className: 'status', role: 'status' });
-  #log = make('div', { className: 'log', role: 'log', ariaLabel: 'Conversation', tabIndex: 0 });
-  #text = /** @type {HTMLInputElement} */ (make('input', { ariaLabel: 'Type instead', placeholder: 'Type instead', autocomplete: 'off', enterKeyHint: 'send' }));
-  #mute = make('button', { type: 'button', textContent: 'Mute', onclick: () => (this.#session ? this.#session.mute() : this.start()) });
-  #end = make('button', { type: 'button', textContent: 'End', onclick: () => this.stop() });
-  #panel = make('section', { className: 'panel', hidden: true, ariaLabel: 'Talk with Gemini' }, this.#status, this.#log,
+  #log = make('div', { className: 'log', role: 'log', tabIndex: 0 });
+  #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send' }));
+  #mute = make('button', { type: 'button', onclick: () => (this.#session ? this.#session.mute() : this.start()) });
+  #end = make('button', { type: 'button', onclick: () => this.stop() });
+  #panel = make('section', { className: 'panel', hidden: true }, this.#status, this.#log,
     make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text), make('div', { className: 'row' }, this.#mute, this.#end));
 
   constructor() {
@@ -106,6 +96,27 @@ export class VoxgateTalk extends HTMLElement {
 
   connectedCallback() {
     this.#label.textContent = this.getAttribute('label') ?? 'Talk';
+    const foreign = !/^en\b/i.test(this.lang || navigator.language);
+    if (foreign && !this.hasAttribute('label')) this.#load().then(() => (this.#label.textContent = this.#word('talk')), () => {});
+  }
+
+  async #load() {
+    this.#words ??= await loadWords();
+    const { speak, talk, states } = this.#words;
+    await speak({ talk, states }, { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) });
+  }
+
+  /** @param {string} name in the table */
+  #word(name) {
+    return this.#words ? this.#words.fill(this.#words.talk[name] ?? this.#words.states[name]) : '';
+  }
+
+  #relabel() {
+    this.#panel.ariaLabel = this.#word('with');
+    this.#log.ariaLabel = this.#word('conversation');
+    this.#text.ariaLabel = this.#text.placeholder = this.#word('type');
+    this.#mute.textContent = this.#word('mute');
+    this.#end.textContent = this.#word('end');
   }
 
   disconnectedCallback() {
@@ -124,13 +135,14 @@ export class VoxgateTalk extends HTMLElement {
     this.#turns.clear();
     this.#talk.hidden = true;
     this.#panel.hidden = false;
-    this.#show('connecting', states.connecting);
-    this.#mute.textContent = 'Mute';
-    this.#end.textContent = 'End';
+    this.#show('connecting', this.#word('connecting') || '…');
+    this.#relabel();
     this.#end.focus();
-    const loaded = await import('./voxgate.js').catch(() => undefined);
+    const [loaded] = await Promise.all([import('./voxgate.js').catch(() => undefined), this.#load().catch(() => undefined)]);
     if (!current()) return;
-    if (!loaded) return this.#over('The conversation cannot be loaded.');
+    this.#relabel();
+    if (!loaded || !this.#words) return this.#over(this.#word('not loaded') || 'The conversation cannot be loaded.');
+    this.#show('connecting', this.#word('connecting'));
     const { open } = loaded;
     const session = (this.#session = open({ ...this.#asked(), ...(said && { mic: false }) }));
     session.on('state', () => current() && this.#state(session));
@@ -140,8 +152,8 @@ export class VoxgateTalk extends HTMLElement {
       if (!current()) return;
       if (!session.setup) this.#text.value ||= said ?? ''; // nothing typed gets lost
       const mine = ours.includes(why.code);
-      if (mine) console.warn(`voxgate: ${why.message}`);
-      this.#over(mine ? 'Voice is not available here.' : why.message);
+      if (mine) console.warn(`voxgate: ${why.told ?? why.message}`);
+      this.#over(mine ? this.#word('not here') : why.message);
     });
     if (said) session.send(said);
     const meter = () => {
@@ -169,7 +181,8 @@ export class VoxgateTalk extends HTMLElement {
     const { config, ...rest } = this.options;
     const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
     const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
-    return { url: new URL('ws', import.meta.url), token: this.token ?? of('token'), ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+    const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
+    return { url: new URL('ws', import.meta.url), token: this.token ?? of('token'), ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
   }
 
   /** @param {string} state @param {string} sentence */
@@ -181,11 +194,9 @@ export class VoxgateTalk extends HTMLElement {
   /** @param {Session} session */
   #state(session) {
     const { state, mic } = session;
-    const unheard = mics[/** @type {keyof typeof mics} */ (mic)];
-    if (!unheard || state === 'closed' || (state === 'connecting' && mic !== 'asking')) this.#show(state, states[state]);
-    else if (state === 'listening' || state === 'connecting') this.#show(state, unheard);
-    else this.#show(state, `${states[state].replace(' · talk to interrupt', '.')} ${unheard}`);
-    this.#mute.textContent = mic === 'live' || mic === 'silent' ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use microphone';
+    if (!this.#words) return;
+    this.#show(state, this.#words.sentenceOf(session));
+    this.#mute.textContent = this.#words.muteOf(mic);
     this.dispatchEvent(new CustomEvent('state', { detail: { state, mic } }));
   }
 
@@ -217,8 +228,8 @@ export class VoxgateTalk extends HTMLElement {
   #over(why) {
     this.#session = undefined;
     this.#show('closed', why);
-    this.#mute.textContent = 'Talk again';
-    this.#end.textContent = 'Close';
+    this.#mute.textContent = this.#word('again');
+    this.#end.textContent = this.#word('close') || '✕';
   }
 }
 

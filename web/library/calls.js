@@ -1,5 +1,8 @@
 /** The tools of a session: each call of the model's runs and is answered once; calls that run in the gateway are reported the same way. */
 
+import { asks } from './en.js';
+import { fill } from './strings.js';
+
 /**
  * @import { FunctionCall, FunctionResponse, LiveConfig, ToolStatus } from './messages.d.ts'
  * @import { CanvasAnswer, CanvasCall, Options, Tool, ToolCall } from './types.d.ts'
@@ -34,7 +37,7 @@ class Pictured {
  * @returns {LiveConfig}
  */
 export function withTools({ config = {}, tools = {}, canvas }) {
-  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, ...rest }]) => ({
+  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, wants, ...rest }]) => ({
     name,
     ...(foreground && { timeout: FOREGROUND_TIMEOUT }),
     ...rest,
@@ -127,7 +130,7 @@ export class Calls {
     /** @type {(schema: object|string, title?: string, view?: Element) => Promise<CanvasAnswer>} */
     const ask = (schema, title, view) =>
       this.#show({ id: `ask-${id}-${++this.#serial}`, name: 'show_canvas_tool', args: { schema }, title, view }, signal, call);
-    const confirm = async (/** @type {string} */ text, yes = 'Yes', no = 'No', about = title) => {
+    const confirm = async (/** @type {string} */ text, yes = asks['yes'], no = asks['no'], about = title) => {
       const elements = [
         { type: 'text', value: text.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`) },
         { type: 'button', label: yes, action: 'submit' },
@@ -142,7 +145,7 @@ export class Calls {
         const told = call.missed ? 'could not be notified' : 'was sent a notification';
         throw new Error(`The page is in the background; the person ${told}. Ask again when they are back.`);
       }
-      const may = tool.foreground === 'asks' || (await confirm(`Gemini wants to: ${what}`, 'Allow', 'Not now', ''));
+      const may = tool.foreground === 'asks' || (await confirm(fill(asks['wants'], { what }), asks['allow'], asks['not now'], ''));
       if (!may) throw new Error('the person did not allow it');
     }
     const progress = (/** @type {unknown} */ value) => {
@@ -150,7 +153,7 @@ export class Calls {
       this.#respond({ id, name, response: asObject(value), willContinue: true });
     };
     if (!tool.run) return answered;
-    return tool.run(args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, title, view) });
+    return tool.run(args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
   }
 
   /**
@@ -163,7 +166,7 @@ export class Calls {
     if (signal.aborted) return { dismissed: /** @type {const} */ (true) };
     const send = (/** @type {object} */ answer) => this.#o.write(JSON.stringify(answer));
     const answer = this.#o.show({ ...call, gateway: this.#o.gateway(), send, signal });
-    if (document.hidden && !(await Promise.race([answer, undefined])) && !notify(by.title ?? 'a question')) {
+    if (document.hidden && !(await Promise.race([answer, undefined])) && !notify(by.title ?? asks['question'] ?? '')) {
       this.#o.tell({ ...by, missed: true });
     }
     return answer;
@@ -212,7 +215,7 @@ function asObject(value = null) {
 function notify(what) {
   try {
     if (Notification.permission !== 'granted') throw new Error('not allowed');
-    const n = new Notification(`Gemini: ${what}`, { body: 'Gemini needs you in the conversation.', tag: 'voxgate' });
+    const n = new Notification(fill(`{who}: ${what}`), { body: fill(asks['needs']), tag: 'voxgate' });
     n.onclick = () => {
       window.focus();
       n.close();

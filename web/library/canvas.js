@@ -10,6 +10,8 @@
  */
 import { make } from './dom.js';
 import { build } from './elements.js';
+import { canvas as words } from './en.js';
+import { fill, speak } from './strings.js';
 
 /** @import { CanvasAnswer, CanvasCall } from './types.d.ts' */
 
@@ -17,11 +19,15 @@ const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page o
 const PATIENCE = 5 * 60_000; // likewise while Gemini waits for an answer, which the gateway does as long as this
 const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
 
+speak({ canvas: words });
+
 export class Canvas {
   #section = make('section', 'canvas');
   #questions = make('div');
   #sheet = make('div', 'canvas-sheet');
-  #show = make('button', 'canvas-show', 'Show Gemini’s canvas');
+  #show = make('button', 'canvas-show');
+  #title = make('strong');
+  #hide = make('button');
   #live = make('p', 'canvas-live');
   /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void}>} by what they wait for: a question, the sheet */
   #waiting = new Map();
@@ -36,15 +42,13 @@ export class Canvas {
   /** @param {Element} container is there from the start, or nothing is announced; it is empty */
   constructor(container) {
     this.#section.role = 'dialog';
-    this.#section.ariaLabel = 'From Gemini';
     this.#live.role = 'status';
     const head = make('div', 'canvas-head');
-    const hide = make('button', '', 'Hide');
-    hide.addEventListener('click', () => this.dismiss());
-    head.append(make('strong', '', 'From Gemini'), hide);
+    this.#hide.addEventListener('click', () => this.dismiss());
+    head.append(this.#title, this.#hide);
     this.#show.addEventListener('click', () => {
       this.#sheet.hidden = this.#section.hidden = false;
-      hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
+      this.#hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
       this.#settle();
     });
     this.#sheet.tabIndex = -1;
@@ -80,6 +84,20 @@ export class Canvas {
       this.#leave(/** @type {HTMLElement} */ (this.#questions.lastElementChild ?? this.#sheet));
     };
     document.addEventListener('keydown', escape, true);
+  }
+
+  /** The words that stand around whatever is shown. */
+  #name() {
+    const asked = /** @type {NodeListOf<HTMLElement>} */ (this.#questions.querySelectorAll('.canvas-title'));
+    for (const title of asked) title.hidden = asked.length === 1; // it stands in the head
+    this.#section.ariaLabel = this.#title.textContent = (asked.length === 1 && this.title) || fill(words['from']);
+    this.#hide.textContent = fill(words['hide']);
+    this.#show.textContent = fill(words['show']);
+  }
+
+  /** What is asked on top, in a sentence. */
+  get title() {
+    return this.#questions.lastElementChild?.querySelector('.canvas-title')?.textContent ?? undefined;
   }
 
   get open() {
@@ -132,7 +150,7 @@ export class Canvas {
     if (!append) this.#section.scrollTop = 0;
     else if (!this.#section.contains(document.activeElement)) nodes.at(-1)?.scrollIntoView({ block: 'nearest' });
     const waits = question || nodes.some((n) => n.querySelector('input, textarea, [data-action]'));
-    this.#live.replaceChildren(make('span', '', waits ? 'Gemini asks you something.' : 'Gemini shows you something.'));
+    this.#live.replaceChildren(make('span', '', (question && call.title) || fill(waits ? words['asks'] : words['shows'])));
     if (!waits) {
       this.#settle();
       return { shown: true };
@@ -218,7 +236,7 @@ export class Canvas {
     const unsent = [root, ...root.querySelectorAll('fieldset')].filter((e) => this.#own(e, 'input, textarea').length && !sends(e));
     if (!unsent.length || sends(root)) return;
     done.dataset['element'] = 'button';
-    if (!done.firstChild) done.appendChild(make('button', '', 'Done')).dataset['action'] = 'submit';
+    if (!done.firstChild) done.appendChild(make('button', '', words['done'])).dataset['action'] = 'submit';
     (unsent.length === 1 ? unsent[0] : root)?.append(done); // the root's sends all
     if (done.contains(activeElement)) /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
   }
@@ -283,6 +301,7 @@ export class Canvas {
   }
 
   #settle() {
+    this.#name();
     this.#section.hidden = this.#sheet.hidden && !this.#questions.childElementCount;
     this.#show.hidden = !this.#sheet.hidden || !this.#sheet.childElementCount;
     if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();

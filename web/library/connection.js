@@ -1,6 +1,9 @@
 /**
  * The way to a gateway: one WebSocket and the peer beside it, what goes by which of them, and whether anybody is there.
  */
+import { errors } from './en.js';
+import { fill } from './strings.js';
+
 /**
  * @import { ClientMessage, ClientType, ConnectGemini, GeminiError, Piece, ServerMessage, SetupComplete } from './messages.d.ts'
  * @import { Transport } from './types.d.ts'
@@ -44,11 +47,12 @@ export class VoxgateError extends Error {
 
   /**
    * @param {string} code for programs
-   * @param {string} message for people
+   * @param {string} [message] for people, where the table has none for this code
    * @param {{field?: string, retryAfter?: number}} [details] what is wrong, and in how many seconds to come back
    */
   constructor(code, message, { field, retryAfter } = {}) {
-    super(message);
+    super(fill(errors[code] ?? message));
+    this.told = message;
     this.code = code;
     this.field = field;
     this.retryAfter = retryAfter;
@@ -114,9 +118,9 @@ export class Connection {
     if (socket.readyState === WebSocket.OPEN) this.#say('CONNECT_GEMINI', this.#o.hello);
     socket.onmessage = ({ data }) => this.#read(data);
     socket.onclose = ({ code }) => this.#socketClosed(code);
-    const silent = () => this.end(new VoxgateError('no_gateway', 'The gateway does not answer.'));
+    const silent = () => this.end(new VoxgateError('no_gateway'));
     this.#after('gateway', GATEWAY_TIMEOUT, silent);
-    this.#after('setup', SETUP_TIMEOUT, () => this.end(new VoxgateError('timeout', 'Gemini did not answer in time.')));
+    this.#after('setup', SETUP_TIMEOUT, () => this.end(new VoxgateError('timeout')));
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -497,7 +501,7 @@ export class Connection {
     if (this.carrier === 'websocket') return this.#closePeer(); // it did not connect, and nothing was lost with it
     if (this.#socket.readyState !== WebSocket.OPEN) return this.end(lost());
     const { opened } = this;
-    if (this.#o.transport === 'webrtc') return this.end(new VoxgateError('peer_failed', 'WebRTC did not connect.'));
+    if (this.#o.transport === 'webrtc') return this.end(new VoxgateError('peer_failed'));
     this.#closePeer();
     this.#bySocket();
     if (opened) this.#o.onWayLost();
@@ -637,7 +641,7 @@ async function packets(pc) {
  * @param {URL} url
  */
 async function unreachable({ href, host, origin }) {
-  const unknown = new VoxgateError('no_gateway', 'The gateway cannot be reached.');
+  const unknown = new VoxgateError('no_gateway');
   if (host === location.host) return unknown;
   const status = new URL('status', href.replace(/^ws/, 'http'));
   const asks = (/** @type {RequestMode} */ mode) => fetch(status, { mode, cache: 'no-store', signal: AbortSignal.timeout(GATEWAY_TIMEOUT) }).then(() => true, () => false);
@@ -645,7 +649,7 @@ async function unreachable({ href, host, origin }) {
   return new VoxgateError('origin_refused', `${origin.replace(/^ws/, 'http')} does not let pages of ${location.origin} talk: VOXGATE_ORIGINS of the gateway lists those that may.`);
 }
 
-export const lost = () => new VoxgateError('lost', 'The connection was lost.');
+export const lost = () => new VoxgateError('lost');
 
 /** @param {GeminiError} error */
 export const errorOf = ({ message, details }) => new VoxgateError(details?.code ?? 'unknown_error', message, details);

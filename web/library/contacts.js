@@ -3,14 +3,18 @@
  * hands it to anybody.
  */
 import { make } from './dom.js';
+import { canvas as say } from './en.js';
+import { fill, speak } from './strings.js';
 
 /** @typedef {{name: string, phone: string, email: string}} Contact `phone` and `email` may be '' */
 
+speak({ canvas: say });
+
 const KEY = 'voxgate.contacts';
 const FIELDS = [
-  { label: 'Name', name: 'name', type: 'text', required: true },
-  { label: 'Phone', name: 'phone', type: 'tel', required: false },
-  { label: 'E-mail', name: 'email', type: 'email', required: false },
+  { name: 'name', type: 'text', required: true },
+  { name: 'phone', type: 'tel', required: false },
+  { name: 'email', type: 'email', required: false },
 ];
 
 export class AddressBook {
@@ -23,13 +27,13 @@ export class AddressBook {
   /** @type {Contact|undefined} */ #edited;
 
   constructor() {
-    const close = make('button', '', 'Close');
+    const close = make('button', '', say['close']);
     close.addEventListener('click', () => this.#dialog.close());
     const head = make('header');
-    const title = make('h2', '', 'Contacts');
+    const title = make('h2', '', say['contacts']);
     title.id = 'contacts-title';
     head.append(title, close);
-    const note = make('p', 'contacts-note', 'They stay in this browser. Gemini gets one only when you say so.');
+    const note = make('p', 'contacts-note', fill(say['contacts note']));
     this.#said.role = 'status';
     this.#fillForm();
     this.#dialog.setAttribute('aria-labelledby', title.id);
@@ -46,28 +50,28 @@ export class AddressBook {
   }
 
   #fillForm() {
-    for (const { label, ...attributes } of FIELDS) {
+    for (const attributes of FIELDS) {
       const box = make('label');
       const input = Object.assign(document.createElement('input'), attributes);
       input.maxLength = 200;
       input.autocomplete = 'off'; // the browser would offer the person's own
-      box.append(make('span', '', label), input);
+      box.append(make('span', '', say[attributes.name]), input);
       this.#form.append(box);
     }
-    const save = /** @type {HTMLButtonElement} */ (make('button', 'contacts-save', 'Save'));
+    const save = /** @type {HTMLButtonElement} */ (make('button', 'contacts-save', say['save']));
     save.type = 'submit';
-    const remove = make('button', '', 'Remove');
-    const leave = make('button', '', 'Cancel');
+    const remove = make('button', '', say['remove']);
+    const leave = make('button', '', say['cancel']);
     this.#editing.append(remove, leave);
     this.#form.prepend(this.#legend);
     this.#form.append(save, this.#editing);
     this.#form.addEventListener('submit', (e) => {
       e.preventDefault();
       const contact = asContact(Object.fromEntries(new FormData(this.#form)));
-      if (contact) this.#change(`${contact.name} is saved.`, contact);
+      if (contact) this.#change(fill(say['saved'], contact), contact);
     });
     remove.addEventListener('click', () => {
-      this.#change(`${this.#edited?.name} is removed.`);
+      this.#change(fill(say['removed'], this.#edited));
       this.#focus();
     });
     leave.addEventListener('click', () => {
@@ -119,7 +123,7 @@ export class AddressBook {
   /** @param {Contact} [contact] nobody: a new one */
   #edit(contact) {
     this.#edited = contact;
-    this.#legend.textContent = contact ? `Change ${contact.name}` : 'Add a contact';
+    this.#legend.textContent = fill(contact ? say['change contact'] : say['add contact'], contact);
     this.#editing.hidden = !contact;
     for (const input of this.#form.querySelectorAll('input')) input.value = contact?.[/** @type {keyof Contact} */ (input.name)] ?? '';
     const rows = this.all().map((c) => {
@@ -164,7 +168,7 @@ export class AddressBook {
     try {
       localStorage.setItem(KEY, JSON.stringify(contact ? [...others, contact] : others));
     } catch {
-      throw new Error('This browser keeps nothing for this page, so no contact can be saved.');
+      throw new Error(say['not kept']);
     }
   }
 }

@@ -2,6 +2,8 @@
 import { AddressBook, asContact } from './contacts.js';
 import { make } from './dom.js';
 import { dataURL } from './calls.js';
+import { asks, canvas as words } from './en.js';
+import { fill } from './strings.js';
 import { withPicture } from './voxgate.js';
 
 /**
@@ -24,8 +26,10 @@ const NO_CAMERA = {
   OverconstrainedError: 'there is no such camera',
 };
 
-const book = new AddressBook();
-export const openContacts = () => book.open();
+/** @type {AddressBook|undefined} */
+let made;
+const book = () => (made ??= new AddressBook()); // in the language of then
+export const openContacts = () => book().open();
 
 // --- what is asked on the canvas
 
@@ -39,10 +43,10 @@ function view(...lines) {
   return box;
 }
 
-/** @param {string} label @param {string} [action] */
+/** @param {string} [label] @param {string} [action] */
 const button = (label, action = 'submit') => ({ type: 'button', label, action });
 /** @param {string} [label] */
-const no = (label = 'Cancel') => button(label, 'dismiss');
+const no = (label = words['cancel']) => button(label, 'dismiss');
 
 // --- the camera
 
@@ -65,11 +69,11 @@ export async function takePhoto(facing, album, { signal, ask }) {
       throw new Error(NO_CAMERA[name] ?? 'the camera does not work; another program may be using it');
     });
     video.muted = video.playsInline = video.autoplay = true;
-    video.ariaLabel = 'What the camera sees';
+    video.ariaLabel = words['camera view'] ?? '';
     video.classList.toggle('mirrored', facing === 'user');
     for (;;) {
       await video.play();
-      const { action } = await ask([button('Take photo'), no()], video);
+      const { action } = await ask([button(words['take photo']), no()], video);
       if (action !== 'submit') throw new Error('the person did not take a photo');
       const photo = await shoot(video);
       if (!(await isGood(photo.blob, ask))) continue;
@@ -90,8 +94,8 @@ export async function takePhoto(facing, album, { signal, ask }) {
  * @param {ToolContext['ask']} ask
  */
 async function isGood(blob, ask) {
-  const img = Object.assign(document.createElement('img'), { src: await dataURL(blob), alt: 'The photo' });
-  const { action } = await ask([button('Use photo'), button('Retake', 'again'), no()], img);
+  const img = Object.assign(document.createElement('img'), { src: await dataURL(blob), alt: words['the photo'] ?? '' });
+  const { action } = await ask([button(words['use photo']), button(words['retake'], 'again'), no()], img);
   if (action !== 'submit' && action !== 'again') throw new Error('the person did not give the photo');
   return action === 'submit';
 }
@@ -125,8 +129,7 @@ function picker() {
  * @returns {Promise<Person>}
  */
 async function pickContact(query, { signal, ask }) {
-  const what = 'It gets the name, the numbers and the e-mail addresses of whom you choose, and nothing else.';
-  const { action } = await ask([button('Choose a contact'), no()], view(`Gemini looks for “${query}”.`, what));
+  const { action } = await ask([button(words['choose contact']), no()], view(fill(words['looks'], { query }), fill(words['picks'])));
   if (action !== 'submit') throw new Error('the person did not open their contacts');
   const chosen = await picker().select(['name', 'tel', 'email']).catch((/** @type {Error} */ e) => {
     throw new Error(`the contacts could not be opened: ${e.message}`);
@@ -150,14 +153,14 @@ export const findContact = (query, context) => (picker() ? pickContact(query, co
  * @returns {Promise<Person>}
  */
 async function lookUp(query, context) {
-  const added = book.all().length ? undefined : await addContact(query, context);
-  const found = added ? [added] : book.find(query);
+  const added = book().all().length ? undefined : await addContact(query, context);
+  const found = added ? [added] : book().find(query);
   const [first] = found;
   if (!first) throw new Error(`no contact matches “${query}”`);
   const contact = found.length > 1 ? await chooseContact(query, found, context) : first;
   if (found.length === 1) {
-    const about = view(`Give Gemini ${detailsOf(first)} of ${first.name}?`, ...linesOf(first));
-    const { action } = await context.ask([button('Yes'), no('No')], about);
+    const about = view(fill(words['give'], { details: detailsOf(first), name: first.name }), ...linesOf(first));
+    const { action } = await context.ask([button(asks['yes']), no(asks['no'])], about);
     if (action !== 'submit') throw new Error(`the person does not give the contact for “${query}”`);
   }
   const { name, phone, email } = contact;
@@ -171,18 +174,18 @@ async function lookUp(query, context) {
 async function addContact(query, { signal, ask }) {
   const added = await ask(
     [
-      { type: 'input', id: 'name', label: 'Name', value: query, required: true },
-      { type: 'input', id: 'phone', label: 'Phone', kind: 'tel' },
-      { type: 'input', id: 'email', label: 'E-mail', kind: 'email' },
-      button('Save'),
+      { type: 'input', id: 'name', label: words['name'], value: query, required: true },
+      { type: 'input', id: 'phone', label: words['phone'], kind: 'tel' },
+      { type: 'input', id: 'email', label: words['email'], kind: 'email' },
+      button(words['save']),
       no(),
     ],
-    view(`Gemini looks for “${query}”, but your address book is empty. Add a contact?`, 'It stays here until you allow more.'),
+    view(fill(words['add to empty'], { query }), fill(words['stays here'])),
   );
   signal.throwIfAborted();
   const contact = asContact(added);
   if (!contact || added['action'] !== 'submit') throw new Error('the address book is empty, and the person added no contact');
-  book.add(contact);
+  book().add(contact);
   return contact;
 }
 
@@ -195,9 +198,9 @@ async function chooseContact(query, found, { ask }) {
   const offered = found.slice(0, CHOICES);
   const alike = (/** @type {Contact} */ c) => found.filter(({ name }) => name === c.name).length > 1;
   const labels = offered.map((c) => (alike(c) ? [c.name, c.phone || c.email].filter(Boolean).join(', ') : c.name));
-  const about = view(`Whom do you mean by “${query}”?`, 'Gemini gets the number and the e-mail address of whom you choose.');
-  if (found.length > CHOICES) about.append(make('p', '', `These are ${CHOICES} of ${found.length}.`));
-  const { action } = await ask([...labels.map((l, i) => button(l, `contact-${i}`)), no('None of these')], about);
+  const about = view(fill(words['whom'], { query }), fill(words['whom gives']));
+  if (found.length > CHOICES) about.append(make('p', '', fill(words['some of'], { some: CHOICES, all: found.length })));
+  const { action } = await ask([...labels.map((l, i) => button(l, `contact-${i}`)), no(words['none of these'])], about);
   const chosen = offered[Number(/^contact-(\d)$/.exec(String(action))?.[1] ?? -1)];
   if (!chosen) throw new Error(`the person chose none of the contacts that match “${query}”`);
   return chosen;
@@ -207,7 +210,7 @@ async function chooseContact(query, found, { ask }) {
 const linesOf = ({ phone, email }) => [phone, email].filter(Boolean);
 /** @param {Contact} c */
 const detailsOf = ({ phone, email }) =>
-  [phone && 'the number', email && 'the e-mail address'].filter(Boolean).join(' and ') || 'the name';
+  words[phone && email ? 'number and address' : phone ? 'the number' : email ? 'the address' : 'the name'];
 
 // --- messages
 
@@ -221,14 +224,14 @@ export async function sendMessage({ to, text, photo }, album, context) {
   if (photo && !blob) throw new Error(`there is no photo “${photo}”; take_photo takes one and returns its reference`);
   const files = blob && [new File([blob], 'photo.jpg', { type: blob.type })];
   const shares = canShare({ text: 'text', files });
-  for (let wrong = ''; ; wrong = `“${to}” is neither a phone number nor an e-mail address.`) {
+  for (let wrong = ''; ; wrong = fill(words['bad recipient'], { to })) {
     const answer = await context.ask(
       [
-        { type: 'input', id: 'to', label: 'To', hint: 'Phone number or e-mail address', value: to, required: !shares },
-        { type: 'input', id: 'text', label: 'Text', kind: 'multiline', value: text, required: !photo },
-        ...(photo ? [{ type: 'image', src: photo, alt: 'The photo that goes along' }] : []),
-        button('Send'),
-        ...(shares && !photo && linkOf(to, text) ? [button(`Send with ${linkOf(to, text)?.app}`, 'directly')] : []),
+        { type: 'input', id: 'to', label: words['to'], hint: words['to hint'], value: to, required: !shares },
+        { type: 'input', id: 'text', label: words['text'], kind: 'multiline', value: text, required: !photo },
+        ...(photo ? [{ type: 'image', src: photo, alt: words['photo with it'] }] : []),
+        button(words['send']),
+        ...(shares && !photo && linkOf(to, text) ? [button(fill(words['send with'], { app: words[linkOf(to, text)?.app ?? ''] }), 'directly')] : []),
         no(),
       ],
       view(...(wrong ? [wrong] : []), whatSendDoes(shares, Boolean(photo))),
@@ -246,9 +249,8 @@ const notSent = () => new Error('the person did not send it');
 
 /** @param {boolean} shares @param {boolean} photo */
 function whatSendDoes(shares, photo) {
-  if (shares) return 'Send opens the share sheet of your device. There you choose the app and who gets it.';
-  const first = 'Send prepares it for your messages or e-mail app. You send it there.';
-  return photo ? `${first} The photo cannot go along from this browser: save it, and attach it there.` : first;
+  if (shares) return fill(words['shares']);
+  return photo ? `${fill(words['prepares'])} ${fill(words['photo stays'])}` : fill(words['prepares']);
 }
 
 /** @param {ShareData} data */
@@ -277,11 +279,11 @@ function linkOf(to, text) {
   if (/^\+?[\d\s()./-]{3,40}$/.test(to)) {
     const number = to.replace(/^(\+.*)\(0\)/, '$1').replace(/[^\d+]/g, ''); // +44 (0)20 is +44 20
     // iPhones want an & before the body, RFC 5724 a ?; both together are fine for both.
-    return { sent: 'sms', app: 'your messages app', href: `sms:${number}${body && `?&${body}`}` };
+    return { sent: 'sms', app: 'messages app', href: `sms:${number}${body && `?&${body}`}` };
   }
   if (!/^[^\s@,;\p{C}]+@[^\s@,;\p{C}]+$/u.test(to)) return undefined; // nothing that is seen otherwise than it is
   const address = to.split('@').map(encodeURIComponent).join('@');
-  return { sent: 'mailto', app: 'your e-mail app', href: `mailto:${address}${body && `?${body}`}` };
+  return { sent: 'mailto', app: 'e-mail app', href: `mailto:${address}${body && `?${body}`}` };
 }
 
 /**
@@ -292,17 +294,17 @@ function linkOf(to, text) {
  * @param {ToolContext} context
  */
 async function openLink({ sent, app, href }, to, photo, { ask }) {
-  const open = Object.assign(document.createElement('a'), { href, textContent: `Open ${app}` });
+  const open = Object.assign(document.createElement('a'), { href, textContent: fill(words['open'], { app: words[app] }) });
   open.dataset['action'] = 'submit';
-  const lines = [`To ${to}`];
+  const lines = [fill(words['to whom'], { to })];
   const save = document.createElement('a');
-  if (photo) Object.assign(save, { href: URL.createObjectURL(photo), download: 'photo.jpg', textContent: 'Save the photo' });
+  if (photo) Object.assign(save, { href: URL.createObjectURL(photo), download: 'photo.jpg', textContent: words['save photo'] ?? '' });
   try {
     const { action } = await ask([no()], view(...lines, ...(photo ? [save] : []), open));
     if (action !== 'submit') throw notSent();
   } finally {
     URL.revokeObjectURL(save.href);
   }
-  const note = `It was handed to ${app.replace('your', 'the')}. Whether it was sent is not known.`;
+  const note = `It was handed to the ${app}. Whether it was sent is not known.`;
   return { sent, note: photo ? `${note} The photo could not go along; the person was asked to attach it.` : note };
 }

@@ -26,3 +26,22 @@ export function lineOf(values, width, height) {
   line.setAttribute('points', points.join(' '));
   return line;
 }
+
+/**
+ * Puts words into markup: `data-text`, `data-label` (for who hears it), `data-hint` (of a field) and `data-title` (of a button with a picture) are
+ * names in the table. What is right already stays untouched.
+ * @param {ParentNode} root
+ * @param {(name: string) => string} word
+ */
+export function label(root, word) {
+  /** @type {[string, (e: any) => [any, string]][]} */
+  const kinds = [['text', (e) => [e, 'textContent']], ['label', (e) => [e, 'ariaLabel']], ['hint', (e) => [e, 'placeholder']],
+    ['title', (e) => [e, 'title']], ['title', (e) => [e.querySelector('.unseen'), 'textContent']]];
+  for (const [kind, place] of kinds) {
+    for (const e of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(`[data-${kind}]`))) {
+      const [where, property] = place(e);
+      const words = word(e.dataset[kind] ?? '');
+      if (where && where[property] !== words) where[property] = words;
+    }
+  }
+}

@@ -5,12 +5,15 @@
  */
 import { dataURL } from './calls.js';
 import { make } from './dom.js';
+import { canvas as words } from './en.js';
+import { fill } from './strings.js';
 
 /** @import { CanvasElement } from './types.d.ts' */
 
 /**
- * Where pictures and sounds come from: the gateway, and what tools have made. `urls` gets the object URLs, to be let go of later.
- * @typedef {{gateway: URL, kept: Map<string, Blob>, urls: string[]}} Sources
+ * Where pictures and sounds come from: the gateway, and what tools have made. `urls` gets the object URLs, to be let go of later;
+ * `level` is that of the last heading.
+ * @typedef {{gateway: URL, kept: Map<string, Blob>, urls: string[], level?: number}} Sources
  */
 
 const MAX_ELEMENTS = 200; // at once, as the gateway's
@@ -20,7 +23,7 @@ const MAX_DEPTH = 32; // of tags: thousands of them make browsers slow
 
 const KINDS = ['text', 'number', 'date', 'time', 'email', 'tel', 'url']; // and multiline
 /** @type {Record<string, string>} */
-const MEDIA = { image: 'picture', audio: 'sound', video: 'video' };
+const MEDIA = { image: 'picture', audio: 'sound', video: 'video' }; // in words
 const DATA = /^data:((image|audio|video)\/[a-z0-9.+-]+);base64,([a-z0-9+/=]*)$/i;
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/; // no SVG
 
@@ -64,11 +67,11 @@ function element(e, at, sources, inner) {
   if (e?.id) box.dataset['id'] = String(e.id);
   switch (e?.type) {
     case 'text':
-      box.append(html(e.value));
+      box.append(html(e.value, sources));
       break;
     case 'list': {
       const list = make(e.ordered ? 'ol' : 'ul');
-      for (const item of e.items ?? []) list.appendChild(make('li')).append(html(item));
+      for (const item of e.items ?? []) list.appendChild(make('li')).append(html(item, sources));
       box.append(list);
       break;
     }
@@ -109,7 +112,7 @@ function input({ label, hint = '', value = '', kind = 'text', required }) {
   control.value = String(value).slice(0, MAX_TYPED);
   control.required = required === true;
   if (label) box.append(make('span', '', label));
-  else control.ariaLabel = hint || 'Your answer';
+  else control.ariaLabel = hint || words['answer'] || '';
   box.append(control);
   return box;
 }
@@ -120,14 +123,14 @@ function input({ label, hint = '', value = '', kind = 'text', required }) {
  * @param {Sources} sources
  */
 function media({ type, src = '', alt, fetch }, { gateway, kept, urls }) {
-  const what = MEDIA[type];
+  const what = words[MEDIA[type] ?? ''];
   const blob = kept.get(src) ?? unpack(src);
-  if (blob) return blob.type.startsWith(`${type}/`) ? player(type, alt, blob, urls) : missing(`This ${what} cannot be shown.`);
+  if (blob) return blob.type.startsWith(`${type}/`) ? player(type, alt, blob, urls) : missing(fill(words['not shown'], { what }));
   const url = URL.canParse(src) ? new URL(src) : undefined;
-  if (url?.protocol !== 'https:') return missing(`This ${what} is not here.`);
+  if (url?.protocol !== 'https:') return missing(fill(words['not here'], { what }));
   const through = fetch && new URL(fetch, gateway);
-  if (!through || through.origin !== gateway.origin) return missing(`A ${what} from ${url.host}.`);
-  const button = make('button', '', `Show ${what} from ${url.host}`);
+  if (!through || through.origin !== gateway.origin) return missing(fill(words['comes from'], { what, host: url.host }));
+  const button = make('button', '', fill(words['show from'], { what, host: url.host }));
   button.addEventListener('click', () => button.replaceWith(player(type, alt, through, urls)), { once: true });
   return button;
 }
@@ -139,10 +142,10 @@ function media({ type, src = '', alt, fetch }, { gateway, kept, urls }) {
  * @param {string[]} urls
  */
 function player(type, alt, from, urls) {
-  const what = MEDIA[type];
+  const what = words[MEDIA[type] ?? ''];
   const e = /** @type {HTMLImageElement & HTMLVideoElement} */ (make(type === 'image' ? 'img' : type));
-  e.onerror = () => e.replaceWith(missing(`This ${what} cannot be shown.`));
-  if (type === 'image') e.alt = alt || `A ${what} from Gemini`;
+  e.onerror = () => e.replaceWith(missing(fill(words['not shown'], { what })));
+  if (type === 'image') e.alt = alt || fill(words['picture of']);
   else e.controls = e.playsInline = true;
   if (from instanceof URL) e.src = from.href;
   else if (type === 'image') dataURL(from).then((url) => (e.src = url)); // policies have data: for pictures, blob: for the rest
@@ -167,22 +170,25 @@ const missing = (text) => make('p', 'canvas-missing', text);
 /**
  * Nodes for the HTML that is on the list; of everything else the text is left.
  * @param {unknown} source
+ * @param {Sources} sources
  */
-function html(source) {
+function html(source, sources) {
   const fragment = document.createDocumentFragment();
   /** @type {Node[]} */
   const path = [fragment];
   const top = () => /** @type {Node} */ (path.at(-1));
   for (const [token, end, tag = '', attributes = ''] of String(source ?? '').matchAll(TOKEN)) {
-    const name = tag.toLowerCase();
+    let name = tag.toLowerCase();
     if (!name && !token.startsWith('<!--')) top().appendChild(document.createTextNode(decode(token)));
     if (!ALLOWED.has(name)) continue;
-    const opened = path.findLastIndex((n) => n.nodeName.toLowerCase() === name);
+    const opened = path.findLastIndex((n) => n.nodeName.toLowerCase() === name || (/^h\d$/.test(name) && /^H\d$/.test(n.nodeName)));
     if (end) {
       if (opened > 0) path.length = opened;
       continue;
     }
     if (path.length > MAX_DEPTH) continue;
+    const level = Number(/^h(\d)$/.exec(name)?.[1]); // the page has its h1, and headings go down by one
+    if (level) name = `h${(sources.level = Math.max(2, Math.min(level, (sources.level ?? 1) + 1)))}`;
     if (/^(p|li|tr|td|th)$/.test(name) && opened === path.length - 1) path.pop(); // an end that may be left out
     const e = top().appendChild(document.createElement(name));
     if (e instanceof HTMLAnchorElement) link(e, attributes);

@@ -3,10 +3,15 @@
  * and allowed on the canvas, but for the time and the time zone. Here they are declared; what they do is in device.js.
  */
 
+import { canvas as words } from './en.js';
+import { fill, speak } from './strings.js';
+
 /**
  * @import { Tool } from './types.d.ts'
  * @import { Album } from './device.js'
  */
+
+speak({ canvas: words });
 
 const TIMEOUT = '5m'; // as long as the canvas waits for the person
 
@@ -27,7 +32,7 @@ export function nativeTools({ canvas, contacts }) {
   return {
     get_current_time: {
       description: 'The date and time where the person is, and their time zone.',
-      title: 'Looking at the clock…',
+      get title() { return words['clock']; },
       run() {
         const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
         return { time: new Date().toLocaleString('en', { dateStyle: 'full', timeStyle: 'medium' }), timeZone };
@@ -38,7 +43,8 @@ export function nativeTools({ canvas, contacts }) {
         'Takes a photo with a camera of the person’s device. They see what the camera sees and press the button themselves, so it ' +
         'takes a while, and they may decline. You see the photo. Its reference in the result, as photo:1, can be the src of an image ' +
         'on the canvas and the photo of send_message.',
-      title: 'Taking photo…',
+      get title() { return words['taking photo']; },
+      get wants() { return fill(words['wants photo']); },
       parameters: {
         type: 'object',
         properties: {
@@ -57,7 +63,8 @@ export function nativeTools({ canvas, contacts }) {
       description:
         'Looks somebody up among the person’s contacts and returns their name, phone numbers and e-mail addresses. The person is ' +
         'asked before you get them, and chooses if several match. Use it whenever you need a number or an address; never make one up.',
-      title: 'Finding contact…',
+      get title() { return words['finding contact']; },
+      get wants() { return fill(words['wants contact']); },
       parameters: {
         type: 'object',
         properties: { query: { type: 'string', description: 'The name or some of its words, as “Ada” or “Ada Lovelace”.' } },
@@ -72,7 +79,8 @@ export function nativeTools({ canvas, contacts }) {
         'Prepares a message and hands it to an app of the person’s: their share sheet, messages or e-mail. They see all of it, may ' +
         'change it, and send it themselves. Leave out what you do not know: they are asked for it. Whether it was sent in the end ' +
         'cannot be known.',
-      title: 'Sending message…',
+      get title() { return words['sending message']; },
+      get wants() { return fill(words['wants message']); },
       parameters: {
         type: 'object',
         properties: {

@@ -87,8 +87,10 @@ export class Session {
  * opened), `not_resumed` (another conversation goes on).
  */
 export class VoxgateError extends Error {
-  constructor(code: string, message: string, details?: { field?: string; retryAfter?: number });
+  constructor(code: string, message?: string, details?: { field?: string; retryAfter?: number });
   code: string;
+  /** What the gateway, or the browser, said, in English: for developers. `message` is in the language of the page. */
+  told?: string;
   /** What is wrong in what was sent, as `payload.initialConfig.model`. */
   field?: string;
   /** In how many seconds to come back, where that is known. */
@@ -157,9 +159,17 @@ export interface Options {
   resume?: string;
   /** The folder with capture-worklet.js and playback-worklet.js; the gateway's own if absent, which it serves to any origin. */
   worklets?: string | URL;
+  /** What people read, for the whole page, as `de`: the browser's language if absent, English where that is not shipped. */
+  lang?: string;
+  /** Words of the app's own, which go before those of every language. */
+  strings?: Strings;
   /** Ends the attempt to connect, and the session after it. */
   signal?: AbortSignal;
 }
+
+/** What people read, by section and name, as in en.js: `{ states: { listening: 'Go ahead' } }`. `{who}` and other names in braces are filled in. */
+export type Strings = { [section in 'errors' | 'asks' | 'states' | 'canvas' | 'talk' | 'page' | 'settings' | 'vox']?: Record<string, string> } & Record<string, Record<string, string> | undefined>;
+
 
 export interface Devices {
   /** Opens it; false lets go of it. */
@@ -177,6 +187,8 @@ export interface Tool {
   parameters?: object;
   /** What it does, for people: "Taking photo…". */
   title?: string;
+  /** What stands above what it asks of the person: "Gemini wants to take a photo."; `title` if absent. */
+  wants?: string;
   /** Whether the model waits for the answer; its own choice if absent. */
   behavior?: 'BLOCKING' | 'NON_BLOCKING';
   /** When the model speaks of an answer that it did not wait for; its own choice if absent, which is WHEN_IDLE. */

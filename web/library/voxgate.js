@@ -15,8 +15,10 @@
 import { SupersededError, Voice } from './audio.js';
 import { Calls, withPicture, withTools } from './calls.js';
 import { asError, Connection, errorOf, VoxgateError } from './connection.js';
+import { asks, errors } from './en.js';
 import { Outbox } from './outbox.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from './reach.js';
+import { fill, named, speak } from './strings.js';
 import { Turns } from './turns.js';
 
 export { VoxgateError, withPicture };
@@ -61,6 +63,7 @@ export class Session {
   #turns;
   #calls;
   #outbox;
+  #spoken; // the words are in the language of the page
   #ended = new AbortController();
   #begun = false; // the person could speak
   /** @type {Mic} */ #mic = 'off';
@@ -89,6 +92,7 @@ export class Session {
   constructor(options) {
     this.#options = options ?? {};
     const { muted = false, speaker, resume, signal } = this.#options;
+    this.#spoken = speak({ asks, errors }, this.#options);
     const { token, event = 0, turns, typed } = recall(resume);
     this.#token = token;
     this.#event = event;
@@ -110,7 +114,7 @@ export class Session {
     this.#voice.onMicEnded = () => this.#openMic('lost');
     this.#voice.onBlocked = this.#voice.onSilent = () => this.#changed();
     this.#voice.onBroken = (cause) =>
-      this.#emit('error', new VoxgateError('playback_failed', `This browser cannot play the voice here: ${cause}`));
+      this.#emit('error', new VoxgateError('playback_failed', String(cause)));
     addEventListener('pagehide', this.#hide);
     signal?.addEventListener('abort', this.#abort);
     const over = new Promise((_, reject) => this.#ended.signal.addEventListener('abort', () => reject(this.#ended.signal.reason)));
@@ -122,7 +126,7 @@ export class Session {
     try {
       this.#voice.unblock(); // while the gesture counts
       const asked = this.#options.mic === false || this.#options.signal?.aborted ? undefined : this.#openMic();
-      await null; // until somebody can listen
+      await this.#spoken; // somebody listens by then, too
       if (this.#options.signal?.aborted) throw aborted();
       await this.#dial();
       await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, PROMPT))]);
@@ -314,7 +318,7 @@ export class Session {
   }
 
   /** @param {VoxgateError} [why] what `closed` tells */
-  async close(why = new VoxgateError('closed', 'The conversation was ended here.')) {
+  async close(why = new VoxgateError('closed')) {
     const gone = this.#connection?.goodbye(why);
     this.#end(why);
     await gone;
@@ -339,7 +343,7 @@ export class Session {
       if (e instanceof SupersededError) return; // the other wish tells
       const unheard = /** @type {Error} */ (e).name === 'UnheardError';
       if (!unheard && this.#mic === 'live') {
-        return this.#emit('error', new VoxgateError('microphone_kept', 'The other microphone cannot be used. You are heard by the one before.'));
+        return this.#emit('error', new VoxgateError('microphone_kept'));
       }
       const why = unheard ? 'unheard' : refusal(e);
       this.#setMic(before === 'lost' && why !== 'refused' ? 'lost' : why);
@@ -456,6 +460,7 @@ export class Session {
     if (this.#ended.signal.aborted) throw aborted();
     this.#away = undefined;
     this.#setup = setup;
+    named(setup.backend);
     this.#token = setup.resumeToken;
     if (this.#link.state === 'dialing' || this.#link.state === 'setup') this.#link = { state: 'live' };
     this.#changed();
@@ -466,7 +471,7 @@ export class Session {
     this.#event = 0;
     this.#turns.finish(true);
     this.#calls.drop();
-    this.#emit('error', new VoxgateError('not_resumed', 'The conversation could not be kept. A new one goes on, which knows what was said.'));
+    this.#emit('error', new VoxgateError('not_resumed'));
   }
 
   /** The config, and what was said: should the conversation be gone, the next one knows. */
@@ -552,7 +557,7 @@ export class Session {
     if (!resume || !this.#token) return void this.close();
     this.#turns.finish(true);
     remember(resume, { token: this.#token, event: this.#event, turns: this.turns, typed: this.#outbox.typed });
-    this.#end(new VoxgateError('closed', 'The page was left.')); // without a goodbye the gateway keeps the conversation
+    this.#end(new VoxgateError('closed')); // without a goodbye the gateway keeps the conversation
   }
 
   /** @param {VoxgateError} why */
@@ -638,7 +643,7 @@ export class Session {
         }
         return this.#emit('log', payload);
       case 'SESSION_STATE':
-        this.#emit('link', (this.#link = payload));
+        this.#emit('link', (this.#link = { ...payload, message: payload.message && waitOf(payload) }));
         return this.#changed();
       case 'CONTEXT':
         return this.#outbox.asked('GET_CONTEXT', 'CLEAR_CONTEXT')?.resolve?.(payload.entries);
@@ -698,7 +703,10 @@ export class Session {
   }
 }
 
-const aborted = () => new VoxgateError('aborted', 'The conversation was given up.');
+/** What a person who waits reads. @param {SessionState} link */
+const waitOf = ({ state, unanswered }) => fill(errors[unanswered ? 'unanswered' : state === 'resuming' || state === 'reseeding' ? 'resuming' : 'waiting']);
+
+const aborted = () => new VoxgateError('aborted');
 
 const badURL = (/** @type {string} */ why) => new VoxgateError('bad_options', `url ${why}: it is the gateway's WebSocket, as wss://voxgate.example.com/ws`, { field: 'url' });
 

@@ -1,7 +1,11 @@
 /** The page: buttons, sentences, what a person sees of a conversation. All it knows of the gateway it knows through voxgate.js. */
-import { lineOf, make } from './dom.js';
+import { label as translate, lineOf, make } from './dom.js';
+import { canvas as canvasWords, states } from './en.js';
 import { nativeTools } from './native.js';
+import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
+import { isOpen, muteOf, sentenceOf } from './says.js';
+import { fill, language, named, speak as read } from './strings.js';
 import { Transcript } from './transcript.js';
 import { open } from './voxgate.js';
 
@@ -41,7 +45,21 @@ const canvas = {
   get waiting() {
     return drawn?.waiting ?? false;
   },
+  get title() {
+    return drawn?.title;
+  },
 };
+// A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
+const given = new URLSearchParams(location.hash.slice(1));
+const token = given.get('token') ?? undefined;
+if (token) history.replaceState(null, '', location.pathname + location.search);
+const preferences = load(given);
+const lang = new URLSearchParams(location.search).get('lang') ?? preferences.lang;
+named(document.documentElement.dataset['backend']);
+await Promise.all([read({ states, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
+document.documentElement.lang = language;
+const relabel = () => translate(document, (name) => fill(words[name] ?? states[name]));
+relabel();
 const transcript = new Transcript($('log'), $('growing'));
 transcript.onShown = () => {
   $('empty').hidden = true;
@@ -49,84 +67,23 @@ transcript.onShown = () => {
 };
 transcript.restore();
 addEventListener('pagehide', () => transcript.store()); // a page that is loaded again shows what was said
-// A link to this page may bring a token and settings, behind the # so that no server logs it, and a token is not for other eyes.
-const given = new URLSearchParams(location.hash.slice(1));
-const token = given.get('token') ?? undefined;
-if (token) history.replaceState(null, '', location.pathname + location.search);
-const preferences = load(given);
 const tools = nativeTools({ canvas, contacts: $('contacts') });
 
-/** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
-const FAILED = {
-  no_gateway: 'The gateway cannot be reached. Check your connection, then press the button.',
-  timeout: 'Gemini did not answer in time. Press the button to try again.',
-  connection_failed: 'Gemini cannot be reached just now. Try again in a minute.',
-  connection_not_established: 'Gemini did not answer in time. Press the button to try again.',
-  websocket_error: 'The connection to Gemini was lost. Press the button to start anew.',
-  busy: 'Busy just now. Try again in a minute.', // the gateway is full or about to stop, or Google's quota is used up
-  lost: 'The connection was lost. Press the button to start anew.',
-  peer_failed: 'WebRTC could not connect from here. Press the button to try again.',
-  unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
-  replaced: 'This conversation goes on in another window.',
-  unknown_error: 'Something went wrong at the gateway. Press the button to start anew.',
-  // A visitor can do nothing about these; the gateway's log says what is wrong.
-  authentication_failed: 'Gemini is not available here.',
-  api_key_missing: 'Gemini is not available here.',
-  project_id_missing: 'Gemini is not available here.',
-};
-
-/** @type {Record<string, string>} */
-const NO_MIC = {
-  asking: 'Waiting for your microphone. Allow it if the browser asks.',
-  refused: 'The microphone is not allowed. Allow it in the browser and press the microphone, or type.',
-  missing: 'No microphone was found. Plug one in and press the microphone, or type.',
-  failed: 'The microphone is in use by another program. Free it and press the microphone, or type.',
-  lost: 'The microphone is gone. Plug it in and press the microphone, or type.',
-  insecure: 'The microphone needs https or localhost. You can type.',
-  unheard: 'Gemini cannot hear you. This page cannot send your voice from here; you can type.',
-  off: 'Gemini answers aloud what you type. To speak, press the microphone.',
-  muted: 'You are muted. Gemini does not hear you.',
-};
-
-/** @type {Record<string, string>} */
-const SIGHT = {
-  'camera asking': 'Waiting for your camera. Allow it if the browser asks.',
-  'camera live': 'Gemini sees your camera.',
-  'camera refused': 'The camera is not allowed. Allow it in the browser and press Camera again.',
-  'camera missing': 'No camera was found.',
-  'camera failed': 'The camera is in use by another program.',
-  'camera insecure': 'The camera needs https or localhost.',
-  'screen asking': 'Choose what Gemini shall see.',
-  'screen live': 'Gemini sees your screen.',
-  'screen refused': 'The screen is not shared.',
-  'screen missing': 'No screen was found to share, or the system does not allow it.',
-  'screen failed': 'The screen cannot be shared.',
-  'screen insecure': 'Sharing the screen needs https or localhost.',
-};
+/** What a visitor can do nothing about; the gateway's log says what is wrong. */
+const THEIRS = ['authentication_failed', 'api_key_missing', 'project_id_missing'];
+/** After these it cannot be tried again at once. */
+const FINAL = ['connection_failed', 'busy', 'unauthorized', 'replaced'];
 
 const GATEWAY = new URL('ws', document.baseURI);
-const ASKS = 'Gemini asks you something.';
-const LEAVING = 'Press Esc again to end the conversation.';
 const TWICE = 4_000; // ms for the second Esc
-const TURNS = /^(Listening|Thinking|Speaking)/;
-const READY = 'Ready. Press the button and speak.';
+const CALM = 400; // ms that a state lasts before a screen reader is told of it
 
-/** @type {Record<string, string>} what to try first, and how it is said to the model */
-const TRIES = {
-  'What can you see?': 'What can you see? If you need to, take a photo.',
-  'Quiz me on capitals': 'Quiz me on the capitals of the world, one question at a time.',
-  'Be my interpreter': 'Be my interpreter. Ask me first which languages we speak.',
-};
-/** @type {Record<string, string>} what the emulator can do */
-const EMULATOR_TRIES = {
-  'Say something': 'Once upon a time there was a parrot.',
-  'Search the web': '/ground parrots',
-  'Take a photo': '/tool take_photo {}',
-};
-/** The names of what is a command to the emulator, which nobody has said. */
-const WISHES = new Map(Object.entries(EMULATOR_TRIES).filter(([, said]) => said.startsWith('/')).map(([name, said]) => [said, name]));
-const LEAVES = 'Your voice, and what you show or allow, goes through this gateway to Google’s Gemini while a conversation is on.';
-const EMULATOR_LEAVES = 'Your voice goes to this gateway while a conversation is on, and no further.';
+/** What to try first: the names, in the table, of the chip and of what it says to the model. */
+const TRIES = [['try 1', 'say 1'], ['try 2', 'say 2'], ['try 3', 'say 3']];
+/** What the emulator can do; a command to it is nothing that a person has said. */
+const TRIES_HERE = [['try here 1', 'say here 1'], ['try here 2', '/ground parrots'], ['try here 3', '/tool take_photo {}']];
+/** @type {Map<string, string>} the names of those commands */
+const WISHES = new Map();
 
 /** @type {Session|undefined} from the first press on */
 let session;
@@ -209,7 +166,7 @@ function listen(opened) {
     const back = opened.state === 'reconnecting';
     if ((opened.setup && !back) || turn.role === 'model') return transcript.turn(turn);
     typed.push(turn);
-    transcript.waiting(turn.text, back ? 'is sent when we are back' : 'is sent when connected');
+    transcript.waiting(turn.text, fill(words[back ? 'sent back' : 'sent later']));
   });
   opened.on('tool', (call) => session === opened && showTool(call));
   opened.on('grounding', (g) => session === opened && transcript.grounding(g));
@@ -246,33 +203,28 @@ function stop() {
   render();
 }
 
-/** One sentence that is true of the server, the voice and the microphone together. */
-function sentence() {
-  if (!session) {
-    if (!ended || ended.code === 'closed' || ended.code === 'aborted') return READY;
-    if (again) return `Busy just now. Trying again in ${Math.max(1, Math.ceil((again.at - Date.now()) / 1_000))} s.`;
-    return FAILED[ended.code] ?? `${ended.message} Press the button to start anew.`;
-  }
-  if (session.state === 'connecting') return session.mic === 'asking' && session.setup ? NO_MIC['asking'] ?? '' : 'Connecting…';
-  if (leaving) return LEAVING;
-  if (session.link.message) return session.link.message; // it makes the person wait
-  if (session.state === 'reconnecting') {
-    const kept = session.setup?.resumeToken;
-    if (session.away?.reachable === false) return 'The gateway cannot be reached. What you type is sent when it is back.';
-    return kept ? 'Reconnecting… Nothing you say is heard right now.' : 'The connection is interrupted. Waiting for it to come back.';
-  }
-  if (session.blocked) return 'The browser holds the sound back. Click anywhere to hear Gemini.';
-  if (canvas.waiting) return ASKS;
-  for (const title of running.values()) return title;
-  if (session.state === 'speaking') return session.mic === 'live' ? 'Speaking · talk or tap to interrupt' : 'Speaking · tap to interrupt';
-  if (session.state === 'thinking') return 'Thinking…';
-  if (preferences.push && session.mic === 'muted') return 'Hold Space or the orb to talk.';
-  if (session.mic === 'silent') return `We hear nothing from ${session.track?.label ? `“${session.track.label}”` : 'the microphone'}. Speak, or choose another in the settings.`;
-  return NO_MIC[session.mic] ?? 'Listening';
+/** What a person reads before a conversation, and after one. */
+function idle() {
+  if (!ended || ended.code === 'closed' || ended.code === 'aborted') return fill(words['ready']);
+  if (again) return fill(words['trying'], { seconds: Math.max(1, Math.ceil((again.at - Date.now()) / 1_000)) });
+  if (THEIRS.includes(ended.code)) return fill(words['not available']);
+  const why = fill(words[ended.code] ?? ended.message);
+  return FINAL.includes(ended.code) ? why : `${why} ${words['press again']}`;
 }
 
-/** A microphone is open, whether or not a sound comes from it. */
-const isOpen = () => session?.mic === 'live' || session?.mic === 'silent';
+/** What goes on beside the talk: a question of Gemini's, or a tool. */
+function doing() {
+  if (canvas.waiting) return canvas.title ?? fill(canvasWords['asks']);
+  for (const title of running.values()) return title;
+  return undefined;
+}
+
+/** One sentence that is true of the server, the voice and the microphone together. */
+function sentence() {
+  if (!session) return idle();
+  if (leaving && session.state !== 'connecting') return fill(states['again']);
+  return sentenceOf(session, { doing: doing(), push: preferences.push });
+}
 
 /** What the orb looks like. */
 function shape() {
@@ -285,34 +237,49 @@ function shape() {
   return session.mic === 'live' ? 'listening' : 'muted';
 }
 
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let telling;
+let told = ''; // a screen reader knows it
+
+/**
+ * What is seen is seen at once; a screen reader is told of a state that lasts. One that reads what is heard anyway would speak into the open
+ * microphone, and the canvas says itself what it asks.
+ * @param {string} now
+ */
+function tell(now) {
+  clearTimeout(telling);
+  telling = setTimeout(() => {
+    const turns = [states['listening'], states['thinking'], states['speaking'], states['speaking alone']];
+    const heard = session?.mic === 'live' && !preferences.read && turns.includes(now) && turns.includes(told);
+    told = now;
+    say('told', canvas.waiting || heard ? '' : now);
+  }, CALM);
+}
+
 function render() {
   const now = sentence();
   const mic = session?.mic ?? 'off';
-  // A screen reader that reads what is heard anyway would speak into the open microphone.
-  const hush = mic === 'live' && !preferences.read;
-  const before = $('status').textContent ?? '';
-  const known = now === ASKS || (hush && TURNS.test(now) && TURNS.test(before)); // the canvas has said it, or the voice
-  if (before !== now) {
-    $('status').ariaLive = known ? 'off' : 'polite';
+  if ($('status').textContent !== now) {
     const [first = now] = /^.*?(?:[.…](?= |$)|(?= ·)|$)/.exec(now) ?? [];
     $('status').replaceChildren(make('b', '', first), now.slice(first.length));
     document.title = session ? `● ${first} · Voxgate` : 'Voxgate';
+    tell(now);
   }
-  const hears = isOpen() || mic === 'asking';
+  const hears = isOpen(mic) || mic === 'asking';
   const speaking = session?.state === 'speaking';
   body.dataset['state'] = session ? 'live' : 'ready';
   body.dataset['orb'] = shape();
   body.classList.toggle('home', !session && transcript.empty);
   const ready = session && session.state !== 'connecting';
-  label(orb, !session ? 'Start' : speaking ? 'Interrupt' : ready && !hears ? 'Speak' : 'Interrupt');
+  label(orb, !session ? states['start'] : ready && !hears && !speaking ? muteOf(mic) : states['interrupt']);
   orb.ariaDisabled = session && !speaking && (hears || !ready) ? 'true' : null;
-  mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (isOpen() || mic === 'muted'));
+  mute.disabled = !session || !ready || mic === 'asking' || mic === 'insecure' || (preferences.push && (isOpen(mic) || mic === 'muted'));
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
-  label(mute, !ready || hears ? 'Mute' : mic === 'muted' ? 'Unmute' : 'Use mic');
-  $('log').ariaLive = hush ? 'off' : 'polite';
+  label(mute, ready ? muteOf(mic) : states['mute']);
+  $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
   renderSight(session?.video ?? { state: 'off' });
   renderAway();
-  say('recording', session?.setup?.recording || stopRecording ? 'Recording' : '');
+  say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
   renderDetail();
 }
 
@@ -321,7 +288,7 @@ function renderDetail() {
   const way = carrier === 'webrtc' ? 'WebRTC' : 'WebSocket';
   const waited = answers.at(-1)?.totalMs ?? 0;
   const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
-  const details = [carrier && way, waited && `answered in ${took}`, usage && `${usage.total.totalTokens.toLocaleString('en')} tokens`];
+  const details = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language) })];
   const [line, text] = $('detail').children;
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
   $('detail').hidden = !session?.transport;
@@ -337,7 +304,7 @@ let counting;
 function renderAway() {
   const seconds = session?.away ? Math.floor((Date.now() - session.away.since) / 1_000) : 0;
   $('absence').hidden = seconds < 2;
-  say('since', `For ${seconds} s`);
+  say('since', fill(words['away'], { seconds }));
   clearTimeout(counting);
   if (session?.away) counting = setTimeout(renderAway, 1_000);
 }
@@ -352,7 +319,7 @@ function renderSight({ state, kind, track }) {
   const stream = /** @type {MediaStream|null} */ (view.srcObject);
   if (stream?.getTracks()[0] !== track) view.srcObject = track ? new MediaStream([track]) : null;
   view.hidden = !track;
-  say('sight', SIGHT[`${kind} ${state}`] ?? '');
+  say('sight', fill(words[`${kind} ${state}`]));
 }
 
 /**
@@ -366,11 +333,11 @@ function say(id, what) {
 
 /**
  * @param {HTMLElement} button
- * @param {string} name
+ * @param {string|undefined} name
  */
 function label(button, name) {
   const span = /** @type {HTMLElement} */ (button.querySelector('span'));
-  if (span.textContent === name) return;
+  if (!name || span.textContent === name) return;
   button.title = span.textContent = name;
 }
 
@@ -401,12 +368,15 @@ function showLevel(whose) {
 function showBackend(backend) {
   if (!backend) return;
   const emulator = backend === 'emulator';
+  named(backend);
+  relabel();
   $('notice').hidden = !emulator || !preferences.hint;
-  $('leaves').textContent = emulator ? EMULATOR_LEAVES : LEAVES;
-  const tries = emulator ? EMULATOR_TRIES : TRIES;
+  $('leaves').textContent = fill(words[emulator ? 'leaves here' : 'leaves']);
   $('tries').replaceChildren(
-    ...Object.entries(tries).map(([name, said]) => {
-      const button = make('button', '', name);
+    ...(emulator ? TRIES_HERE : TRIES).map(([name = '', says = '']) => {
+      const said = words[says] ?? says;
+      if (said === says) WISHES.set(said, words[name] ?? '');
+      const button = make('button', '', words[name]);
       button.addEventListener('click', () => send(said));
       return button;
     }),
@@ -417,7 +387,7 @@ function showBackend(backend) {
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
   if (error.code === 'not_resumed') transcript.begin();
-  transcript.note(error.code === 'session_resumption_failed' ? 'Some of the conversation may be lost.' : error.message);
+  transcript.note(error.code === 'session_resumption_failed' ? fill(words['some lost']) : error.message);
 }
 
 /** @param {ToolCall} call */
@@ -433,9 +403,9 @@ function showTool(call) {
 /** Offers who was missed to be called next time: the browser asks them in a gesture only. */
 function offerNotification() {
   if (!window.Notification || Notification.permission !== 'default' || document.querySelector('#log .offer')) return;
-  const button = make('button', 'offer', 'Notify me next time');
+  const button = make('button', 'offer', words['notify']);
   button.addEventListener('click', () => Notification.requestPermission().then(() => button.remove()));
-  transcript.note('Gemini needed you while this page was in the background.').append(' ', button);
+  transcript.note(fill(words['missed'])).append(' ', button);
 }
 
 // --- what the person does
@@ -466,7 +436,7 @@ addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
 $('retry').addEventListener('click', () => session?.retry());
-mute.addEventListener('click', () => speak(isOpen()));
+mute.addEventListener('click', () => speak(isOpen(session?.mic)));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
   $(name).addEventListener('click', () => session?.use({ video: $(name).ariaPressed === 'true' ? null : name }));
 }
@@ -508,7 +478,7 @@ $('dismiss').addEventListener('click', () => {
 
 $('copy').addEventListener('click', async () => {
   await navigator.clipboard?.writeText(document.querySelector('.command code')?.textContent ?? '');
-  $('copy').textContent = 'Copied';
+  $('copy').textContent = fill(words['copied']);
 });
 
 document.addEventListener('keydown', (event) => {
@@ -530,7 +500,7 @@ document.addEventListener('keydown', (event) => {
   if (key === 'Escape') return escape();
   if (repeat || target.closest('input, textarea')) return;
   if (key === 'Enter' && !button) start();
-  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen());
+  else if (key.toLowerCase() === 'm' && !mute.disabled) speak(isOpen(session?.mic));
   else if (key === '/') {
     event.preventDefault();
     if ($('keyboard').checkVisibility()) typing(true);
@@ -546,7 +516,7 @@ let hushed;
 /** Lets a sample of a voice be heard and not answered. @param {boolean} on */
 function quiet(on) {
   if (on) session?.interrupt();
-  if (on && isOpen()) hushed = session;
+  if (on && isOpen(session?.mic)) hushed = session;
   if (session && session === hushed) session.mute(on);
   if (!on) hushed = undefined;
 }
@@ -572,7 +542,7 @@ async function keep() {
       console.debug('voxgate: recorder', e);
       if (stopRecording !== loading) return;
       stopRecording = undefined;
-      transcript.note('This browser cannot record the conversation.');
+      transcript.note(fill(words['no recorder']));
     }
   }
   render();
@@ -641,7 +611,7 @@ async function openSheet(open) {
   try {
     await open();
   } catch (e) {
-    transcript.note(`This cannot be opened: ${/** @type {Error} */ (e).message}`);
+    transcript.note(fill(words['not opened'], { why: /** @type {Error} */ (e).message }));
   } finally {
     opening = false;
   }
@@ -659,6 +629,7 @@ $('detail').addEventListener('click', () => openSheet(async () => {
   await openStatistics({ session: () => session, answers, usage: () => usage });
 }));
 preferred();
+showBackend(document.documentElement.dataset['backend']);
 
 fetch('status')
   .then((r) => r.json())

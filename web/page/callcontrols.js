@@ -1,5 +1,8 @@
 /** The conversation as the device's own call: its lock screen, headset and small windows have buttons for one (W3C Media Session). */
 
+import { page } from './page.en.js';
+import { fill } from './strings.js';
+
 /** @import { Session } from './voxgate.js' */
 
 /** @typedef {'togglemicrophone'|'togglecamera'|'hangup'} Action not all of them are known to TypeScript, nor to each browser */
@@ -25,7 +28,7 @@ export function asCall(session, end) {
         // this browser has no such button
       }
     }
-    device.metadata = on ? new MediaMetadata({ title: 'Talking with Gemini', artist: location.host }) : null;
+    device.metadata = on ? new MediaMetadata({ title: fill(page['talking']), artist: location.host }) : null;
   };
   const tell = () => {
     device.setMicrophoneActive?.(session.mic === 'live' || session.mic === 'silent');

@@ -22,6 +22,7 @@ const DEFAULTS = {
   keys: true, // single ones are commands
   read: false, // answers, to a screen reader, though the microphone is open
   transport: 'auto',
+  lang: '', // of the page
   hint: true, // how to give the gateway a key, where it has none
 };
 

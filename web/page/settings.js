@@ -1,6 +1,9 @@
 /** The sheet of settings. It is loaded when it is opened. */
 import { make } from './dom.js';
+import { states } from './en.js';
 import { asOptions, link, reset, save } from './preferences.js';
+import { settings as words } from './settings.en.js';
+import { fill, language, speak } from './strings.js';
 import { connect } from './voxgate.js';
 
 /**
@@ -18,8 +21,8 @@ const FIRST = 5; // of them are in sight at once
 
 const LANGUAGES = 'en-US en-GB de-DE fr-FR es-ES it-IT pt-BR nl-NL pl-PL tr-TR ru-RU uk-UA ar-EG hi-IN id-ID ja-JP ko-KR cmn-CN'.split(' ');
 
-const PAUSES = { '': 'Gemini’s own', 300: '0.3 s', 600: '0.6 s', 1000: '1 s', 2000: '2 s' };
-const TRANSPORTS = { auto: 'Automatic', webrtc: 'WebRTC', websocket: 'WebSocket' };
+const PAUSES = [300, 600, 1000, 2000]; // ms
+const PAGES = { en: 'English', de: 'Deutsch' };
 
 /**
  * @typedef {object} Page what the sheet needs of it
@@ -36,11 +39,12 @@ const TRANSPORTS = { auto: 'Automatic', webrtc: 'WebRTC', websocket: 'WebSocket'
 
 /** @param {Page} page */
 export async function openSettings(page) {
+  await translated();
   const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet settings'));
-  const title = make('h2', '', 'Settings');
+  const title = make('h2', '', words['settings']);
   title.id = 'settings-title';
   sheet.setAttribute('aria-labelledby', title.id);
-  const done = make('button', '', 'Done');
+  const done = make('button', '', words['done']);
   done.addEventListener('click', () => sheet.close());
   const head = make('header');
   head.append(title, done);
@@ -78,81 +82,89 @@ async function sections(page) {
   const { preferences: p, status } = page;
   const devices = await navigator.mediaDevices?.enumerateDevices().catch(() => []) ?? [];
   /** @param {MediaDeviceKind} kind */
-  const of = (kind) => Object.fromEntries([['', 'Default'], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
+  const of = (kind) => Object.fromEntries([['', words['default'] ?? ''], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
   const meter = make('meter');
-  meter.ariaLabel = 'How loud the microphone is';
-  const names = new Intl.DisplayNames('en', { type: 'language' });
-  const languages = Object.fromEntries([['', 'Automatic'], ...LANGUAGES.map((l) => [l, names.of(l)])]);
+  const level = row(words['level'], '', meter);
+  const names = new Intl.DisplayNames(language, { type: 'language' });
+  const languages = Object.fromEntries([['', words['automatic']], ...LANGUAGES.map((l) => [l, names.of(l)])]);
   const [standard, ...others] = status.models;
-  const models = { '': standard ? `Default, ${standard}` : 'Default', ...Object.fromEntries(others.map((m) => [m, m])) };
+  const models = { '': standard ? fill(words['default model'], { model: standard }) : words['default'] ?? '', ...Object.fromEntries(others.map((m) => [m, m])) };
+  const pauses = { '': words['automatic'] ?? '', ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language) })])) };
   const instructions = /** @type {HTMLTextAreaElement} */ (make('textarea'));
-  Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: 'Be brief and friendly.', dir: 'auto' });
+  Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: words['instructions hint'], dir: 'auto' });
   return [
-    section('Sound', select('microphone', 'Microphone', of('audioinput'), p.microphone), meter,
-      ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', 'Speaker', of('audiooutput'), p.speaker)] : []),
-      select('camera', 'Camera', of('videoinput'), p.camera),
-      toggle('echo', 'Take out the echo', 'off for headphones and music', p.echo), toggle('noise', 'Take out noise', '', p.noise)),
-    section('Voice', voices(page)),
-    section('Conversation', select('model', 'Model', models, p.model), select('language', 'Language', languages, p.language),
-      toggle('push', 'Push to talk', 'hold Space, or the orb', p.push), toggle('interrupt', 'I may interrupt', 'speaking stops the answer', p.interrupt),
-      select('pause', 'Pause that ends a turn', PAUSES, p.pause), row('Instructions', 'what Gemini reads before you speak', instructions, 'tall'),
-      ...('MediaRecorder' in window ? [toggle('record', 'Record', 'both sides, kept in this page until it is closed', p.record)] : [])),
-    section('Accessibility', toggle('read', 'Read answers to my screen reader', 'also while the microphone is open', p.read),
-      toggle('keys', 'Single keys are commands', 'Enter, Esc, M and /', p.keys)),
-    section('Connection', select('transport', 'Way of the voice', TRANSPORTS, p.transport, 'from the next conversation on'),
-      ...(status.backend === 'emulator' ? [toggle('hint', 'Say how to set a key', 'before a conversation', p.hint)] : [])),
+    section('sound', select('microphone', of('audioinput'), p.microphone), level,
+      ...('setSinkId' in HTMLMediaElement.prototype ? [select('speaker', of('audiooutput'), p.speaker)] : []),
+      select('camera', of('videoinput'), p.camera), toggle('echo', p.echo), toggle('noise', p.noise)),
+    section('voice', voices(page)),
+    section('conversation', select('model', models, p.model), select('language', languages, p.language), toggle('push', p.push),
+      toggle('interrupt', p.interrupt), select('pause', pauses, p.pause),
+      row(words['instructions'], fill(words['instructions about']), instructions, 'tall'),
+      ...('MediaRecorder' in window ? [toggle('record', p.record)] : [])),
+    section('accessibility', toggle('read', p.read), toggle('keys', p.keys), select('lang', { '': words['automatic'] ?? '', ...PAGES }, p.lang)),
+    section('connection', select('transport', { auto: words['automatic'] ?? '', webrtc: 'WebRTC', websocket: 'WebSocket' }, p.transport),
+      ...(status.backend === 'emulator' ? [toggle('hint', p.hint)] : [])),
   ];
 }
 
-/** @param {Page} page @param {() => void} fill */
-function foot(page, fill) {
+/** @param {Page} page @param {() => void} again fills the sheet */
+function foot(page, again) {
   const box = make('div', 'foot');
-  const copy = make('button', '', 'Copy link');
-  copy.title = 'A link to this page with these settings, without devices and instructions';
+  const copy = make('button', '', words['copy link']);
+  copy.title = fill(words['link about']);
   copy.addEventListener('click', async () => {
     await navigator.clipboard?.writeText(link(page.preferences));
-    copy.textContent = 'Copied';
+    copy.textContent = fill(words['copied']);
   });
-  const clear = make('button', '', 'Reset');
+  const clear = make('button', '', words['reset']);
   clear.addEventListener('click', () => {
     save(reset(page.preferences));
     page.onChange(undefined);
-    fill();
+    again();
   });
   const lines = page.lines();
   const recording = page.recording();
   box.append(copy, clear);
   if (!lines.length && !recording) return box;
-  const forget = make('button', '', 'Clear the transcript');
+  const forget = make('button', 'halt', words['clear']);
   forget.addEventListener('click', () => {
+    if (forget.textContent !== words['sure']) return void (forget.textContent = fill(words['sure'])); // pressed twice it is meant
     page.forget();
-    fill();
+    again();
   });
   box.append(...(lines.length ? downloads(lines) : []));
-  if (recording) box.append(download(`Recording .${recording.type.includes('mp4') ? 'mp4' : 'webm'}`, recording));
+  if (recording) box.append(download('recording', recording.type.includes('mp4') ? 'mp4' : 'webm', recording));
   box.append(forget);
   return box;
 }
 
+/** The words of this sheet, and of the statistics, in the language of the page. */
+export const translated = () => speak({ settings: words }, {}, { de: () => import('./settings.de.js') });
+
 /** @param {Line[]} lines */
-function downloads(lines) {
-  const who = { user: '**You:** ', model: '**Gemini:** ', tool: '*Tool:* ', note: '*Note:* ' };
-  const markdown = lines.map((l) => who[l.role] + l.text + (l.interrupted ? ' … *(interrupted)*' : '')).join('\n\n');
-  return [
-    download('Transcript .md', new Blob([markdown], { type: 'text/markdown' })),
-    download('Transcript .json', new Blob([JSON.stringify(lines, null, 2)], { type: 'application/json' })),
-  ];
+export function asMarkdown(lines) {
+  const who = { user: `**${states['you']}:** `, model: fill('**{who}:** '), tool: `*${words['tool']}:* `, note: `*${words['note']}:* ` };
+  const markdown = lines.map((l) => who[l.role] + l.text + (l.interrupted ? ` … *(${words['interrupted']})*` : '')).join('\n\n');
+  return new Blob([markdown], { type: 'text/markdown' });
 }
 
-/** A button that saves a file of its name. @param {string} name as "Transcript .md" @param {Blob} content */
-function download(name, content) {
-  const button = make('button', '', name);
-  button.addEventListener('click', () => {
-    const href = URL.createObjectURL(content);
-    Object.assign(document.createElement('a'), { href, download: name.toLowerCase().replace(' ', '') }).click();
-    setTimeout(() => URL.revokeObjectURL(href), 10_000);
-  });
+/** @param {Line[]} lines */
+function downloads(lines) {
+  return [download('transcript', 'md', asMarkdown(lines)), download('transcript', 'json', new Blob([JSON.stringify(lines, null, 2)], { type: 'application/json' }))];
+}
+
+/** A button that saves a file. @param {'transcript'|'recording'} name @param {string} ending of its name @param {Blob} content */
+function download(name, ending, content) {
+  const button = make('button', '', fill(words[name], { ending: `.${ending}` }));
+  button.addEventListener('click', () => saveAs(`${name}.${ending}`, content));
   return button;
+}
+
+/** @param {string} name @param {Blob} content */
+export function saveAs(name, content) {
+  const href = URL.createObjectURL(content);
+  Object.assign(document.createElement('a'), { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
 /** @param {Page} page */
@@ -163,15 +175,15 @@ function voices(page) {
     const box = make('div');
     const label = make('label');
     const input = Object.assign(document.createElement('input'), { type: 'radio', name: 'voice', value: name, checked: name === chosen });
-    const words = make('span', '', name || 'Default');
-    words.append(make('small', '', word));
-    label.append(input, words);
+    const about = make('span', '', name || words['default']);
+    about.append(make('small', '', words[`is ${word}`] ?? word));
+    label.append(input, about);
     box.append(label);
     if (name) box.append(sampler(name, page));
     return box;
   };
-  const all = [['', 'the gateway’s'], ...VOICES].map(choice);
-  const more = make('button', 'more', `${VOICES.length - FIRST} more…`);
+  const all = [['', words['gateway voice'] ?? ''], ...VOICES].map(choice);
+  const more = make('button', 'more', fill(words['more'], { count: VOICES.length - FIRST }));
   const rest = VOICES.findIndex(([name]) => name === chosen) < FIRST;
   const showAll = () => more.replaceWith(...all.slice(FIRST + 1));
   more.addEventListener('click', () => {
@@ -196,7 +208,7 @@ const SAMPLE = 20_000; // ms until one is given up
 function sampler(voice, page) {
   const button = make('button', 'sample', '▶');
   const named = (/** @type {string} */ what) => (button.title = button.ariaLabel = what);
-  named(`Hear ${voice}`);
+  named(fill(words['hear'], { voice }));
   button.addEventListener('click', async () => {
     const mine = new AbortController();
     const again = button.ariaBusy === 'true';
@@ -208,9 +220,9 @@ function sampler(voice, page) {
     page.quiet(true);
     try {
       await say(voice, page, mine.signal);
-      named(`Hear ${voice}`);
+      named(fill(words['hear'], { voice }));
     } catch (e) {
-      if (!mine.signal.aborted) named(`${voice} cannot be heard: ${/** @type {Error} */ (e).message}`);
+      if (!mine.signal.aborted) named(fill(words['not heard'], { voice, why: /** @type {Error} */ (e).message }));
     } finally {
       button.ariaBusy = null;
       button.textContent = '▶';
@@ -230,7 +242,7 @@ function sampler(voice, page) {
 async function say(voice, { preferences, gateway }, signal) {
   const { config = {}, speaker } = asOptions({ ...preferences, voice, instructions: '', push: false });
   const session = await connect({ ...gateway, config, speaker, mic: false, transport: 'websocket', signal });
-  const language = preferences.language && ` in ${new Intl.DisplayNames('en', { type: 'language' }).of(preferences.language)}`;
+  const said = preferences.language && fill(words['in language'], { language: new Intl.DisplayNames(language, { type: 'language' }).of(preferences.language) });
   try {
     await new Promise((resolve, reject) => {
       let spoken = false;
@@ -239,44 +251,44 @@ async function say(voice, { preferences, gateway }, signal) {
         else if (spoken) resolve(undefined);
       });
       session.on('closed', reject);
-      setTimeout(() => reject(new Error('the gateway did not answer in time')), SAMPLE);
-      session.send(`Hello! Introduce yourself in one short sentence${language}. Your name is ${voice}.`);
+      setTimeout(() => reject(new Error(words['no answer'])), SAMPLE);
+      session.send(fill(words['sample'], { language: said, voice }));
     });
   } finally {
     session.close();
   }
 }
 
-/** @param {string} name @param {...HTMLElement} rows */
+/** @param {string} name in the table @param {...HTMLElement} rows */
 function section(name, ...rows) {
   const box = make('section');
-  box.ariaLabel = name;
-  box.append(make('h3', '', name), ...rows);
+  box.ariaLabel = fill(words[name]);
+  box.append(make('h3', '', words[name]), ...rows);
   return box;
 }
 
-/** @param {string} name @param {string} about @param {HTMLElement} control @param {string} [kind] */
+/** @param {string|undefined} name @param {string} about @param {HTMLElement} control @param {string} [kind] */
 function row(name, about, control, kind = '') {
   const label = make('label', `row ${kind}`);
-  const words = make('span', '', name);
-  if (about) words.append(make('small', '', about));
-  label.append(words, control);
+  const said = make('span', '', name);
+  if (about) said.append(make('small', '', about));
+  label.append(said, control);
   return label;
 }
 
-/** @param {string} name @param {string} title @param {Record<string, string>} options @param {string} value @param {string} [about] */
-function select(name, title, options, value, about = '') {
+/** @param {string} name of the preference, and in the table @param {Record<string, string>} options @param {string} value */
+function select(name, options, value) {
   const control = /** @type {HTMLSelectElement} */ (make('select'));
   control.name = name;
-  if (value && !(value in options)) options = { ...options, [value]: 'Not here now' };
+  if (value && !(value in options)) options = { ...options, [value]: words['not here'] ?? '' };
   const entries = Object.entries(options).sort(([a], [b]) => Number(Boolean(a)) - Number(Boolean(b))); // numbers come first of themselves
   control.append(...entries.map(([v, text]) => new Option(text, v, v === value, v === value)));
-  return row(title, about, control);
+  return row(words[name], words[`${name} about`] ?? '', control);
 }
 
-/** @param {string} name @param {string} title @param {string} about @param {boolean} checked */
-function toggle(name, title, about, checked) {
+/** @param {string} name likewise @param {boolean} checked */
+function toggle(name, checked) {
   const control = Object.assign(document.createElement('input'), { type: 'checkbox', name, checked, className: 'switch' });
   control.role = 'switch';
-  return row(title, about, control);
+  return row(words[name], words[`${name} about`] ?? '', control);
 }

@@ -1,5 +1,8 @@
 /** How the conversation does: the last answers and where their time went, the network, the tokens. It is loaded when it is opened. */
 import { make } from './dom.js';
+import { translated } from './settings.js';
+import { settings as words } from './settings.en.js';
+import { fill, language } from './strings.js';
 
 /**
  * @import { Session } from './voxgate.js'
@@ -12,16 +15,17 @@ const COLUMNS = 20; // answers in the chart
 const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
 
 /** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined}} page `answers` oldest first */
-export function openStatistics({ session, answers, usage }) {
+export async function openStatistics({ session, answers, usage }) {
+  await translated();
   const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet statistics'));
-  const title = make('h2', '', 'Last answer');
+  const title = make('h2', '', words['last answer']);
   title.id = 'statistics-title';
   sheet.setAttribute('aria-labelledby', title.id);
   const head = make('header');
-  const copy = make('button', '', 'Copy JSON');
+  const copy = make('button', '', words['copy JSON']);
   const foot = make('div', 'foot');
   foot.append(copy);
-  const close = make('button', '', 'Close');
+  const close = make('button', '', words['close']);
   head.append(title, close);
   const shown = make('div');
   sheet.append(head, shown, foot);
@@ -33,7 +37,7 @@ export function openStatistics({ session, answers, usage }) {
   };
   copy.addEventListener('click', async () => {
     await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, model: session()?.setup?.model, network, answers, usage: usage() }, null, 2));
-    copy.textContent = 'Copied';
+    copy.textContent = fill(words['copied']);
   });
   close.addEventListener('click', () => sheet.close());
   sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // beside it
@@ -69,7 +73,7 @@ async function measure(session, before) {
   const seconds = pair.currentRoundTripTime;
   return {
     at, sent: up.bytesSent, received: down.bytesReceived,
-    way: [local.protocol?.toUpperCase(), local.candidateType === 'relay' && 'by a relay'].filter(Boolean).join(' '),
+    way: [local.protocol?.toUpperCase(), local.candidateType === 'relay' && words['relay']].filter(Boolean).join(' '),
     roundTripMs: seconds === undefined ? undefined : 1_000 * seconds,
     jitterMs: down.jitter === undefined ? undefined : 1_000 * down.jitter,
     lostUp: of('remote-inbound-rtp').fractionLost,
@@ -85,7 +89,7 @@ const inSeconds = (ms) => (ms < 100 ? `${ms.toFixed()} ms` : `${(ms / 1_000).toF
 /** @param {TurnLatency[]} answers */
 function latency(answers) {
   const last = answers.at(-1);
-  if (!last) return [make('p', 'quiet', 'No answer has been given yet.')];
+  if (!last) return [make('p', 'quiet', words['no answers'])];
   const bar = make('div', 'bar');
   const legend = make('p', 'legend');
   for (const [key, name] of SEGMENTS) {
@@ -95,7 +99,7 @@ function latency(answers) {
     part.style.setProperty('flex-grow', String(Math.max(ms, 1)));
     bar.append(part);
     const entry = make('span');
-    entry.append(make('i', name), `${name} ${inSeconds(ms)}`);
+    entry.append(make('i', name), `${fill(words[name] ?? '{who}')} ${inSeconds(ms)}`);
     legend.append(entry);
   }
   return [make('p', 'number', inSeconds(last.totalMs)), bar, legend, ...(answers.length > 1 ? [chart(answers)] : [])];
@@ -108,7 +112,7 @@ function chart(answers) {
   const svg = svgOf('svg', { viewBox: `0 0 ${COLUMNS * column} ${height}`, preserveAspectRatio: 'none' });
   svg.classList.add('chart');
   svg.role = 'img';
-  svg.ariaLabel = `The last ${answers.length} answers: ${answers.map((a) => inSeconds(a.totalMs)).join(', ')}`;
+  svg.ariaLabel = fill(words['last answers'], { count: answers.length, times: answers.map((a) => inSeconds(a.totalMs)).join(', ') });
   answers.slice(-COLUMNS).forEach((answer, i) => {
     let y = height;
     for (const [key, name] of SEGMENTS) {
@@ -133,30 +137,30 @@ function rows(session, n, usage) {
   const share = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${(100 * x).toFixed(1)} %`);
   const kbps = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : x.toFixed());
   const ms = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${x.toFixed()} ms`);
-  const count = (/** @type {number|undefined} */ x) => (x ?? 0).toLocaleString('en');
+  const count = (/** @type {number|undefined} */ x) => (x ?? 0).toLocaleString(language);
   const webrtc = session?.transport === 'webrtc';
-  return [
-    ['Way of the voice', webrtc ? ['WebRTC', n.way].filter(Boolean).join(', ') : session?.transport ? 'WebSocket' : 'none'],
+  return /** @type {[string, string][]} */ ([
+    ['way', webrtc ? ['WebRTC', n.way].filter(Boolean).join(', ') : session?.transport ? 'WebSocket' : fill(words['none'])],
     ...(webrtc
       ? /** @type {[string, string][]} */ ([
-          ['Round trip', ms(n.roundTripMs)],
-          ['Lost, up / down', `${share(n.lostUp)} / ${share(n.lostDown)}`],
-          ['Jitter', ms(n.jitterMs)],
-          ['Bit rate, up / down', `${kbps(n.kbpsUp)} / ${kbps(n.kbpsDown)} kb/s`],
-          ['Made up for lost sound', share(n.madeUp)],
+          ['round trip', ms(n.roundTripMs)],
+          ['lost', `${share(n.lostUp)} / ${share(n.lostDown)}`],
+          ['jitter', ms(n.jitterMs)],
+          ['rate', `${kbps(n.kbpsUp)} / ${kbps(n.kbpsDown)} kb/s`],
+          ['rebuilt', share(n.madeUp)],
         ])
       : []),
-    ['Connection to Gemini', session?.link.state ?? 'none'],
-    ['Tokens in / out', `${count(usage?.total.inputTokens)} / ${count(usage?.total.outputTokens)}`],
-    ['of them cached', count(usage?.total.cachedTokens)],
+    ['upstream', session?.link.state ?? fill(words['none'])],
+    ['tokens', `${count(usage?.total.inputTokens)} / ${count(usage?.total.outputTokens)}`],
+    ['cached', count(usage?.total.cachedTokens)],
     ...costs(session, usage),
-  ];
+  ]).map(([name, value]) => [fill(words[name]), value]);
 }
 
 /** By the gateway's table of prices; the emulator costs nothing. @param {Session|undefined} session @param {Usage|undefined} usage @returns {[string, string][]} */
 function costs(session, usage) {
   if (usage?.dollars === undefined || session?.setup?.backend === 'emulator') return [];
-  return [['Cost', `$ ${usage.dollars.toFixed(4)}`]];
+  return [['cost', `$ ${usage.dollars.toFixed(4)}`]];
 }
 
 /** @param {[string, string][]} all */

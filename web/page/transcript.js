@@ -1,5 +1,8 @@
 /** What was said and done, as the page shows it: turns, tool calls, notes, and a line between two conversations. */
 import { make } from './dom.js';
+import { states } from './en.js';
+import { page as words } from './page.en.js';
+import { fill, language } from './strings.js';
 
 /** @import { ToolCall, Turn } from './types.d.ts' */
 
@@ -82,7 +85,7 @@ export class Transcript {
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one
-    const e = make('p', 'rule', `New conversation, ${new Date().toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}`);
+    const e = make('p', 'rule', fill(words['new conversation'], { time: new Date().toLocaleTimeString(language, { hour: '2-digit', minute: '2-digit' }) }));
     this.#add(e, { role: 'note', text: e.textContent ?? '' });
   }
 
@@ -97,7 +100,7 @@ export class Transcript {
     if (interrupted) {
       const unheard = text.trimStart().slice(said.length).trimEnd();
       if (unheard) e.append(make('s', '', unheard));
-      e.append(make('small', '', 'interrupted'));
+      e.append(make('small', '', words['you interrupted']));
     }
     if (final) this.#keep(e, { role, text: said, ...(interrupted && { interrupted }) });
   }
@@ -140,8 +143,8 @@ export class Transcript {
   grounding({ webSearchQueries, groundingChunks, chips }) {
     const searched = webSearchQueries?.join(', ');
     const found = groundingChunks?.map((/** @type {any} */ c) => c.web?.title).filter(Boolean).join(', ');
-    if (searched) this.note(`Searched the web for ${searched}`);
-    if (found) this.note(`Found on ${found}`);
+    if (searched) this.note(fill(words['searched'], { queries: searched }));
+    if (found) this.note(`${words['found']} ${found}`);
     if (chips) this.#add(suggestions(chips));
   }
 
@@ -204,7 +207,7 @@ function insert(where, e) {
  */
 function article(role, text = '') {
   const e = make('article', `turn ${role}`);
-  const who = make('b', 'unseen', role === 'user' ? 'You' : 'Gemini');
+  const who = make('b', 'unseen', fill(role === 'user' ? states['you'] : '{who}'));
   e.dir = 'auto';
   who.dir = 'ltr'; // which leaves it out of that
   e.append(who, make('span', '', text));
@@ -249,7 +252,7 @@ function suggestions(url) {
   frame.className = 'suggestions';
   frame.sandbox.add('allow-scripts', 'allow-popups', 'allow-popups-to-escape-sandbox');
   frame.referrerPolicy = 'no-referrer';
-  frame.title = 'Google Search suggestions';
+  frame.title = fill(words['suggestions']);
   frame.src = url;
   return frame;
 }

@@ -434,8 +434,8 @@ describe('a session', () => {
       tell('ASSISTANT_THINKING', { thinking: true });
       tell('USER_SPEAKING', { speaking: false });
       tell('SESSION_STATE', { state: 'resuming' });
-      tell('SESSION_STATE', { state: 'resuming', message: 'One moment.' });
-      tell('SESSION_STATE', { state: 'live', message: 'Gemini did not answer.' });
+      tell('SESSION_STATE', { state: 'resuming', message: 'Reconnecting to Gemini…' });
+      tell('SESSION_STATE', { state: 'live', message: 'Gemini did not answer.', unanswered: true });
       tell('ASSISTANT_THINKING', { thinking: false });
       tell('ASSISTANT_SPEAKING', { speaking: true, turn: 1 });
       tell('INTERRUPTED', { generation: 1, heard: '', playedMs: 0 });
@@ -714,7 +714,7 @@ describe('the library tells', () => {
       link.tell('LOG_MESSAGE', { type: 'info', message: 'This turn took …', details: { usage } });
       return { links: seen, events };
     }, usage);
-    const resuming = { state: 'resuming', message: 'One moment.' };
+    const resuming = { state: 'resuming', message: 'Reconnecting to Gemini…' };
     assert.deepEqual(links, [{ state: 'live' }, resuming]);
     assert.deepEqual(events, [['link', resuming], ['usage', usage]]);
   });
@@ -1144,7 +1144,7 @@ describe('the page says', () => {
     await page.clock.runFor(1_000);
     await says(page, TALKS);
     await page.clock.runFor(31_000);
-    await says(page, 'The connection was lost. Press the button to start anew.');
+    await says(page, 'The connection was lost. Press the button to try again.');
   });
 
   play('turns in the order in which they were begun', async (page) => {
@@ -1156,7 +1156,7 @@ describe('the page says', () => {
     await said('As you wish.');
     await tell(page, 'TURN_COMPLETE');
     const turns = await page.$$eval('#log .turn', (all) => all.map((e) => e.textContent));
-    assert.deepEqual(turns, ['GeminiOnce upon a timeinterrupted', 'Youstop', 'GeminiAs you wish.']);
+    assert.deepEqual(turns, ['GeminiOnce upon a timeyou interrupted', 'Youstop', 'GeminiAs you wish.']);
     assert.equal(await page.textContent('#log .interrupted span'), 'Once upon', 'what was heard');
     assert.equal(await page.textContent('#log .interrupted s'), ' a time', 'and what was not');
   });
@@ -1200,13 +1200,13 @@ describe('the page says', () => {
     const details = { code: 'authentication_failed' };
     await page.evaluate((d) => (setups = [{ success: false, error: { code: 401, message: 'Gemini does not accept the gateway’s key.', details: d } }]), details);
     await start(page);
-    await says(page, 'Gemini is not available here.');
+    await says(page, 'Voxgate is not available here.');
   });
 
   play('why it is over', async (page) => {
     await begin(page);
     await tell(page, 'GEMINI_DISCONNECTED', { reason: 'The gateway is shutting down.' });
-    await says(page, 'The gateway is shutting down. Press the button to start anew.');
+    await says(page, 'The gateway is shutting down. Press the button to try again.');
   });
 
   play('once what was typed, however often it was sent', async (page) => {

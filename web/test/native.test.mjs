@@ -21,7 +21,7 @@ const box = (page) => page.locator('.canvas');
 const button = (page, name) => box(page).getByRole('button', { name, exact: true });
 const press = (page, name) => button(page, name).click();
 const asked = async (page, what) => {
-  await box(page).getByText(what).waitFor();
+  await box(page).getByText(what).filter({ visible: true }).waitFor();
   assert.equal(await page.locator('.canvas-question').count(), 1, 'asked once');
 };
 const live = (page) => page.evaluate(() => tracks.filter((t) => t.readyState === 'live').length);
@@ -85,7 +85,7 @@ async function photoToAda(transport) {
     const call = (name, args) => type(page, `/tool ${name} ${JSON.stringify(args)}`);
     await call('take_photo', {});
 
-    await asked(page, 'Taking photo…');
+    await asked(page, 'wants to take a photo.');
     await page.waitForFunction(() => document.querySelector('.canvas video').videoWidth > 0);
     assert.equal(await live(page), 1);
     const typed = up.length;
@@ -107,13 +107,13 @@ async function photoToAda(transport) {
     assert.deepEqual((await answered(2))[1], ['show_canvas_tool', { shown: true }]);
 
     await call('find_contact', { query: 'lovelace ada' });
-    await asked(page, 'Give Gemini the number and the e-mail address of Ada Lovelace?');
+    await asked(page, 'the number and the e-mail address of Ada Lovelace?');
     assert.ok(!JSON.stringify(up).includes('7946'), 'nothing has left before');
     await press(page, 'Yes');
     assert.deepEqual((await answered(3))[2], ['find_contact', { name: ada.name, phones: [ada.phone], emails: [ada.email] }]);
 
     await call('send_message', { to: ada.phone, text: 'Look, Ada Lovelace!', photo: taken.photo });
-    await asked(page, 'Sending message…');
+    await asked(page, 'wants to send a message.');
     assert.equal(await page.inputValue('.canvas input'), ada.phone);
     assert.equal(await page.inputValue('.canvas textarea'), 'Look, Ada Lovelace!');
     await page.waitForFunction(() => document.querySelector('.canvas-question img')?.naturalWidth > 0);
@@ -138,7 +138,7 @@ inPage('what the model takes back closes', { query: '?transport=websocket', init
   await start(page);
   await says(page, 'Listening');
   await type(page, '/tool take_photo {}');
-  await asked(page, 'Taking photo…');
+  await asked(page, 'wants to take a photo.');
   assert.equal(await live(page), 1);
   await type(page, '/cancel');
   await page.waitForFunction(() => document.querySelector('.canvas').hidden);
@@ -201,7 +201,7 @@ describe('take_photo', () => {
   play('one after the other, when the person presses', async (page) => {
     for (const [i, facing] of ['environment', 'user'].entries()) {
       await call(page, `${i}`, 'take_photo', i ? { facing } : {});
-      await asked(page, 'Taking photo…');
+      await asked(page, 'wants to take a photo.');
       await page.waitForFunction(() => document.querySelector('.canvas video')?.videoWidth > 0);
       assert.equal((await answers(page)).length, i, 'nothing has left before');
       assert.equal(await page.evaluate((i) => wishes[i].facingMode.ideal, i), facing);
@@ -230,7 +230,7 @@ describe('take_photo', () => {
     const ways = { cancel: () => press(page, 'Cancel'), hide: () => press(page, 'Hide'), escape: () => page.keyboard.press('Escape') };
     for (const [id, leave] of Object.entries(ways)) {
       await call(page, id, 'take_photo');
-      await asked(page, 'Taking photo…');
+      await asked(page, 'wants to take a photo.');
       await leave();
       assert.deepEqual(await answer(page, id), { error: 'the person did not take a photo' });
       assert.equal(await live(page), 0);
@@ -246,7 +246,7 @@ describe('take_photo', () => {
 
   play('not, when the model takes it back', async (page) => {
     await call(page, 'a', 'take_photo');
-    await asked(page, 'Taking photo…');
+    await asked(page, 'wants to take a photo.');
     await cancel(page, 'a');
     assert.deepEqual([await live(page), await isOpen(page)], [0, false]);
 
@@ -258,7 +258,7 @@ describe('take_photo', () => {
     await page.evaluate(() => delete window.gate);
 
     await call(page, 'c', 'take_photo');
-    await asked(page, 'Taking photo…');
+    await asked(page, 'wants to take a photo.');
     await stop(page);
     await says(page, 'Ready.');
     assert.deepEqual([await live(page), await isOpen(page), await answers(page)], [0, false, []]);
@@ -302,7 +302,7 @@ describe('find_contact', () => {
       assert.deepEqual(await answer(page, query), { name, phones: phone ? [phone] : [], emails: email ? [email] : [] });
     }
     await call(page, 'no', 'find_contact', { query: 'byron' });
-    await asked(page, 'Give Gemini the e-mail address of Ada Byron?');
+    await asked(page, 'the e-mail address of Ada Byron?');
     await press(page, 'No');
     assert.deepEqual(await answer(page, 'no'), { error: 'the person does not give the contact for “byron”' });
     for (const query of ['da', 'Ada Ada Müller', 'Charles', '']) {
@@ -335,7 +335,7 @@ describe('find_contact', () => {
 
   play('offers to add somebody to an empty book', async (page) => {
     await call(page, 'a', 'find_contact', { query: '<b>Ada</b>' });
-    await asked(page, 'Gemini looks for “<b>Ada</b>”, but your address book is empty.');
+    await asked(page, 'looks for “<b>Ada</b>”, but your address book is empty.');
     await hasNoBarriers(page, '.canvas');
     await looksLike(page, 'contact-empty');
     await press(page, 'Cancel');
@@ -344,11 +344,11 @@ describe('find_contact', () => {
     await box(page).getByLabel('Name').fill('Ada Lovelace');
     await box(page).getByLabel('Phone').fill('123');
     await press(page, 'Save');
-    await asked(page, 'Give Gemini the number of Ada Lovelace?');
+    await asked(page, 'the number of Ada Lovelace?');
     await press(page, 'Yes');
     assert.deepEqual(await answer(page, 'b'), { name: 'Ada Lovelace', phones: ['123'], emails: [] });
     await call(page, 'c', 'find_contact', { query: 'Ada' });
-    await asked(page, 'Give Gemini the number of Ada Lovelace?');
+    await asked(page, 'the number of Ada Lovelace?');
   }, { context: phone });
 
   const withPicker = () => {
@@ -367,7 +367,7 @@ describe('find_contact', () => {
   play('with the browser’s own picker, where there is one', async (page) => {
     assert.ok(await page.isHidden('#contacts'));
     await call(page, 'a', 'find_contact', { query: 'Ada' });
-    await asked(page, 'Gemini looks for “Ada”.');
+    await asked(page, 'looks for “Ada”.');
     assert.deepEqual(await page.evaluate(() => picks), []);
     await press(page, 'Choose a contact');
     assert.deepEqual(await answer(page, 'a'), { name: 'Ada', phones: ['1', '2'], emails: [] });
@@ -434,7 +434,7 @@ describe('the address book', () => {
 
   play('Esc closes it before the canvas', async (page) => {
     await call(page, 'a', 'send_message', { text: 'Hi' });
-    await asked(page, 'Sending message…');
+    await asked(page, 'wants to send a message.');
     await page.click('#contacts');
     await rows(page);
     await page.keyboard.press('Escape');
@@ -493,7 +493,7 @@ describe('send_message', () => {
     };
     for (const [to, href] of Object.entries(sent)) {
       await call(page, to, 'send_message', { to, text: 'Café & <i>\n?' });
-      await asked(page, 'Sending message…');
+      await asked(page, 'wants to send a message.');
       assert.deepEqual([await field(page, 'To').inputValue(), await field(page, 'Text').inputValue()], [to, 'Café & <i>\n?']);
       await hasNoBarriers(page, '.canvas');
       await looksLike(page, 'send');
@@ -514,7 +514,7 @@ describe('send_message', () => {
 
   play('asks for what is missing', async (page) => {
     await call(page, 'a', 'send_message');
-    await asked(page, 'Sending message…');
+    await asked(page, 'wants to send a message.');
     await press(page, 'Send');
     assert.equal(await isOpen(page), true, 'there is nobody to send it to');
     await field(page, 'To').fill('Ada');
@@ -557,7 +557,7 @@ describe('send_message', () => {
       assert.deepEqual(await answer(page, id), { error: 'the person did not send it' });
     }
     await call(page, 'back', 'send_message', { to: '123', text: 'Hi' });
-    await asked(page, 'Sending message…');
+    await asked(page, 'wants to send a message.');
     await cancel(page, 'back');
     assert.equal(await isOpen(page), false);
     assert.deepEqual(await page.evaluate(() => shared.length), 1);

@@ -36,9 +36,9 @@ play('settings are loaded when they are opened, kept, and told to the gateway', 
   });
   await page.getByRole('button', { name: '25 more…' }).click();
   await page.getByRole('radio', { name: /^Sulafat/ }).check();
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('de-DE');
-  await page.getByRole('combobox', { name: 'Pause that ends a turn' }).selectOption('600');
-  await page.getByLabel('I may interrupt').uncheck();
+  await page.getByRole('combobox', { name: 'Language spoken' }).selectOption('de-DE');
+  await page.getByRole('combobox', { name: 'Pause before an answer' }).selectOption('600');
+  await page.getByLabel('Interrupt by speaking').uncheck();
   await page.getByLabel('Instructions').fill('Be brief.');
   await close(page);
   const chosen = {
@@ -153,7 +153,7 @@ play('single keys can be switched off', async (page) => {
   await start(page);
   await says(page, 'Listening');
   await open(page);
-  await page.getByLabel('Single keys are commands').uncheck();
+  await page.getByLabel('Keyboard shortcuts').uncheck();
   await page.keyboard.press('Escape');
   await page.locator('.settings').waitFor({ state: 'detached' });
   for (const key of ['m', 'Escape']) await page.keyboard.press(key);
@@ -186,7 +186,7 @@ play('another microphone, speaker and camera', async (page) => {
   assert.deepEqual(ids.sort(), [microphone, camera].sort());
   assert.equal(await page.evaluate(() => sinks.at(-1)), speaker);
   assert.ok(await page.evaluate(() => wishes[0].audio.echoCancellation));
-  await page.getByLabel('Take out the echo').uncheck();
+  await page.getByLabel('Echo cancellation').uncheck();
   await page.waitForFunction(() => wishes.length === 5 && wishes[4].audio.echoCancellation === false);
   await close(page);
   await says(page, 'Listening');
@@ -280,7 +280,7 @@ play('the models of the gateway can be chosen', async (page) => {
   await open(page);
   const model = page.getByRole('combobox', { name: 'Model' });
   const names = await model.locator('option').allTextContents();
-  assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default, gemini-3.8-live', true], String(names));
+  assert.deepEqual([names[0], names.includes('gemini-3.8-live-extended-thinking')], ['Default: gemini-3.8-live', true], String(names));
   await model.selectOption('gemini-3.8-live-extended-thinking');
   await close(page);
   await start(page);
@@ -292,7 +292,7 @@ play('a voice can be heard before it is chosen', async (page) => {
   await start(page);
   await says(page, 'Listening');
   await open(page);
-  await page.getByRole('combobox', { name: 'Language' }).selectOption('de-DE');
+  await page.getByRole('combobox', { name: 'Language spoken' }).selectOption('de-DE');
   const hear = page.getByRole('button', { name: 'Hear Kore' });
   await hear.click();
   await page.waitForFunction(() => links.length === 2 && links[1].said.length);

@@ -1,5 +1,9 @@
 /** The page of VOX: its panel, and the studio beside it. What VOX does is in vox.js; here it is only shown. */
-import { make } from '../dom.js';
+import { label as translate, make } from '../dom.js';
+import { states } from '../en.js';
+import { muteOf } from '../says.js';
+import { fill, language, named, speak } from '../strings.js';
+import { vox as words } from './en.js';
 import { VoxLive } from './vox.js';
 
 /** @import { App, Snapshot, ToolAction } from './types.d.ts' */
@@ -40,6 +44,14 @@ const narrow = matchMedia('(max-width: 43.99rem)');
 const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
 if (token) history.replaceState(null, '', location.pathname + location.search);
 
+named(document.documentElement.dataset['backend']);
+const lang = new URLSearchParams(location.search).get('lang');
+await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') })]);
+document.documentElement.lang = language;
+/** @param {string} name @param {Record<string, unknown>} [values] */
+const word = (name, values) => fill(words[name] ?? states[name], values);
+translate(document, word);
+
 const vox = new VoxLive({ url: new URL('../api/vox/live', document.baseURI), token, targets: PLACES });
 /** Nothing is going on, and nothing is about to. */
 const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
@@ -65,7 +77,7 @@ async function start(mic = true) {
 
 function nameModel() {
   if (!['welcome', 'settings'].includes(document.body.dataset['place'] ?? '')) go('settings');
-  say('status', 'Name a writing model first.');
+  say('status', word('name writer'));
   input('model-name').focus();
 }
 
@@ -208,21 +220,21 @@ function render(now) {
   const { state, message, mic, isMuted, mode } = now;
   const idle = over();
   document.body.dataset['state'] = state;
-  say('status', leaving && !idle ? 'Press Esc again to end the conversation.' : message);
-  say('recording', now.isRecorded ? 'Recording' : '');
-  label(talk, idle ? 'Talk' : 'End');
+  say('status', leaving && !idle ? word('again') : message);
+  say('recording', now.isRecorded ? word('recording') : '');
+  label(talk, idle ? word('talk') : fill(words['end']));
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';
   const quiet = idle || mode === 'text'; // there is nothing to mute
   mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
-  label(mute, quiet || (hears && !isMuted) ? 'Mute' : isMuted ? 'Unmute' : 'Use mic');
+  label(mute, muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic));
   for (const id of ['themes', 'summary']) input(id).disabled = !idle;
   for (const e of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('[name=mode], #model, #model-name'))) e.disabled = !idle;
   $('setup-note').hidden = idle;
   const { sessionId, theme, model } = now;
-  say('session', idle ? '' : [model, theme && `voice ${theme}`, sessionId && `conversation ${sessionId}`].filter(Boolean).join(' · '));
+  say('session', idle ? '' : [model, theme && word('with voice', { name: theme }), sessionId && word('session', { id: sessionId })].filter(Boolean).join(' · '));
   const summary = input('summary').value.trim();
-  say('building', summary || 'Nothing is known of it yet. Tell VOX what you are building.');
+  say('building', summary || word('unknown'));
   if (!idle) draw();
 }
 
@@ -271,7 +283,7 @@ function showTranscript({ transcript }, before) {
     const { role, text } = turn;
     const e = entry(`turn ${i}`, () => {
       const box = make('div', `turn ${role}`);
-      box.append(make('b', '', role === 'user' ? 'You' : 'VOX'), make('span'));
+      box.append(make('b', '', role === 'user' ? word('you') : 'VOX'), make('span'));
       return box;
     });
     const span = /** @type {HTMLElement} */ (e.lastElementChild);
@@ -284,7 +296,7 @@ function showTranscript({ transcript }, before) {
   const newest = transcript.at(-1);
   if (!newest) return;
   const words = newest.text.trim();
-  $('newest').textContent = `${newest.role === 'user' ? 'You' : 'VOX'}: ${words.length > NEWEST ? '…' : ''}${words.slice(-NEWEST)}`;
+  $('newest').textContent = `${newest.role === 'user' ? word('you') : 'VOX'}: ${words.length > NEWEST ? '…' : ''}${words.slice(-NEWEST)}`;
 }
 
 /** @param {Snapshot} now */
@@ -299,7 +311,7 @@ function showActions({ actions }) {
     $('newest').textContent = head;
   }
   const found = actions.findLast((a) => a.data?.['tools']?.length && a.name !== 'get_project_status')?.data?.['tools'] ?? [];
-  $('found').replaceChildren(...(found.length ? found.map(tool) : [none('Ask VOX which tools fit your project.')]));
+  $('found').replaceChildren(...(found.length ? found.map(tool) : [none(word('ask tools'))]));
 }
 
 /**
@@ -309,24 +321,24 @@ function showActions({ actions }) {
 function headOf({ name, title, args, data }) {
   const what = (title ?? name.replaceAll('_', ' ')).replace(/…$/, '');
   if (data?.['error']) return `${what}: ${data['error']}`;
-  if (!data) return name === 'generate_app' && vox.questions.length ? 'VOX asks before it writes the app' : `${what}…`;
+  if (!data) return name === 'generate_app' && vox.questions.length ? word('asks first') : `${what}…`;
   const count = data['tools']?.length ?? 0;
   switch (name) {
     case 'search_tools':
-      return `Found ${count} ${count === 1 ? 'tool' : 'tools'} for “${args['query']}”`;
+      return word(count === 1 ? 'found one' : 'found some', { count, query: args['query'] });
     case 'recommend_tools':
-      return count ? `Recommended for your project` : 'No recommendation yet';
+      return word(count ? 'recommended' : 'no recommendation');
     case 'add_tool':
-      return `Added ${data['added']?.name ?? args['tool_id']}`;
+      return word('added', { name: data['added']?.name ?? args['tool_id'] });
     case 'generate_app':
-      if (data['url']) return `Wrote ${data['app']}`;
-      return data['app'] ? 'Writing the app…' : 'VOX asks before it writes the app';
+      if (data['url']) return word('wrote', { name: data['app'] });
+      return word(data['app'] ? 'writing app' : 'asks first');
     case 'navigate_ui':
-      return `Opened ${args['target']}`;
+      return word('opened', { name: args['target'] });
     case 'get_project_status':
-      return 'Looked at your project';
+      return word('looked');
   }
-  return `${what}: done`;
+  return word('done', { what });
 }
 
 /**
@@ -340,10 +352,10 @@ function bodyOf({ name, args, data }) {
     case 'recommend_tools': {
       /** @type {any[]} */
       const tools = data['tools'] ?? [];
-      if (!tools.length) return [make('p', '', 'Nothing in the registry fits. Try other words.')];
+      if (!tools.length) return [make('p', '', word('nothing'))];
       const list = make('ul', 'tools');
       list.append(...tools.slice(0, SHOWN).map(tool));
-      const more = make('button', 'more', `Show all ${tools.length} in Studio`);
+      const more = make('button', 'more', word('show all', { count: tools.length }));
       more.addEventListener('click', () => go('studio'));
       return tools.length > SHOWN ? [list, more] : [list];
     }
@@ -354,15 +366,15 @@ function bodyOf({ name, args, data }) {
     }
     case 'generate_app': {
       if (!data['url']) return [];
-      const look = make('button', 'more', 'Open the preview');
+      const look = make('button', 'more', word('open preview'));
       look.addEventListener('click', () => go('preview'));
       return [make('p', '', (data['files'] ?? []).join(', ')), look];
     }
     case 'get_project_status': {
       const { tools = [], apps = [], place } = data;
-      const has = tools.map((/** @type {any} */ t) => t.name).join(', ') || 'none yet';
-      const apps_ = apps.map((/** @type {any} */ a) => a.name).join(', ') || 'none yet';
-      return [make('p', '', `Tools: ${has}`), make('p', '', `Apps: ${apps_}`), ...(place ? [make('p', '', `Open: ${place}`)] : [])];
+      const has = tools.map((/** @type {any} */ t) => t.name).join(', ') || word('none yet');
+      const apps_ = apps.map((/** @type {any} */ a) => a.name).join(', ') || word('none yet');
+      return [make('p', '', word('has tools', { names: has })), make('p', '', word('has apps', { names: apps_ })), ...(place ? [make('p', '', word('is open', { name: place }))] : [])];
     }
   }
   return [];
@@ -404,7 +416,7 @@ function showQuestions({ questions }) {
     words.tabIndex = 0; // a long one scrolls
     card.setAttribute('aria-labelledby', words.id);
     card.append(words);
-    for (const [name, yes] of /** @type {[string, boolean][]} */ ([['Yes', true], ['No', false]])) {
+    for (const [name, yes] of /** @type {[string, boolean][]} */ ([[word('yes'), true], [word('no'), false]])) {
       const button = make('button', yes ? 'yes' : '', name);
       button.addEventListener('click', () => vox.answer(id, yes));
       card.append(button);
@@ -426,16 +438,17 @@ function showProject({ project: { tools, apps }, actions }, before) {
   const known = actions.flatMap((a) => [a.data?.['added'], ...(a.data?.['tools'] ?? [])]).filter((t) => t?.description);
   const items = tools.map(({ id, name, prompt }) => {
     const item = tool(known.find((t) => t.id === id) ?? { name });
-    const copy = make('button', 'more', 'Copy the prompt for your coding assistant');
+    const copy = make('button', 'more', word('copy prompt'));
     copy.addEventListener('click', () =>
-      navigator.clipboard.writeText(prompt).then(() => (copy.textContent = 'Copied'), () => (copy.textContent = 'The browser did not allow it')));
+      navigator.clipboard.writeText(prompt).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));
     item.append(copy);
     return item;
   });
-  $('added').replaceChildren(...(items.length ? items : [none('None yet. Ask VOX to add one.')]));
+  $('added').replaceChildren(...(items.length ? items : [none(word('no tools'))]));
   showFiles(apps);
   const writing = apps.find((a) => !a.url);
-  const told = !writing ? '' : `${writing.name} is being written${writing.bytes ? `, ${Math.ceil(writing.bytes / 1024)} KB so far` : ''}…`;
+  const size = Math.ceil((writing?.bytes ?? 0) / 1024);
+  const told = writing ? word(size ? 'so far' : 'being written', { name: writing.name, size }) : '';
   for (const id of ['progress', 'progress-preview']) say(id, told);
   const ready = apps.filter((a) => a.url);
   $('no-preview').hidden = ready.length > 0 || Boolean(writing);
@@ -457,9 +470,9 @@ function showFiles(apps) {
       item.append(a);
       return item;
     }));
-    return [make('h3', '', url ? name : `${name}, being written`), list];
+    return [make('h3', '', url ? name : word('unfinished', { name })), list];
   });
-  $('files').replaceChildren(...(lists.length ? lists : [make('p', '', 'There are none yet. VOX writes an app when you ask for one.')]));
+  $('files').replaceChildren(...(lists.length ? lists : [make('p', '', word('no files'))]));
 }
 
 /**
@@ -474,7 +487,7 @@ function showApp(app) {
   alone.href = app.url;
   const frame = document.createElement('iframe');
   frame.setAttribute('sandbox', 'allow-scripts allow-forms allow-modals');
-  frame.title = `The app ${app.name}`;
+  frame.title = word('the app', { name: app.name });
   frame.src = app.url;
   $('frame').append(frame);
 }

@@ -1,5 +1,7 @@
 // What vox.js takes and tells. Types only: nothing of this is served.
 
+import type { Strings } from '../library/types.d.ts';
+
 /**
  * listening: VOX hears the person, and this is said of nothing else. ready: it can be typed to, but hears nobody. reconnecting: nobody
  * hears. ended and failed: the conversation is over; `message` says why.
@@ -30,6 +32,9 @@ export interface Options {
   questions?: boolean;
   /** Reads aloud, by the browser's speech synthesis, what a model that only writes answers; true if absent. */
   speak?: boolean;
+  /** What people read, for the whole page, as in voxgate.js: the language, and words of the app's own. */
+  lang?: string;
+  strings?: Strings;
 }
 
 export interface TranscriptEntry {

@@ -10,7 +10,11 @@
  * Call `startSession` in a gesture (a click, a key), or the browser may hold the sound back.
  */
 import { Voice } from '../audio.js';
+import { states } from '../en.js';
 import { pauses, refusal, sleep, socketURL, tokenOf } from '../reach.js';
+import { unheard } from '../says.js';
+import { fill, speak } from '../strings.js';
+import { vox as words } from './en.js';
 
 /**
  * @import { Mic, Options, Snapshot, State, ToolAction, TranscriptEntry, VoxMessage } from './types.d.ts'
@@ -23,36 +27,15 @@ const SOCKET_QUEUE = 64 * 1024; // bytes: more unsent sound than this is dropped
 const BREATH = 300; // ms: frames come 200 ms ahead at most, so a shorter gap is no end of what VOX says
 const MAX_TEXT = 20_000; // characters, as the endpoint's
 
-/** @type {Record<string, string>} what a person can do about it; other codes bring their own sentence */
-const FAILED = {
-  no_token: 'You could not be signed in. Try again in a minute.',
-  no_gateway: 'Could not connect. Check your connection, or try again in a minute.',
-  timeout: 'VOX did not answer in time. Try again.',
-  lost: 'The connection was lost. Start a new conversation.',
-  unauthorized: 'You are not signed in here, or no longer. Open this page again from where you came.',
-  replaced: 'This conversation goes on in another window.',
-  connection_failed: 'Gemini cannot be reached just now. Try again in a minute.',
-  busy: 'VOX is busy. Try again in a minute.',
-};
-
 /** What may be over when the gateway is asked again. */
 const PASSING = ['no_token', 'no_gateway', 'lost', 'timeout', 'busy', 'connection_failed', 'unknown_error'];
 
-/** @type {Record<Mic, string>} */
-const HEARS_NOBODY = {
-  off: 'Type, and VOX answers aloud. To speak, press Use mic.',
-  asking: 'Waiting for your microphone. Allow it if the browser asks.',
-  live: 'You are muted. VOX does not hear you.',
-  refused: 'The microphone is not allowed. Type, or allow it in the browser and press Use mic.',
-  missing: 'No microphone was found. Type, and VOX answers aloud.',
-  failed: 'The microphone is in use by another program. Type, or free it and press Use mic.',
-  insecure: 'The microphone needs https or localhost. Type, and VOX answers aloud.',
-  silent: 'We hear nothing from your microphone. Speak, or type.',
-};
+/** Words of VOX; that of who answers is its own. @param {string} name @param {Record<string, unknown>} [values] */
+const say = (name, values) => fill(words[name], values);
 
 /** @type {Snapshot} */
 const NOTHING = {
-  state: 'idle', message: 'Press Talk to begin.', mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
+  state: 'idle', get message() { return say('begin'); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', isRecorded: false,
 };
@@ -67,7 +50,7 @@ export class VoxError extends Error {
    * @param {number} [retryAfterMs] when to come back, if that is known
    */
   constructor(code, message, retryAfterMs) {
-    super(message || FAILED[code] || 'Something went wrong at the gateway.');
+    super(message || say(code) || say('unknown_error'));
     this.code = code;
     this.retryAfterMs = retryAfterMs;
   }
@@ -102,6 +85,7 @@ export class VoxLive extends EventTarget {
   constructor(options = {}) {
     super();
     this.#options = this.#given = options;
+    speak({ vox: words }, options, { de: () => import('./de.js') }).then(() => this.#set({}));
     this.#speak = options.speak !== false;
   }
 
@@ -286,11 +270,11 @@ export class VoxLive extends EventTarget {
   /** @param {VoxMessage} message */
   #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false }) {
     if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
-      this.#notice('The conversation could not be kept; this is a new one.');
+      this.#notice(say('kept'));
       this.#set({ project: NOTHING.project, questions: [] });
     }
     // What is being generated goes on in the gateway, which tells when it is ready.
-    if (this.#phase === 'lost') this.#dropCalls('the connection was lost before the result came', (a) => a.name !== 'generate_app');
+    if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => a.name !== 'generate_app');
     this.#phase = 'live';
     this.#link = '';
     this.#set({ sessionId, theme, model, mode, resumeToken: resume, isRecorded: recording });
@@ -341,7 +325,7 @@ export class VoxLive extends EventTarget {
     socket?.close(1000);
     clearTimeout(this.#breath);
     this.#hush();
-    this.#dropCalls('the conversation has ended');
+    this.#dropCalls(say('call over'));
     this.#voice?.close();
     this.#voice = undefined;
     this.#set({ mic: 'off', isVoxSpeaking: false, isRecorded: false, questions: [] });
@@ -405,7 +389,7 @@ export class VoxLive extends EventTarget {
   #over({ reason, message }) {
     const said = this.#why?.message === message ? this.#why : new VoxError('ended', message); // the error before it has a code
     if (reason === 'error') return this.#finish('failed', said);
-    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || 'The conversation has reached its end.') : undefined);
+    this.#finish('ended', message || reason === 'timeout' ? new VoxError('ended', message || say('limit')) : undefined);
   }
 
   /**
@@ -484,7 +468,7 @@ export class VoxLive extends EventTarget {
     voice.onBlocked = () => this.#set({});
     voice.onSilent = () => ['live', 'silent'].includes(this.#now.mic) && this.#set({ mic: voice.silent ? 'silent' : 'live' });
     voice.onBroken = () => {
-      if (!this.#broken) this.#notice('This browser cannot play the voice here. Open the page over https or on localhost.');
+      if (!this.#broken) this.#notice(say('unplayable'));
       this.#broken = true;
       this.#pause();
     };
@@ -587,19 +571,19 @@ export class VoxLive extends EventTarget {
   /** One sentence that is true of the gateway, the voice and the microphone together. */
   #sentence() {
     const { mic, mode, isVoxSpeaking, questions, actions, transcript } = this.#now;
-    if (this.#phase === 'idle') return NOTHING.message;
-    if (this.#phase === 'connecting') return mic === 'asking' ? HEARS_NOBODY.asking : 'Connecting…';
-    if (this.#phase === 'lost') return 'Reconnecting. Your conversation is kept.';
-    if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : 'The conversation has ended. Press Talk to begin another.';
-    if (this.#link && this.#link !== 'live') return this.#linkMessage || 'Reconnecting to Gemini…';
-    if (this.blocked) return 'The browser holds the sound back. Click anywhere to hear VOX.';
-    if (questions.length) return 'VOX has a question.';
+    if (this.#phase === 'idle') return say('begin');
+    if (this.#phase === 'connecting') return mic === 'asking' ? unheard(mic) : fill(states['connecting']);
+    if (this.#phase === 'lost') return say('reconnecting');
+    if (this.#phase !== 'live') return this.#why ? whyOf(this.#why) : say('ready');
+    if (this.#link && this.#link !== 'live') return this.#linkMessage || say('model');
+    if (this.blocked) return fill(states['blocked'], { who: 'VOX' });
+    if (questions.length) return say('question');
     const running = actions.find((a) => a.status === 'running');
     if (running?.title) return running.title;
-    if (isVoxSpeaking) return 'VOX is speaking…';
-    if (mode === 'text' && !this.#asked) return 'Type to VOX.';
-    if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? 'VOX is writing…' : 'VOX is thinking…';
-    return this.#hears && mic === 'live' ? 'VOX is listening…' : HEARS_NOBODY[mic];
+    if (isVoxSpeaking) return say('speaking');
+    if (mode === 'text' && !this.#asked) return say('typing');
+    if (mode === 'text') return transcript.at(-1)?.role === 'vox' ? say('writing') : say('thinking');
+    return this.#hears && mic === 'live' ? say('listening') : unheard(mic === 'live' ? 'muted' : mic, '', 'VOX');
   }
 }
 
@@ -647,15 +631,15 @@ function statusOf(name, data) {
 /** @param {VoxMessage} message */
 const errorOf = ({ code = 'unknown_error', message, retryAfterMs }) => new VoxError(code, message, retryAfterMs);
 
-const ended = () => new VoxError('ended', 'The conversation was ended.');
+const ended = () => new VoxError('ended', say('ended here'));
 
 /** @param {unknown} e */
 const asVoxError = (e) => (e instanceof VoxError ? e : new VoxError('unknown_error', String(e)));
 
 /** @param {VoxError} error */
 function whyOf({ code, message, retryAfterMs }) {
-  if (code !== 'busy' || !retryAfterMs) return FAILED[code] ?? message;
-  return `VOX is busy. Try again in ${Math.ceil(retryAfterMs / 1_000)} s.`;
+  if (code !== 'busy' || !retryAfterMs) return say(code) || message;
+  return say('busy for', { seconds: Math.ceil(retryAfterMs / 1_000) });
 }
 
 const badURL = (/** @type {string} */ why) => new VoxError('bad_options', `url ${why}: it is the gateway's endpoint, as wss://voxgate.example.com/api/vox/live`);

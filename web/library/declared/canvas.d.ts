@@ -6,6 +6,8 @@ export class Canvas implements CanvasHandler {
   constructor(container: Element);
   /** A question, or a form, waits for the person. */
   readonly waiting: boolean;
+  /** What a question that waits is about, in a sentence. */
+  readonly title: string | undefined;
   /** `waiting` may have changed. */
   onWaiting: () => void;
   show(call: CanvasCall): Promise<CanvasAnswer>;

@@ -1,0 +1,102 @@
+/** What people read: one table a language, in the page, the button, VOX and the library. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import { playGateway, says, start, status, stop, withGateway } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const inPage = withGateway();
+const german = { context: { locale: 'de-DE' }, chromiumOnly: 'its locale' };
+
+const table = async (...files) => Object.assign({}, ...(await Promise.all(files.map((f) => import(`../${f}.js`)))));
+const braces = (text) => [...text.matchAll(/\{\w+\}/g)].map(([name]) => name).sort();
+
+test('each language has every word of the table, with the same names in braces', async () => {
+  const english = await table('library/en', 'page/page.en', 'page/settings.en', 'vox/en');
+  const other = await table('library/de', 'page/page.de', 'page/settings.de', 'vox/de');
+  assert.deepEqual(Object.keys(other).sort(), Object.keys(english).sort());
+  for (const [section, words] of Object.entries(english)) {
+    const known = section === 'errors' ? Object.keys(words).filter((name) => name in other.errors) : Object.keys(other[section]); // the gateway has its own
+    assert.deepEqual(known.sort(), Object.keys(words).sort(), section);
+    for (const [name, text] of Object.entries(words)) assert.deepEqual(braces(other[section][name]), braces(text), `${section}: ${name}`);
+  }
+});
+
+for (const [file, ...tables] of [['page/index.html', 'library/en', 'page/page.en'], ['vox/index.html', 'library/en', 'vox/en']]) {
+  test(`${file} reads before its scripts are there as it does after them`, async () => {
+    const { states, page, vox } = await table(...tables);
+    const words = { ...states, ...page, ...vox };
+    const html = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
+    const marks = [...html.matchAll(/data-text="([^"]+)"[^>]*>([^<]*)</g), ...[...html.matchAll(/(?:title|aria-label|placeholder)="([^"]*)" data-(?:title|label|hint)="([^"]+)"/g)].map(([all, text, name]) => [all, name, text])];
+    assert.ok(marks.length > 20);
+    for (const [, name, text] of marks) {
+      if (file.startsWith('page') || name !== 'begin') assert.equal(text.trim(), words[name]?.replace('{who}', 'Gemini'), name);
+    }
+  });
+}
+
+/** Everything that can be seen or heard, but for what is a name or the person's own. */
+const visible = (page) => page.evaluate(() => document.body.innerText);
+
+inPage('the page reads German where the browser does, without a word of English', german, async (page) => {
+  assert.equal(await page.evaluate(() => document.documentElement.lang), 'de');
+  assert.equal(await page.textContent('h2'), 'Mit Voxgate sprechen');
+  assert.equal(await page.getAttribute('#text', 'placeholder'), 'Oder eine Nachricht tippen');
+  assert.equal(await page.getAttribute('#settings', 'title'), 'Einstellungen');
+  await start(page);
+  await says(page, 'Ich höre zu');
+  assert.equal(await page.getAttribute('#mute', 'title'), 'Stummschalten');
+  await page.click('#settings');
+  await page.getByRole('heading', { name: 'Einstellungen' }).waitFor();
+  for (const label of ['Echounterdrückung', 'Rauschunterdrückung', 'Tastenkürzel']) assert.ok((await visible(page)).includes(label), label);
+  assert.doesNotMatch(await page.textContent('.settings'), /\b(the|your|Language|Microphone|firm|upbeat)\b/);
+  await page.evaluate(axe);
+  assert.deepEqual((await page.evaluate(() => window.axe.run())).violations.map((v) => v.id), []);
+  await page.keyboard.press('Escape');
+  await page.click('#detail');
+  await page.getByText('Art der Verbindung').waitFor();
+  await page.keyboard.press('Escape');
+  await stop(page);
+});
+
+inPage('an address can ask for another language than the browser', { ...german, query: '?lang=en' }, async (page) => {
+  await says(page, 'Ready. Press the button and speak.');
+  assert.equal(await page.evaluate(() => document.documentElement.lang), 'en');
+});
+
+inPage('VOX reads German, too', { ...german, query: 'vox/' }, async (page) => {
+  await page.getByRole('heading', { name: 'Etwas bauen, indem man spricht' }).waitFor();
+  await says(page, 'Zum Beginnen auf Sprechen drücken.');
+  await page.click('#talk');
+  await says(page, 'VOX hört zu');
+});
+
+inPage('the library says why in the language of the page, and in words of the app', { query: '?transport=websocket', init: playGateway }, async (page) => {
+  const why = await page.evaluate(async () => {
+    const { open } = await import('./voxgate.js');
+    setups = [{ success: false, error: { code: 401, message: 'Gemini does not accept the gateway’s key.', details: { code: 'authentication_failed' } } }];
+    const refused = await open({ url: 'ws', mic: false, lang: 'de-AT' }).ready.catch((e) => e);
+    setups = [{}];
+    const session = open({ url: 'ws', mic: false, lang: 'de', strings: { errors: { waiting: 'Moment …' } } });
+    await session.ready;
+    links.at(-1).tell('SESSION_STATE', { state: 'live', message: 'Waiting for Gemini’s answer…' });
+    const { message } = session.link;
+    await session.close();
+    return [refused.message, refused.told, message];
+  });
+  assert.deepEqual(why, ['Gemini ist hier nicht verfügbar.', 'Gemini does not accept the gateway’s key.', 'Moment …']);
+});
+
+inPage('the talk button has the language and the words that its page gives it', {}, async (page) => {
+  await page.evaluate(async () => {
+    document.body.append(Object.assign(document.createElement('voxgate-talk'), { lang: 'de' }));
+    await import('./embed.js');
+    document.querySelector('voxgate-talk').strings = { states: { listening: 'Nur zu!' } };
+  });
+  await page.getByRole('button', { name: 'Sprechen', exact: true }).click();
+  await page.locator('voxgate-talk .status', { hasText: 'Nur zu!' }).waitFor();
+  await page.getByRole('button', { name: 'Stummschalten' }).click();
+  await page.locator('voxgate-talk .status', { hasText: 'Sie sind stumm.' }).waitFor();
+  assert.match(await status(page), /^Ready/);
+});
