@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,10 +40,18 @@ type Caller interface {
 
 // Open says which conversation a caller wants.
 type Open struct {
-	// Agent configures the model in plain fields, and Config in full, as a LiveConfig in JSON. Both may be empty. A field
-	// set in Agent wins, also over each configuration that the caller sends later.
+	// Agent is how the model is unless the caller says otherwise, field by field, and Config what the caller says: a LiveConfig
+	// in JSON. Both may be empty.
 	Agent  Agent
 	Config json.RawMessage
+
+	// Locked: the caller changes nothing that Agent says.
+	Locked bool
+
+	// Greeting is the instruction by which the model begins, for a door that has it begin; empty: the caller begins. Note ends the
+	// system instruction, whoever has written that.
+	Greeting string
+	Note     string
 
 	// Tools run in the gateway for this conversation only, beside the operator's.
 	Tools []tools.Tool
@@ -79,7 +88,7 @@ type Open struct {
 	// Own is the door's own state for the conversation, kept over all its callers: [Session.Own].
 	Own any
 
-	// Override configures the model over Agent and Grant; [Options].Admit sets it.
+	// Override configures the model over Grant's agent; [Options].Admit sets it. The caller changes nothing of the two.
 	Override Agent
 
 	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: it is not counted.
@@ -90,6 +99,7 @@ type Open struct {
 // Origin is where a conversation comes from. Tools that run in the gateway learn of it.
 type Origin struct {
 	Door       string            // the front door: "web", "sip", …
+	Agent      string            // who answers, by the name of its file; empty: none of the operator's agents
 	Identity   string            // of the caller; empty: not known
 	Key        string            // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
 	Grant      json.RawMessage   // what the caller may do, as tools get it; nil: nothing was said
@@ -106,58 +116,155 @@ func (o Origin) Mine(theirs Origin) bool { return o.Key == theirs.Key && o.Ident
 // does.
 func Talks(model string) bool { return setup.IsLive(model) }
 
-// Agent configures the model. An empty field changes nothing. In files, keys, grants and webhooks it has the form of
-// its JSON.
+// Agent configures the model. An empty field changes nothing.
 type Agent struct {
 	Prompt   string `json:"prompt,omitempty"`   // the system instruction
 	Voice    string `json:"voice,omitempty"`    // one of Google's prebuilt voices: "Puck"
 	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
 	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
+
+	Config  json.RawMessage `json:"config,omitempty"`  // a LiveConfig, for what the fields above do not say
+	Tools   []string        `json:"tools"`             // patterns of the operator's tools that it uses; nil: every one that is granted
+	Longest time.Duration   `json:"longest,omitempty"` // of a conversation; 0: no limit of its own
 }
 
 // Over returns a with its empty fields taken from under.
 func (a Agent) Over(under Agent) Agent {
-	return Agent{
+	over := Agent{
 		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
 		Language: cmp.Or(a.Language, under.Language), Model: cmp.Or(a.Model, under.Model),
+		Config: under.Config, Tools: a.Tools, Longest: shorter(a.Longest, under.Longest),
 	}
+	if a.Tools == nil {
+		over.Tools = under.Tools
+	}
+	if len(a.Config) > 0 {
+		over.Config = lay(a.Config, under.Config)
+	}
+	return over
 }
 
-// Wanted is what the caller cannot change: the door's agent, which is the operator's file's, below the grant's, which is the key's,
-// below the session webhook's. Each field counts by itself.
-func (o *Open) Wanted() Agent {
-	wanted := o.Agent
+// shorter is the shorter of two limits, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Wanted is the agent by the words of all but the caller and the running conversation's backend: the operator's file, below the grant, below
+// the session webhook. Each field counts by itself.
+func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
+
+// Fixed is what the caller cannot change.
+func (o *Open) Fixed() Agent {
+	fixed := o.Override
 	if o.Grant != nil {
-		wanted = o.Grant.Agent.Over(wanted)
+		fixed = fixed.Over(o.Grant.Agent)
 	}
-	return o.Override.Over(wanted)
+	if o.Locked {
+		fixed = fixed.Over(o.Agent)
+	}
+	return fixed
 }
 
-// layered is the model's configuration, at the beginning and after each change: the caller's, overridden by Wanted,
-// overridden by the changes of the operator's backend.
+// layered is the model's configuration, at the beginning and after each change. The order is that of docs/agents.md: the operator's file, the
+// caller, what the caller cannot change, the operator's backend.
 func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
-	return backend.config(backend.agent.Over(o.Wanted()).config(configured))
+	over := backend.agent.Over(o.Fixed())
+	return backend.config(noted(over.config(lay(configured, o.Agent.config(nil))), o.Note))
 }
 
 // config returns raw with the agent's fields set. A config that is no object is returned unchanged, and refused where
 // it is parsed.
 func (a Agent) config(raw json.RawMessage) json.RawMessage {
-	if a == (Agent{}) {
-		return raw
-	}
+	return edited(lay(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
+		put(config, a.Model, "model")
+		put(config, a.Prompt, instruction)
+		put(config, a.Voice, "generationConfig", "speechConfig", "voiceConfig", "prebuiltVoiceConfig", "voiceName")
+		put(config, a.Language, "generationConfig", "speechConfig", "languageCode")
+	})
+}
+
+const instruction = "systemInstruction"
+
+// noted returns raw with a note behind the instruction, whoever has written that.
+func noted(raw json.RawMessage, note string) json.RawMessage {
+	return edited(raw, note != "", func(config map[string]any) {
+		rename(config, instruction)
+		switch text := config[instruction].(type) {
+		case string:
+			config[instruction] = text + "\n\n" + note
+		case map[string]any:
+			parts, _ := text["parts"].([]any)
+			text["parts"] = append(parts, map[string]any{"text": note})
+		default:
+			config[instruction] = note
+		}
+	})
+}
+
+// edited returns a config as edit leaves it, unless there is nothing to edit or it is no object.
+func edited(raw json.RawMessage, needed bool, edit func(config map[string]any)) json.RawMessage {
 	config, ok := object(raw)
-	if !ok {
+	if !needed || !ok {
 		return raw
 	}
-	put(config, a.Model, "model")
-	put(config, a.Prompt, "systemInstruction")
-	put(config, a.Voice, "generationConfig", "speechConfig", "voiceConfig", "prebuiltVoiceConfig", "voiceName")
-	put(config, a.Language, "generationConfig", "speechConfig", "languageCode")
-	merged, err := json.Marshal(config)
+	edit(config)
+	changed, err := json.Marshal(config)
 	if err != nil {
 		return raw // what was read can be written
 	}
-	return merged
+	return changed
+}
+
+// lay lays one config over another, field by field. What is no object wins as it is, and is refused where it is parsed.
+func lay(over, under json.RawMessage) json.RawMessage {
+	top, ok := object(over)
+	switch {
+	case len(under) == 0 || !ok:
+		return over
+	case len(top) == 0:
+		return under
+	}
+	return edited(under, true, func(config map[string]any) { merge(config, top) })
+}
+
+// whole are the objects that are one field: parts of two of them may contradict each other.
+var whole = []string{instruction, "voiceConfig", "thinkingConfig"}
+
+// merge lays the fields of one object over those of another. Both may have names in snake_case; null says nothing. Tools are added.
+func merge(under, over map[string]any) {
+	for name, value := range over {
+		if value == nil {
+			continue
+		}
+		rename(under, camel(name))
+		name = camel(name)
+		inner, isObject := value.(map[string]any)
+		below, wasObject := under[name].(map[string]any)
+		list, isList := value.([]any)
+		before, wasList := under[name].([]any)
+		switch {
+		case isObject && wasObject && !slices.Contains(whole, name):
+			merge(below, inner)
+		case name == "tools" && isList && wasList:
+			under[name] = slices.Concat(before, list)
+		default:
+			under[name] = value
+		}
+	}
+}
+
+// camel is a field's name in camelCase.
+func camel(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
 }
 
 // object reads a config, of which nothing and null are empty ones. What nobody changes of it goes on as it came, numbers to the digit.
@@ -200,4 +307,10 @@ func rename(object map[string]any, name string) {
 			object[name] = value
 		}
 	}
+}
+
+// CheckConfig says what is wrong with a LiveConfig, whatever model it is for.
+func CheckConfig(raw json.RawMessage) error {
+	_, err := setup.Parse(raw, "config", setup.Scope{})
+	return err
 }

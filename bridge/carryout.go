@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"voxgate/bridge/gemini/setup"
@@ -55,7 +54,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case EndAfterSpeaking:
 		s.endAfterSpeaking(ErrGoodbye)
 	case UpdateConfig:
-		s.updateConfig(ctx, c.Config)
+		s.updateConfig(ctx, c)
 	case Steer:
 		return s.steer(ctx, c)
 	case leave:
@@ -237,8 +236,15 @@ func (s *Session) steer(ctx context.Context, c Steer) error {
 }
 
 // updateConfig queues the next configuration. If it is refused, the current one stays in force.
-func (s *Session) updateConfig(ctx context.Context, raw json.RawMessage) {
-	config, err := s.read(raw)
+func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
+	before, name := s.open.Agent, s.answers
+	if c.Agent != nil {
+		s.open.Agent, s.answers = *c.Agent, c.Name
+	}
+	config, err := s.read(c.Config)
+	if err != nil {
+		s.open.Agent, s.answers = before, name
+	}
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}

@@ -59,8 +59,13 @@ type (
 	// While a tool runs, perhaps the one that asks for this, the answer after its result is due.
 	EndAfterSpeaking struct{}
 
-	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed].
-	UpdateConfig struct{ Config json.RawMessage }
+	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed]. With an Agent of that name another one
+	// of the operator's answers from now on, in place of Open.Agent.
+	UpdateConfig struct {
+		Config json.RawMessage
+		Agent  *Agent `json:",omitempty"` // nil: the one that answers
+		Name   string `json:",omitempty"`
+	}
 
 	// Steer is a change by the operator's backend. It overrides the caller's configuration and grant. An empty field of
 	// Agent leaves it as it is. Functions is an array of declarations of functions that the backend runs; it replaces the

@@ -18,6 +18,7 @@ type Grant struct {
 	Tools       []string      // of the operator's; none: not one
 	MaxDuration time.Duration // of the conversation; 0: no limit
 	Dollars     float64       // US, that the conversation may cost; 0: no limit
+	Agents      []string      // of the operator's agents, who may answer; none: every one
 	Agent       Agent         // overrides the caller's; an empty field is the caller's choice
 }
 
@@ -69,18 +70,12 @@ func (g *Grant) tools(all []tools.Tool) []tools.Tool {
 	if g == nil {
 		return all
 	}
-	var granted []tools.Tool
-	for _, t := range all {
-		if slices.ContainsFunc(g.Tools, func(pattern string) bool { return named(pattern, t.Name) }) {
-			granted = append(granted, t)
-		}
-	}
-	return granted
+	return slices.DeleteFunc(slices.Clone(all), func(t tools.Tool) bool { return !Matches(g.Tools, t.Name) })
 }
 
 // Allows reports whether a model is granted. A nil grant grants all.
 func (g *Grant) Allows(model string) bool {
-	return g == nil || len(g.Models) == 0 || slices.ContainsFunc(g.Models, func(pattern string) bool { return named(pattern, model) })
+	return g == nil || len(g.Models) == 0 || Matches(g.Models, model)
 }
 
 // allows refuses a model that is not granted.
@@ -94,15 +89,18 @@ func (g *Grant) allows(config setup.Config, at string) error {
 	}
 }
 
-func named(pattern, name string) bool {
-	ok, _ := path.Match(pattern, name) // a pattern that is none matches nothing
-	return ok
+// Matches reports whether a name has one of these patterns, as [path.Match] has them. What is no pattern matches nothing.
+func Matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // limit is how long a conversation may last that wants to last so long; 0: for ever.
 func (g *Grant) limit(wanted time.Duration) time.Duration {
-	if g == nil || g.MaxDuration == 0 || wanted > 0 && wanted < g.MaxDuration {
+	if g == nil {
 		return wanted
 	}
-	return g.MaxDuration
+	return shorter(wanted, g.MaxDuration)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,14 +224,14 @@ func TestWanted(t *testing.T) {
 		{bridge.Open{Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Language: "hook", Model: "key"}},
 		{bridge.Open{Agent: file, Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook", Model: "key"}},
 	} {
-		if got := test.open.Wanted(); got != test.want {
+		if got := test.open.Wanted(); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%+v want %+v", test.open, got)
 		}
 	}
 }
 
-// What the model is set up with lies in layers, of which each counts more than the one before, field by field: what the
-// caller configures, the door's agent, the grant, the session webhook, the operator's backend. So it is at the
+// What the model is set up with lies in layers, of which each counts more than the one before, field by field: the
+// operator's file, what the caller configures, the grant, the session webhook, the operator's backend. So it is at the
 // beginning, after each change by the caller, however little that says, and at another gateway.
 func TestLayersOfTheAgent(t *testing.T) {
 	configured := func(prompt, voice, language string) json.RawMessage {
@@ -238,7 +239,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 			"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":%q}}}}}`, prompt, language, voice)
 	}
 	open := bridge.Open{
-		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "door", Voice: "Kore"},
+		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "file", Voice: "Kore", Language: "it-IT"},
 		Grant: &bridge.Grant{Agent: bridge.Agent{Prompt: "grant", Voice: "Zephyr"}}, Override: bridge.Agent{Prompt: "webhook"},
 	}
 	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
@@ -275,13 +276,97 @@ func TestLayersOfTheAgent(t *testing.T) {
 		next(c, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
 		check("after a change", c, "webhook", "Zephyr", "fr-FR")
 		next(c, bridge.UpdateConfig{Config: json.RawMessage(`{}`)})
-		check("after a change that says nothing", c, "webhook", "Zephyr", "")
+		check("after a change that says nothing", c, "webhook", "Zephyr", "it-IT")
 		next(c, bridge.Steer{Agent: bridge.Agent{Voice: "Leda"}})
-		check("after a change by the backend", c, "webhook", "Leda", "")
+		check("after a change by the backend", c, "webhook", "Leda", "it-IT")
 		d := b.comes(c)
 		a.up.Next().Accept().Handle("h")
-		check("at another gateway", d, "webhook", "Leda", "")
+		check("at another gateway", d, "webhook", "Leda", "it-IT")
 		next(d, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
 		check("there, after a change", d, "webhook", "Leda", "fr-FR")
 	})
+}
+
+// A config of a file lies below the caller's: objects field by field, whatever their spelling, but for those whose parts would contradict
+// each other. Tools are added, null says nothing, and a note is behind whoever's prompt.
+func TestConfigsInLayers(t *testing.T) {
+	for name, test := range map[string]struct{ file, caller, want string }{
+		"one":       {`{"a":1}`, ``, `{"a":1}`},
+		"the other": {``, `{"a":1}`, `{"a":1}`},
+		"field by field": {
+			`{"generationConfig":{"topK":1,"temperature":0.1}}`, `{"generation_config":{"top_k":2}}`,
+			`{"generationConfig":{"temperature":0.1,"topK":2}}`,
+		},
+		"one or the other": {
+			`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"}}}`,
+			`{"generationConfig":{"thinkingConfig":{"thinkingBudget":0}}}`, `{"generationConfig":{"thinkingConfig":{"thinkingBudget":0}}}`,
+		},
+		"tools": {
+			`{"tools":[{"googleSearch":{}}]}`, `{"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
+			`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]}]}`,
+		},
+		"null": {`{"voxgate":{"record":true}}`, `{"voxgate":null}`, `{"voxgate":{"record":true}}`},
+	} {
+		bubble(t, func(t *testing.T) {
+			got := bridge.Agent{Config: json.RawMessage(test.caller)}.Over(bridge.Agent{Config: json.RawMessage(test.file)}).Config
+			if string(got) != test.want {
+				t.Errorf("%s: %s, want %s", name, got, test.want)
+			}
+		})
+	}
+	for config, want := range map[string]string{
+		`{}`:                                 `[{"text":"note"}]`,
+		`{"system_instruction":"Be brief."}`: `[{"text":"Be brief.\n\nnote"}]`,
+		`{"systemInstruction":{"parts":[{"text":"Be brief."}]}}`: `[{"text":"Be brief."},{"text":"note"}]`,
+	} {
+		talk(t, bridge.Open{Config: json.RawMessage(config), Note: "note"}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+			var got struct {
+				SystemInstruction struct{ Parts json.RawMessage }
+			}
+			if err := json.Unmarshal(last[bridge.SetupComplete](c).EffectiveConfig, &got); err != nil || string(got.SystemInstruction.Parts) != want {
+				t.Errorf("%s: %s, %v", config, got.SystemInstruction.Parts, err)
+			}
+		})
+	}
+}
+
+// An agent uses those of the granted tools that its file names, and a limit of its file counts whatever the caller wants.
+func TestToolsAndTimeOfAnAgent(t *testing.T) {
+	named := func(list ...string) (all []tools.Tool) {
+		for _, name := range list {
+			all = append(all, tools.Tool{
+				Declaration: tools.Declaration{Name: name},
+				Run:         func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil },
+			})
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		open bridge.Open
+		want string
+	}{
+		"nothing said": {bridge.Open{}, "[find_room pay]"},
+		"some":         {bridge.Open{Agent: bridge.Agent{Tools: []string{"find_*"}}, Tools: named("end_call")}, "[find_room end_call]"},
+		"none":         {bridge.Open{Agent: bridge.Agent{Tools: []string{}}}, "[]"},
+		"not granted":  {bridge.Open{Agent: bridge.Agent{Tools: []string{"*"}}, Grant: &bridge.Grant{Tools: []string{"pay"}}}, "[pay]"},
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return named("find_room", "pay") } })
+			test.open.Agent.Longest = time.Minute
+			test.open.Config = json.RawMessage(`{"voxgate":{"maxDuration":"2h"}}`)
+			c, _ := r.connect(test.open)
+			got := []string{}
+			for _, tool := range last[bridge.SetupComplete](c).Tools {
+				got = append(got, tool.Name)
+			}
+			if fmt.Sprint(got) != test.want {
+				t.Errorf("%s: %v, want %s", name, got, test.want)
+			}
+			time.Sleep(time.Minute)
+			c.ends(bridge.ErrTimeLimit)
+			if took := r.since(); !about(took, time.Minute) {
+				t.Errorf("%s: over after %v", name, took)
+			}
+		})
+	}
 }

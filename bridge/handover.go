@@ -22,10 +22,13 @@ type snapshot struct {
 	Grant   *Grant          `json:",omitempty"`
 	Quiet   bool            `json:",omitempty"`
 	Config  json.RawMessage `json:",omitempty"` // as the caller has it
-	Door    Agent           // as the door wants the model
+	Door    Agent           // as the operator's file has the model
 	Hook    Agent           // as the session webhook wants it
 	Agent   Agent           // as the operator's backend wants it
 	Steered json.RawMessage `json:",omitempty"` // the functions that the backend answers
+
+	Locked   bool   `json:",omitempty"`
+	Farewell string `json:",omitempty"`
 
 	Handle   string `json:",omitempty"`
 	Started  time.Time

@@ -64,7 +64,7 @@ func (h *Host) checkTools() {
 	if len(own) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.scope(own, Open{Origin: Origin{Screen: true}}))
+	config, err := setup.Parse(nil, "config", h.scope(own, &Open{Origin: Origin{Screen: true}}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}
@@ -129,7 +129,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 // prepare reads a conversation's configuration, and finds the tools that run here.
 func (h *Host) prepare(o Open, backend *steering) (config setup.Config, own []tools.Tool, err error) {
 	own = slices.Concat(o.Grant.tools(h.ownTools()), o.Tools) // not append: the operator's list is everybody's
-	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, o))
+	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, &o))
 	if err == nil {
 		err = o.Grant.allows(config, "initialConfig")
 	}
@@ -143,21 +143,19 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 		if err := h.options.Admit(ctx, id, &o); err != nil {
 			return nil, err
 		}
-		if o.Override != (Agent{}) {
-			var err error
-			if config, own, err = h.prepare(o, &steering{}); err == nil {
-				_, err = h.afford(o, config, "initialConfig")
-			}
-			if err != nil {
-				return nil, AsError(err)
-			}
+		var err error
+		if config, own, err = h.prepare(o, &steering{}); err == nil {
+			_, err = h.afford(o, config, "initialConfig")
+		}
+		if err != nil {
+			return nil, AsError(err)
 		}
 	}
 	probe, retry := h.breaker.Admit()
 	if retry > 0 {
 		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 	}
-	s := newSession(h, id, config, o, h.scope(own, o), own, probe)
+	s := newSession(h, id, config, o, own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.stopping(); err != nil {
@@ -221,19 +219,18 @@ func (h *Host) start(s *Session, generation uint64) {
 	})
 }
 
-// scope is what a config is parsed for.
-func (h *Host) scope(own []tools.Tool, o Open) setup.Scope {
-	return setup.Scope{
-		Vertex: h.options.Client.Vertex, Tools: declarations(own), Canvas: canvas.Declarations(), Screen: o.Origin.Screen,
-		MaxPreRoll: o.MaxPreRoll,
+// scope is what a config is parsed for. Of the tools that run here the agent has those that its file names; the door's own it has anyway.
+func (h *shared) scope(own []tools.Tool, o *Open) setup.Scope {
+	scope := setup.Scope{
+		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll,
 	}
-}
-
-func declarations(list []tools.Tool) (declared []tools.Declaration) {
-	for _, t := range list {
-		declared = append(declared, t.Declaration)
+	uses := o.Wanted().Tools
+	for i, t := range own {
+		if doors := i >= len(own)-len(o.Tools); uses == nil || doors || Matches(uses, t.Name) {
+			scope.Tools = append(scope.Tools, t.Declaration)
+		}
 	}
-	return declared
+	return scope
 }
 
 // drainRetry is when a client that was refused by a stopping gateway may try again: it reaches another gateway, or the

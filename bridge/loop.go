@@ -17,7 +17,7 @@ import (
 )
 
 func newSession(
-	h *Host, id string, config setup.Config, o Open, scope setup.Scope, own []tools.Tool, probe bool,
+	h *Host, id string, config setup.Config, o Open, own []tools.Tool, probe bool,
 ) *Session {
 	log := h.options.Logger.With("call", id)
 	if o.Account == nil {
@@ -25,12 +25,12 @@ func newSession(
 	}
 	s := &Session{
 		audience: &audience{}, observer: observer{id, h.options.Observe},
-		id: id, host: &h.shared, log: log, open: o, scope: scope,
+		id: id, host: &h.shared, log: log, open: o, own: own,
 		voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)},
 		up:    uplink.New(), transcript: &transcript.Transcript{},
 		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
 	}
-	s.clock, s.steering.raw = alarm.New(numAlarms), o.Config
+	s.clock, s.steering.raw, s.answers = alarm.New(numAlarms), o.Config, o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,

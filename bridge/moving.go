@@ -25,7 +25,8 @@ func (s *Session) snapshot() *snapshot {
 	}
 	n.Tokens, n.Moving = s.host.tokens.of(s.id), s.handover.wanted
 	n.Origin, n.Grant, n.Quiet = s.open.Origin, s.open.Grant, s.open.Quiet
-	n.Door, n.Hook = s.open.Agent, s.open.Override
+	n.Origin.Agent = s.answers
+	n.Door, n.Hook, n.Locked, n.Farewell = s.open.Agent, s.open.Override, s.open.Locked, s.open.Farewell
 	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
 	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
 	n.Tokened, n.Dollars, n.Context = s.spending.meter.Total(), s.spending.dollars(), s.spending.next.context

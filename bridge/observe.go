@@ -72,6 +72,7 @@ type (
 type Info struct {
 	ID         string
 	Door       string            // the front door: "web", "sip", …
+	Agent      string            // see [Origin]
 	Identity   string            // of the caller; empty: not known
 	Attributes map[string]string // see [Origin]
 	Key        string            // see [Origin]

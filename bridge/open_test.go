@@ -42,7 +42,7 @@ func TestAgent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Agent: test.agent, Config: json.RawMessage(test.config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.Open{Override: test.agent, Config: json.RawMessage(test.config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
 						t.Errorf("no %s in %s", w, l.Raw)

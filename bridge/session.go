@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"voxgate/bridge/alarm"
@@ -16,6 +17,7 @@ import (
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media"
+	"voxgate/tools"
 )
 
 const (
@@ -37,8 +39,8 @@ type Session struct {
 	host       *shared
 	log        *slog.Logger
 	observer   observer
-	open       Open        // as the first caller wanted it
-	scope      setup.Scope // what configurations are read for
+	open       Open         // as the first caller wanted it; the loop may change its Agent
+	own        []tools.Tool // that run here
 	voice      *voice
 	up         *uplink.Uplink
 	transcript *transcript.Transcript
@@ -49,6 +51,7 @@ type Session struct {
 	spending   *spending
 	recording  *recording
 	received   received
+	greeted    atomic.Bool
 	requests   chan request
 	visits     chan *visit   // of callers, when they come and when they leave
 	over       chan struct{} // closed when the loop has ended; ended says why
@@ -59,6 +62,7 @@ type Session struct {
 // loopState is what the loop alone reads and writes.
 type loopState struct {
 	started   time.Time
+	answers   string // the agent's name
 	clock     *alarm.Clock[alarmKind]
 	parked    bool
 	paused    bool
@@ -105,6 +109,14 @@ func (s *Session) ID() string { return s.id }
 
 // Origin is where the conversation comes from.
 func (s *Session) Origin() Origin { return s.open.Origin }
+
+// Greet has the model begin by [Open.Greeting], if there is one. Once in a conversation it does something.
+func (s *Session) Greet() error {
+	if s.open.Greeting == "" || s.greeted.Swap(true) {
+		return nil
+	}
+	return s.Do(Respond{Instruction: s.open.Greeting})
+}
 
 // Own is [Open.Own] of the caller that began the conversation.
 func (s *Session) Own() any { return s.open.Own }
@@ -213,8 +225,9 @@ func (superseded) command() {}
 
 func (s *Session) describe() Info {
 	return Info{
-		ID: s.id, Door: s.open.Origin.Door, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key, Attributes: s.open.Origin.Attributes,
-		Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
+		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
+		Attributes: s.open.Origin.Attributes,
+		Model:      s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
 		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
 	}
 }
@@ -255,7 +268,7 @@ func (s *Session) unheard() bool { return s.parked || s.paused }
 
 // read parses a configuration of the caller's, together with what it may not change.
 func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
-	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.scope)
+	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.host.scope(s.own, &s.open))
 	if err == nil {
 		err = s.open.Grant.allows(config, "payload")
 	}

@@ -36,17 +36,10 @@ func (t *steering) change(c Steer) error {
 
 // config is a config with the functions that the backend answers.
 func (t *steering) config(raw json.RawMessage) json.RawMessage {
-	config, ok := object(raw)
-	if len(t.names) == 0 || !ok {
-		return raw
-	}
-	list, _ := config["tools"].([]any)
-	config["tools"] = append(list, map[string]any{"functionDeclarations": t.functions})
-	merged, err := json.Marshal(config)
-	if err != nil {
-		return raw // what was read can be written
-	}
-	return merged
+	return edited(raw, len(t.names) > 0, func(config map[string]any) {
+		list, _ := config["tools"].([]any)
+		config["tools"] = append(list, map[string]any{"functionDeclarations": t.functions})
+	})
 }
 
 // share divides calls among those that have declared the functions: the caller, and the backend.

@@ -79,7 +79,7 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 // restored is a conversation that goes on here: parked, until its caller comes in.
 func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
-	o.Agent, o.Override, o.Config = n.Door, n.Hook, n.Config
+	o.Agent, o.Override, o.Config, o.Locked, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Farewell
 	steering := steering{raw: n.Config}
 	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(h, id, config, o, h.scope(own, o), own, false)
+	s := newSession(h, id, config, o, own, false)
 	s.steering = steering
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received

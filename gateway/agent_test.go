@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc/rtctest"
 )
 
@@ -77,6 +80,18 @@ func written(t *testing.T, text string) string {
 	return file
 }
 
+// agentsIn is a folder of agents.
+func agentsIn(t *testing.T, files map[string]string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name+".md"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
 // At each door, what the session webhook says of the agent counts from the first set-up on, whatever the client
 // configures then and later, and what it does not say is left as the client or the operator's file has it.
 func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
@@ -89,7 +104,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	model, seen := listensOnly(t)
-	const agent = `"prompt":"You are a pirate.","voice":"Kore","language":"de-DE"`
+	folder := agentsIn(t, map[string]string{"desk": "---\nvoice: Kore\nlanguage: de-DE\nnumbers: ['*']\n---\nYou are a pirate.\n"})
 	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
 	p := start(t, []string{"serve", "--log", "text,debug"}, env(
 		"VOXGATE_ADDR",
@@ -101,13 +116,13 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		"VOXGATE_WEBHOOK_SECRET",
 		"top-secret",
 		"VOXGATE_TELEPHONY",
-		written(t, `{"providers":[{"profile":"exotel","password":"shown"}],"agents":[{"to":["*"],`+agent+`}]}`),
-		"VOXGATE_WHIP",
-		written(t, `{"agents":{"desk":{`+agent+`}}}`),
+		written(t, `{"providers":[{"profile":"exotel","password":"shown"}]}`),
+		"VOXGATE_AGENTS",
+		folder,
 		"VOXGATE_SIP",
 		written(
 			t,
-			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}],"agents":[{"to":["*"],`+agent+`}]}`,
+			`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`,
 		),
 	))
 	const kore, german = `"voiceName":"Kore"`, `"languageCode":"de-DE"`
@@ -145,7 +160,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
-		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`)); return nil }, []string{kore, german}, "", ""},
+		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
 	} {
 		c := door.call()
 		check := func() {
@@ -197,22 +212,43 @@ func (p *program) postOffer(path string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	resp, err := http.Post(p.url+path, "application/sdp", strings.NewReader(offer))
-	if err != nil {
-		p.t.Fatal(err)
+	status, answer := p.post(path, "application/sdp", offer)
+	if status != http.StatusCreated {
+		p.t.Fatalf("%d: %s", status, answer)
 	}
-	defer resp.Body.Close()
-	answer, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusCreated {
-		p.t.Fatalf("%s: %s", resp.Status, answer)
-	}
-	if err := caller.Answer(string(answer)); err != nil {
+	if err := caller.Answer(answer); err != nil {
 		p.t.Error(err)
 	}
 }
 
-// invite rings a telephone line, and lets it hang up.
-func (p *program) invite(line string) {
+// post sends a request, and returns what it is answered.
+func (p *program) post(path, kind, body string) (status int, answer string) {
+	p.t.Helper()
+	resp, err := http.Post(p.url+path, kind, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(raw)
+}
+
+// offer is one of a caller by WebRTC, who stays.
+func (p *program) offer() (sdp string) {
+	p.t.Helper()
+	caller, err := rtctest.New(rtctest.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(caller.Close)
+	if sdp, err = caller.Offer(p.t.Context(), false); err != nil {
+		p.t.Fatal(err)
+	}
+	return sdp
+}
+
+// invite rings a number at a telephone line, and lets it hang up.
+func (p *program) invite(line, number string) {
 	p.t.Helper()
 	conn, err := net.Dial("udp", line)
 	if err != nil {
@@ -220,9 +256,9 @@ func (p *program) invite(line string) {
 	}
 	p.t.Cleanup(func() { conn.Close() })
 	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
-	fmt.Fprintf(conn, "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
-		"To: <sip:500@127.0.0.1>\r\nCall-ID: a\r\nX-Order: 17\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\nContent-Type: application/sdp\r\n"+
-		"Content-Length: %d\r\n\r\n%s", conn.LocalAddr(), len(sdp), sdp)
+	fmt.Fprintf(conn, "INVITE sip:%[4]s@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
+		"To: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
+		"Content-Type: application/sdp\r\nContent-Length: %[2]d\r\n\r\n%[3]s", conn.LocalAddr(), len(sdp), sdp, number)
 	go func() { // until the test ends
 		b := make([]byte, 2000)
 		for {
@@ -238,8 +274,217 @@ func (p *program) invite(line string) {
 			case first == "SIP/2.0 200 OK":
 				to := regexp.MustCompile(`To: [^\r]*`).FindString(fields)
 				fmt.Fprintf(conn, "ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK2;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
-					"%s\r\nCall-ID: a\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr(), to)
+					"%s\r\nCall-ID: a-%s\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr(), to, number)
 			}
 		}
 	}()
+}
+
+// The agents of examples/agents answer at every door, each as its file has it, and one that there is not is refused in the words of the
+// door, before there is a session with the model.
+func TestAgentsAtEveryDoor(t *testing.T) {
+	t.Parallel()
+	model, seen := listensOnly(t)
+	p := start(t, []string{"serve", "--log", "text,debug"}, env(
+		"VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model, "VOXGATE_AGENTS", "../examples/agents",
+		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"exotel","password":"shown"}]}`),
+		"VOXGATE_SIP", written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
+	))
+	line := p.waitFor(`transport=UDP at=(\S+)`)
+	const live = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+	// dial calls an agent, and for one that there is not returns what the door says.
+	doors := map[string]func(agent, number string) (refused string){
+		"web": func(agent, _ string) string {
+			return p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`).hears("SETUP_COMPLETE", "GEMINI_ERROR")
+		},
+		"web, WebRTC": func(agent, _ string) string {
+			offer, _ := json.Marshal(map[string]any{"type": "WEBRTC_OFFER", "payload": map[string]string{"sdp": p.offer()}})
+			c := p.socket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
+			return c.hears("WEBRTC_ANSWER", "GEMINI_ERROR")
+		},
+		"Google's Live API": func(agent, _ string) string {
+			return p.socket(live, `{"setup":{"model":"models/`+agent+`"}}`).hears("setupComplete", "")
+		},
+		"OpenAI's": func(agent, _ string) string {
+			c := p.socket("/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime","prompt":{"id":"`+agent+`"}}}`)
+			return c.hears("session.updated", `"error"`)
+		},
+		"OpenAI's, WebRTC": func(agent, _ string) string {
+			kind, body := doortest.Form(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(p.offer())
+			raw, _ := io.ReadAll(body)
+			_, answer := p.post("/v1/realtime/calls", kind, string(raw))
+			return answer
+		},
+		"RTVI": func(agent, _ string) string {
+			status, answer := p.post("/start", "application/json", `{"body":{"agent":"`+agent+`"}}`)
+			if status != http.StatusOK {
+				return answer
+			}
+			offer, _ := json.Marshal(map[string]any{"sdp": p.offer(), "type": "offer", "requestData": map[string]string{"agent": agent}})
+			_, answer = p.post("/api/offer", "application/json", string(offer))
+			return answer
+		},
+		"WHIP": func(agent, _ string) string {
+			_, answer := p.post("/whip/"+agent, "application/sdp", p.offer())
+			return answer
+		},
+		"SIP": func(_, number string) string { p.invite(line, number); return "There is no agent" }, // 404, which is tested at the door
+		"a provider": func(_, number string) string {
+			c := p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
+				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"`+number+
+					`","media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
+			if number != "+1" {
+				return "" // a provider is told nothing
+			}
+			return c.hears("", "")
+		},
+	}
+	for door, dial := range doors {
+		for _, agent := range []struct{ name, number, prompt, voice string }{
+			{"desk", "+49301234", "front desk of the hotel", "Kore"}, {"interpreter", "interpreter", "You are an interpreter", "Aoede"},
+		} {
+			dial(agent.name, agent.number)
+			select {
+			case raw := <-seen:
+				for _, want := range []string{agent.prompt, `"voiceName":"` + agent.voice} {
+					if !strings.Contains(strings.ReplaceAll(raw, ": ", ":"), want) {
+						t.Errorf("%s: %s gets %s, want %s", door, agent.name, raw, want)
+					}
+				}
+			case <-time.After(patience):
+				t.Fatalf("%s: the model gets nothing for %s\n%s", door, agent.name, p.logged())
+			}
+		}
+		refused := dial("nobody", "+1")
+		if !strings.Contains(refused, "no agent") && !strings.Contains(refused, "not taken") {
+			t.Errorf("%s: an agent that there is not: %s", door, refused)
+		}
+	}
+	select {
+	case raw := <-seen:
+		t.Errorf("the model gets %s", raw)
+	default:
+	}
+}
+
+// hears reads until a message with one of two texts comes, or the end, and returns what has come.
+func (c *conversation) hears(one, other string) string {
+	for {
+		_, raw, err := c.conn.ReadMessage()
+		if err != nil {
+			return c.all.String() + err.Error()
+		}
+		c.all.Write(raw)
+		if one != "" && strings.Contains(string(raw), one) || other != "" && strings.Contains(string(raw), other) {
+			return c.all.String()
+		}
+	}
+}
+
+// Who wins: the table of docs/agents.md, at the doors whose clients say how the model is, each field by itself.
+func TestWhoWins(t *testing.T) {
+	t.Parallel()
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Session struct{ Identity string } }
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		io.WriteString(w, map[string]string{"fields": `{"agent":{"prompt":"Webhook."}}`, "name": `{"agent":"night"}`}[asked.Session.Identity])
+	}))
+	defer endpoint.Close()
+	model, seen := listensOnly(t)
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "shop", []string{access.MayMint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"serve"}, env(
+		"VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model, "VOXGATE_KEYS", keys, "VOXGATE_LIMITS", "new-per-second-per-key=0",
+		"VOXGATE_SESSION_WEBHOOK", endpoint.URL, "VOXGATE_WEBHOOK_SECRET", "top-secret",
+		"VOXGATE_AGENTS", agentsIn(t, map[string]string{
+			"desk":  "---\nvoice: Kore\nlanguage: de-DE\n---\nFile.",
+			"night": "---\nvoice: Puck\n---\nNight.",
+		}),
+	))
+	mint := func(wanted string) string {
+		r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/tokens", strings.NewReader(wanted))
+		r.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var minted struct{ Token string }
+		if err := json.NewDecoder(resp.Body).Decode(&minted); err != nil || minted.Token == "" {
+			t.Fatalf("%s: %v", resp.Status, err)
+		}
+		return minted.Token
+	}
+	// Each opens a conversation with the agent desk, and says a prompt, if it is not empty.
+	doors := map[string]func(token, prompt string){
+		"web": func(token, prompt string) {
+			config := said(map[string]any{"systemInstruction": prompt})
+			p.socket("/ws", fmt.Sprintf(`{"type":"CONNECT_GEMINI","payload":{"agent":"desk","token":%q,"initialConfig":%s}}`, token, config))
+		},
+		"Google's Live API": func(token, prompt string) {
+			config := said(map[string]any{"model": "models/desk", "systemInstruction": prompt})
+			p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent?key="+token, fmt.Sprintf(`{"setup":%s}`, config))
+		},
+		"OpenAI's": func(token, prompt string) {
+			session := said(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
+			kind, body := doortest.Form(string(session))(p.offer())
+			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
+			r.Header.Set("Content-Type", kind)
+			r.Header.Set("Authorization", "Bearer "+token)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		},
+	}
+	for name, test := range map[string]struct{ token, says, prompt, voice, language string }{
+		"the file":                {`{}`, "", "File.", "Kore", "de-DE"},
+		"the client":              {`{}`, "Client.", "Client.", "Kore", "de-DE"},
+		"the grant":               {`{"grant":{"agent":{"prompt":"Grant."}}}`, "Client.", "Grant.", "Kore", "de-DE"},
+		"the grant, by name":      {`{"grant":{"agent":"desk"}}`, "Client.", "File.", "Kore", "de-DE"},
+		"the grant, with a list":  {`{"grant":{"agents":["night","d*"]}}`, "Client.", "File.", "Kore", "de-DE"},
+		"the webhook":             {`{"identity":"fields","grant":{"agent":{"prompt":"Grant."}}}`, "Client.", "Webhook.", "Kore", "de-DE"},
+		"the webhook, by name":    {`{"identity":"name"}`, "Client.", "Night.", "Puck", ""},
+		"the webhook, over names": {`{"identity":"name","grant":{"agent":"desk"}}`, "Client.", "Night.", "Puck", ""},
+	} {
+		for door, open := range doors {
+			open(mint(test.token), test.says)
+			var raw string
+			select {
+			case raw = <-seen:
+			case <-time.After(patience):
+				t.Fatalf("%s, %s: the model gets nothing\n%s", door, name, p.logged())
+			}
+			var got struct {
+				Setup struct {
+					SystemInstruction struct{ Parts []struct{ Text string } }
+					GenerationConfig  struct {
+						SpeechConfig struct {
+							LanguageCode string
+							VoiceConfig  struct{ PrebuiltVoiceConfig struct{ VoiceName string } }
+						}
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(raw), &got); err != nil || len(got.Setup.SystemInstruction.Parts) != 1 {
+				t.Fatalf("%s, %s: %s", door, name, raw)
+			}
+			speech := got.Setup.GenerationConfig.SpeechConfig
+			have := fmt.Sprint(got.Setup.SystemInstruction.Parts[0].Text, speech.VoiceConfig.PrebuiltVoiceConfig.VoiceName, speech.LanguageCode)
+			if have != test.prompt+test.voice+test.language {
+				t.Errorf("%s, %s: %s, want %s", door, name, have, test.prompt+test.voice+test.language)
+			}
+		}
+	}
+}
+
+// said is an object of the fields that are not "".
+func said(fields map[string]any) []byte {
+	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == "" })
+	raw, _ := json.Marshal(fields)
+	return raw
 }

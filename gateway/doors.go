@@ -45,23 +45,27 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	if err != nil {
 		return nil, err
 	}
-	encoders, err := openWHIP(s, host, webrtc, log)
-	if err != nil {
-		return nil, err
-	}
-	streams, err := telephony.New(s.telephony, telephony.Options{Host: host, Gate: gate, Refused: s.access.Refused, Logger: log})
+	streams, err := telephony.New(s.telephony, telephony.Options{
+		Host: host, Agents: s.access.Agents, Gate: gate, Refused: s.access.Refused, Logger: log,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("telephony: %w", err)
 	}
 	stopping.then("telephony", streams.Close)
+	ice := func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) }
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
-	google := live.Door{Host: host, Secrets: secrets, Logger: log}
-	realtime := openai.Door{Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
+	google := live.Door{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
+	realtime := openai.Door{Host: host, Agents: s.access.Agents, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
 	pipecat := rtvi.Door{
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
-		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },
+		ICEServers: ice,
+	}
+	var encoders []signaling.Door
+	if s.agents != "" {
+		door := whip.Door{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
+		encoders = door.Doors()
 	}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), pipecat.Doors(), assistant.Doors(), phones,
 		streams.Doors(), encoders, []signaling.Door{
@@ -93,28 +97,13 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{
-		Config: c, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder, Refused: s.access.Refused, Tell: tell, Logger: log,
+		Config: c, Agents: s.access.Agents, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder,
+		Refused: s.access.Refused, Tell: tell, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	stopping.then("telephones", door.Close)
-	return door.Doors(), nil
-}
-
-// openWHIP is for clients of WHIP, if there is a file of the agents that answer them.
-func openWHIP(s settings, host *bridge.Host, webrtc *rtc.API, log *slog.Logger) ([]signaling.Door, error) {
-	if s.whip == "" {
-		return nil, nil
-	}
-	c, err := whip.Load(s.whip)
-	if err != nil {
-		return nil, fmt.Errorf("whip: %w", err)
-	}
-	door := whip.Door{
-		Config: c, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
-		ICEServers: func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) },
-	}
 	return door.Doors(), nil
 }
 

@@ -27,11 +27,11 @@ type ended struct {
 	Dollars    *float64    `json:"dollars,omitempty"`
 	Recordings []string    `json:"recordings,omitempty"` // paths on the gateway's machine
 	Pauses     []span      `json:"recordingPauses,omitempty"`
-	Transcript []said      `json:"transcript"`
+	Transcript []entry     `json:"transcript"`
 }
 
-// said is what one side has said in a turn, as far as it was heard.
-type said struct {
+// entry is what one side has said in a turn, as far as it was heard.
+type entry struct {
 	Role string    `json:"role"` // user or assistant
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
@@ -54,13 +54,13 @@ func endedOf(e bridge.Ended) ended {
 		}
 		pauses = append(pauses, pause)
 	}
-	list := make([]said, len(e.Transcript))
-	for i, entry := range e.Transcript {
-		list[i] = said{entry.Role, entry.Time.UTC(), entry.Content, entry.Cut}
+	list := make([]entry, len(e.Transcript))
+	for i, t := range e.Transcript {
+		list[i] = entry{t.Role, t.Time.UTC(), t.Content, t.Cut}
 	}
 	return ended{
 		"session.end",
-		hookSession{ID: e.ID, Door: e.Door, Identity: e.Identity, Attributes: e.Attributes},
+		hookSession{ID: e.ID, Door: e.Door, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
 		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Tokens, e.Dollars, e.Recordings, pauses, list,
 	}
 }

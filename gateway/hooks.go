@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/sip"
 	"voxgate/tools/webhook"
@@ -27,13 +28,14 @@ const (
 // hooks report conversations to the operator's endpoint: docs/sideband.md.
 type hooks struct {
 	endpoint *webhook.Endpoint
+	agents   *agents.Folder
 	log      *slog.Logger
 	running  sync.WaitGroup
 	stopped  chan struct{} // closed: no end is sent any more
 }
 
 // newHooks returns nil if no endpoint is set.
-func newHooks(url, secret string, log *slog.Logger) (*hooks, error) {
+func newHooks(url, secret string, folder *agents.Folder, log *slog.Logger) (*hooks, error) {
 	if url == "" {
 		return nil, nil
 	}
@@ -41,13 +43,14 @@ func newHooks(url, secret string, log *slog.Logger) (*hooks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session-webhook: %w", err)
 	}
-	return &hooks{endpoint: endpoint, log: log, stopped: make(chan struct{})}, nil
+	return &hooks{endpoint: endpoint, agents: folder, log: log, stopped: make(chan struct{})}, nil
 }
 
 // hookSession is a conversation as the endpoint gets it.
 type hookSession struct {
 	ID       string          `json:"id"`
 	Door     string          `json:"door"`
+	Agent    string          `json:"agent,omitempty"`
 	Identity string          `json:"identity,omitempty"`
 	Grant    json.RawMessage `json:"grant,omitempty"`
 
@@ -60,14 +63,19 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
 	defer cancel()
 	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
-		"type": "session.start", "session": hookSession{id, o.Origin.Door, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
+		"type":    "session.start",
+		"session": hookSession{id, o.Origin.Door, o.Origin.Agent, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
 	})
 	var said struct {
 		Message string
-		Agent   bridge.Agent
+		Agent   *agents.Choice
 	}
+	var agent *agents.Agent
 	if err == nil && len(answer) > 0 {
 		err = json.Unmarshal(answer, &said)
+	}
+	if err == nil && said.Agent != nil {
+		agent, err = h.agents.Resolve(*said.Agent, o.Origin.Door, nil)
 	}
 	switch {
 	case status == http.StatusForbidden:
@@ -82,7 +90,9 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 		h.log.Warn("the session webhook does not answer; nobody is let in", "call", id, "err", err)
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: hookRetry, Err: err}
 	}
-	o.Override = said.Agent
+	if agent != nil {
+		agent.Fix(o)
+	}
 	return nil
 }
 

@@ -347,7 +347,7 @@ func startDialler(t *testing.T, trunk net.PacketConn) (p *program, key string) {
 	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
 	return start(t, []string{"serve"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "GOOGLE_GEMINI_BASE_URL", model.url,
-		"VOXGATE_SIP", written(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"agents":[{"to":["*"]}],
+		"VOXGATE_SIP", written(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
 			"trunks":[{"name":"line","callsPerSecond":100,"from":["127.0.0.1"],
 			"outbound":{"server":"sip:%s","from":"+49301","to":["+49*"]}}]}`, trunk.LocalAddr())),
 	)), key

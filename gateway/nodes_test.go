@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -462,11 +461,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 // Calls of OpenAI's clients are heard, and hung up, by way of any gateway, and WHIP's ended.
 func TestCallsAreReachedByAnyNode(t *testing.T) {
 	t.Parallel()
-	agents := filepath.Join(t.TempDir(), "whip.json")
-	if err := os.WriteFile(agents, []byte(`{"agents":{"desk":{}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, _, a, b := cluster(t, "VOXGATE_WHIP="+agents)
+	_, _, a, b := cluster(t, "VOXGATE_AGENTS="+agentsIn(t, map[string]string{"desk": ""}))
 	caller, err := rtctest.New(rtctest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -29,6 +30,9 @@ import (
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	stopping := &ending{log: log}
 	defer func() { err = errors.Join(err, stopping.run()) }()
+	if s.access.Agents, err = openAgents(s, log); err != nil {
+		return err
+	}
 	gemini, backend, stopBackend, err := openBackend(s, log)
 	if err != nil {
 		return err
@@ -95,15 +99,24 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	stopping.add("requests", server.Shutdown)
 	stopping.add("doors", doors.Close)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
-	check := func(ctx context.Context) {
-		s.tls.fetch(ctx, listener.Addr())
-		checkGemini(ctx, gemini, backend, log)
-	}
+	check := func(ctx context.Context) { s.tls.fetch(ctx, listener.Addr()); checkGemini(ctx, gemini, backend, log) }
 	if err = serveUntil(ctx, server, listener, check); err == nil {
 		drain(host, s.drain, log)
 	}
 	log.Info("shutting down")
 	return err
+}
+
+// openAgents reads who answers; nil: there is no folder.
+func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
+	if s.agents == "" {
+		return nil, nil
+	}
+	folder, err := agents.Open(s.agents, log)
+	if err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	return folder, nil
 }
 
 // healthOf is the health of a host, and the orders that it takes.
@@ -184,7 +197,7 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 
 // openReports opens what learns of conversations that are over: the session webhook, the folder of calls; and what deletes old files.
 func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*hooks, observers, error) {
-	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, log)
+	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -65,7 +65,7 @@ type settings struct {
 	sip         string // file
 	tools       string // a file; "": none but the clients' own
 	telephony   string // a file; "": no calls of telephony providers
-	whip        string // a file; "": no clients of WHIP
+	agents      string // a folder; "": there are no agents
 	opusDecoder opus.DecoderChoice
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
@@ -133,7 +133,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	)
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
-	f.StringVar(&s.whip, "whip", "", "JSON `file` of the agents that clients of WHIP call (docs/clients.md); empty: none are")
+	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer at every door (docs/agents.md); empty: none")
 	f.StringVar(&s.telephony, "telephony", "",
 		"JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
 	f.StringVar(
@@ -236,6 +236,9 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 	s := settings{prices: price.Default}
 	f := s.flags(stderr)
 	var errs []error
+	if getenv("VOXGATE_WHIP") != "" {
+		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder that VOXGATE_AGENTS names: docs/agents.md"))
+	}
 	f.VisitAll(func(f *flag.Flag) {
 		if v := getenv(envName(f.Name)); v != "" {
 			if err := f.Value.Set(v); err != nil {

@@ -19,7 +19,10 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
+	"agents": {"bridge", "reread", "tools"},
+	"reread": {},
 	"gateway": {
+		"agents",
 		"signaling",
 		"signaling/access",
 		"signaling/live",
@@ -57,9 +60,10 @@ var arrows = map[string][]string{
 		"signaling/rtc/rtctest",
 	}, // a program of its own
 	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc"},
-	"signaling/access": {"bridge", "store"},
-	"signaling/live":   {"bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
+	"signaling/access": {"agents", "bridge", "reread", "store"},
+	"signaling/live":   {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
 	"signaling/openai": {
+		"agents",
 		"bridge",
 		"media",
 		"media/g711",
@@ -71,10 +75,11 @@ var arrows = map[string][]string{
 	},
 	"signaling/rest":      {"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "signaling", "signaling/access", "tools"},
 	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
-	"signaling/telephony": {"bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
+	"signaling/telephony": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
 	"signaling/vox":       {"bridge", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
 	"signaling/web":       {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/protocol", "signaling/rtc"},
 	"signaling/doortest": {
+		"agents",
 		"bridge",
 		"bridge/gemini/*",
 		"bridge/price",
@@ -88,10 +93,11 @@ var arrows = map[string][]string{
 	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
-	"signaling/phone":       {"bridge", "media", "media/vad", "tools", "tools/webhook"},
+	"signaling/phone":       {"agents", "bridge", "media", "media/vad", "tools", "tools/webhook"},
 	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
-	"signaling/whip":        {"bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
+	"signaling/whip":        {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
 	"signaling/sip": {
+		"agents",
 		"bridge",
 		"signaling",
 		"signaling/access",

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/store"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	Required bool
 	// Keys is the keys file; empty: there is none. It is read again when it has changed.
 	Keys string
+	// Agents are the operator's; nil: there are none.
+	Agents *agents.Folder
 	// Proxies are trusted to say, by X-Forwarded-For, whom they speak for.
 	Proxies []netip.Prefix
 	// IdentityHeader is a request header by which a trusted proxy says who the person is; empty: none does.
@@ -197,13 +200,14 @@ func (g *Gate) trusts(a netip.Addr) bool {
 	return false
 }
 
-// Authorize lets the visitor open a conversation, or refuses: it fills in who they are, what they may use and who pays. token came in
+// Authorize lets the visitor open a conversation, or refuses: it fills in who they are, what they may use, who pays, and how the agent
+// answers whom the client has named in Origin.Agent or the grant has. token came in
 // the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
 // may come then, too. A token that has expired is good for a resume, and for nothing else.
 func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 	g := v.gate
 	if g == nil {
-		return nil
+		return (*agents.Folder)(nil).Choose(open, nil)
 	}
 	if token == "" {
 		token = v.token
@@ -226,7 +230,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 		open.Grant = p.grant.bridge()
 	}
 	open.Account = &account{visitor: v, pass: p}
-	return nil
+	return g.options.Agents.Choose(open, nil)
 }
 
 // errNotTheirs refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 )
 
@@ -22,13 +24,15 @@ type Grant struct {
 	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, that may be spent with it in all; 0: no limit
 	Dollars    float64  `json:"dollars,omitempty"`    // US, likewise
 
-	// Agent is how the model is, whatever the client says; nil: as the client says.
-	Agent *bridge.Agent `json:"agent,omitempty"`
+	// Agent is who answers, whatever the client says; nil: as the client says. Agents are those of the operator's of which the client may
+	// choose one; none: every one.
+	Agent  *agents.Choice `json:"agent,omitempty"`
+	Agents []string       `json:"agents,omitempty"`
 }
 
 // check refuses a grant that makes no sense.
 func (g *Grant) check(at string) error {
-	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools} {
+	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
 		for i, pattern := range list {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 				return fmt.Errorf("%s.%s[%d] %q is no name and no pattern", at, name, i, pattern)
@@ -59,7 +63,12 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 	lists := []struct {
 		name      string
 		own, most *[]string
-	}{{"doors", &g.Doors, &most.Doors}, {"models", &g.Models, &most.Models}, {"tools", &g.Tools, &most.Tools}}
+	}{
+		{"doors", &g.Doors, &most.Doors},
+		{"models", &g.Models, &most.Models},
+		{"tools", &g.Tools, &most.Tools},
+		{"agents", &g.Agents, &most.Agents},
+	}
 	for _, l := range lists {
 		if len(*l.own) == 0 && l.name != "tools" {
 			*l.own = *l.most
@@ -78,10 +87,13 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 		return g, err
 	}
 	if most.Agent != nil {
-		if g.Agent != nil && *g.Agent != *most.Agent {
+		if g.Agent != nil && !reflect.DeepEqual(g.Agent, most.Agent) {
 			return g, fmt.Errorf("%s.agent is not the one that its issuer may grant", at)
 		}
 		g.Agent = most.Agent
+	}
+	if a := g.Agent; a != nil && a.Agent == nil && len(g.Agents) > 0 && !bridge.Matches(g.Agents, a.Name) {
+		return g, fmt.Errorf("%s.agent %q is more than its issuer may grant", at, a.Name)
 	}
 	return g, nil
 }
@@ -128,10 +140,14 @@ func (g *Grant) json() json.RawMessage {
 // bridge is the part of the grant that the conversation keeps to.
 func (g *Grant) bridge() *bridge.Grant {
 	b := &bridge.Grant{
-		Models: g.Models, Tools: g.Tools, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, Dollars: g.Dollars,
+		Models: g.Models, Tools: g.Tools, Agents: g.Agents, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, Dollars: g.Dollars,
 	}
-	if g.Agent != nil {
-		b.Agent = *g.Agent
+	switch a := g.Agent; {
+	case a == nil:
+	case a.Agent != nil:
+		b.Agent = a.Agent.Layer()
+	default:
+		b.Agents = []string{a.Name}
 	}
 	return b
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/reread"
 )
 
 // What a server key may do.
@@ -91,24 +92,16 @@ type keyring struct {
 	now  func() time.Time
 	log  *slog.Logger
 
+	watch *reread.Watch
+
 	mu      sync.Mutex
-	stamp   stamp // of the file that was read
-	looked  time.Time
+	reads   int // of the file that have begun
 	file    file
 	secret  []byte
 	issuers []*issuer
 	cancel  context.CancelFunc // of what the issuers do in the background
 	closed  bool
 }
-
-// stamp reports whether a file has changed.
-type stamp struct {
-	modified time.Time
-	size     int64
-}
-
-// lookEvery is how often the file is looked at: a removed key works that much longer, and until the issuers' keys are fetched.
-const lookEvery = time.Second
 
 func openKeyring(o Options) (*keyring, error) {
 	k := &keyring{path: o.Keys, now: o.Now, log: o.Logger, cancel: func() {}}
@@ -118,10 +111,10 @@ func openKeyring(o Options) (*keyring, error) {
 		}
 		return k, nil
 	}
+	k.watch = reread.NewWatch(k.now, k.files())
 	if err := k.read(); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
-	k.looked = k.now()
 	return k, nil
 }
 
@@ -134,55 +127,34 @@ func (k *keyring) close() {
 
 func (k *keyring) exist() bool { return k.path != "" }
 
+func (k *keyring) files() []string { return []string{k.path} }
+
 // fresh reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old file counts for everybody else.
+// A key that is taken away works until then.
 func (k *keyring) fresh() {
-	k.mu.Lock()
-	due, known := k.path != "" && k.now().Sub(k.looked) >= lookEvery, k.stamp
-	if due {
-		k.looked = k.now()
-	}
-	k.mu.Unlock()
-	if !due {
+	if !k.exist() || !k.watch.Changed(k.files) {
 		return
 	}
-	info, err := os.Stat(k.path)
-	if err == nil && (stamp{info.ModTime(), info.Size()}) == known {
-		return
-	}
-	if err == nil {
-		err = k.read()
-	}
-	if err != nil {
+	if err := k.read(); err != nil {
 		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
 	}
 }
 
 // read reads the file. If it cannot be used the old one counts on.
 func (k *keyring) read() error {
-	f, info, err := readFile(k.path)
+	k.mu.Lock()
+	k.reads++
+	read := k.reads
+	k.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	f, secret, issuers, err := load(ctx, k.path, k.log)
 	if err != nil {
+		cancel()
 		return err
 	}
 	k.mu.Lock()
-	k.stamp = info // an error is logged once
-	k.mu.Unlock()
-	secret, err := f.check()
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.path, err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var issuers []*issuer
-	for n, i := range f.Issuers {
-		made, err := newIssuer(ctx, i, k.log)
-		if err != nil {
-			cancel()
-			return fmt.Errorf("%s: issuers[%d]: %w", k.path, n, err)
-		}
-		issuers = append(issuers, made)
-	}
-	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.stamp != info { // the file has changed once more
+	if k.closed || k.reads != read { // the file has changed once more
 		cancel()
 		return nil
 	}
@@ -191,21 +163,43 @@ func (k *keyring) read() error {
 	return nil
 }
 
-func readFile(path string) (f file, s stamp, err error) {
+// load reads a keys file, and the keys of its issuers until ctx is done.
+func load(ctx context.Context, path string, log *slog.Logger) (f file, secret []byte, issuers []*issuer, err error) {
+	if f, err = readFile(path); err != nil {
+		return f, nil, nil, err
+	}
+	if secret, err = f.check(); err != nil {
+		return f, nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for n, i := range f.Issuers {
+		made, err := newIssuer(ctx, i, log)
+		if err != nil {
+			return f, nil, nil, fmt.Errorf("%s: issuers[%d]: %w", path, n, err)
+		}
+		issuers = append(issuers, made)
+	}
+	return f, secret, issuers, nil
+}
+
+// CheckKeys says what is wrong with a keys file. It asks no issuer for its keys.
+func CheckKeys(path string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _, _, err := load(ctx, path, slog.New(slog.DiscardHandler))
+	return err
+}
+
+func readFile(path string) (f file, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return f, s, err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return f, s, err
+		return f, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
-		return f, s, fmt.Errorf("%s: %w", path, err)
+		return f, fmt.Errorf("%s: %w", path, err)
 	}
-	return f, stamp{info.ModTime(), info.Size()}, nil
+	return f, nil
 }
 
 // expand replaces a value that is ${NAME} by the variable of the environment.

@@ -14,7 +14,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling"
-	"voxgate/signaling/phone"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/sip"
 
@@ -310,9 +309,9 @@ func withSideband(d *doortest.Doors, _ *bridge.Options) {
 // withPages opens the door of telephones in pages.
 func withPages(t *testing.T) doortest.Option {
 	return func(d *doortest.Doors, _ *bridge.Options) {
+		d.Agents = doortest.Agents
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
-			config := &sip.Config{Agents: []phone.Agent{{To: []string{"*"}}}, Calls: 10}
-			door := doortest.Must(sip.New(sip.Options{Config: config, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler)}))
+			door := doortest.Must(sip.New(sip.Options{Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler)}))
 			t.Cleanup(door.Close)
 			return []signaling.Door{{Pattern: "/sip", Socket: door.Pages()}}
 		})

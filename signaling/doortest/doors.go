@@ -20,6 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -28,7 +29,6 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/live"
 	"voxgate/signaling/openai"
-	"voxgate/signaling/phone"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/rtvi"
@@ -542,13 +542,19 @@ func (c *VoxClient) Heard() []int16 {
 	return slices.Clone(c.pcm)
 }
 
-// WithWHIP opens the door for clients of WHIP, with two agents.
+// Agents are those of the doors that need some, and those that the gate of a [Locked] gateway knows.
+var Agents = agents.New(
+	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
+	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Doors: []string{"sip"}},
+	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Doors: []string{"telephony"}, Greeting: new("")},
+)
+
+// WithWHIP opens the door for clients of WHIP.
 func WithWHIP(d *Doors, _ *bridge.Options) {
-	greeting := "Greet."
+	d.Agents = Agents
 	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
 		door := whip.Door{
-			Config: &whip.Config{Agents: map[string]phone.Agent{"desk": {Agent: bridge.Agent{Prompt: "Be brief."}}, "eager": {Greeting: &greeting}}},
-			Host:   host, RTC: api, Logger: d.Logger,
+			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
 		}
 		return door.Doors()

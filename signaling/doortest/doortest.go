@@ -3,8 +3,11 @@
 package doortest
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http/httptest"
@@ -16,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -47,7 +51,8 @@ type Doors struct {
 	web.Door
 	Origins, Hosts []string
 	Access         *access.Gate
-	SmallBuffers   bool // the kernel keeps little for a client that does not read
+	Agents         *agents.Folder // known to everybody where there is no Access
+	SmallBuffers   bool           // the kernel keeps little for a client that does not read
 	more           []func(*bridge.Host, *rtc.API) []signaling.Door
 }
 
@@ -82,6 +87,10 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	so := Doors{Door: web.Door{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)
+	}
+	if so.Access == nil && so.Agents != nil {
+		so.Access = Must(access.New(access.Options{Agents: so.Agents, Logger: log}))
+		t.Cleanup(so.Access.Close)
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
@@ -162,6 +171,21 @@ func (l *logBook) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// TakeAgents takes the agents out of a configuration in JSON, as their files would have them.
+func TakeAgents(t testing.TB, config string) (rest string, folder *agents.Folder) {
+	t.Helper()
+	fields := map[string]json.RawMessage{}
+	var list []*agents.Agent
+	if err := cmp.Or(json.Unmarshal([]byte(config), &fields), json.Unmarshal(fields["agents"], &list)); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range list {
+		a.Name = fmt.Sprint("agent-", i)
+	}
+	delete(fields, "agents")
+	return string(Must(json.Marshal(fields))), agents.New(list...)
 }
 
 // Must is for what cannot fail in a test.

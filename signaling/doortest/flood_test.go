@@ -263,6 +263,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is held counts, and little of what is not any more
 	slow := slowBackend(t)
 	gate := doortest.Must(access.New(access.Options{
+		Agents: doortest.Agents,
 		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(gate.Close)

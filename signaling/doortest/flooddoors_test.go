@@ -112,13 +112,13 @@ func withTelephony(t *testing.T) doortest.Option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "telephony.json")
 	return func(d *doortest.Doors, _ *bridge.Options) {
-		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1","agents":[{"to":["*"],"greeting":""}],
+		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1",
 			"providers":[{"profile":"exotel","password":"shown","access":%v}]}`, d.Access.HasKeys())
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Door {
-			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Gate: d.Access, Logger: d.Logger}))
+			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Agents: doortest.Agents, Gate: d.Access, Logger: d.Logger}))
 			t.Cleanup(door.Close)
 			return door.Doors()
 		})
@@ -188,12 +188,12 @@ var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 // floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
 func floodSIP(t *testing.T, g *doortest.Gateway) flooder {
 	file := filepath.Join(t.TempDir(), "sip.json")
-	const config = `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"agents":[{"to":["*"],"greeting":""}],
+	const config = `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
 		"trunks":[{"name":"lab","from":["127.0.0.5"]},{"name":"any","username":"alice","password":"open sesame"}]}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	door := doortest.Must(sip.New(sip.Options{Config: doortest.Must(sip.Load(file)), Host: g.Host, Logger: slog.New(slog.DiscardHandler)}))
+	door := doortest.Must(sip.New(sip.Options{Config: doortest.Must(sip.Load(file)), Agents: doortest.Agents, Host: g.Host, Logger: slog.New(slog.DiscardHandler)}))
 	eve, lab := newStranger(t, door, "127.0.9.251"), newStranger(t, door, "127.0.0.5")
 	return flooder{send: func(n int) bool {
 		s := newStranger(t, door, fmt.Sprintf("127.0.9.%d", 1+n%250))

@@ -74,7 +74,7 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 	if l.Key, err = access.NewKey(l.File, "shop", []string{access.MayMint}); err != nil {
 		t.Fatal(err)
 	}
-	o := access.Options{Required: true, Keys: l.File, Logger: slog.New(slog.DiscardHandler), Now: l.Now}
+	o := access.Options{Required: true, Keys: l.File, Agents: Agents, Logger: slog.New(slog.DiscardHandler), Now: l.Now}
 	if change != nil {
 		change(&o)
 	}

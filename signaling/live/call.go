@@ -128,10 +128,11 @@ func (c *call) run(ctx context.Context, token string) error {
 		return err
 	}
 	c.transparent = opening.transparent
+	agent := c.reader.agent(c.door.Agents)
 	config := encode(c.reader.config)
 	open := bridge.Open{
 		Config: config, Resumable: opening.handles, ResumeToken: opening.handle,
-		Quiet: true, Origin: bridge.Origin{Door: doorName}, Own: &kept{config: config},
+		Quiet: true, Origin: bridge.Origin{Door: doorName, Agent: agent}, Own: &kept{config: config},
 	}
 	if opening.handle != "" {
 		open.Instead = bridge.ErrNotResumed

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"strings"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -27,6 +28,7 @@ const doorName = "live"
 // Door serves the Live API.
 type Door struct {
 	Host    *bridge.Host
+	Agents  *agents.Folder  // "models/NAME" is one of them
 	Secrets *access.Secrets // has the ephemeral tokens
 	Logger  *slog.Logger
 }
@@ -88,7 +90,11 @@ func goodbye(err error) (code int, reason string) {
 		return code, reason
 	}
 	reason = inSetup.Replace(reason)
-	switch e := bridge.AsError(err); e.Code {
+	e := bridge.AsError(err)
+	if e.Field == agents.Field { // as for a model that there is not
+		return signaling.ClosePolicy, reason
+	}
+	switch e.Code {
 	case bridge.CodeBadMessage,
 		bridge.CodeBadConfig,
 		bridge.CodeInvalidAudioFormat,

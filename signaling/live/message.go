@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/protocol"
@@ -128,6 +129,20 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 	delete(config, "historyConfig")
 	r.config = config
 	return request{setup: &opening}, nil
+}
+
+// agent takes the name of an agent out of the setup, where it stands for a model; empty: it has none. Where there are agents, what is not
+// called as Google's models are is one.
+func (r *reader) agent(folder *agents.Folder) (name string) {
+	if json.Unmarshal(r.config["model"], &name) != nil {
+		return ""
+	}
+	name = strings.TrimPrefix(name, "models/")
+	if folder == nil || name == "" || strings.HasPrefix(name, "gemini-") || strings.Contains(name, "/") {
+		return ""
+	}
+	delete(r.config, "model")
+	return name
 }
 
 // update changes the instruction and the tools, if they are given.

@@ -19,11 +19,12 @@ type dialogue struct {
 	ear    ear
 	answer answer
 
-	config  json.RawMessage  // of the session, as the engine has it
-	updates []change         // of the session, that the engine has not answered
-	asked   []bridge.Command // that wait until the engine has the session as it is; nil: none
-	begun   bool             // there is a model that listens
-	ready   bool             // it takes turns as the session says
+	agent   func(prompt json.RawMessage) (bridge.Open, error) // who answers by the session's prompt
+	config  json.RawMessage                                   // of the session, as the engine has it
+	updates []change                                          // of the session, that the engine has not answered
+	asked   []bridge.Command                                  // that wait until the engine has the session as it is; nil: none
+	begun   bool                                              // there is a model that listens
+	ready   bool                                              // it takes turns as the session says
 
 	pending []*item         // created, and the model does not have them yet
 	results []*item         // of functions, that the model does not have yet
@@ -248,6 +249,13 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	var agent bridge.Open
+	changed := prompted(d.session.Prompt) != prompted(next.Prompt)
+	if changed {
+		if agent, err = d.agent(next.Prompt); err != nil {
+			return nil, ending(err)
+		}
+	}
 	if len(d.updates) >= maxUpdates {
 		return nil, refusal("rate_limit_exceeded", "session", "Too many changes of the session wait for the model.")
 	}
@@ -265,12 +273,16 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 		d.ready = false
 	}
 	config := next.config()
-	if bytes.Equal(config, d.config) { // another one may cost another connection
+	if bytes.Equal(config, d.config) && !changed { // another one may cost another connection
 		return nil, nil
 	}
 	d.config = config
 	d.updates = append(d.updates, change{e.EventID, old})
-	return []bridge.Command{bridge.UpdateConfig{Config: config}}, nil
+	update := bridge.UpdateConfig{Config: config}
+	if changed {
+		update.Agent, update.Name = &agent.Agent, agent.Origin.Agent
+	}
+	return []bridge.Command{update}, nil
 }
 
 // noItem is the error for an id that is not known.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -105,6 +106,8 @@ func ending(err error) *apiError {
 	}
 	e := bridge.AsError(err)
 	switch code := codes[e.Code]; {
+	case e.Field == agents.Field:
+		return &apiError{Code: "invalid_value", Message: e.Message, Param: "session.prompt"}
 	case e.Code == bridge.CodeForbidden && e.Field != "":
 		return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}
 	case e.Code == bridge.CodeBadConfig:

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/media/opus"
 	"voxgate/signaling"
@@ -47,6 +48,7 @@ const (
 // Door serves the Realtime API.
 type Door struct {
 	Host        *bridge.Host
+	Agents      *agents.Folder // "prompt" names one of them
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
 	Secrets     *access.Secrets // has the client secrets
@@ -139,9 +141,20 @@ func (d *Door) admit(r *http.Request) (g guest, err error) {
 	return g, access.From(r.Context()).Authorize(g.open, g.Token)
 }
 
+// agent is who answers by a session's prompt, as far as the guest may choose.
+func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.Open, error) {
+	name, values, err := readPrompt(prompt)
+	if err != nil {
+		return bridge.Open{}, err
+	}
+	open := *g.open
+	open.Agent, open.Locked, open.Origin.Agent = bridge.Agent{}, false, name
+	return open, d.Agents.Choose(&open, values)
+}
+
 // opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:
 // it has none.
-func (g guest) opens(dialogue *dialogue, asked json.RawMessage) (*bridge.Open, error) {
+func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridge.Open, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
@@ -162,8 +175,13 @@ func (g guest) opens(dialogue *dialogue, asked json.RawMessage) (*bridge.Open, e
 		return nil, err
 	}
 	dialogue.config = dialogue.session.config()
-	g.open.Config, g.open.Later = dialogue.config, g.Session == nil && asked == nil
-	return g.open, nil
+	dialogue.agent = func(prompt json.RawMessage) (bridge.Open, error) { return d.agent(g, prompt) }
+	open, err := dialogue.agent(dialogue.session.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	open.Config, open.Later = dialogue.config, g.Session == nil && asked == nil
+	return &open, nil
 }
 
 // find is the call of an id, for a client that may have it. The secret that it was begun with is good for it after its
@@ -222,7 +240,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
 	dialogue.beta = guest.Beta || isBeta(r)
-	open, err := guest.opens(dialogue, session)
+	open, err := d.opens(guest, dialogue, session)
 	if err != nil {
 		return err
 	}

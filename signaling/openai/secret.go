@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/signaling/access"
 )
 
@@ -117,6 +118,9 @@ func (d *Door) secretFor(
 	}
 	if err := s.checkModel("session.model"); err != nil {
 		return "", 0, nil, err
+	}
+	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, doorName) == nil {
+		return "", 0, nil, cmp.Or(err, agents.Unknown(name))
 	}
 	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {

@@ -148,8 +148,46 @@ func newSession(id, model string) session {
 	}
 	s.Audio.Input.Format, s.Audio.Output.Format = format{formatPCM, voiceRate}, format{formatPCM, voiceRate}
 	s.Audio.Input.TurnDetection = &detection
-	s.Audio.Output.Voice, s.Audio.Output.Speed = "marin", 1
+	s.Audio.Output.Voice, s.Audio.Output.Speed = usualVoice, 1
 	return s
+}
+
+// usualVoice is that of a client that names none. An agent has its own instead.
+const usualVoice = "marin"
+
+// prompted is a session's prompt; empty: it has none.
+func prompted(raw json.RawMessage) string {
+	if string(raw) == "null" {
+		return ""
+	}
+	return string(raw)
+}
+
+// readPrompt reads a session's prompt: the agent of the operator's that it names, and values for its variables. Empty: it names none.
+func readPrompt(raw json.RawMessage) (name string, values map[string]string, err error) {
+	var p struct {
+		ID        string                     `json:"id"`
+		Variables map[string]json.RawMessage `json:"variables"`
+	}
+	if len(raw) == 0 {
+		return "", nil, nil
+	}
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return "", nil, wrongType(err, "session.prompt")
+	}
+	values = map[string]string{}
+	for name, raw := range p.Variables {
+		var text string
+		var part struct{ Text *string }
+		if json.Unmarshal(raw, &text) != nil && (json.Unmarshal(raw, &part) != nil || part.Text == nil) {
+			return "", nil, invalid("session.prompt.variables."+name, "must be a text.")
+		}
+		if part.Text != nil {
+			text = *part.Text
+		}
+		values[name] = text
+	}
+	return p.ID, values, nil
 }
 
 // updated is the session with a change. It is refused as a whole, with an [apiError], if anything in it is wrong.
@@ -378,7 +416,9 @@ func (s *session) checkModel(param string) error {
 // config is the session for the engine.
 func (s *session) config() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
-	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.writes() {
+	agent, _, _ := readPrompt(s.Prompt)
+	own := agent != "" && s.Audio.Output.Voice == usualVoice
+	if name := cmp.Or(voices[s.Audio.Output.Voice], s.Audio.Output.Voice); name != "" && !s.writes() && !own {
 		generation["speechConfig"] = object{"voiceConfig": object{"prebuiltVoiceConfig": object{"voiceName": name}}}
 	}
 	if string(s.MaxOutputTokens) != string(inf) {

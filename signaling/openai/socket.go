@@ -107,7 +107,7 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 		err = refusal("invalid_value", "intent", "Sessions that only transcribe are not served.")
 	}
 	if err == nil {
-		open, err = guest.opens(dialogue, nil)
+		open, err = d.opens(guest, dialogue, nil)
 	}
 	if err == nil {
 		open.Quiet = true // the client gets the model's voice alone

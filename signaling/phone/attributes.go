@@ -3,6 +3,7 @@ package phone
 import (
 	"strings"
 
+	"voxgate/bridge"
 	"voxgate/tools"
 )
 
@@ -36,7 +37,7 @@ func (a *Attributes) Add(name, value string) {
 // of are those whose names have one of these patterns.
 func (a Attributes) of(patterns []string) (known Attributes) {
 	for name, value := range a {
-		if Matches(patterns, name) {
+		if bridge.Matches(patterns, name) {
 			known.Add(name, value)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"voxgate/agents"
+	"voxgate/bridge"
 	"voxgate/signaling/phone"
 )
 
@@ -33,15 +35,12 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("%d attributes", len(a))
 	}
 
-	open := (&phone.Agent{Attributes: []string{"x-ord*"}}).Open(phone.Party{Number: "+49", Attributes: a})
-	if !strings.HasSuffix(open.Agent.Prompt, `{"number":"+49","attributes":{"x-order":"17, 18"}}`) {
-		t.Errorf("%q", open.Agent.Prompt)
+	var open bridge.Open
+	phone.Open(&open, &agents.Agent{Attributes: []string{"x-ord*"}}, phone.Party{Number: "+49", Attributes: a})
+	if !strings.HasSuffix(open.Note, `{"number":"+49","attributes":{"x-order":"17, 18"}}`) {
+		t.Errorf("%q", open.Note)
 	}
-	if open := (&phone.Agent{}).Open(phone.Party{Attributes: a}); !strings.HasSuffix(open.Agent.Prompt, "\n{}") {
-		t.Errorf("%q", open.Agent.Prompt)
-	}
-	agents := []phone.Agent{{To: []string{"*"}, Attributes: []string{"["}}}
-	if err := phone.CheckAgents(agents); err == nil || !strings.HasPrefix(err.Error(), "agents[0].attributes[0]: ") {
-		t.Error(err)
+	if phone.Open(&open, &agents.Agent{}, phone.Party{Attributes: a}); !strings.HasSuffix(open.Note, "\n{}") {
+		t.Errorf("%q", open.Note)
 	}
 }

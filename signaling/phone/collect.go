@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/tools"
 	"voxgate/tools/webhook"
 )
@@ -127,8 +128,8 @@ func iban(country, digits string) bool {
 // Collections are those of a file.
 type Collections []Collection
 
-// Check reads what the file has, and says which field is wrong, also of the agents.
-func (l Collections) Check(agents []Agent) error {
+// Check reads what the file has, and says which field is wrong.
+func (l Collections) Check() error {
 	for i := range l {
 		if err := l[i].check(); err != nil {
 			return fmt.Errorf("collect[%d].%w", i, err)
@@ -137,16 +138,21 @@ func (l Collections) Check(agents []Agent) error {
 			return fmt.Errorf("collect[%d].name: %q is another's", i, l[i].Name)
 		}
 	}
-	for i := range agents {
-		if err := l.CheckAgent(&agents[i]); err != nil {
-			return fmt.Errorf("agents[%d].%w", i, err)
+	return nil
+}
+
+// CheckAgents says which of the agents collects what the file does not have.
+func (l Collections) CheckAgents(list []*agents.Agent) error {
+	for _, a := range list {
+		if err := l.CheckAgent(a); err != nil {
+			return fmt.Errorf("agent %s: %w", a.Name, err)
 		}
 	}
 	return nil
 }
 
 // CheckAgent says what an agent collects that the file does not have.
-func (l Collections) CheckAgent(a *Agent) error {
+func (l Collections) CheckAgent(a *agents.Agent) error {
 	for i, name := range a.Collect {
 		if l.find(name) == nil {
 			return fmt.Errorf("collect[%d]: there is no %q in the file's collect", i, name)
@@ -170,12 +176,14 @@ func (l Collections) Close() {
 	}
 }
 
-// Tools is the tool that has the caller enter what the agent may collect; pad is the keypad of the caller who is there now.
-func (l Collections) Tools(a *Agent, pad func() *Keypad) []tools.Tool {
-	if len(a.Collect) == 0 {
+// Tools is the tool that has the caller enter what the agent may collect; pad is the keypad of the caller who is there now. What an agent
+// names and the file does not have, since one of them was changed, cannot be collected.
+func (l Collections) Tools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
+	known := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return l.find(name) == nil })
+	if len(known) == 0 {
 		return nil
 	}
-	names, _ := json.Marshal(a.Collect) // strings can be written
+	names, _ := json.Marshal(known) // strings can be written
 	return []tools.Tool{{
 		Declaration: tools.Declaration{
 			Name: "collect_digits", Title: "Waiting for the keys…",

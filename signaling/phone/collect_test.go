@@ -1,6 +1,7 @@
 package phone_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
@@ -60,8 +62,8 @@ func (s *till) begin(url, fields string) {
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
-	agent := phone.Agent{Collect: []string{"number"}}
-	if err := list.Check([]phone.Agent{agent}); err != nil {
+	agent := agents.Agent{Collect: []string{"number"}}
+	if err := list.Check(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(list.Close)
@@ -315,7 +317,7 @@ func TestCollectionsThatAreWrong(t *testing.T) {
 		"collect[0].seconds: 61":        func(c map[string]any) { c["seconds"] = 61 },
 		"collect[0].attempts: -1":       func(c map[string]any) { c["attempts"] = -1 },
 		"collect[0].url: must be":       func(c map[string]any) { c["url"] = "" },
-		"agents[0].collect[0]: there":   func(c map[string]any) { c["name"] = "card" },
+		"agent desk: collect[0]: there": func(c map[string]any) { c["name"] = "card" },
 	} {
 		c := map[string]any{}
 		for k, v := range good {
@@ -327,7 +329,8 @@ func TestCollectionsThatAreWrong(t *testing.T) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatal(err)
 		}
-		if err := list.Check([]phone.Agent{{Collect: []string{"PIN"}}}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		err := cmp.Or(list.Check(), list.CheckAgents([]*agents.Agent{{Name: "desk", Collect: []string{"PIN"}}}))
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

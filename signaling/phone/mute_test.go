@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/mediatest"
@@ -32,8 +33,8 @@ func collecting(t *testing.T) *phone.Keypad {
 	t.Helper()
 	var list phone.Collections
 	_ = json.Unmarshal([]byte(`[{"name":"PIN","max":4,"seconds":60,"url":"http://127.0.0.1:9/","secret":"s"}]`), &list)
-	agent := phone.Agent{Collect: []string{"PIN"}}
-	if err := list.Check([]phone.Agent{agent}); err != nil {
+	agent := agents.Agent{Collect: []string{"PIN"}}
+	if err := list.Check(); err != nil {
 		t.Fatal(err)
 	}
 	pad := phone.NewKeypad()

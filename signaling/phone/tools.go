@@ -72,7 +72,7 @@ func Transfer(
 				return nil, fmt.Errorf("target and about must be texts: %w", err)
 			}
 			target := strings.TrimSpace(a.Target)
-			if target == "" || !Matches(targets, target) {
+			if target == "" || !bridge.Matches(targets, target) {
 				if refused != nil {
 					refused(target)
 				}

@@ -211,6 +211,7 @@ func badJSON(path string, err error) *bridge.Error {
 // in it.
 func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
 	var p struct {
+		Agent         string          `json:"agent"`
 		InitialConfig json.RawMessage `json:"initialConfig"`
 		Resumable     bool            `json:"resumable"`
 		ResumeToken   string          `json:"resumeToken"`
@@ -225,7 +226,10 @@ func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
 	if len(p.InitialConfig) == 0 {
 		p.InitialConfig = []byte("{}") // everything has a default
 	}
-	return bridge.Open{Config: p.InitialConfig, Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent}, p.Token, nil
+	return bridge.Open{
+		Origin: bridge.Origin{Agent: p.Agent}, Config: p.InitialConfig,
+		Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent,
+	}, p.Token, nil
 }
 
 // maxNamed bounds the fields that a warning names.

@@ -259,13 +259,14 @@ func (c *call) settle(fields object, to backend, streams bool) {
 	if streams {
 		fields["stream_options"] = object{"include_usage": true}
 	}
-	if c.open.Grant == nil || c.open.Grant.Agent.Prompt == "" {
+	prompt := c.open.Fixed().Prompt
+	if prompt == "" {
 		return
 	}
 	raw, _ := fields["messages"].(json.RawMessage)
 	var messages []json.RawMessage
 	_ = json.Unmarshal(raw, &messages) // what is no list is refused by the backend
-	kept := []any{object{"role": "system", "content": c.open.Grant.Agent.Prompt}}
+	kept := []any{object{"role": "system", "content": prompt}}
 	for _, m := range messages {
 		var role struct{ Role string }
 		if json.Unmarshal(m, &role); role.Role != "system" && role.Role != "developer" {

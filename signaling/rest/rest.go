@@ -195,9 +195,9 @@ type call struct {
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	if g := c.open.Grant; g != nil && generates(c.method) {
+	if generates(c.method) {
 		var err error
-		if body, err = withAgent(body, g.Agent); err != nil {
+		if body, err = withAgent(body, c.open.Fixed()); err != nil {
 			c.refuse.forError(c.w, err)
 			return nil
 		}

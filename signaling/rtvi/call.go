@@ -251,7 +251,7 @@ func (c *call) take(m message) error {
 	switch m.Type {
 	case "client-ready":
 		c.with(func(w *words) { w.greet(true, false) })
-		return nil
+		return c.session.Greet()
 	case "disconnect-bot":
 		return c.session.Do(bridge.Goodbye{})
 	case "send-text":

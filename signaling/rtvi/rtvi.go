@@ -129,6 +129,7 @@ type candidate struct {
 
 // wanted is what a client may say of the conversation.
 type wanted struct {
+	Agent  string          `json:"agent"`  // one of the operator's; empty: none
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 
@@ -154,12 +155,12 @@ func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 
 // start answers clients that want a session first.
 func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
-	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
-	if err := access.From(r.Context()).Authorize(&open, ""); err != nil {
+	body, bad := read(w, r)
+	said, unclear := data(r, request{Data: body.Body})
+	if _, err := admit(r, said); err != nil {
 		return err
 	}
-	body, err := read(w, r)
-	if err != nil {
+	if err := cmp.Or(bad, unclear); err != nil {
 		return err
 	}
 	if len(body.Body) > maxKept {
@@ -172,6 +173,13 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
 	return nil
+}
+
+// admit lets in a client that may begin a conversation.
+func admit(r *http.Request, said wanted) (open bridge.Open, err error) {
+	open.Origin, open.Config = bridge.Origin{Door: doorName, Agent: said.Agent}, said.Config
+	err = access.From(r.Context()).Authorize(&open, "")
+	return open, err
 }
 
 // data is what a client says of the conversation: by /start, and with the offer.
@@ -203,15 +211,17 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if !there && r.Header.Get(signaling.Passed) != "" { // another gateway looked for the call here: nothing new begins
 		return errNoCall
 	}
-	open := bridge.Open{Origin: bridge.Origin{Door: doorName}}
+	var open bridge.Open
+	said, unclear := data(r, body)
 	if !there {
-		if err := access.From(r.Context()).Authorize(&open, ""); err != nil {
+		var err error
+		if open, err = admit(r, said); err != nil {
 			return err
 		}
 	}
-	switch {
-	case bad != nil:
-		return bad
+	switch err := cmp.Or(bad, unclear); {
+	case err != nil:
+		return err
 	case !there && d.calls.Ended(body.ID):
 		return errNoCall
 	}
@@ -230,7 +240,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 		})
 	} else {
 		id = signaling.NodeID(d.Host, rand.Text())
-		sdp, err = d.begin(r, id, offer, open, body)
+		sdp, err = d.begin(r, id, offer, open)
 	}
 	if err != nil {
 		return err
@@ -239,12 +249,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Open, body request) (sdp string, err error) {
-	said, err := data(r, body)
-	if err != nil {
-		return "", err
-	}
-	open.Config = said.Config
+func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Open) (sdp string, err error) {
 	c := &call{
 		PeerCall: signaling.PeerCall{Offer: offer}, door: d, requests: make(chan func()), offers: rtc.NewOfferLimiter(),
 		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},

@@ -1,7 +1,7 @@
 // Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
 // them, and has a second connection to one, beside its caller's.
 //
-//	GET    /v1/sessions              {"sessions": [{id, door, identity?, model, state, startedAt, turns, tokens, dollars?}]}
+//	GET    /v1/sessions              {"sessions": [{id, door, agent?, identity?, model, state, startedAt, turns, tokens, dollars?}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
 //
@@ -11,7 +11,6 @@
 package sideband
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,6 +73,7 @@ func (d *Door) found(
 type session struct {
 	ID        string       `json:"id"`
 	Door      string       `json:"door"`
+	Agent     string       `json:"agent,omitempty"`
 	Identity  string       `json:"identity,omitempty"`
 	Model     string       `json:"model"`
 	State     bridge.State `json:"state"`
@@ -87,7 +87,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
 		if key.Sees(bridge.Origin{Key: i.Key}) {
-			sessions = append(sessions, session{i.ID, i.Door, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars})
+			sessions = append(sessions, session{i.ID, i.Door, i.Agent, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars})
 		}
 	}
 	theirs, silent := d.elsewhere(r)
@@ -237,13 +237,17 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 		}
 		return c.session.Do(bridge.Respond{Instruction: p.Instruction})
 	case typeSteer:
-		var agent bridge.Agent
 		var p struct {
+			Prompt    string          `json:"prompt"`
+			Voice     string          `json:"voice"`
+			Language  string          `json:"language"`
+			Model     string          `json:"model"`
 			Functions json.RawMessage `json:"functions"`
 		}
-		if err := cmp.Or(m.Decode(&agent), m.Decode(&p)); err != nil {
+		if err := m.Decode(&p); err != nil {
 			return err
 		}
+		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
 		return c.session.Do(bridge.Steer{Agent: agent, Functions: p.Functions})
 	}
 	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.Clip(m.Type)))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
-	"voxgate/signaling/phone"
+	"voxgate/agents"
 )
 
 // askTimeout bounds the question to the operator's endpoint: meanwhile a telephone hears nothing.
@@ -17,10 +17,10 @@ const askTimeout = 5 * time.Second
 
 // Decision is what the operator's endpoint answers about a call.
 type Decision struct {
-	Action string       `json:"action"` // accept, reject or refer
-	Agent  *phone.Agent `json:"agent"`  // who answers instead of the file's; nil: that one
-	Status int          `json:"status"` // of a reject; 0: 603
-	To     string       `json:"to"`     // of a refer: a SIP URI
+	Action string         `json:"action"` // accept, reject or refer
+	Agent  *agents.Choice `json:"agent"`  // who answers instead; nil: the one of the number
+	Status int            `json:"status"` // of a reject; 0: 603
+	To     string         `json:"to"`     // of a refer: a SIP URI
 }
 
 // ask asks the operator's endpoint what to do with a call, if there is one. If it does not answer, the call is refused: it is there to
@@ -54,10 +54,10 @@ func (c *call) decided(d Decision) *refusal {
 		if d.Agent == nil {
 			return nil
 		}
-		if err := c.door.config.Collect.CheckAgent(d.Agent); err != nil {
-			return &refusal{503, "Service Unavailable", "the webhook's agent." + err.Error(), nil}
+		var err error
+		if c.agent, err = c.door.resolve(*d.Agent, nil); err != nil {
+			return &refusal{503, "Service Unavailable", "the webhook's agent: " + err.Error(), nil}
 		}
-		c.agent = d.Agent
 		return nil
 	case "reject":
 		if d.Status < 400 || d.Status > 699 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/emiago/sipgo/sip"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
@@ -22,7 +23,7 @@ type call struct {
 	door   *Door
 	trunk  *trunkState // nil: the call is of a page
 	page   *page       // nil: the call is of a trunk
-	agent  *phone.Agent
+	agent  *agents.Agent
 	party  phone.Party
 	open   bridge.Open // who has begun it, and what they may have
 	record *record     // nil: the call came in
@@ -62,7 +63,7 @@ type stages struct {
 }
 
 // newCall makes a call without a dialog and without sound.
-func newCall(d *Door, agent *phone.Agent) *call {
+func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
 		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
@@ -115,8 +116,9 @@ func (c *call) during(parent context.Context) (ctx context.Context, cancel conte
 func (c *call) converse() error {
 	ctx, cancel := c.during(context.Background())
 	defer cancel(nil)
-	own, open := c.agent.Open(c.party), c.open
-	open.Agent, open.Config, open.Farewell, open.Tools = own.Agent, own.Config, own.Farewell, c.tools()
+	open := c.open
+	phone.Open(&open, c.agent, c.party)
+	open.Tools = c.tools()
 	if c.replaces != nil {
 		open.TakeOver = c.replaces.conversation()
 	}
@@ -229,10 +231,7 @@ func (c *call) greet(s *bridge.Session, took bool) error {
 		c.log.Info("call replaced", "was", c.replaces.dialog.callID)
 		return s.Do(handedOver(c.party))
 	}
-	if greeting := c.agent.Begin(); greeting != "" {
-		return s.Do(bridge.Respond{Instruction: greeting})
-	}
-	return nil
+	return s.Greet()
 }
 
 // hangUp sends a BYE, unless the other side has ended the call.

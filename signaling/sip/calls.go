@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -36,7 +37,8 @@ type Dial struct {
 	From        string            `json:"from"`        // the number that is shown, one of the trunk's outbound.callers; empty: outbound.from
 	RingSeconds int               `json:"ringSeconds"` // how long it may ring, 180 at most; 0: 60
 	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
-	Agent       phone.Agent       `json:"agent"`       // who talks
+	Agent       agents.Choice     `json:"agent"`       // who talks
+	Variables   map[string]string `json:"variables"`   // for its prompt
 	Machine     *Machine          `json:"machine"`     // the call listens before it speaks; nil: it does not
 	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
 	IdempotencyKey string `json:"idempotencyKey"`

@@ -16,7 +16,7 @@ import (
 func collects(t *testing.T, endpoint string) string {
 	return edited(t, func(c map[string]any) {
 		c["collect"] = []any{map[string]any{"name": "PIN", "min": 8, "max": 8, "url": endpoint, "secret": "s"}}
-		c["agents"] = []any{map[string]any{"to": []string{"*"}, "greeting": "", "collect": []string{"PIN"}}}
+		c["agents"] = []any{map[string]any{"numbers": []string{"*"}, "greeting": "", "collect": []string{"PIN"}}}
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/signaling/phone"
 	"voxgate/tools/webhook"
 )
@@ -24,7 +25,7 @@ type Config struct {
 	External string            `json:"external"` // the address that peers get, where it is not the one that we listen at
 	RTP      RTP               `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
-	Agents   []phone.Agent     `json:"agents"`
+	Agents   *phone.Moved      `json:"agents"`
 	Calls    int               `json:"calls"` // at once, in all; 0: 100
 	Webhook  *Webhook          `json:"webhook"`
 	Collect  phone.Collections `json:"collect"`
@@ -133,6 +134,22 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
+// CheckFiles says which of the files that a configuration names cannot be used, and which agent collects what it does not have.
+func (c *Config) CheckFiles(answers *agents.Folder) error {
+	if _, err := c.TLS.config(); err != nil {
+		return err
+	}
+	for i, l := range c.Listen {
+		if l.Transport != "tls" {
+			continue
+		}
+		if _, err := l.config(); err != nil {
+			return fmt.Errorf("listen[%d].%w", i, err)
+		}
+	}
+	return c.Collect.CheckAgents(answers.Telephones(doorName))
+}
+
 func (c *Config) check() error {
 	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // neither: there are only telephones in pages
 		return errors.New("listen: there is no address for the trunks")
@@ -171,7 +188,7 @@ func (c *Config) check() error {
 		}
 		names[t.Name] = true
 	}
-	if err := cmp.Or(phone.CheckAgents(c.Agents), c.Collect.Check(c.Agents)); err != nil {
+	if err := c.Collect.Check(); err != nil {
 		return err
 	}
 	return phone.CheckLimits(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
@@ -289,7 +306,7 @@ func (t *Trunk) check() error {
 	if t.Silence != "" && t.Silence != silenceSend && t.Silence != silenceComfort {
 		return fmt.Errorf("silence: %q is neither send nor comfort", t.Silence)
 	}
-	if err := cmp.Or(phone.CheckMusic(t.Music), phone.CheckPatterns("transferTo", t.TransferTo)); err != nil {
+	if err := cmp.Or(phone.CheckMusic(t.Music), agents.CheckPatterns("transferTo", t.TransferTo)); err != nil {
 		return err
 	}
 	if t.Transfer != "" && t.Transfer != transferWarm {
@@ -327,7 +344,7 @@ func (o *Outbound) check() error {
 		return errors.New("outbound.password: a username and a password go together")
 	}
 	for field, patterns := range map[string][]string{"outbound.to": o.To, "outbound.callers": o.Callers} {
-		if err := phone.CheckPatterns(field, patterns); err != nil {
+		if err := agents.CheckPatterns(field, patterns); err != nil {
 			return err
 		}
 	}

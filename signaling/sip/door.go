@@ -25,6 +25,7 @@ import (
 	"github.com/gobwas/ws"
 	"golang.org/x/time/rate"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/media/opus"
 	"voxgate/signaling/rtc"
@@ -36,6 +37,7 @@ type Door struct {
 	host     *bridge.Host
 	account  func(trunk string, calls int) bridge.Account
 	config   *Config
+	agents   *agents.Folder
 	log      *slog.Logger
 	gate     *gate
 	endpoint *webhook.Endpoint // is asked about calls; nil: there is none
@@ -81,6 +83,7 @@ type listener struct {
 // Options make a Door.
 type Options struct {
 	Config *Config
+	Agents *agents.Folder
 	Host   *bridge.Host
 	// Account counts a conversation of a trunk, of which so many may be at once, beside all others. It may be nil.
 	Account func(trunk string, calls int) bridge.Account
@@ -110,11 +113,14 @@ func init() {
 // New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
 func New(o Options) (*Door, error) {
 	first, last, err := o.Config.RTP.ports()
+	if err == nil {
+		err = o.Config.CheckFiles(o.Agents)
+	}
 	if err != nil {
 		return nil, err
 	}
 	d := &Door{
-		host: o.Host, account: o.Account, config: o.Config, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
+		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName), gate: newGate(o.Config, time.Now),
 		ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(), dialled: register{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),

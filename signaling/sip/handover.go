@@ -213,7 +213,7 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	switch {
 	case number == "" || strings.ContainsAny(number, notInNumber):
 		return nil, fmt.Errorf("%q is no number", phone.Clip(target))
-	case brief == "" && !phone.Matches(t.Outbound.To, number): // the operator has allowed a REFER, which the other side pays for
+	case brief == "" && !bridge.Matches(t.Outbound.To, number): // the operator has allowed a REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.Clip(number))
 	}
 	if !c.door.host.Ready() {
@@ -221,8 +221,8 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	}
 	agent := *c.agent
 	agent.Prompt, agent.Greeting = "You are on the telephone with a colleague, whom you have called.", &brief
-	r := newRecord("", Dial{To: number, Trunk: t.Name, RingSeconds: int(transferTimeout / time.Second), Agent: agent})
-	leg, err := c.door.newOutbound(ctx, r, t)
+	r := newRecord("", Dial{To: number, Trunk: t.Name, RingSeconds: int(transferTimeout / time.Second)})
+	leg, err := c.door.newOutbound(ctx, r, t, &agent)
 	if err != nil {
 		return nil, err
 	}

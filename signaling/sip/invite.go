@@ -124,7 +124,7 @@ func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
 		}
 	}
 	who := d.partyOf(req)
-	agent := phone.AgentFor(d.config.Agents, who.Called)
+	agent := d.agents.Called(doorName, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 	"github.com/icholy/digest"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
 )
@@ -25,7 +26,11 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	c, err := d.newOutbound(ctx, r, t)
+	agent, err := d.resolve(r.dial.Agent, r.dial.Variables)
+	if err != nil {
+		return err
+	}
+	c, err := d.newOutbound(ctx, r, t, agent)
 	if err != nil {
 		return err
 	}
@@ -76,9 +81,9 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	switch {
 	case t == nil || t.Outbound == nil:
 		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", phone.Clip(what.Trunk))
-	case !phone.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
+	case !bridge.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
-	case what.From != "" && !phone.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
+	case what.From != "" && !bridge.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
@@ -87,9 +92,6 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	case !d.host.Ready():
 		return nil, bridge.ErrShutdown
 	}
-	if err := d.config.Collect.CheckAgent(&what.Agent); err != nil {
-		return nil, wrong(bridge.CodeBadMessage, "agent", "%v.", err)
-	}
 	if name := badHeader(what.Headers); name != "" {
 		return nil, wrong(bridge.CodeBadMessage, "headers",
 			"%q: only X- headers and User-to-User may be sent, %d at most, of one line of %d bytes each.", name, maxHeaders, maxHeader)
@@ -97,7 +99,19 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	return t, nil
 }
 
-func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call, error) {
+// resolve is the agent that a backend wants, with values for its prompt.
+func (d *Door) resolve(c agents.Choice, values map[string]string) (*agents.Agent, error) {
+	a, err := d.agents.Resolve(c, doorName, values)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.config.Collect.CheckAgent(a); err != nil {
+		return nil, &bridge.Error{Code: bridge.CodeBadMessage, Field: "agent", Message: "agent." + err.Error() + "."}
+	}
+	return a, nil
+}
+
+func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent *agents.Agent) (*call, error) {
 	what := r.dial
 	server, err := parseURI(t.Outbound.Server)
 	if err != nil {
@@ -111,7 +125,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState) (*call
 	if rule := d.gate.begin(t, ""); rule != "" {
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
-	c := newCall(d, &what.Agent)
+	c := newCall(d, agent)
 	c.record = r
 	c.party = phone.Party{Number: what.To, Ours: true}
 	to := server
@@ -292,7 +306,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 // redirected has the dialog call the number that a 3xx names, by the same trunk, if it may be called (RFC 3261, section 8.1.3.4).
 func (c *call) redirected(res *sip.Response) bool {
 	contact := res.Contact()
-	if res.StatusCode/100 != 3 || contact == nil || !phone.Matches(c.trunk.Outbound.To, contact.Address.User) {
+	if res.StatusCode/100 != 3 || contact == nil || !bridge.Matches(c.trunk.Outbound.To, contact.Address.User) {
 		return false
 	}
 	c.log.Info("call redirected", "to", phone.Clip(contact.Address.User))

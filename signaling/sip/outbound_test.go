@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/phone"
 	"voxgate/signaling/sip"
 )
 
@@ -36,7 +36,7 @@ func calling(t *testing.T, to *baresip, more map[string]any) *office {
 	return newOffice(t, ofTrunk(t, trunk))
 }
 
-var talker = phone.Agent{Agent: bridge.Agent{Prompt: "You remind people."}}
+var talker = agents.Choice{Agent: &agents.Agent{Prompt: "You remind people."}}
 
 // A person is called, the agent begins, and what they answer is heard.
 func TestCallingSomebody(t *testing.T) {
@@ -165,6 +165,9 @@ func TestCallsByHTTP(t *testing.T) {
 		{b.key, `{"to":"alice","trunk":"lab","from":"+49666"}`, 403, "outbound.callers"},
 		{b.key, `{"to":"alice","trunk":"lab","ringSeconds":900}`, 400, "ringSeconds"},
 		{b.key, `{"to":"alice","trunk":"lab","agent":{"collect":["PIN"]}}`, 400, `no \"PIN\" in the file`},
+		{b.key, `{"to":"alice","trunk":"lab","agent":"nobody"}`, 400, `no agent \"nobody\"`},
+		{b.key, `{"to":"alice","trunk":"lab","agent":"agent-0","variables":{"guest":"Ada"}}`, 400, "variables.guest: the prompt has no"},
+		{b.key, `{"to":"alice","trunk":"lab","agent":{"prompt":"Call {{guest}}."}}`, 400, "variables.guest: is missing"},
 		{b.key, `{"to":"alice","trunk":"lab","headers":{"Via":"x"}}`, 400, "Via"},
 		{b.key, `{"to":"alice","trunk":"lab","headers":{"X-A":"1\r\nVia: x"}}`, 400, "X-A"},
 		{b.key, `{"to":"alice","trunk":"lab","agent":{"prompt":"You remind people."}}`, 200, `"id"`},

@@ -17,6 +17,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 	"golang.org/x/time/rate"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -189,6 +190,8 @@ func refusalFor(err error) *refusal {
 		r.headers = append(r.headers, sip.NewHeader("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", realm))) // RFC 8898
 	case e.Code == bridge.CodeForbidden:
 		r.code, r.reason = 403, "Forbidden"
+	case e.Field == agents.Field:
+		r.code, r.reason = 404, "Not Found"
 	case e.Code == bridge.CodeBusy, errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		r.code, r.reason = 503, "Service Unavailable"
 		if seconds := int(e.Retry.Seconds() + 0.999); seconds > 0 {
@@ -239,7 +242,7 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 
 // admitCall has a call that was let in count among those of its telephone.
 func (p *page) admitCall(c *call, req *sip.Request) *refusal {
-	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Attributes: c.party.Attributes}}
+	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
 	if err := p.admit(req, &c.open); err != nil {
 		return refusalFor(err)
 	}

@@ -14,11 +14,13 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
-	"voxgate/signaling/phone"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sip"
 )
@@ -43,13 +45,14 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := ""
-	config := &sip.Config{Agents: []phone.Agent{{To: []string{"desk", "500"}, Greeting: &silent}}, Calls: 100}
-	door, err := sip.New(sip.Options{Config: config, Host: host, RTC: ports, Logger: log, AckTimeout: 4 * time.Second})
+	answer := agents.New(&agents.Agent{Name: "desk", Numbers: []string{"desk", "500"}, Greeting: new("")})
+	door, err := sip.New(sip.Options{Config: &sip.Config{Calls: 100}, Agents: answer, Host: host, RTC: ports, Logger: log, AckTimeout: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	doors := signaling.NewServer(signaling.Options{Logger: log}, signaling.Door{Pattern: "/sip", Socket: door.Pages()})
+	gate := doortest.Must(access.New(access.Options{Agents: answer, Logger: log}))
+	t.Cleanup(gate.Close)
+	doors := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, signaling.Door{Pattern: "/sip", Socket: door.Pages()})
 	server := httptest.NewServer(doors)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

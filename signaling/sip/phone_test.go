@@ -190,7 +190,7 @@ func TestTheModelHangsUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ config, types, says, reason string }{
 		"by its tool": {config, "/tool end_call {}", "end_call", "goodbye"},
-		"maxSeconds":  {ofTrunk(t, map[string]any{"maxSeconds": 3}), "", "The time for this call is over", "time limit"},
+		"maxSeconds":  {ofTrunk(t, map[string]any{"maxSeconds": 3}), "", "The time for this conversation is over", "time limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -258,7 +258,7 @@ func TestGreetingWhileItRings(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) {
 		c["trunks"].([]any)[0].(map[string]any)["early"] = true
-		c["agents"] = []any{map[string]any{"to": []string{"*"}, "greeting": "Say hello."}}
+		c["agents"] = []any{map[string]any{"numbers": []string{"*"}, "greeting": "Say hello."}}
 	}))
 	early := (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", plain))
 	early.steps.WriteString(`<recv response="100" optional="true"/>` + "\n")

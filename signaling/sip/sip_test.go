@@ -29,6 +29,7 @@ import (
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/media"
 	"voxgate/media/mediatest"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/sip"
 )
 
@@ -78,11 +79,12 @@ type office struct {
 const config = `{
 	"listen": [{"transport": "udp", "address": "127.0.0.1:0"}, {"transport": "tcp", "address": "127.0.0.1:0"}],
 	"trunks": [{"name": "lab", "from": ["127.0.0.1"]}],
-	"agents": [{"to": ["*"], "prompt": "You are a lab.", "greeting": ""}]
+	"agents": [{"numbers": ["*"], "prompt": "You are a lab.", "greeting": ""}]
 }`
 
 func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office {
 	t.Helper()
+	text, answer := doortest.TakeAgents(t, text)
 	file := filepath.Join(t.TempDir(), "sip.json")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -97,7 +99,7 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 	up := httptest.NewServer(model)
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
-	options := sip.Options{Config: c, Host: host, Logger: log, AckTimeout: 4 * time.Second}
+	options := sip.Options{Config: c, Agents: answer, Host: host, Logger: log, AckTimeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
 	}

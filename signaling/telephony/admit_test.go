@@ -285,7 +285,7 @@ func TestAProviderIsNoKey(t *testing.T) {
 // What is wrong with a configuration is said by the name of the field.
 func TestConfigurationErrors(t *testing.T) {
 	t.Parallel()
-	agents := `"agents":[{"to":["*"]}]`
+	const calls = `"calls":7`
 	twilio := `{"profile":"twilio","verify":"v"`
 	for text, want := range map[string]string{
 		`{`:                        "unexpected EOF",
@@ -294,28 +294,26 @@ func TestConfigurationErrors(t *testing.T) {
 		`{"calls":"1"}`:            "calls: a string is no int",
 		`{} {}`:                    "more behind the object",
 		`{"publicURL":"voice.me"}`: "publicURL:",
-		`{` + agents + `}`:         "providers: there is none",
-		`{"audioSocket":{"listen":"x"},` + agents + `}`:                                                                           "audioSocket.listen:",
-		`{"audioSocket":{"listen":"127.0.0.1:0"}}`:                                                                                "agents: there is none",
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{}]}`:                                                                  "agents[0].to: is missing",
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["["]}]}`:                                                        "agents[0].to[0]:",
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + agents + `}`:                                                 "maxSeconds: -1",
-		`{"providers":[{"profile":"acme"}],` + agents + `}`:                                                                       `providers[0].profile: "acme"`,
-		`{"providers":[{"profile":"twilio"}],` + agents + `}`:                                                                     "providers[0].verify: is missing",
-		`{"providers":[` + twilio + `}],` + agents + `}`:                                                                          "publicURL is missing",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"password":"x"}],` + agents + `}`:                                   "providers[0].password",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"apiKey":"x"}],` + agents + `}`:                                     "providers[0].account",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"transferTo":["1"]}],` + agents + `}`:                               "providers[0].transferTo",
-		`{"publicURL":"https://a","providers":[` + twilio + `},` + twilio + `}],` + agents + `}`:                                  `providers[1].name: "twilio" is another's`,
-		`{"publicURL":"https://a","providers":[` + twilio + `,"name":"a/b"}],` + agents + `}`:                                     `providers[0].name: "a/b"`,
-		`{"publicURL":"https://a","providers":[` + twilio + `,"calls":-1}],` + agents + `}`:                                       "providers[0].calls",
-		`{"publicURL":"https://a","providers":[{"profile":"telnyx","verify":"AAAA"}],` + agents + `}`:                             "providers[0].verify: is no Ed25519",
-		`{"publicURL":"https://a","providers":[{"profile":"twilio","verify":"${NO_SUCH}"}],` + agents + `}`:                       "no variable NO_SUCH",
-		`{"providers":[{"profile":"jambonz"}],` + agents + `}`:                                                                    "providers[0].password: is missing",
-		`{"providers":[{"profile":"jambonz","verify":"x"}],` + agents + `}`:                                                       "providers[0].verify",
-		`{"providers":[{"profile":"jambonz","password":"x","apiKey":"x"}],` + agents + `}`:                                        "providers[0].apiKey",
-		`{"providers":[{"profile":"jambonz","access":true}],` + agents + `}`:                                                      "providers[0].access: there are no keys",
-		`{"publicURL":"https://a","providers":[{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}],` + agents + `}`: "providers[0].api:",
+		`{` + calls + `}`:          "providers: there is none",
+		`{"audioSocket":{"listen":"x"},` + calls + `}`:                                                                           "audioSocket.listen:",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["*"]}]}`:                                                       "agents: they are files of their own now",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + calls + `}`:                                                 "maxSeconds: -1",
+		`{"providers":[{"profile":"acme"}],` + calls + `}`:                                                                       `providers[0].profile: "acme"`,
+		`{"providers":[{"profile":"twilio"}],` + calls + `}`:                                                                     "providers[0].verify: is missing",
+		`{"providers":[` + twilio + `}],` + calls + `}`:                                                                          "publicURL is missing",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"password":"x"}],` + calls + `}`:                                   "providers[0].password",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"apiKey":"x"}],` + calls + `}`:                                     "providers[0].account",
+		`{"publicURL":"https://a","providers":[` + twilio + `,"transferTo":["1"]}],` + calls + `}`:                               "providers[0].transferTo",
+		`{"publicURL":"https://a","providers":[` + twilio + `},` + twilio + `}],` + calls + `}`:                                  `providers[1].name: "twilio" is another's`,
+		`{"publicURL":"https://a","providers":[` + twilio + `,"name":"a/b"}],` + calls + `}`:                                     `providers[0].name: "a/b"`,
+		`{"publicURL":"https://a","providers":[` + twilio + `,"calls":-1}],` + calls + `}`:                                       "providers[0].calls",
+		`{"publicURL":"https://a","providers":[{"profile":"telnyx","verify":"AAAA"}],` + calls + `}`:                             "providers[0].verify: is no Ed25519",
+		`{"publicURL":"https://a","providers":[{"profile":"twilio","verify":"${NO_SUCH}"}],` + calls + `}`:                       "no variable NO_SUCH",
+		`{"providers":[{"profile":"jambonz"}],` + calls + `}`:                                                                    "providers[0].password: is missing",
+		`{"providers":[{"profile":"jambonz","verify":"x"}],` + calls + `}`:                                                       "providers[0].verify",
+		`{"providers":[{"profile":"jambonz","password":"x","apiKey":"x"}],` + calls + `}`:                                        "providers[0].apiKey",
+		`{"providers":[{"profile":"jambonz","access":true}],` + calls + `}`:                                                      "providers[0].access: there are no keys",
+		`{"publicURL":"https://a","providers":[{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}],` + calls + `}`: "providers[0].api:",
 	} {
 		file := filepath.Join(t.TempDir(), "telephony.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

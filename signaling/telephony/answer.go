@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
@@ -141,7 +142,7 @@ func joined(form url.Values, is, between string) string {
 // ticket is leave for one call, or one transfer.
 type ticket struct {
 	provider *Provider // nil: AudioSocket
-	agent    *phone.Agent
+	agent    *agents.Agent
 	call     string // the provider's id of the call; empty: not known yet
 	party    phone.Party
 	open     bridge.Open // whom the call is counted with
@@ -253,7 +254,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	t.agent = phone.AgentFor(d.config.Agents, t.party.Called)
+	t.agent = d.Agents.Called(doorName, t.party.Called)
 	text := p.profile.answer
 	switch err := d.room(p); {
 	case t.call == "":

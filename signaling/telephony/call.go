@@ -118,10 +118,14 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	}
 	c.format, c.party = m.start.format, or(c.party, m.start.party)
 	if c.agent == nil {
-		c.agent = phone.AgentFor(c.door.config.Agents, c.party.Called)
+		c.agent = c.door.Agents.Called(doorName, c.party.Called)
 	}
 	if c.agent == nil {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))
+	}
+	c.open.Origin.Door, c.open.Origin.Agent = doorName, c.agent.Name
+	if err := c.door.Agents.Choose(&c.open, nil); err != nil { // a token may be for another one
+		return "agent", err
 	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)
 	var frames int
@@ -134,10 +138,10 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 
 // conversation is what the call opens.
 func (c *call) conversation() bridge.Open {
-	open, begun := c.agent.Open(c.party), c.open
-	open.Tools, open.Grant, open.Account = c.tools(), c.door.config.limit(begun.Grant), begun.Account
-	open.Origin = begun.Origin
-	open.Origin.Door, open.Origin.Identity, open.Origin.Key = doorName, phone.Clip(c.party.Number), c.from()
+	open := c.open
+	phone.Open(&open, c.agent, c.party)
+	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
+	open.Origin.Identity, open.Origin.Key = phone.Clip(c.party.Number), c.from()
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }
@@ -165,10 +169,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	defer typing.Wait()
 	defer stop(nil)
 	defer close(c.gone)
-	if greeting := c.agent.Begin(); greeting != "" {
-		if err := s.Do(bridge.Respond{Instruction: greeting}); err != nil {
-			return nil // it is over: Host.Serve says why
-		}
+	if err := s.Greet(); err != nil {
+		return nil // it is over: Host.Serve says why
 	}
 	if err := c.Receive(listening, c.take); err != errStopped {
 		return err

@@ -40,7 +40,7 @@ func TestDigitsNobodySees(t *testing.T) {
 			"name": "card number", "max": 19, "check": "luhn", "attempts": 2, "url": server.URL, "secret": "s",
 		}}
 		config["agents"] = []any{map[string]any{
-			"to": []string{"+500"}, "greeting": `/tool collect_digits {"what":"card number"}`, "collect": []string{"card number"},
+			"numbers": []string{"+500"}, "greeting": `/tool collect_digits {"what":"card number"}`, "collect": []string{"card number"},
 		}}
 	}, func(host *bridge.Options, model *emulator.Options) {
 		host.Recordings, host.RecordAll = folder, true

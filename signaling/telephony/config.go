@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling/phone"
 )
@@ -22,7 +23,7 @@ type Config struct {
 	PublicURL      string            `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
 	Providers      []Provider        `json:"providers"`
 	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil: there is none
-	Agents         []phone.Agent     `json:"agents"`
+	Agents         *phone.Moved      `json:"agents"`
 	Collect        phone.Collections `json:"collect"`
 	Calls          int               `json:"calls"`          // at once, in all; 0: 100
 	CallsPerSecond int               `json:"callsPerSecond"` // that begin; 0: 10
@@ -58,7 +59,8 @@ const (
 	defaultMaxSeconds     = 1800
 )
 
-func load(file string) (*Config, error) {
+// Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
+func Load(file string) (*Config, error) {
 	var c Config
 	if err := phone.ReadFile(file, &c); err != nil {
 		return nil, err
@@ -67,6 +69,11 @@ func load(file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &c, nil
+}
+
+// CheckAgents says which agent collects what the file does not have.
+func (c *Config) CheckAgents(answers *agents.Folder) error {
+	return c.Collect.CheckAgents(answers.Telephones(doorName))
 }
 
 func (c *Config) check() error {
@@ -96,7 +103,7 @@ func (c *Config) check() error {
 		}
 		names[p.Name] = true
 	}
-	if err := cmp.Or(phone.CheckAgents(c.Agents), c.Collect.Check(c.Agents)); err != nil {
+	if err := c.Collect.Check(); err != nil {
 		return err
 	}
 	return phone.CheckLimits(
@@ -141,7 +148,7 @@ func (p *Provider) check(publicURL string) error {
 	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
 		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
 	}
-	return cmp.Or(phone.CheckMusic(p.Music), phone.CheckPatterns("transferTo", p.TransferTo))
+	return cmp.Or(phone.CheckMusic(p.Music), agents.CheckPatterns("transferTo", p.TransferTo))
 }
 
 // checkSecrets refuses a configuration that would let callers in without credentials.

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -32,6 +33,7 @@ const doorName = "telephony"
 // Options make a [Door].
 type Options struct {
 	Host    *bridge.Host
+	Agents  *agents.Folder
 	Gate    *access.Gate      // counts the calls beside all others
 	Refused func(rule string) // gets the rule of each refusal. It must not block and may be nil
 	Logger  *slog.Logger
@@ -65,9 +67,12 @@ func New(file string, o Options) (*Door, error) {
 	if file == "" {
 		return nil, nil
 	}
-	config, err := load(file)
+	config, err := Load(file)
 	if err != nil {
 		return nil, err
+	}
+	if err := config.CheckAgents(o.Agents); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	d := &Door{
 		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{list: map[string]ticket{}},

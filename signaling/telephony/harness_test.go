@@ -38,6 +38,7 @@ import (
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
 	"voxgate/signaling/telephony"
 )
 
@@ -138,12 +139,12 @@ func (g *gateway) empty() {
 
 // agents of every gateway: +100 waits to be spoken to, and the others begin with a tool, which the emulator calls by its prompt.
 const agents = `[
-	{"to":["+100"],"greeting":"","prompt":"You sell shoes.","voice":"Puck"},
-	{"to":["+101"]},
-	{"to":["+200"],"greeting":"/tool end_call {}"},
-	{"to":["+300"],"greeting":"/tool transfer_call {\"target\":\"+4930123\"}"},
-	{"to":["+301"],"greeting":"/tool transfer_call {\"target\":\"+666\"}"},
-	{"to":["+400"],"greeting":"/tool send_dtmf {\"digits\":\"12#\"}"}]`
+	{"numbers":["+100"],"greeting":"","prompt":"You sell shoes.","voice":"Puck"},
+	{"numbers":["+101"]},
+	{"numbers":["+200"],"greeting":"/tool end_call {}"},
+	{"numbers":["+300"],"greeting":"/tool transfer_call {\"target\":\"+4930123\"}"},
+	{"numbers":["+301"],"greeting":"/tool transfer_call {\"target\":\"+666\"}"},
+	{"numbers":["+400"],"greeting":"/tool send_dtmf {\"digits\":\"12#\"}"}]`
 
 // newGateway makes a gateway with all providers. change may change its configuration, and more what is around it.
 func newGateway(t testing.TB, change func(config map[string]any), more ...func(*bridge.Options, *emulator.Options)) *gateway {
@@ -158,10 +159,6 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	rest := httptest.NewServer(g.rest)
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	if g.key, err = access.NewKey(keys, "phones", []string{access.MayTalk}); err != nil {
-		t.Fatal(err)
-	}
-	gate, err := access.New(access.Options{Required: true, Keys: keys, Limits: access.Limits{SessionsPerKey: 1}, Logger: log})
-	if err != nil {
 		t.Fatal(err)
 	}
 	parrot := emulator.Options{Logger: log, Espeak: emulator.NoVoice}
@@ -217,11 +214,18 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "telephony.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
+	fields, answer := doortest.TakeAgents(t, string(text))
+	gate, err := access.New(access.Options{
+		Required: true, Keys: keys, Agents: answer, Limits: access.Limits{SessionsPerKey: 1}, Logger: log,
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if g.door, err = telephony.New(file, telephony.Options{Host: g.host, Gate: gate, Logger: log}); err != nil {
+	file := filepath.Join(t.TempDir(), "telephony.json")
+	if err := os.WriteFile(file, []byte(fields), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g.door, err = telephony.New(file, telephony.Options{Host: g.host, Agents: answer, Gate: gate, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	door := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, g.door.Doors()...)

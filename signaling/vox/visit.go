@@ -173,8 +173,9 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 		v.warn("There is no theme %.40q; it is %s.", theme, defaultTheme)
 		theme = defaultTheme
 	}
-	open.Agent = bridge.Agent{Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext)}
-	open.Agent = open.Wanted()
+	open.Agent = open.Fixed().Over(bridge.Agent{
+		Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext),
+	})
 	a := v.door.newAssistant(v, theme, start, open)
 	defer a.leave(v)
 	if bridge.Talks(open.Agent.Model) {

@@ -211,7 +211,7 @@ const doorName = "web"
 
 // connect lets the client in, or not, and answers CONNECT_GEMINI.
 func (c *webClient) connect(ctx context.Context, open bridge.Open, token string) (bridge.Open, error) {
-	open.Origin = bridge.Origin{Door: doorName, Screen: true}
+	open.Origin.Door, open.Origin.Screen = doorName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
 		return bridge.Open{}, err
 	}
@@ -250,6 +250,7 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 		c.offered = nil
 		c.reply(socket, c.onOffer(socket, *o))
 	}
+	c.reply(socket, s.Greet())
 	for !c.gone() {
 		select {
 		case f := <-c.handed:

@@ -21,7 +21,6 @@ type call struct {
 	signaling.PeerCall
 	door      *Door
 	log       *slog.Logger
-	greeting  string      // "" when it was said
 	agent, id string      // in its address
 	text      string      // its offer
 	requests  chan func() // of HTTP, done by Serve
@@ -78,7 +77,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		select {
 		case <-c.heard:
 			c.heard = nil
-			c.greet()
+			if err := s.Greet(); err != nil {
+				c.log.Info("no greeting", "call", s.ID(), "err", err)
+			}
 		case do := <-c.requests:
 			do()
 		case <-lost:
@@ -89,17 +90,6 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// greet has the agent begin, once.
-func (c *call) greet() {
-	if c.greeting == "" {
-		return
-	}
-	if err := c.session.Do(bridge.Respond{Instruction: c.greeting}); err != nil {
-		c.log.Info("no greeting", "call", c.session.ID(), "err", err)
-	}
-	c.greeting = ""
 }
 
 func (c *call) options() rtc.PeerOptions {

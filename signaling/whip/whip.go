@@ -2,7 +2,7 @@
 // by one HTTP request. Their stream is an agent's ear. Where the offer is sendrecv the answer has the agent's voice; where
 // it only sends, a client of WHEP that knows the session's address may listen.
 //
-// A call is an encoder's peer and a [bridge.Caller]. The operator's file says which agents there are: /whip/NAME is the
+// A call is an encoder's peer and a [bridge.Caller]. /whip/NAME is the
 // endpoint of one, /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end. /whep/NAME?session=ID
 // is where to listen, and /whep/NAME/NUMBER~ID a listener's session.
 package whip
@@ -18,15 +18,14 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/media/opus"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
-	"voxgate/signaling/phone"
 	"voxgate/signaling/rtc"
 )
 
@@ -42,39 +41,9 @@ const (
 	fragmentType = "application/trickle-ice-sdpfrag"
 )
 
-// Config is the file that VOXGATE_WHIP names: docs/clients.md describes it.
-type Config struct {
-	Agents map[string]phone.Agent `json:"agents"` // by the names in their addresses; without a greeting the caller begins
-}
-
-var agentName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
-// Load reads the file.
-func Load(file string) (*Config, error) {
-	var c Config
-	if err := phone.ReadFile(file, &c); err != nil {
-		return nil, err
-	}
-	if len(c.Agents) == 0 {
-		return nil, fmt.Errorf("%s: agents: there is none, so nobody would answer", file)
-	}
-	for name, agent := range c.Agents {
-		if !agentName.MatchString(name) {
-			return nil, fmt.Errorf("%s: agents: the name %q is not made of letters, digits, - and _", file, name)
-		}
-		if len(agent.To) > 0 {
-			return nil, fmt.Errorf("%s: agents.%s.to: numbers are for telephones; here the name is in the address", file, name)
-		}
-		if len(agent.Collect) > 0 {
-			return nil, fmt.Errorf("%s: agents.%s.collect: only telephones have keys", file, name)
-		}
-	}
-	return &c, nil
-}
-
 // Door serves WHIP.
 type Door struct {
-	Config      *Config
+	Agents      *agents.Folder // /whip/NAME is the address of one
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
@@ -135,6 +104,8 @@ func refuse(w http.ResponseWriter, err error) {
 		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)
 	case errors.Is(err, bridge.ErrShutdown):
 		status, message = http.StatusServiceUnavailable, "The gateway is shutting down."
+	case e.Field == agents.Field:
+		status = e.Status
 	case e.Code == bridge.CodeBadConfig:
 		status = http.StatusInternalServerError // of the operator's file
 	case status == http.StatusUnauthorized:
@@ -160,8 +131,8 @@ func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
 
 // nothing answers GET and HEAD (RFC 9725, section 4.2).
 func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
-	if _, ok := d.Config.Agents[r.PathValue("agent")]; !ok {
-		return no(http.StatusNotFound, "There is no such agent.")
+	if d.Agents.Find(r.PathValue("agent"), doorName) == nil {
+		return agents.Unknown(r.PathValue("agent"))
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -181,7 +152,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 
 // who lets in a client that may begin a session.
 func who(r *http.Request) (open bridge.Open, err error) {
-	open.Origin = bridge.Origin{Door: doorName}
+	open.Origin = bridge.Origin{Door: doorName, Agent: r.PathValue("agent")}
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
@@ -192,10 +163,6 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	agent, ok := d.Config.Agents[r.PathValue("agent")]
-	if !ok {
-		return no(http.StatusNotFound, "There is no such agent.")
-	}
 	text, offer, err := readOffer(w, r)
 	if err != nil {
 		return err
@@ -203,14 +170,10 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if !offer.Speaks() {
 		return no(http.StatusNotAcceptable, "The offer must have an audio section that sends: an agent listens.")
 	}
-	open.Agent, open.Config = agent.Agent, agent.Config
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
 		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text, requests: make(chan func()),
 		listens: rtc.NewOfferLimiter(),
-	}
-	if agent.Greeting != nil {
-		c.greeting = *agent.Greeting
 	}
 	c.id = signaling.NodeID(d.Host, rand.Text())
 	sdp, err := d.calls.Begin(r, d.Host, c.id, c, open)

@@ -1,38 +1,12 @@
 package whip
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )
-
-// TestLoad reads files, and says which field is wrong.
-func TestLoad(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"agents":{"desk":{"prompt":"Be brief.","voice":"Puck","greeting":"Greet."}}}`: "",
-		`{"agents":{}}`:                          "agents: there is none",
-		`{"agents":{"a b":{}}}`:                  `agents: the name "a b"`,
-		`{"agents":{"desk":{"promt":"x"}}}`:      `unknown field "promt"`,
-		`{"agents":{"desk":{"prompt":7}}}`:       "prompt",
-		`{"agents":{"desk":{}},"listen":"here"}`: `unknown field "listen"`,
-	} {
-		file := filepath.Join(t.TempDir(), "whip.json")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := Load(file)
-		switch {
-		case want == "" && (err != nil || c.Agents["desk"].Voice != "Puck"):
-			t.Errorf("%s: %v", text, err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}
 
 func TestLinks(t *testing.T) {
 	got := append(

@@ -1,0 +1,260 @@
+// Package agents reads who answers. An agent is a file of the operator's folder: front matter in YAML, and behind it the prompt in
+// Markdown, as it is. docs/agents.md describes it.
+package agents
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/tools"
+)
+
+// Agent is how somebody answers. What is left out is as the gateway has it by default.
+type Agent struct {
+	Name string `json:"-"` // of its file; empty: it has none
+
+	Prompt     string          `json:"prompt,omitzero"`
+	Voice      string          `json:"voice,omitzero"`
+	Language   string          `json:"language,omitzero"`
+	Model      string          `json:"model,omitzero"`
+	Greeting   *string         `json:"greeting,omitzero"`   // the instruction by which it begins; "": the caller begins
+	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools that it uses; nil: all that are granted
+	Numbers    []string        `json:"numbers,omitzero"`    // patterns of what was called, by telephone
+	Doors      []string        `json:"doors,omitzero"`      // from which it can be reached; none: every one
+	Limits     limits          `json:"limits,omitzero"`     // of a conversation
+	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
+	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig, for what the fields above do not say
+	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
+	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
+	Attributes []string        `json:"attributes,omitzero"` // patterns of what the model gets of that which comes with a call
+}
+
+type limits struct {
+	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
+}
+
+// doors are those by which an agent can be reached, as grants name them.
+var doors = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
+
+// levels are how much a model may think.
+var levels = []string{"minimal", "low", "medium", "high"}
+
+// farewell is the instruction for an agent whose conversation has lasted as long as it may.
+const farewell = "The time for this conversation is over. " +
+	"Say goodbye in one short sentence, in the language that you have spoken so far."
+
+// mistake is what is wrong with a field.
+type mistake struct {
+	field string // "limits.minutes"; empty: of the whole
+	err   error
+}
+
+func (m *mistake) Error() string { return strings.TrimPrefix(m.field+": "+m.err.Error(), ": ") }
+func (m *mistake) Unwrap() error { return m.err }
+
+func wrong(field, format string, args ...any) error {
+	return &mistake{field, fmt.Errorf(format, args...)}
+}
+
+var unknownField = regexp.MustCompile(`^json: unknown field "(.*)"$`)
+
+// read reads an agent's fields, and refuses those that there are not.
+func (a *Agent) read(fields []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(fields))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(a)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return a.check()
+	case errors.As(err, &kind):
+		return wrong(kind.Field, "a %s is not what belongs here", kind.Value)
+	}
+	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
+		return wrong(m[1], "there is no such field")
+	}
+	return &mistake{"", err}
+}
+
+func (a *Agent) check() error {
+	for _, list := range []struct {
+		name     string
+		patterns []string
+	}{{"tools", a.Tools}, {"numbers", a.Numbers}, {"doors", a.Doors}, {"attributes", a.Attributes}} {
+		if err := CheckPatterns(list.name, list.patterns); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range a.Doors {
+		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
+			return wrong("doors", "%q is none of %s", pattern, strings.Join(doors, ", "))
+		}
+	}
+	if a.Limits.Minutes < 0 {
+		return wrong("limits.minutes", "%v is less than nothing", a.Limits.Minutes)
+	}
+	if len(a.Numbers) > 0 && len(a.variables()) > 0 {
+		return wrong("numbers", "a caller says nothing of {{%s}}, which is in the prompt", a.variables()[0])
+	}
+	if _, err := a.thinks(); err != nil {
+		return err
+	}
+	if err := bridge.CheckConfig(a.Config); err != nil {
+		return &mistake{"config", err}
+	}
+	return nil
+}
+
+// CheckPatterns says which pattern of a field is none: as [path.Match] has them.
+func CheckPatterns(field string, patterns []string) error {
+	for i, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return wrong(fmt.Sprintf("%s[%d]", field, i), "%q is no pattern", p)
+		}
+	}
+	return nil
+}
+
+// thinks is what a config has for the agent's thinking; nil: nothing.
+func (a *Agent) thinks() (config map[string]any, err error) {
+	var level string
+	var budget int
+	switch {
+	case len(a.Thinking) == 0 || string(a.Thinking) == "null":
+		return nil, nil
+	case json.Unmarshal(a.Thinking, &level) == nil && slices.Contains(levels, level):
+		return map[string]any{"thinkingLevel": strings.ToUpper(level)}, nil
+	case json.Unmarshal(a.Thinking, &budget) == nil && budget >= -1:
+		return map[string]any{"thinkingBudget": budget}, nil
+	}
+	return nil, wrong("thinking", "%s is none of %s, and no number of tokens", a.Thinking, strings.Join(levels, ", "))
+}
+
+// Layer is what the model is set up with for it.
+func (a *Agent) Layer() bridge.Agent {
+	said := map[string]any{}
+	if thinking, _ := a.thinks(); thinking != nil {
+		said["generationConfig"] = map[string]any{"thinkingConfig": thinking}
+	}
+	if a.Record != nil {
+		said["voxgate"] = map[string]any{"record": *a.Record}
+	}
+	fields, _ := json.Marshal(said) // texts and numbers can be written
+	own := bridge.Agent{
+		Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
+		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)),
+	}
+	if len(said) > 0 {
+		own = bridge.Agent{Config: fields}.Over(own)
+	}
+	return own
+}
+
+// Put has the agent answer in a conversation. What the caller configures counts more than it, field by field.
+func (a *Agent) Put(o *bridge.Open) {
+	o.Agent, o.Origin.Agent = a.Layer(), a.Name
+	a.manners(o)
+}
+
+// Fix has the agent answer as the operator's backend wants it: neither the caller nor a grant changes what it says. One with a name
+// takes the place of the one that answered; of one without, only what it says counts.
+func (a *Agent) Fix(o *bridge.Open) {
+	if a.Name != "" {
+		o.Agent, o.Locked, o.Origin.Agent = bridge.Agent{}, false, a.Name
+	}
+	o.Override = a.Layer()
+	a.manners(o)
+}
+
+// manners are how it begins and ends.
+func (a *Agent) manners(o *bridge.Open) {
+	o.Farewell = farewell
+	if a.Greeting != nil {
+		o.Greeting = *a.Greeting
+	}
+}
+
+func (a *Agent) serves(door string) bool { return len(a.Doors) == 0 || bridge.Matches(a.Doors, door) }
+
+var variable = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)
+
+// variables are those that the prompt and the greeting have a place for.
+func (a *Agent) variables() (names []string) {
+	text := a.Prompt
+	if a.Greeting != nil {
+		text += *a.Greeting
+	}
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// maxValue bounds a variable's value, in bytes: enough for an address, and less than a prompt of its own.
+const maxValue = 1000
+
+// With is the agent with values in place of its {{variables}}. They are quoted: to the model they are data.
+func (a *Agent) With(values map[string]string) (*Agent, error) {
+	names := a.variables()
+	for name, value := range values {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, wrong("variables."+name, "the prompt has no {{%s}}", name)
+		case len(value) > maxValue:
+			return nil, wrong("variables."+name, "has %d bytes; %d are the most", len(value), maxValue)
+		}
+	}
+	for _, name := range names {
+		if _, ok := values[name]; !ok {
+			return nil, wrong("variables."+name, "is missing; the prompt has {{%s}}", name)
+		}
+	}
+	fill := func(text string) string {
+		return variable.ReplaceAllStringFunc(text, func(m string) string {
+			quoted, _ := json.Marshal(tools.Cut(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // a text can be written
+			return string(quoted)
+		})
+	}
+	filled := *a
+	filled.Prompt = fill(a.Prompt)
+	if a.Greeting != nil {
+		greeting := fill(*a.Greeting)
+		filled.Greeting = &greeting
+	}
+	return &filled, nil
+}
+
+// Choice is who answers, where a grant, a webhook or a request says so: an agent by the name of its file, or one in full.
+type Choice struct {
+	Name  string
+	Agent *Agent // nil: the one of the name
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *Choice) UnmarshalJSON(raw []byte) error {
+	*c = Choice{}
+	if json.Unmarshal(raw, &c.Name) == nil {
+		return nil
+	}
+	c.Agent = &Agent{}
+	if err := c.Agent.read(raw); err != nil {
+		return fmt.Errorf("agent.%w", err)
+	}
+	return nil
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (c Choice) MarshalJSON() ([]byte, error) {
+	if c.Agent != nil {
+		return json.Marshal(c.Agent)
+	}
+	return json.Marshal(c.Name)
+}

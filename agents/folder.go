@@ -1,0 +1,334 @@
+package agents
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"voxgate/bridge"
+	"voxgate/reread"
+)
+
+// extension ends the names of agents' files.
+const extension = ".md"
+
+// maxFile bounds a file, in bytes: a prompt of that length is longer than what a Live session keeps.
+const maxFile = 256 << 10
+
+// Folder is the operator's agents, as they are now. A nil one has none. Its methods may be called by any goroutine.
+type Folder struct {
+	path  string
+	log   *slog.Logger
+	watch *reread.Watch
+
+	mu   sync.Mutex
+	list []*Agent // by their names
+}
+
+// Open reads a folder. Its errors are those of all files, each with its name and line.
+func Open(path string, log *slog.Logger) (*Folder, error) {
+	f := &Folder{path: path, log: log}
+	files, err := f.files()
+	if err != nil {
+		return nil, err
+	}
+	f.watch = reread.NewWatch(time.Now, files)
+	return f, f.read(files)
+}
+
+// New returns agents that are in no folder, in the order in which they were given.
+func New(list ...*Agent) *Folder { return &Folder{list: list} }
+
+func (f *Folder) files() ([]string, error) {
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) != extension })
+	files := make([]string, len(entries))
+	for i, e := range entries {
+		files[i] = filepath.Join(f.path, e.Name())
+	}
+	return files, nil
+}
+
+// read reads the files again. In place of one that is wrong the agent before it goes on.
+func (f *Folder) read(files []string) error {
+	var list []*Agent
+	var errs []error
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), extension)
+		a, err := readFile(file, name)
+		if err != nil {
+			errs = append(errs, err)
+			a = f.named(name)
+		}
+		if a != nil {
+			list = append(list, a)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = list
+	return errors.Join(errs...)
+}
+
+// all are the agents. It reads the files again if they have changed, which a caller in a second waits for.
+func (f *Folder) all() []*Agent {
+	if f == nil {
+		return nil
+	}
+	var files []string
+	var err error
+	if f.watch != nil && f.watch.Changed(func() []string { files, err = f.files(); return files }) {
+		if err == nil {
+			err = f.read(files)
+		}
+		if err != nil {
+			f.log.Error("agents were changed and cannot be used; those before them go on", "err", err)
+		} else {
+			f.log.Info("agents were read again", "folder", f.path, "agents", len(files))
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.list
+}
+
+func (f *Folder) named(name string) *Agent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.list {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// Find is the agent of a name for a door; nil: there is none.
+func (f *Folder) Find(name, door string) *Agent {
+	for _, a := range f.all() {
+		if a.Name == name && a.serves(door) {
+			return a
+		}
+	}
+	return nil
+}
+
+// Telephones are the agents of a door that have numbers.
+func (f *Folder) Telephones(door string) (list []*Agent) {
+	for _, a := range f.all() {
+		if len(a.Numbers) > 0 && a.serves(door) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Called is the agent that answers a number at a door; nil: there is none. Of several the one with the longest pattern does, one without
+// wildcards before all others, and of two alike the first by its name.
+func (f *Folder) Called(door, number string) (answers *Agent) {
+	best := -1
+	for _, a := range f.Telephones(door) {
+		for _, pattern := range a.Numbers {
+			fit := len(pattern)
+			if pattern == number {
+				fit = maxFile
+			}
+			if fit > best && bridge.Matches([]string{pattern}, number) {
+				best, answers = fit, a
+			}
+		}
+	}
+	return answers
+}
+
+// Choose has the agent answer whom the client has named in Origin.Agent, if the grant has no other: of an agent by grant the client changes
+// nothing. Without a name and without a grant of agents it changes nothing. In a resume a name that is not known is an error only
+// if there is nothing to go on with. Values are for the variables of its prompt.
+func (f *Folder) Choose(o *bridge.Open, values map[string]string) error {
+	a, granted, err := f.chosen(o, values)
+	switch {
+	case err != nil && o.ResumeToken != "":
+		o.Instead = cmp.Or(o.Instead, err)
+		return nil
+	case err != nil || a == nil:
+		return err
+	}
+	a.Put(o)
+	o.Locked = granted
+	return nil
+}
+
+func (f *Folder) chosen(o *bridge.Open, values map[string]string) (a *Agent, granted bool, err error) {
+	name := o.Origin.Agent
+	if g := o.Grant; g != nil && len(g.Agents) > 0 {
+		granted = true
+		switch {
+		case name == "" && strings.ContainsAny(g.Agents[0], `*?[\`):
+			return nil, true, refuse(bridge.CodeForbidden, http.StatusForbidden, "This token is for %s: name one of them.",
+				strings.Join(g.Agents, ", "))
+		case name == "":
+			name = g.Agents[0]
+		case !bridge.Matches(g.Agents, name):
+			return nil, true, refuse(bridge.CodeForbidden, http.StatusForbidden, "This token is not for the agent %q, but for %s.",
+				name, strings.Join(g.Agents, ", "))
+		}
+	}
+	if name == "" {
+		return nil, false, nil
+	}
+	if a = f.Find(name, o.Origin.Door); a == nil {
+		return nil, granted, Unknown(name)
+	}
+	if a, err = a.With(values); err != nil {
+		return nil, granted, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "The agent %q cannot be reached so: %v.", name, err)
+	}
+	return a, granted, nil
+}
+
+// Resolve is the agent of a choice that a backend has made, for a door, with values for its prompt. No choice is an agent that is as
+// everything is by default.
+func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agent, error) {
+	a := c.Agent
+	if a == nil {
+		a = &Agent{}
+		if c.Name != "" {
+			a = f.Find(c.Name, door)
+		}
+		if a == nil {
+			return nil, Unknown(c.Name)
+		}
+	}
+	a, err := a.With(values)
+	if err != nil {
+		return nil, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "%v.", err)
+	}
+	return a, nil
+}
+
+// Unknown is the error for an agent that there is not, or not at this door.
+func Unknown(name string) error {
+	return refuse(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
+}
+
+// Field is that of the errors about who answers. Their Status is that of HTTP.
+const Field = "agent"
+
+func refuse(code bridge.Code, status int, format string, args ...any) error {
+	return &bridge.Error{Code: code, Field: Field, Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+var nameOf = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+
+// readFile reads an agent. Its errors say where: "desk.md:4: …".
+func readFile(file, name string) (*Agent, error) {
+	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
+	if !nameOf.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
+		return nil, fmt.Errorf("%s: an agent's name is made of a-z, 0-9, - and _, and is not that of a model", file)
+	}
+	text, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxFile:
+		return nil, fmt.Errorf("%s: %d bytes are more than %d", file, len(text), maxFile)
+	}
+	front, prompt, err := split(text)
+	if err != nil {
+		return nil, at(1, err)
+	}
+	var document yaml.Node
+	fields, err := fieldsOf(front, &document)
+	if err != nil {
+		return nil, at(lineOf(err), errors.New(yamlPlace.ReplaceAllString(err.Error(), "")))
+	}
+	a := &Agent{Name: name}
+	if err = a.read(fields); err == nil && a.Prompt != "" {
+		err = wrong("prompt", "stands behind the front matter")
+	}
+	a.Prompt = strings.TrimSpace(string(prompt))
+	if err == nil {
+		err = a.check() // now with its prompt
+	}
+	if err != nil {
+		return nil, at(place(&document, err), err)
+	}
+	return a, nil
+}
+
+const fence = "---"
+
+// split divides a file into its front matter, with the line above it so that lines count, and the prompt.
+func split(text []byte) (front, prompt []byte, err error) {
+	text = bytes.ReplaceAll(bytes.TrimPrefix(text, []byte("\ufeff")), []byte("\r\n"), []byte("\n"))
+	if !bytes.HasPrefix(text, []byte(fence+"\n")) {
+		return nil, text, nil
+	}
+	end := bytes.Index(text, []byte("\n"+fence+"\n"))
+	if end < 0 && bytes.HasSuffix(text, []byte("\n"+fence)) {
+		end = len(text) - len(fence) - 1
+	}
+	if end < 0 {
+		return nil, nil, errors.New("the front matter has no end: a line of three dashes")
+	}
+	return text[:end+1], bytes.TrimPrefix(text[end+1:], []byte(fence)), nil
+}
+
+// fieldsOf is a front matter as JSON. Its errors are YAML's.
+func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {
+	fields := map[string]any{}
+	if err := cmp.Or(yaml.Unmarshal(front, document), yaml.Unmarshal(front, &fields)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
+}
+
+var yamlPlace = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
+
+// lineOf is the line that an error of YAML names.
+func lineOf(err error) int {
+	m := yamlPlace.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 1
+	}
+	n, _ := strconv.Atoi(m[1])
+	return max(n, 1)
+}
+
+// place is the line of the field that an error is about.
+func place(document *yaml.Node, err error) int {
+	m := &mistake{}
+	errors.As(err, &m)
+	name, _, _ := strings.Cut(m.field[strings.LastIndex(m.field, ".")+1:], "[")
+	return max(1, find(document, name))
+}
+
+// find is the line of a key, wherever it stands; 0: there is none.
+func find(node *yaml.Node, key string) (line int) {
+	for i, n := range node.Content {
+		if node.Kind == yaml.MappingNode && i%2 == 0 && n.Value == key {
+			return n.Line
+		}
+	}
+	for _, n := range node.Content {
+		line = cmp.Or(line, find(n, key))
+	}
+	return line
+}
