@@ -53,6 +53,16 @@ var commands = []command{
 		},
 	},
 	{
+		"check-config", "reads all files as serve would with these settings, and says what is wrong with them",
+		func(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+			s, err := parseSettings(args, getenv, stderr)
+			if err != nil {
+				return err
+			}
+			return checkConfig(s, stdout)
+		},
+	},
+	{
 		"version", "prints which commit this program was built from, and with which Go",
 		func(_ context.Context, _ []string, _ func(string) string, stdout, _ io.Writer) error {
 			_, err := fmt.Fprintln(stdout, version())
@@ -66,9 +76,9 @@ func usage() string {
 	var b strings.Builder
 	b.WriteString("Usage: gateway [COMMAND] [flags]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(&b, "  %-8s %s\n", c.name, c.does)
+		fmt.Fprintf(&b, "  %-12s %s\n", c.name, c.does)
 	}
-	b.WriteString("  help     prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new and health.\n")
+	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health and check-config.\n")
 	return b.String()
 }
 

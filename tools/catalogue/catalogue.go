@@ -42,6 +42,19 @@ type server struct {
 // Load reads the file and connects to its MCP servers, all at once. Its errors name the file and the place in it, and never a
 // value of the environment. Call Close when the tools are not needed any more.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
+	return load(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
+}
+
+// Check says what is wrong with a file. It connects to no server.
+func Check(path string) error {
+	c, err := load(path, slog.New(slog.DiscardHandler), func(*Catalogue, *file) error { return nil })
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+func load(path string, log *slog.Logger, connect func(*Catalogue, *file) error) (*Catalogue, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -54,14 +67,14 @@ func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c := &Catalogue{log: log, pool: webhook.NewPool(nil)}
-	if err := c.build(ctx, f); err != nil {
+	if err := c.build(f, connect); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
 }
 
-func (c *Catalogue) build(ctx context.Context, f *file) error {
+func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error {
 	for i, name := range f.builtin {
 		run, ok := builtin[name]
 		if !ok {
@@ -78,7 +91,7 @@ func (c *Catalogue) build(ctx context.Context, f *file) error {
 		}
 		c.fixed = append(c.fixed, placed{tool, place})
 	}
-	if err := c.connect(ctx, f.servers); err != nil {
+	if err := connect(c, f); err != nil {
 		return err
 	}
 	_, twice := c.tools()

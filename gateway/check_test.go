@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"voxgate/signaling/access"
+)
+
+// check-config reads all files, and says of each what is wrong, and where. Nothing listens, and no server of tools is started.
+func TestCheckConfig(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	if _, err := access.NewKey(keys, "shop", []string{access.MayTalk}); err != nil {
+		t.Fatal(err)
+	}
+	const trunk = `"listen":[{"transport":"udp","address":"127.0.0.1:5060"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]`
+	const till = `"collect":[{"name":"PIN","max":4,"url":"https://a.example/","secret":"s"}]`
+	check := func(settings ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"check-config"}, env(settings...), &out, &out)
+		return out.String(), err
+	}
+	out, err := check("VOXGATE_KEYS", keys, "VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [PIN]\n---\nBe brief."}),
+		"VOXGATE_SIP", written(t, "{"+trunk+","+till+"}"), "VOXGATE_TOOLS", written(t, `{"mcp":[{"name":"none","command":["/no/such/program"]}]}`),
+		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`), "VOXGATE_MODELS", written(t, `{"models":[]}`))
+	if err != nil || strings.Count(out, " is good\n") != 6 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	agents, file := agentsIn(t, map[string]string{"desk": "---\nvoize: Kore\n---"}), written(t, `{`)
+	out, err = check("VOXGATE_KEYS", file, "VOXGATE_AGENTS", agents, "VOXGATE_TOOLS", file, "VOXGATE_TELEPHONY", file, "VOXGATE_MODELS", file,
+		"VOXGATE_SIP", written(t, "{"+trunk+`,"agents":[{"to":["*"]}]}`), "VOXGATE_TLS_CERT", file, "VOXGATE_TLS_KEY", file)
+	for _, want := range []string{
+		"agents: " + filepath.Join(agents, "desk.md") + ":2: voize", "keys: " + file, "tools: " + file, "telephony: " + file, "models: " + file,
+		"agents: they are files of their own now", "tls-cert: ",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v\n%s", want, err, out)
+		}
+	}
+	folder := agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [card]\n---"})
+	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_SIP", written(t, "{"+trunk+","+till+"}")); err == nil ||
+		!strings.Contains(err.Error(), `agent desk: collect[0]: there is no "card"`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := check("VOXGATE_WHIP", file); err == nil || !strings.Contains(err.Error(), "VOXGATE_AGENTS") {
+		t.Errorf("%v", err)
+	}
+}
