@@ -3,8 +3,8 @@
  *
  *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
  *
- * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `voice`,
- * `prompt`, `lang`. Properties: `token` (a function, too), `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
+ * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `agent`,
+ * `voice`, `prompt`, `lang`. Properties: `token` (a function, too), `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
  * below. Events: `state`, `turn` and `error`, as voxgate.js tells them. Nothing is loaded, and nobody heard, before it is pressed.
  */
 /** @import { Session } from './voxgate.js' */
@@ -182,7 +182,8 @@ export class VoxgateTalk extends HTMLElement {
     const voice = of('voice') && { generationConfig: { ...config?.generationConfig, speechConfig: { voiceConfig: { prebuiltVoiceConfig: { voiceName: of('voice') } } } } };
     const prompt = of('prompt') && { systemInstruction: { parts: [{ text: of('prompt') }] } };
     const read = { ...(this.lang && { lang: this.lang }), ...(this.strings && { strings: this.strings }) };
-    return { url: new URL('ws', import.meta.url), token: this.token ?? of('token'), ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
+    const agent = of('agent') ?? new URL(import.meta.url).searchParams.get('agent') ?? undefined;
+    return { url: new URL('ws', import.meta.url), token: this.token ?? of('token'), agent, ...read, ...rest, config: { ...config, ...(voice || {}), ...(prompt || {}) } };
   }
 
   /** @param {string} state @param {string} sentence */

@@ -89,6 +89,8 @@ export interface Blob64 {
 // What the client says.
 
 export interface ConnectGemini {
+  /** Who answers: one of the operator's agents. */
+  agent?: string;
   initialConfig: LiveConfig;
   resumable?: boolean;
   resumeToken?: string;

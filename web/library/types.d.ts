@@ -137,6 +137,8 @@ export interface Options {
    * called for each connection: a lost conversation may be found again when its first token has long expired.
    */
   token?: string | (() => string | Promise<string>);
+  /** Who answers: one of the operator's agents, by the name of its file. What `config` says counts more than it, field by field. */
+  agent?: string;
   config?: LiveConfig;
   tools?: Record<string, Tool>;
   /** Lets Gemini, and tools, show and ask something on the screen: by an object that does it, or, with `true`, by the `canvas` event. */

@@ -440,6 +440,7 @@ export class Session {
       voice: this.#voice,
       sight: () => this.#sight,
       hello: {
+        agent: this.#options.agent,
         initialConfig: this.#config(),
         resumable: true,
         resumeToken,

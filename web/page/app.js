@@ -124,8 +124,10 @@ function start(mic = true) {
   answers.length = 0;
   running.clear();
   const options = asOptions(preferences);
-  const transport = /** @type {Transport} */ (new URLSearchParams(location.search).get('transport') ?? options.transport);
-  const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, resume: 'page' });
+  const query = new URLSearchParams(location.search);
+  const transport = /** @type {Transport} */ (query.get('transport') ?? options.transport);
+  const agent = query.get('agent') ?? undefined;
+  const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, agent, resume: agent ? `page ${agent}` : 'page' });
   session = opened;
   if (!opened.turns.length) transcript.begin(); // else it goes on
   listen(opened);

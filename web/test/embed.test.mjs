@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { openPage, shiftClock, silence, startGateway, tone } from './harness.mjs';
+import { openPage, shiftClock, silence, start, startGateway, tone } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -16,10 +16,11 @@ const serve = async (host) => {
   const server = createServer((request, response) => {
     const theirs = gateway.url.replace(/\/$/, '');
     const inline = request.url.includes('inline') ? '<voxgate-talk label="Ask us" voice="Puck" prompt="Be brief."></voxgate-talk>' : '';
+    const agent = request.url.includes('agent') ? '?agent=interpreter' : '';
     response.setHeader('Content-Type', 'text/html');
     response.setHeader('Content-Security-Policy', `default-src 'none'; img-src data:; script-src ${theirs}; connect-src ${theirs} ${theirs.replace('http', 'ws')}`);
     response.end(`<!doctype html><html lang="en"><title>A shop</title><link rel="icon" href="data:,"><main><h1>A shop</h1>${inline}</main><p id="status" hidden></p>
-      <script type="module" src="${theirs}/embed.js"></script></html>`);
+      <script type="module" src="${theirs}/embed.js${agent}"></script></html>`);
   });
   await new Promise((resolve) => server.listen(0, host, resolve));
   server.origin = `http://${host}:${server.address().port}`;
@@ -28,7 +29,7 @@ const serve = async (host) => {
 before(async () => {
   app = await serve('127.0.0.1');
   stranger = await serve('127.0.0.2');
-  gateway = await startGateway({ VOXGATE_ORIGINS: app.origin });
+  gateway = await startGateway({ VOXGATE_ORIGINS: app.origin, VOXGATE_AGENTS: new URL('../../examples/agents', import.meta.url).pathname });
 });
 after(async () => {
   app?.close();
@@ -49,6 +50,20 @@ const inShop = (name, run, { path = '/', origin = () => app.origin, ...options }
   });
 const button = (page, name) => page.getByRole('button', { name, exact: true });
 const says = (page, text) => page.locator('.status').filter({ hasText: text }).waitFor();
+
+/** Waits until the model is set up with a prompt. */
+const setUp = (page, prompt) => page.waitForFunction((p) => told.some((m) => m.type === 'SETUP_COMPLETE' && JSON.stringify(m.payload).includes(p)), prompt);
+
+inShop('one line of HTML has an agent answer', async (page) => {
+  await button(page, 'Talk').click();
+  await setUp(page, 'You are an interpreter');
+}, { path: '/agent' });
+
+inShop("the gateway's page has one answer, too", async (page) => {
+  await page.goto(`${gateway.url}?agent=desk`);
+  await start(page);
+  await setUp(page, 'You are the front desk');
+});
 
 inShop('one line of HTML lets a person talk', async (page) => {
   await page.evaluate(() => addEventListener('turn', (e) => (window.turns ??= []).push(e.detail), true));
