@@ -171,8 +171,11 @@ func (o *Open) Fixed() Agent {
 // layered is the model's configuration, at the beginning and after each change. The order is that of docs/agents.md: the operator's file, the
 // caller, what the caller cannot change, the operator's backend.
 func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
+	if !o.Locked { // else it is above the caller
+		configured = lay(configured, o.Agent.config(nil))
+	}
 	over := backend.agent.Over(o.Fixed())
-	return backend.config(noted(over.config(lay(configured, o.Agent.config(nil))), o.Note))
+	return backend.config(noted(over.config(configured), o.Note))
 }
 
 // config returns raw with the agent's fields set. A config that is no object is returned unchanged, and refused where

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -369,4 +370,28 @@ func TestToolsAndTimeOfAnAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An agent that is locked counts more than its caller, here and at another gateway, and its tools are declared once.
+func TestALockedAgent(t *testing.T) {
+	open := bridge.Open{
+		Resumable: true, Locked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),
+		Agent: bridge.Agent{Prompt: "file", Config: json.RawMessage(`{"tools":[{"googleSearch":{}}]}`)},
+	}
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		check := func(when string, c *caller) {
+			t.Helper()
+			synctest.Wait()
+			config := string(last[bridge.SetupComplete](c).EffectiveConfig)
+			if !strings.Contains(config, `"file"`) || strings.Contains(config, "client") || strings.Count(config, "googleSearch") != 1 ||
+				!strings.Contains(config, `"topK":3`) {
+				t.Errorf("%s: %s", when, config)
+			}
+		}
+		check("at the beginning", c)
+		d := b.comes(c)
+		a.up.Next().Accept().Handle("h")
+		check("at another gateway", d)
+	})
 }
