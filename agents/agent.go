@@ -32,6 +32,7 @@ type Agent struct {
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig, for what the fields above do not say
+	Silence    *silence        `json:"silence,omitzero"`    // what is done when the person says nothing; nil: nothing
 	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
 	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
 	Attributes []string        `json:"attributes,omitzero"` // patterns of what the model gets of that which comes with a call
@@ -39,6 +40,13 @@ type Agent struct {
 
 type limits struct {
 	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
+}
+
+// silence is that of a LiveConfig.
+type silence struct {
+	After string `json:"after"`          // "8s"
+	Say   string `json:"say,omitzero"`   // the instruction by which the model asks
+	Times *int   `json:"times,omitzero"` // before it says goodbye; 0: for ever
 }
 
 // doors are those by which an agent can be reached, as grants name them.
@@ -110,6 +118,9 @@ func (a *Agent) check() error {
 	if err := bridge.CheckConfig(a.Config); err != nil {
 		return &mistake{"config", err}
 	}
+	if err := bridge.CheckConfig((&Agent{Silence: a.Silence}).Layer().Config); err != nil {
+		return &mistake{"silence", err}
+	}
 	return nil
 }
 
@@ -144,18 +155,25 @@ func (a *Agent) Layer() bridge.Agent {
 	if thinking, _ := a.thinks(); thinking != nil {
 		said["generationConfig"] = map[string]any{"thinkingConfig": thinking}
 	}
+	own := map[string]any{}
 	if a.Record != nil {
-		said["voxgate"] = map[string]any{"record": *a.Record}
+		own["record"] = *a.Record
+	}
+	if a.Silence != nil {
+		own["silence"] = a.Silence
+	}
+	if len(own) > 0 {
+		said["voxgate"] = own
 	}
 	fields, _ := json.Marshal(said) // texts and numbers can be written
-	own := bridge.Agent{
+	layer := bridge.Agent{
 		Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
 		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)),
 	}
 	if len(said) > 0 {
-		own = bridge.Agent{Config: fields}.Over(own)
+		layer = bridge.Agent{Config: fields}.Over(layer)
 	}
-	return own
+	return layer
 }
 
 // Put has the agent answer in a conversation. What the caller configures counts more than it, field by field.

@@ -94,6 +94,7 @@ func (s *Session) asksPastLimit(c Command) bool {
 
 // sendText sends real-time text.
 func (s *Session) sendText(text string) bool {
+	s.person.prompted = 0
 	s.transcript.Typed(s.answer.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.asked()
@@ -103,6 +104,7 @@ func (s *Session) sendText(text string) bool {
 // sendMessage sends a typed turn. A model that takes only whole turns gets the parts with the one that completes it: it
 // would answer each part.
 func (s *Session) sendMessage(m Message) error {
+	s.person.prompted = 0
 	parts := wire.TextPart(m.Text)
 	if m.Parts != nil || m.Text == "" {
 		var err error

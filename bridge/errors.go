@@ -99,6 +99,7 @@ const (
 	ErrTimeLimit  Limit = "This conversation has reached its time limit."
 	ErrTokenLimit Limit = "This conversation has used up its tokens."
 	ErrBudget     Limit = "What may be spent on conversations is spent."
+	ErrSilence    Limit = "Silence: nobody has said anything for a while."
 )
 
 // Reason is why a conversation has ended, for people; "" if nobody's failure has ended it.

@@ -84,6 +84,9 @@ type (
 	// will be none.
 	Thinking struct{ Thinking bool }
 
+	// Silent says that the person has said nothing for so long that the model is asked to speak.
+	Silent struct{}
+
 	// Interrupted ends a turn that was not heard to its end. Frames before Generation that the caller still has are void.
 	Interrupted struct {
 		Turn       int

@@ -122,6 +122,7 @@ func (s *Session) loop(parent context.Context) {
 		if s.ended == nil {
 			s.endOverBudget(s.spending.watch(s.answer.turn.voice))
 			s.endIfSaid()
+			s.watchSilence()
 			s.keeper.Settle(ctx)
 			s.status.set(s.stateNow())
 			if s.voice.Queued() == 0 { // else the caller learns it when that is heard
@@ -172,6 +173,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.endIfSaid()
 		case alarmMove:
 			s.handover.asked = false
+		case alarmSilence:
+			s.onSilence()
 		}
 	}
 }
@@ -182,10 +185,10 @@ func (s *Session) endIfSaid() {
 	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.Queued() > 0 {
 		return
 	}
-	if s.farewell {
-		s.farewell = false
+	if say := s.farewell; say != "" {
+		s.farewell = ""
 		s.clock.Set(alarmFarewell, farewellTime)
-		if s.respond(s.open.Farewell) == nil {
+		if s.respond(say) == nil {
 			return
 		}
 	}

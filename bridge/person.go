@@ -31,7 +31,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 	speaking, speeches, voiced := s.up.Speech()
 	began, ended := s.up.Bounds()
 	if speeches != p.speeches { // a client that sends in bursts may have ended it already
-		p.speeches = speeches
+		p.speeches, p.prompted = speeches, 0
 		if !p.speaking {
 			p.speaking = true
 			s.notify(UserSpeaking{true, began})

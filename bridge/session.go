@@ -73,7 +73,7 @@ type loopState struct {
 	reassured bool       // the person has heard oneMoment in this wait
 	leaving   error      // the conversation ends with this when the answer has been heard
 	lastWord  bool       // but not before the model has begun its answer to the tool that ends it
-	farewell  bool       // and not before the model, still to be asked, has said goodbye
+	farewell  string     // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
 	ended     error      // the conversation ends with this now
 }
 
@@ -81,6 +81,7 @@ type loopState struct {
 type person struct {
 	speaking  bool
 	speeches  int  // so far
+	prompted  int  // how often the model has asked, in the silence that there is, whether they are there
 	lossKnown bool // the client knows that some speech was lost
 	gateKnown bool // or that it was not heard because of a tool
 }
@@ -95,6 +96,7 @@ const (
 	alarmFarewell                    // the last answer was long enough
 	alarmLastWord                    // there is no goodbye
 	alarmMove                        // the caller may be asked again to go to another gateway
+	alarmSilence                     // the person has said nothing for long
 	numAlarms
 )
 
@@ -301,7 +303,12 @@ func (s *Session) endAfterSpeaking(reason error) {
 		return
 	}
 	s.leaving, s.lastWord = reason, s.calls.Calling()
-	s.farewell = reason == ErrTimeLimit && s.open.Farewell != ""
+	switch reason {
+	case ErrTimeLimit:
+		s.farewell = s.open.Farewell
+	case ErrSilence:
+		s.farewell = goodbyeInSilence
+	}
 	s.clock.Set(alarmFarewell, farewellTime)
 }
 

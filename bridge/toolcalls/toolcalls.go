@@ -268,6 +268,9 @@ func (c *Calls) Calling() bool {
 	return false
 }
 
+// Idle reports whether no call is open, and the person is asked nothing.
+func (c *Calls) Idle() bool { return len(c.open) == 0 && len(c.questions) == 0 }
+
 // Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time
 // limit, so the gate opens again whatever happens.
 func (c *Calls) Gate() {

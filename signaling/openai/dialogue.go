@@ -74,6 +74,8 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 			return commands
 		}
 		d.say(b)
+	case bridge.Silent:
+		d.ear.timeout()
 	case bridge.Usage:
 		d.answer.usage.Turn = d.answer.usage.Turn.Plus(b.Turn)
 	case bridge.TurnComplete:

@@ -83,6 +83,19 @@ func (e *ear) commit(id string, until time.Duration) {
 	}
 }
 
+// timeout reports that nothing was said for so long that the model is asked to speak.
+func (e *ear) timeout() {
+	d := e.session.Audio.Input.TurnDetection
+	if d == nil || d.IdleTimeoutMS == nil || e.item != "" {
+		return
+	}
+	id := e.newID("item")
+	e.since = max(0, e.heard-time.Duration(*d.IdleTimeoutMS)*time.Millisecond)
+	e.emit("input_audio_buffer.timeout_triggered",
+		object{"item_id": id, "audio_start_ms": e.since.Milliseconds(), "audio_end_ms": e.heard.Milliseconds()})
+	e.commit(id, e.heard)
+}
+
 // answered says that what was said has its answer, if the model gives that by itself.
 func (e *ear) answered() {
 	if e.question == due {

@@ -213,6 +213,26 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 
 // TestRealtimeAnswerBreaksOff loses the connection to the model in an answer: the response has failed, and the next question is
 // answered.
+// A person who says nothing for idle_timeout_ms is spoken to, and again after the next silence.
+func TestRealtimeIdleTimeout(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialRealtime(t, doortest.NewGateway(t, doortest.WithOpenAI), "", nil)
+	c.Configure(`{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":5000}}}}`)
+	c.Typed("Hello.")
+	c.Answered()
+	for range 2 {
+		c.Expect("input_audio_buffer.timeout_triggered")
+		c.Expect("input_audio_buffer.committed")
+		if said := c.Answered().Said(); !strings.Contains(said, "said nothing for a while") {
+			t.Errorf("the model says %q", said)
+		}
+	}
+	c.Send(`{"type":"session.update","session":{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":50}}}}}`)
+	if m := c.Expect("error"); !strings.Contains(string(m.Payload), "idle_timeout_ms must be between 5000 and 30000") {
+		t.Errorf("%s", m.Payload)
+	}
+}
+
 func TestRealtimeAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}

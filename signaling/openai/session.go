@@ -313,6 +313,8 @@ func (d *turnDetection) check() error {
 		return invalid(param+"threshold", "must be between 0 and 1.")
 	case !ms(d.PrefixPaddingMS):
 		return invalid(param+"prefix_padding_ms", "must be between 0 and 10000.")
+	case d.IdleTimeoutMS != nil && (*d.IdleTimeoutMS < 5000 || *d.IdleTimeoutMS > 30_000):
+		return invalid(param+"idle_timeout_ms", "must be between 5000 and 30000.")
 	case !ms(d.SilenceDurationMS):
 		return invalid(param+"silence_duration_ms", "must be between 0 and 10000.")
 	}
@@ -437,6 +439,9 @@ func (s *session) config() json.RawMessage {
 	}
 	config := object{
 		"generationConfig": generation, "realtimeInputConfig": s.input(), "inputAudioTranscription": heard, "outputAudioTranscription": object{},
+	}
+	if d := s.Audio.Input.TurnDetection; d != nil && d.IdleTimeoutMS != nil && d.Type == serverVAD && s.turns() == modelsEar {
+		config["voxgate"] = object{"silence": object{"after": fmt.Sprintf("%dms", *d.IdleTimeoutMS), "times": 0}}
 	}
 	if model, _ := geminiModel(s.Model); model != "" {
 		config["model"] = model

@@ -25,6 +25,9 @@ type Options struct {
 	// Record asks for a recording of the conversation.
 	Record bool
 
+	// Silence is what is done when the person says nothing.
+	Silence Silence
+
 	// Canvas is set if the client can show a canvas.
 	Canvas bool
 
@@ -34,6 +37,24 @@ type Options struct {
 	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
 	PreRoll time.Duration
 }
+
+// Silence has the model speak when the person has said nothing for a while after an answer.
+type Silence struct {
+	After time.Duration // 0: nothing is done
+	Say   string        // the instruction by which it speaks
+	Times int           // in one silence; after that the conversation ends. 0: for ever
+}
+
+const (
+	// shortestSilence is longer than people think before they answer; longestSilence is as good as none.
+	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
+
+	// usualPrompts is how often a person is asked; maxSay bounds the instruction in bytes.
+	usualPrompts, maxPrompts, maxSay = 2, 100, 4000
+
+	usualSay = "The person has said nothing for a while. " +
+		"Ask in one short sentence whether they are still there, in the language that you have spoken so far."
+)
 
 // Said is one turn of a history.
 type Said struct {
@@ -72,6 +93,7 @@ func (p *parser) options(fields map[string]any) error {
 	p.Options.Record = isTrue(o.boolean("record"))
 	p.Options.Canvas = isTrue(o.boolean("canvas"))
 	p.Options.History = o.history("history")
+	p.Options.Silence = o.silence("silence")
 	p.vad(o, fields)
 	p.interrupts(o, fields)
 	o.rest()
@@ -116,6 +138,30 @@ func (o *object) history(name string) (said []Said) {
 		said = append(said, Said{role, content})
 	}
 	return said
+}
+
+// silence reads a field {after, say, times}.
+func (o *object) silence(name string) (s Silence) {
+	value := o.take(name)
+	if value == nil {
+		return s
+	}
+	own := o.reader.object(value, o.path+"."+name)
+	s = Silence{After: own.duration("after"), Say: usualSay, Times: usualPrompts}
+	if say, _ := own.take("say").(string); say != "" {
+		s.Say = say
+	}
+	if times := own.number("times", 0, maxPrompts); times != nil {
+		s.Times = int(*times)
+	}
+	switch {
+	case s.After < shortestSilence || s.After > longestSilence:
+		own.wrong("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
+	case len(s.Say) > maxSay:
+		own.wrong("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
+	}
+	own.rest()
+	return s
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.

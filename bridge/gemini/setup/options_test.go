@@ -31,6 +31,11 @@ func TestOptions(t *testing.T) {
 		{name: "no resumption", in: `{"voxgate":{"enable_resumption":false}}`, want: setup.Options{}},
 		{name: "duration", in: `{"voxgate":{"maxDuration":"24h"}}`, want: setup.Options{Resumption: true, MaxDuration: 24 * time.Hour}},
 		{
+			name: "silence", in: `{"voxgate":{"silence":{"after":"8s","say":"Ask.","times":0,"colour":1}}}`,
+			want:  setup.Options{Resumption: true, Silence: setup.Silence{After: 8 * time.Second, Say: "Ask."}},
+			warns: []string{"c.voxgate.silence.colour was dropped"},
+		},
+		{
 			name:  "history",
 			in:    `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},{"role":"model","content":"Yes?","at":1}]}}`,
 			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
@@ -149,6 +154,11 @@ func TestOptionErrors(t *testing.T) {
 		{`{"voxgate":{"maxDuration":"30"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"maxDuration":"-1h"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"maxDuration":"0s"}}`, "c.voxgate.maxDuration"},
+		{`{"voxgate":{"silence":"8s"}}`, "c.voxgate.silence"},
+		{`{"voxgate":{"silence":{}}}`, "c.voxgate.silence.after"},
+		{`{"voxgate":{"silence":{"after":"1s"}}}`, "c.voxgate.silence.after"},
+		{`{"voxgate":{"silence":{"after":"8s","times":-1}}}`, "c.voxgate.silence.times"},
+		{`{"voxgate":{"silence":{"after":"8s","say":"` + strings.Repeat("x", 5000) + `"}}}`, "c.voxgate.silence.say"},
 		{`{"voxgate":{"history":{}}}`, "c.voxgate.history"},
 		{`{"voxgate":{"history":["Hi"]}}`, "c.voxgate.history[0]"},
 		{`{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"system","content":"x"}]}}`, "c.voxgate.history[1].role"},

@@ -1,0 +1,38 @@
+package bridge
+
+import "voxgate/bridge/gemini/setup"
+
+// goodbyeInSilence is the instruction by which the model says goodbye to a person who does not answer any more.
+const goodbyeInSilence = "The person does not answer any more. " +
+	"Say goodbye in one short sentence, in the language that you have spoken so far."
+
+// silence is what the conversation has for a person who says nothing; zero: nothing.
+func (s *Session) silence() setup.Silence { return s.keeper.Config().Options.Silence }
+
+// watchSilence lets the time of the silence run while it is the person's turn: an answer was heard, nothing is due and nothing runs, and
+// somebody is there to hear. The loop calls it after everything that has happened.
+func (s *Session) watchSilence() {
+	_, expected := s.keeper.Expects()
+	busy := s.answer.turn.wanted() || expected || s.voice.Queued() > 0 || !s.calls.Idle()
+	if s.silence().After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
+		if s.clock.IsSet(alarmSilence) {
+			s.clock.Clear(alarmSilence)
+		}
+		return
+	}
+	if !s.clock.IsSet(alarmSilence) {
+		s.clock.Set(alarmSilence, s.silence().After)
+	}
+}
+
+// onSilence has the model ask whether the person is still there, and after so many times say goodbye.
+func (s *Session) onSilence() {
+	o := s.silence()
+	if o.Times > 0 && s.person.prompted >= o.Times {
+		s.endAfterSpeaking(ErrSilence)
+		return
+	}
+	s.person.prompted++
+	s.notify(Silent{})
+	_ = s.respond(o.Say) // a full queue is tried again after the next silence
+}

@@ -1,0 +1,150 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/tools"
+)
+
+const (
+	goodbyeInSilence = "The person does not answer any more. Say goodbye in one short sentence, in the language that you have spoken so far."
+	quietConfig      = `{"voxgate":{"silence":{"after":"8s","say":"Ask.","times":%d}}}`
+)
+
+// silent is a conversation in which the person may say nothing for 8 s.
+func silent(t *testing.T, times int, f func(t *testing.T, r *rig, c *caller, l *bridgetest.Link)) {
+	talk(t, bridge.Open{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Hello.")
+		f(t, r, c, l)
+	})
+}
+
+// asked waits until the model gets an instruction, and returns how long that took.
+func (r *rig) asked(l *bridgetest.Link, instruction string) time.Duration {
+	r.t.Helper()
+	begun, before := r.since(), l.Said()
+	for l.Said() == before {
+		time.Sleep(20 * time.Millisecond)
+		if r.since() > begun+time.Minute {
+			r.t.Fatalf("the model got no more than %q", before)
+		}
+	}
+	if !strings.HasSuffix(l.Said(), ", typed "+instruction) {
+		r.t.Errorf("the model got %q, not %q", l.Said(), instruction)
+	}
+	return r.since() - begun
+}
+
+// A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says goodbye.
+func TestSilence(t *testing.T) {
+	silent(t, 2, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		for turn, say := range []string{"Ask.", "Ask.", goodbyeInSilence} {
+			l.Answer(7, 2*time.Second)
+			if took := r.asked(l, say); !about(took, 10*time.Second) {
+				t.Errorf("%d: asked %v after the answer began", turn, took)
+			}
+		}
+		l.Answer(7, 2*time.Second)
+		c.ends(bridge.ErrSilence)
+	})
+}
+
+// Nobody is asked before there was an answer, or where nothing is configured.
+func TestSilenceBeforeAnAnswer(t *testing.T) {
+	for name, config := range map[string]string{"before an answer": fmt.Sprintf(quietConfig, 2), "not configured": `{}`} {
+		talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			if name == "not configured" {
+				c.typed("Hello.")
+				l.Answer(7, time.Second)
+			}
+			said := l.Said()
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if l.Said() != said {
+				t.Errorf("%s: the model got %q", name, l.Said())
+			}
+		})
+	}
+}
+
+// Whoever speaks or types in between is asked as often again. With 0 times there is no end.
+func TestSilenceIsBroken(t *testing.T) {
+	for name, breaks := range map[string]func(c *caller, l *bridgetest.Link){
+		"typed":   func(c *caller, _ *bridgetest.Link) { c.typed("Yes.") },
+		"spoken":  func(c *caller, _ *bridgetest.Link) { c.says(time.Second, time.Second) },
+		"forever": nil,
+	} {
+		times := 1
+		if breaks == nil {
+			times = 0
+		}
+		silent(t, times, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			for range 5 {
+				l.Answer(7, 2*time.Second)
+				r.asked(l, "Ask.")
+				if breaks != nil {
+					l.Answer(7, time.Second)
+					time.Sleep(3 * time.Second)
+					breaks(c, l)
+				}
+			}
+			if t.Failed() {
+				t.Log(name)
+			}
+		})
+	}
+}
+
+// The time does not run while the conversation is on hold, while a tool runs, or while the person is asked by one.
+func TestSilenceThatIsNone(t *testing.T) {
+	t.Run("on hold", func(t *testing.T) {
+		silent(t, 1, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Answer(7, time.Second)
+			time.Sleep(7 * time.Second)
+			c.do(bridge.Pause{On: true})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if l.Said() != "typed Hello." {
+				t.Errorf("on hold the model got %q", l.Said())
+			}
+			c.do(bridge.Pause{})
+			if took := r.asked(l, "Ask."); !about(took, 8*time.Second) {
+				t.Errorf("asked after %v", took)
+			}
+		})
+	})
+	for name, behavior := range map[string]tools.Behavior{"a tool": tools.Blocking, "one in the background": tools.NonBlocking} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, quietConfig, 1), Tools: []tools.Tool{{
+					Declaration: tools.Declaration{Name: "look_up", Behavior: behavior, Timeout: time.Minute},
+					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+						select {
+						case <-time.After(30 * time.Second):
+						case <-ctx.Done():
+						}
+						return json.RawMessage(`{"ok":true}`), nil
+					},
+				}}})
+				c.typed("Hello.")
+				l.Answer(7, time.Second)
+				time.Sleep(2 * time.Second)
+				l.Calls("a look_up")
+				time.Sleep(25 * time.Second)
+				synctest.Wait()
+				if strings.Contains(l.Said(), "Ask.") {
+					t.Error("the person is asked while the tool runs")
+				}
+			})
+		})
+	}
+}
