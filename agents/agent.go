@@ -83,6 +83,8 @@ func (a *Agent) read(fields []byte) error {
 	switch {
 	case err == nil:
 		return a.check()
+	case errors.As(err, &kind) && strings.HasPrefix(kind.Value, "number"):
+		return wrong(kind.Field, "a number is not what belongs here; a text of digits stands in quotes")
 	case errors.As(err, &kind):
 		return wrong(kind.Field, "a %s is not what belongs here", kind.Value)
 	}

@@ -74,6 +74,7 @@ func TestMistakes(t *testing.T) {
 		"---\nsteps: 1\n---":                                    ":2: steps: there is no such field",
 		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: a string is not what belongs here",
 		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",
+		"---\nnumbers: [+49301]\n---":                           ":2: numbers: a number is not what belongs here; a text of digits stands in quotes",
 		"---\nvoice: [a]\n---":                                  ":2: voice: a array is not what belongs here",
 		"---\n\ntools: find_room\n---":                          ":3: tools: a string is not what belongs here",
 		"---\ntools:\n  - a\n  - '['\n---":                      `:2: tools[1]: "[" is no pattern`,

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -17,11 +16,11 @@ import (
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
 	"golang.org/x/time/rate"
+
+	"voxgate/reread"
 )
 
 const (
-	// certificateLook is how often a handshake looks whether the certificate's files have changed.
-	certificateLook = time.Second
 	// certificateWarning is how often at most the log says that there is no certificate: each handshake finds out.
 	certificateWarning = time.Minute
 )
@@ -88,6 +87,7 @@ func (s *tlsSettings) url(host string, port int) string {
 func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
 		files := &certificateFiles{cert: s.cert, key: s.key, log: log}
+		files.watch = reread.NewWatch(time.Now, files.names())
 		if err := files.read(); err != nil {
 			return nil, err
 		}
@@ -119,50 +119,32 @@ type certificateFiles struct {
 	cert, key string
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	looked time.Time
-	stamps [2]stamp // of what was read last, well or not
-	pair   *tls.Certificate
+	watch *reread.Watch
+
+	mu   sync.Mutex
+	pair *tls.Certificate
 }
 
-// stamp is what changes when a file is replaced.
-type stamp struct {
-	at   time.Time
-	size int64
-}
+func (f *certificateFiles) names() []string { return []string{f.cert, f.key} }
 
-// certificate is the newest one that can be read.
+// certificate is the newest one that can be read. Between the writing of the two files they do not fit.
 func (f *certificateFiles) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.looked) >= certificateLook {
-		switch old := f.pair; {
-		case f.read() != nil: // between the writing of the two files they do not fit
-		case f.pair != old:
+	if f.watch.Changed(f.names) {
+		if err := f.read(); err != nil {
+			f.log.Warn("The new certificate cannot be used; the old one stays.", "err", err)
+		} else {
 			f.log.Info("certificate renewed", "until", f.pair.Leaf.NotAfter)
 		}
 	}
 	return f.pair, nil
 }
 
-// read reads the files, if they have changed. What cannot be read is logged, and the old certificate stays.
+// read reads the files. Of those that cannot be read the certificate before stays.
 func (f *certificateFiles) read() error {
-	f.looked = time.Now()
-	var stamps [2]stamp
-	for i, name := range []string{f.cert, f.key} {
-		if info, err := os.Stat(name); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size()}
-		}
-	}
-	if stamps == f.stamps && f.pair != nil {
-		return nil
-	}
-	f.stamps = stamps
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		if f.pair != nil {
-			f.log.Warn("The new certificate cannot be used; the old one stays.", "err", err)
-		}
 		return fmt.Errorf("certificate: %w", err)
 	}
 	f.pair = &pair

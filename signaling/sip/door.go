@@ -137,6 +137,9 @@ func New(o Options) (*Door, error) {
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
+	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.Telephones(doorName)) == 0 {
+		d.log.Warn("no agent has numbers, so nobody answers these trunks")
+	}
 	secure, err := o.Config.TLS.config()
 	if err != nil {
 		return nil, err

@@ -101,6 +101,9 @@ func New(file string, o Options) (*Door, error) {
 		}
 		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
 	}
+	if len(o.Agents.Telephones(doorName)) == 0 {
+		o.Logger.Warn("telephony: no agent has numbers, so nobody answers")
+	}
 	return d, nil
 }
 

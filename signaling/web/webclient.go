@@ -213,6 +213,9 @@ const doorName = "web"
 func (c *webClient) connect(ctx context.Context, open bridge.Open, token string) (bridge.Open, error) {
 	open.Origin.Door, open.Origin.Screen = doorName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
+		if e := bridge.AsError(err); e.Field != "" { // of what was asked for
+			e.Field = "payload." + e.Field
+		}
 		return bridge.Open{}, err
 	}
 	c.socket.Opened()
