@@ -311,6 +311,9 @@ func TestAsking(t *testing.T) {
 	invite := func() *scenario { return (&scenario{}).request("INVITE", 1, usual, with...).ringing() }
 	for answer, want := range map[string]*scenario{
 		`{"action":"accept","agent":{"prompt":"You are another."}}`: call(usual, with...).pause(200).bye(2),
+		`{"action":"accept","agent":"agent-0"}`:                     call(usual, with...).pause(200).bye(2),
+		`{"action":"accept","agent":"nobody"}`:                      invite().expect(503, "").request("ACK", 1, ""),
+		`{"action":"accept","agent":{"promt":"x"}}`:                 invite().expect(503, "").request("ACK", 1, ""),
 		`{"action":"reject","status":486}`:                          invite().expect(486, "").request("ACK", 1, ""),
 		`{"action":"refer","to":"sip:desk@192.0.2.1"}`:              invite().expect(302, "Contact: .sip:desk@192.0.2.1").request("ACK", 1, ""),
 		`{"action":"dance"}`:                                        invite().expect(503, "").request("ACK", 1, ""),
