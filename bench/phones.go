@@ -55,7 +55,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	gateway, err := o.startGateway(ctx, model.url, "VOXGATE_SIP="+file)
+	gateway, err := o.startGateway(ctx, model.url, "VOXGATE_SIP="+file, "VOXGATE_AGENTS="+filepath.Dir(file))
 	if err != nil {
 		return err
 	}
@@ -98,9 +98,9 @@ func phoneLine(folder string) (line, file string, err error) {
 		"rtp":    map[string]any{"address": "127.0.0.1"},
 		"calls":  phones,
 		"trunks": []any{trunk},
-		"agents": []any{map[string]any{"to": []string{"*"}}},
 	})
-	return line, file, errors.Join(err, os.WriteFile(file, config, 0o600))
+	agent := os.WriteFile(filepath.Join(folder, "all.md"), []byte("---\nnumbers: ['*']\n---\n"), 0o600)
+	return line, file, errors.Join(err, agent, os.WriteFile(file, config, 0o600))
 }
 
 // runPhones returns when all have talked.

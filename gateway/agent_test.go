@@ -346,6 +346,9 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 			dial(agent.name, agent.number)
 			select {
 			case raw := <-seen:
+				for !strings.Contains(raw, "systemInstruction") { // of an OpenAI client's session, which goes on without an agent
+					raw = <-seen
+				}
 				for _, want := range []string{agent.prompt, `"voiceName":"` + agent.voice} {
 					if !strings.Contains(strings.ReplaceAll(raw, ": ", ":"), want) {
 						t.Errorf("%s: %s gets %s, want %s", door, agent.name, raw, want)
@@ -360,10 +363,10 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 			t.Errorf("%s: an agent that there is not: %s", door, refused)
 		}
 	}
-	select {
-	case raw := <-seen:
-		t.Errorf("the model gets %s", raw)
-	default:
+	for len(seen) > 0 {
+		if raw := <-seen; strings.Contains(raw, "systemInstruction") {
+			t.Errorf("the model gets %s", raw)
+		}
 	}
 }
 
@@ -421,15 +424,15 @@ func TestWhoWins(t *testing.T) {
 	// Each opens a conversation with the agent desk, and says a prompt, if it is not empty.
 	doors := map[string]func(token, prompt string){
 		"web": func(token, prompt string) {
-			config := said(map[string]any{"systemInstruction": prompt})
+			config := filled(map[string]any{"systemInstruction": prompt})
 			p.socket("/ws", fmt.Sprintf(`{"type":"CONNECT_GEMINI","payload":{"agent":"desk","token":%q,"initialConfig":%s}}`, token, config))
 		},
 		"Google's Live API": func(token, prompt string) {
-			config := said(map[string]any{"model": "models/desk", "systemInstruction": prompt})
+			config := filled(map[string]any{"model": "models/desk", "systemInstruction": prompt})
 			p.socket("/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent?key="+token, fmt.Sprintf(`{"setup":%s}`, config))
 		},
 		"OpenAI's": func(token, prompt string) {
-			session := said(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
+			session := filled(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
 			kind, body := doortest.Form(string(session))(p.offer())
 			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
 			r.Header.Set("Content-Type", kind)
@@ -482,8 +485,8 @@ func TestWhoWins(t *testing.T) {
 	}
 }
 
-// said is an object of the fields that are not "".
-func said(fields map[string]any) []byte {
+// filled is an object of the fields that are not "".
+func filled(fields map[string]any) []byte {
 	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == "" })
 	raw, _ := json.Marshal(fields)
 	return raw

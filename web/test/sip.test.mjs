@@ -11,8 +11,10 @@ import { gatewayBinary, hears, hearsNothing, now, openPage, silence, startGatewa
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-sip-'));
 const config = join(folder, 'sip.json');
-const agents = [{ to: ['desk'], greeting: '' }, { to: ['bye'], greeting: '/tool end_call {}' }];
-writeFileSync(config, JSON.stringify({ agents }));
+writeFileSync(config, '{}');
+writeFileSync(join(folder, 'desk.md'), '---\nnumbers: [desk]\ngreeting: ""\n---\n');
+writeFileSync(join(folder, 'bye.md'), '---\nnumbers: [bye]\ngreeting: /tool end_call {}\n---\n');
+const telephones = { VOXGATE_SIP: config, VOXGATE_AGENTS: folder };
 
 let phones; // both, as one script
 let open, closed; // gateways: for anybody, and for who has a token
@@ -25,7 +27,7 @@ before(async () => {
     stdin: { contents: "import J from 'jssip'; import * as S from 'sip.js'; Object.assign(window, { JsSIP: J, SIP: S });", resolveDir: fileURLToPath(new URL('..', import.meta.url)) },
     bundle: true, write: false, format: 'iife', logLevel: 'error',
   });
-  [open, closed] = await Promise.all([startGateway({ VOXGATE_SIP: config }), startGateway({ VOXGATE_SIP: config, ...keys, VOXGATE_AUTH: 'token' })]);
+  [open, closed] = await Promise.all([startGateway(telephones), startGateway({ ...telephones, ...keys, VOXGATE_AUTH: 'token' })]);
   phones = `(${drivers})();${(await script).outputFiles[0].text}`;
 });
 after(async () => {

@@ -17,15 +17,14 @@ const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 const limit = { timeout: 60_000 };
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-whip-'));
-const config = join(folder, 'whip.json');
-writeFileSync(config, JSON.stringify({ agents: { desk: {} } }));
+writeFileSync(join(folder, 'desk.md'), '');
 
 let gateway, pages, clients;
 before(async () => {
   pages = createServer((_, response) => response.setHeader('Content-Type', 'text/html').end('<!doctype html><link rel="icon" href="data:,">'));
   await once(pages.listen(0, '127.0.0.1'), 'listening');
   const origin = `http://127.0.0.1:${pages.address().port}`;
-  gateway = await startGateway({ VOXGATE_WHIP: config, VOXGATE_ORIGINS: origin });
+  gateway = await startGateway({ VOXGATE_AGENTS: folder, VOXGATE_ORIGINS: origin });
   const { outputFiles } = await build({
     stdin: {
       contents: `import { WHIPClient } from '@eyevinn/whip-web-client'; import { WHIPClient as Medooze } from 'whip-whep/whip.js';
