@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 		"bridge/price",
 		"gateway/tracing",
 		"media/opus",
+		"media/record",
 		"reread",
 		"store",
 		"tools",

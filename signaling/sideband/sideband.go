@@ -87,7 +87,9 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
 		if key.Sees(bridge.Origin{Key: i.Key}) {
-			sessions = append(sessions, session{i.ID, i.Door, i.Agent, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars})
+			sessions = append(sessions, session{
+				i.ID, i.Door, i.Agent, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+			})
 		}
 	}
 	theirs, silent := d.elsewhere(r)
