@@ -130,6 +130,22 @@ func TestDollarsOfAConversation(t *testing.T) {
 	}
 }
 
+// While the last sentence is heard that could be paid nothing goes up.
+func TestNothingGoesUpPastTheBudget(t *testing.T) {
+	talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Hello.")
+		l.Say(7, 5*time.Second)
+		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
+		synctest.Wait()
+		before := len(l.PCM())
+		c.talks(time.Second)
+		if after := len(l.PCM()); after != before {
+			t.Errorf("%d samples went up", after-before)
+		}
+		c.ends(bridge.ErrBudget)
+	}, priced)
+}
+
 // A turn that takes longer than was reserved for it reserves more, or is cut off.
 func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 	talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {

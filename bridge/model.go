@@ -140,7 +140,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 	if len(m.ToolCalls) > 0 {
 		s.handover.changed()
-		if limit := s.spending.again(); limit != nil {
+		if limit := s.spending.again(); limit != nil { // the model reads all of the context once more, with the results
 			s.endOverBudget(limit)
 		} else {
 			s.calls.Start(ctx, m.ToolCalls)
@@ -268,6 +268,7 @@ func (s *Session) configured() {
 	config := s.keeper.Config()
 	options := config.Options
 	s.spending.follow(*config)
+	s.endOverBudget(s.spending.again()) // it may be longer, or have come from another gateway
 	if !options.Resumption {
 		s.host.tokens.void(s.id)
 	}

@@ -140,7 +140,7 @@ func (p *spending) reserve(cost Cost) (limit error) {
 		return ErrTokenLimit
 	case most.Tokens > 0 && left.Tokens <= 0, most.Micros > 0 && left.Micros < next.Micros:
 		return ErrBudget
-	case p.low:
+	case p.low, cost == (Cost{}): // at the end of turns only, when somebody is there
 	case most.Tokens > 0 && left.Tokens*100 <= most.Tokens*lowBudget:
 		p.warn(fmt.Sprintf("Of %d tokens that may be spent %d are left; then the conversation ends.", most.Tokens, left.Tokens),
 			map[string]any{"tokensLeft": left.Tokens})
@@ -165,7 +165,7 @@ func (p *spending) watch(spoken time.Duration) (limit error) {
 	return p.reserve(Cost{})
 }
 
-// again reserves what the model reads and says after the results of tools: the whole context once more.
+// again reserves the next turn, or the rest of this one, where the context is read once more or has changed.
 func (p *spending) again() (limit error) {
 	if !p.money {
 		return nil

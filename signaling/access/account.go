@@ -91,7 +91,7 @@ func (a *account) Begin(first bridge.Cost) error {
 	}
 	if err = a.beginAmong(); err == nil && first != (bridge.Cost{}) {
 		if a.next, err = a.reserve(first); err == nil && a.next.Micros < first.Micros {
-			err = &refusal{rule: "budget for a turn", code: bridge.CodeBusy, message: "What may still be spent does not pay for a turn.", retry: comeBack}
+			err = a.noTurn(first)
 		}
 	}
 	if err == nil && a.pass.once && !a.useUp() {
@@ -157,12 +157,35 @@ func tooMany(c claim) error {
 // nothingLeft refuses a conversation whose budget is spent. Needs mu.
 func (g *Gate) nothingLeft(b budget) error {
 	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "What may be spent is spent."}
-	now, paid := g.options.Now(), g.usage(b.share).counts[b.unit.spent()]
+	paid := g.usage(b.share).counts[b.unit.spent()]
 	switch {
 	case paid.own+paid.others < b.most:
 		r.message, r.retry = "What may still be spent is reserved for calls that run.", comeBack
 	case b.kind == "key":
-		r.retry = now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
+		r.retry = g.midnight()
+	}
+	return r
+}
+
+// midnight is when the budgets of a day begin anew.
+func (g *Gate) midnight() time.Duration {
+	now := g.options.Now()
+	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
+}
+
+// noTurn refuses a conversation whose first turn there is not enough money for: until others give some back, or until midnight.
+func (a *account) noTurn(first bridge.Cost) error {
+	g := a.visitor.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := &refusal{
+		rule: "budget for a turn", code: bridge.CodeBusy, message: "What may still be spent does not pay for a turn.", retry: comeBack,
+	}
+	for _, b := range a.budgets() {
+		paid := g.usage(b.share).counts[b.unit.spent()]
+		if b.unit == inMicros && b.kind == "key" && paid.own+paid.others+first.Micros > b.most {
+			r.retry = g.midnight()
+		}
 	}
 	return r
 }
