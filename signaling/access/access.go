@@ -332,6 +332,7 @@ type pass struct {
 	once     bool        // the token is for one conversation
 	expires  time.Time   // of the token
 	budget   bridge.Cost // that the issuer may spend a day; 0: no limit
+	personal bridge.Cost // likewise in the name of this identity
 	sessions int         // conversations of the issuer at once; 0: as the limits say
 }
 

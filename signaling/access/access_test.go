@@ -536,6 +536,18 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
 	l.Wait(24 * time.Hour)
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
+
+	l.Edit(doortest.OfKey(func(key map[string]any) {
+		delete(key, unit+"PerDay")
+		key["perPerson"] = map[string]any{unit + "PerDay": most}
+	}))
+	c = doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"identity":"ada"}`), ""))
+	spend(c)
+	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"ada"}`), ""), "busy", websocket.CloseTryAgainLater)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"bob"}`), ""))
+	l.Wait(24 * time.Hour)
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"ada"}`), ""))
 }
 
 // The keys file is the operator's to change while everybody talks.

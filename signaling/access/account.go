@@ -60,6 +60,9 @@ func (a *account) claims() (claims []claim) {
 		}
 		claims = append(claims, claim{share{"key", p.issuer}, most, p.budget, "There are too many conversations of this service at once."})
 	}
+	if p.identity != "" && p.personal != (bridge.Cost{}) {
+		claims = append(claims, claim{share{"person", p.issuer + " " + p.identity}, -1, p.personal, ""})
+	}
 	return append(claims, claim{share{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
@@ -161,7 +164,7 @@ func (g *Gate) nothingLeft(b budget) error {
 	switch {
 	case paid.own+paid.others < b.most:
 		r.message, r.retry = "What may still be spent is reserved for calls that run.", comeBack
-	case b.kind == "key":
+	case b.daily():
 		r.retry = g.midnight()
 	}
 	return r
@@ -183,7 +186,7 @@ func (a *account) noTurn(first bridge.Cost) error {
 	}
 	for _, b := range a.budgets() {
 		paid := g.usage(b.share).counts[b.unit.spent()]
-		if b.unit == inMicros && b.kind == "key" && paid.own+paid.others+first.Micros > b.most {
+		if b.unit == inMicros && b.daily() && paid.own+paid.others+first.Micros > b.most {
 			r.retry = g.midnight()
 		}
 	}

@@ -53,26 +53,37 @@ type Key struct {
 
 // Issuance is what may be granted in somebody's name, and spent.
 type Issuance struct {
-	Grant        Grant `json:"grant"`                  // the most that a token may grant, and what one gets that says nothing
-	Sessions     int   `json:"sessions,omitempty"`     // at once; 0: as the limits say
-	TokensPerDay int   `json:"tokensPerDay,omitempty"` // of Gemini, from midnight to midnight UTC; 0: no limit
-
-	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"` // likewise
+	Grant     Grant `json:"grant"`              // the most that a token may grant, and what one gets that says nothing
+	Sessions  int   `json:"sessions,omitempty"` // at once; 0: as the limits say
+	Day             // of all together
+	PerPerson Day   `json:"perPerson,omitzero"` // of each identity
 }
 
 // check refuses an issuance that makes no sense.
 func (i *Issuance) check(at string) error {
-	if i.DollarsPerDay < 0 {
-		return fmt.Errorf("%s.dollarsPerDay %g is negative", at, i.DollarsPerDay)
+	for where, day := range map[string]Day{"": i.Day, ".perPerson": i.PerPerson} {
+		if day.TokensPerDay < 0 || day.DollarsPerDay < 0 {
+			return fmt.Errorf("%s%s: what may be spent a day is negative", at, where)
+		}
 	}
 	return i.Grant.check(at + ".grant")
+}
+
+// Day is what may be spent from midnight to midnight UTC; 0: no limit.
+type Day struct {
+	TokensPerDay  int     `json:"tokensPerDay,omitempty"` // of Gemini
+	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"`
+}
+
+func (d Day) cost() bridge.Cost {
+	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.Micros(d.DollarsPerDay)}
 }
 
 // pass is for somebody whom nothing else is granted.
 func (i Issuance) pass(issuer, identity string) pass {
 	return pass{
 		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,
-		budget: bridge.Cost{Tokens: i.TokensPerDay, Micros: bridge.Micros(i.DollarsPerDay)},
+		budget: i.Day.cost(), personal: i.PerPerson.cost(),
 	}
 }
 

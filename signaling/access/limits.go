@@ -73,8 +73,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// share is whose use is counted: everybody's, or that of an address, a key or a token.
+// share is whose use is counted: everybody's, or that of an address, a key, a person or a token.
 type share struct{ kind, name string }
+
+// daily reports whether what it may spend is of a day.
+func (s share) daily() bool { return s.kind == "key" || s.kind == "person" }
 
 // resource is what gateways count together.
 type resource int
@@ -170,7 +173,7 @@ func (g *Gate) usage(s share) *usage {
 		}
 		g.shares[s] = u
 	}
-	if day := today(now); s.kind == "key" && u.day != day {
+	if day := today(now); s.daily() && u.day != day {
 		u.day = day
 		u.forgetSpent()
 	}
@@ -187,7 +190,7 @@ func (g *Gate) sweep(now time.Time) {
 	g.swept = now
 	for s, u := range g.shares {
 		// A conversation outlives its token, and what it spends counts until it ends.
-		if s.kind == "token" && !u.running() && now.After(u.expires.Add(leeway)) || s.kind == "key" && u.day != today(now) {
+		if s.kind == "token" && !u.running() && now.After(u.expires.Add(leeway)) || s.daily() && u.day != today(now) {
 			u.forgetSpent()
 		}
 		if u.idle(now) && !g.shared.pending(s) {
