@@ -16,8 +16,6 @@ const (
 	// more while it lasts.
 	questionTokens = 60 * soundTokens
 	answerTokens   = 60 * soundTokens
-	// farewellTokens is what an answer that is not stopped at once takes still: see farewellTime.
-	farewellTokens = 15 * soundTokens
 	// bytesPerToken is the least text that a token is, about: 4 bytes is the mean (https://ai.google.dev/gemini-api/docs/tokens).
 	bytesPerToken = 2
 	// firstTurn is how many tokens are reserved for a turn, while none was more expensive.
@@ -78,10 +76,14 @@ func (b *bound) begin(sent uint64) {
 // thousandths of tokens, spoken what was answered.
 func (b *bound) grow(sent uint64, spoken int) bool {
 	in := int((sent - b.before) / 1000)
-	if in <= b.in && spoken+farewellTokens <= max(b.out, farewellTokens) {
+	long := b.answer == answerTokens && 4*spoken > 3*b.out // the last 15 s are for what is not stopped at once: see farewellTime
+	if in <= b.in && !long {
 		return false
 	}
-	b.in, b.out = in+questionTokens, spoken+answerTokens
+	b.in = max(b.in, in+questionTokens)
+	if long {
+		b.out = spoken + answerTokens
+	}
 	return true
 }
 

@@ -164,6 +164,20 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 	}, priced)
 }
 
+// Where the client bounds the answers, no more is reserved for one.
+func TestShortAnswersReserveLittle(t *testing.T) {
+	open := bridge.Open{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{Dollars: 0.012}}
+	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Hello.")
+		l.Say(7, 4*time.Second)
+		time.Sleep(5 * time.Second)
+		l.Send("%s", reports(100, 100)+`,"serverContent":{"turnComplete":true}}`)
+		if time.Sleep(time.Second); over(c) {
+			t.Error("it has ended")
+		}
+	}, priced)
+}
+
 // The results of tools have the model read the whole context again: without money for that, the tool does not run.
 func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 	talk(t, bridge.Open{Config: []byte(declare("look_up")), Grant: &bridge.Grant{Dollars: 0.1}},
