@@ -33,7 +33,11 @@ import (
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
 	shared store.Store, tell func(sip.CallStatus), stopping *ending, log *slog.Logger,
 ) (doors []signaling.Door, err error) {
-	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, files.Folders()...)
+	library, err := web.Package(files.Library(), packageVersion())
+	if err != nil {
+		return nil, err
+	}
+	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library, files.Folders()...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // version says which commit this program was built from, as far as the build knew: go build -buildvcs=auto, or a module's version.
@@ -13,6 +14,23 @@ func version() string {
 		return "voxgate " + runtime.Version()
 	}
 	return versionOf(built)
+}
+
+// packageVersion is the version of the library that this program serves: its own as a module, which npm takes. Empty: the build knew none.
+func packageVersion() string {
+	built, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return npmVersion(built)
+}
+
+func npmVersion(built *debug.BuildInfo) string {
+	number, ok := strings.CutPrefix(built.Main.Version, "v")
+	if !ok { // "(devel)"
+		return ""
+	}
+	return number
 }
 
 func versionOf(built *debug.BuildInfo) string {

@@ -20,7 +20,18 @@ var (
 	root embed.FS
 	//go:embed vox/*.html vox/*.css vox/*.js
 	vox embed.FS
+	//go:embed library
+	library embed.FS
 )
+
+// Library returns the files of the npm package.
+func Library() fs.FS {
+	folder, err := fs.Sub(library, "library")
+	if err != nil {
+		panic(err) // it is embedded above
+	}
+	return folder
+}
 
 // Folders returns the folders that make up the site; the root of each is the root of the site.
 func Folders() []fs.FS {

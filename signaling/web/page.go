@@ -48,14 +48,17 @@ type Status struct {
 	Models  []string `json:"models"`  // that it has, the default first
 }
 
-// Page serves the files of folders, each from the root of the site, and status at /status. The files are read once,
+// Page serves the files of folders, each from the root of the site, and status at /status, and library, a [Package], at /voxgate.tgz; nil: there is none. The files are read once,
 // freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where they may be kept for
 // ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
 // import the scripts. An error is one of reading the files.
-func Page(status Status, folders ...fs.FS) (http.Handler, error) {
+func Page(status Status, library []byte, folders ...fs.FS) (http.Handler, error) {
 	site, err := readSite(status.Backend, folders)
 	if err != nil {
 		return nil, err
+	}
+	if library != nil {
+		site.files["voxgate.tgz"] = &file{kind: "application/gzip", plain: library, tag: tagOf(library)}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -157,10 +160,15 @@ func (s *site) withVersion(folder string, html []byte) []byte {
 	})
 }
 
+// tagOf is the ETag of a content.
+func tagOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
 // compress makes the form that travels, with z, and the tag.
 func (f *file) compress(z *gzip.Writer) {
-	sum := sha256.Sum256(f.plain)
-	f.tag = base64.RawURLEncoding.EncodeToString(sum[:9])
+	f.tag = tagOf(f.plain)
 	var gzipped bytes.Buffer
 	z.Reset(&gzipped)
 	z.Write(f.plain) // into memory, which does not fail

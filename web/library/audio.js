@@ -28,6 +28,7 @@ export class Voice {
   #heard = 0; // when the microphone gave its last sound, or was not to give any
   /** @type {ReturnType<typeof setInterval>|undefined} */ #looking;
   #muted = false;
+  #volume = 1; // of the voice, 0 to 1
   #broken = false; // chunks cannot be played, and that was reported
   #queued = false;
   #hushed = 0;
@@ -71,6 +72,15 @@ export class Voice {
   /** @returns {{mic: number, model: number}} loudness now, 0 to 1 */
   get level() {
     return { mic: this.#mic.level, model: Math.max(this.#model.level, this.#stream?.level ?? 0) };
+  }
+
+  get volume() {
+    return this.#volume;
+  }
+
+  set volume(volume) {
+    this.#volume = this.#element.volume = volume;
+    this.#player?.then(({ port }) => port.postMessage(volume), () => {});
   }
 
   /** Both sides in one stream, whatever carries them, until the end; afterwards an empty one. @returns {MediaStream} */
@@ -256,6 +266,7 @@ export class Voice {
       this.#queued = false;
       this.onIdle();
     };
+    player.port.postMessage(this.#volume);
     player.connect(context.destination);
     this.#model.listen(player);
     if (context.state === 'suspended') this.unblock();

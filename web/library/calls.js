@@ -1,5 +1,6 @@
 /** The tools of a session: each call of the model's runs and is answered once; calls that run in the gateway are reported the same way. */
 
+import { VoxgateError } from './connection.js';
 import { asks } from './en.js';
 import { fill } from './strings.js';
 
@@ -32,13 +33,41 @@ class Pictured {
 }
 
 /**
+ * A tool whose `run` gets what its parameters describe: TypeScript takes the type from them.
+ * @template T
+ * @param {T} declared
+ */
+export const tool = (declared) => declared;
+
+/** The parameters as JSON Schema, where they are a Standard Schema, as Zod's. @param {any} parameters */
+function asJSON(parameters) {
+  const standard = parameters?.['~standard'];
+  if (!standard) return parameters;
+  const { $schema: _, ...schema } = standard.jsonSchema?.input({ target: 'draft-2020-12' }) ?? parameters.toJSONSchema?.() ?? {};
+  if (!schema.type) throw new VoxgateError('bad_options', 'tools: this version of the schema library does not give its schemas as JSON Schema.', { field: 'tools' });
+  return schema;
+}
+
+/**
+ * The arguments as the schema makes them; the model learns what is wrong.
+ * @param {any} parameters
+ * @param {any} args
+ */
+async function checked(parameters, args) {
+  const { issues, value } = (await parameters?.['~standard']?.validate(args)) ?? { value: args };
+  if (issues) throw new Error(issues.map((/** @type {any} */ i) => `${(i.path ?? []).map((/** @type {any} */ p) => p.key ?? p).join('.')}: ${i.message}`).join('; '));
+  return value;
+}
+
+/**
  * A config with the declarations of the tools, and of the canvas.
  * @param {Options} options
  * @returns {LiveConfig}
  */
 export function withTools({ config = {}, tools = {}, canvas }) {
-  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, wants, ...rest }]) => ({
+  const functionDeclarations = Object.entries(tools).map(([name, { run, foreground, wants, parameters, ...rest }]) => ({
     name,
+    ...(parameters && { parameters: asJSON(parameters) }),
     ...(foreground && { timeout: FOREGROUND_TIMEOUT }),
     ...rest,
   }));
@@ -153,7 +182,7 @@ export class Calls {
       this.#respond({ id, name, response: asObject(value), willContinue: true });
     };
     if (!tool.run) return answered;
-    return tool.run(args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
+    return tool.run(await checked(tool.parameters, args), { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
   }
 
   /**

@@ -71,8 +71,30 @@ export interface ServerMessage {
   payload?: any;
 }
 
-/** Google's `setup` object: model, systemInstruction, generationConfig, tools … */
-export type LiveConfig = Record<string, any>;
+/** Google's voices, as of 2026-10; others are taken, too. */
+export type VoiceName =
+  | 'Puck' | 'Kore' | 'Aoede' | 'Charon' | 'Leda' | 'Zephyr' | 'Fenrir' | 'Orus' | 'Callirrhoe' | 'Autonoe' | 'Enceladus'
+  | 'Iapetus' | 'Umbriel' | 'Algieba' | 'Despina' | 'Erinome' | 'Algenib' | 'Rasalgethi' | 'Laomedeia' | 'Achernar' | 'Alnilam'
+  | 'Schedar' | 'Gacrux' | 'Pulcherrima' | 'Achird' | 'Zubenelgenubi' | 'Vindemiatrix' | 'Sadachbia' | 'Sadaltager' | 'Sulafat' | (string & {});
+
+/** Live models, as of 2026-10, and whatever the gateway has. */
+export type ModelName =
+  | 'gemini-3.8-live' | 'gemini-3.8-live-extended-thinking' | 'gemini-3.5-live-translate' | 'gemini-3.1-flash-live-preview'
+  | 'gemini-2.5-flash-native-audio-preview-12-2025' | (string & {});
+
+/** Google's `setup` object. What has no type here goes up as it is. */
+export interface LiveConfig {
+  model?: ModelName;
+  systemInstruction?: string | { parts: Part[] };
+  generationConfig?: {
+    speechConfig?: { voiceConfig?: { prebuiltVoiceConfig?: { voiceName?: VoiceName } }; languageCode?: string; [more: string]: any };
+    [more: string]: any;
+  };
+  tools?: any[];
+  /** The gateway's own: see PROTOCOL.md. */
+  voxgate?: Record<string, any>;
+  [more: string]: any;
+}
 
 /** What the person types or shows has text or inlineData; `thought` is the model's. */
 export interface Part {

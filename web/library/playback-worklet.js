@@ -1,5 +1,5 @@
 /**
- * The voice for plain WebSocket audio. Takes Int16Array chunks at the context's rate, or the string 'flush'; says
+ * The voice for plain WebSocket audio. Takes Int16Array chunks at the context's rate, the string 'flush', or a number, the volume; says
  * 'idle' when the last of the queue has been played or dropped.
  */
 const LEAD = Math.round(sampleRate * 0.06); // waited for at the start of a talkspurt, so that one late chunk is no gap
@@ -13,11 +13,16 @@ class Playback extends AudioWorkletProcessor {
   #at = 0; // next sample of the first chunk
   #waited = 0; // samples of silence given out since the first chunk of a talkspurt came
   #playing = false;
+  #volume = 1;
   #last = 0; // the sample played last: a flush fades out from it
 
   constructor() {
     super();
-    this.port.onmessage = ({ data }) => (data === 'flush' ? this.#flush() : this.#push(data));
+    this.port.onmessage = ({ data }) => {
+      if (data === 'flush') this.#flush();
+      else if (typeof data === 'number') this.#volume = data;
+      else this.#push(data);
+    };
   }
 
   /** @param {Int16Array} chunk */
@@ -58,7 +63,7 @@ class Playback extends AudioWorkletProcessor {
       const first = this.#queue[0];
       if (!first) break;
       this.#last = first[this.#at++] ?? 0;
-      out[i] = this.#last / 32768;
+      out[i] = (this.#volume * this.#last) / 32768;
       if (this.#at < first.length) continue;
       this.#queue.shift();
       this.#queued -= first.length;

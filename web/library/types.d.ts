@@ -10,6 +10,9 @@ export function open(options: Options): Session;
 /** `open`, and then `ready`: resolves when the person can speak, and rejects with a VoxgateError. */
 export function connect(options: Options): Promise<Session>;
 
+/** A tool whose `run` gets the type that its `parameters` describe: a JSON Schema written `as const` or in place, or a Standard Schema, as Zod's. */
+export function tool<const S extends object>(declared: Tool<S>): Tool<any>;
+
 /** What a tool returns so that the model sees a picture, a JPEG or PNG, with the answer. */
 export function withPicture(result: object, picture: Blob): unknown;
 
@@ -49,6 +52,12 @@ export class Session {
   unblock(): void;
   /** Calls `f`, until the function that is returned is called. What `f` throws harms nobody. */
   on<K extends keyof Events>(type: K, f: (event: Events[K]) => void): () => void;
+  /** Likewise, for the next one alone. */
+  once<K extends keyof Events>(type: K, f: (event: Events[K]) => void): () => void;
+  /** Calls this `f` no more. */
+  off<K extends keyof Events>(type: K, f: (event: Events[K]) => void): void;
+  /** How loud the voice is played, 0 to 1; iPhones leave that to their buttons. */
+  volume: number;
   /** A typed turn. It interrupts the voice, and waits for a connection if there is none. */
   send(text: string): void;
   /** Stops the answer that is being given. The model takes it for said. */
@@ -182,11 +191,31 @@ export interface Devices {
   video?: 'camera' | 'screen' | MediaStreamTrack | null;
 }
 
-/** A function the model may call. */
-export interface Tool {
+/** Whatever has `~standard` (standardschema.dev): Zod 4, Valibot, ArkType. It must be able to say its JSON Schema. */
+export interface StandardSchema<Out = unknown> {
+  readonly '~standard': { readonly validate: (value: unknown) => any; readonly types?: { readonly output: Out } | undefined };
+}
+
+type Properties<P, R> = { [K in keyof P as K extends R ? K : never]: Described<P[K]> } & { [K in keyof P as K extends R ? never : K]?: Described<P[K]> };
+
+/** The type that a JSON Schema describes, as far as types, `enum`, `properties`, `required` and `items` say it. */
+export type Described<S> = S extends { enum: readonly (infer E)[] } ? E
+  : S extends { type: 'string' } ? string
+  : S extends { type: 'number' | 'integer' } ? number
+  : S extends { type: 'boolean' } ? boolean
+  : S extends { type: 'array'; items: infer I } ? Described<I>[]
+  : S extends { type: 'object'; properties: infer P; required: readonly (infer R)[] } ? Properties<P, R>
+  : S extends { type: 'object'; properties: infer P } ? Properties<P, never>
+  : any;
+
+/** What `run` gets. */
+export type ArgumentsOf<S> = S extends { readonly '~standard': { readonly types?: infer T } } ? NonNullable<T> extends { output: infer O } ? O : any : Described<S>;
+
+/** A function the model may call; `tool()` gives `args` its type. */
+export interface Tool<S = any> {
   description: string;
-  /** The arguments, as JSON Schema or Google's Schema. */
-  parameters?: object;
+  /** The arguments, as JSON Schema, Google's Schema, or a Standard Schema, which also checks them before `run`. */
+  parameters?: S;
   /** What it does, for people: "Taking photo…". */
   title?: string;
   /** What stands above what it asks of the person: "Gemini wants to take a photo."; `title` if absent. */
@@ -207,7 +236,7 @@ export interface Tool {
    * What it returns, or throws, goes back to the model. Without it the `tool` event's `respond` or `reject` answers. Numbers in `args`
    * above 2^53 are rounded, as JavaScript's are: declare such a one as a string.
    */
-  run?(args: any, context: ToolContext): unknown;
+  run?(args: ArgumentsOf<S>, context: ToolContext): unknown;
 }
 
 export interface ToolContext {

@@ -13,7 +13,7 @@
  * `open` again is always safe. No dependencies, no build. types.d.ts describes all of it.
  */
 import { SupersededError, Voice } from './audio.js';
-import { Calls, withPicture, withTools } from './calls.js';
+import { Calls, tool, withPicture, withTools } from './calls.js';
 import { asError, Connection, errorOf, VoxgateError } from './connection.js';
 import { asks, errors } from './en.js';
 import { Outbox } from './outbox.js';
@@ -21,7 +21,7 @@ import { pauses, refusal, sleep, socketURL, tokenOf } from './reach.js';
 import { fill, named, speak } from './strings.js';
 import { Turns } from './turns.js';
 
-export { VoxgateError, withPicture };
+export { tool, VoxgateError, withPicture };
 
 /**
  * @import { ClientType, ContextEntry, FunctionCall, ServerContent, ServerMessage, SessionState, SetupComplete } from './messages.d.ts'
@@ -218,6 +218,36 @@ export class Session {
     const set = this.#listeners.get(type) ?? new Set();
     this.#listeners.set(type, set.add(f));
     return () => void set.delete(f);
+  }
+
+  /**
+   * @template {keyof Events} K
+   * @param {K} type
+   * @param {(event: Events[K]) => void} f
+   */
+  once(type, f) {
+    const off = this.on(type, (event) => {
+      off();
+      f(event);
+    });
+    return off;
+  }
+
+  /**
+   * @template {keyof Events} K
+   * @param {K} type
+   * @param {(event: Events[K]) => void} f
+   */
+  off(type, f) {
+    this.#listeners.get(type)?.delete(f);
+  }
+
+  get volume() {
+    return this.#voice.volume;
+  }
+
+  set volume(volume) {
+    this.#voice.volume = Math.min(1, Math.max(0, volume));
   }
 
   // --- what the person says, and does

@@ -1,0 +1,16 @@
+import { StrictMode } from 'react';
+import { createRoot } from 'react-dom/client';
+import { VoxgateProvider } from 'voxgate/react';
+import { App } from './App';
+import { tools } from './tools';
+import './style.css';
+
+const url = import.meta.env.VITE_GATEWAY ?? 'ws://localhost:3001/ws';
+
+createRoot(document.getElementById('root')!).render(
+  <StrictMode>
+    <VoxgateProvider url={url} tools={tools}>
+      <App />
+    </VoxgateProvider>
+  </StrictMode>,
+);

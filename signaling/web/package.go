@@ -1,0 +1,60 @@
+package web
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// Package makes the npm package of files, as "npm pack" does, with another version than its package.json says; "" leaves that. Apps
+// install the library of their gateway from it: npm install https://HOST/voxgate.tgz.
+func Package(files fs.FS, version string) ([]byte, error) {
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is one
+	w := tar.NewWriter(z)
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(files, name)
+		if err == nil && name == "package.json" && version != "" {
+			content, err = versioned(content, version)
+		}
+		if err != nil {
+			return err
+		}
+		// Without a time, so that the same gateway always serves the same package: lock files keep its checksum.
+		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+		_, err = w.Write(content)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the npm package cannot be made: %w", err)
+	}
+	for _, c := range []io.Closer{w, z} {
+		if err := c.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return packed.Bytes(), nil
+}
+
+// versioned is a package.json with this version.
+func versioned(manifest []byte, version string) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(manifest, &fields); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(version)
+	if err != nil {
+		return nil, err
+	}
+	fields["version"] = text
+	return json.MarshalIndent(fields, "", "  ")
+}

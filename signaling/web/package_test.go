@@ -1,0 +1,65 @@
+package web_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/fstest"
+
+	"voxgate/signaling/web"
+)
+
+// The library is served as an npm package, with the version of the gateway, and is the same each time.
+func TestPackage(t *testing.T) {
+	files := fstest.MapFS{"package.json": {Data: []byte(`{"name": "voxgate", "version": "0.1.0"}`)}, "declared/a.d.ts": {Data: []byte("export {};")}}
+	library, err := web.Package(files, "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := web.Package(files, "1.2.3"); err != nil || !bytes.Equal(library, again) {
+		t.Error("it is another package the next time")
+	}
+	if _, err := web.Package(fstest.MapFS{"package.json": {Data: []byte(`{`)}}, "1.2.3"); err == nil {
+		t.Error("a package without a manifest that can be read")
+	}
+	page, err := web.Page(web.Status{}, library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/voxgate.tgz", http.NoBody))
+	if kind := answer.Header().Get("Content-Type"); kind != "application/gzip" || answer.Header().Get("ETag") == "" {
+		t.Errorf("%v", answer.Header())
+	}
+	z, err := gzip.NewReader(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = string(content)
+	}
+	var manifest struct{ Name, Version string }
+	if err := json.Unmarshal([]byte(got["package/package.json"]), &manifest); err != nil || manifest.Name != "voxgate" || manifest.Version != "1.2.3" {
+		t.Errorf("%+v, %v", manifest, err)
+	}
+	if got["package/declared/a.d.ts"] != "export {};" || len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+}

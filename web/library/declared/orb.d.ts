@@ -1,0 +1,18 @@
+import type { Session } from '../types.d.ts';
+
+/** `<voxgate-orb>`: the model is the sphere, the person the ring and the bars. */
+export class VoxgateOrb extends HTMLElement {
+  /** The conversation that it shows. */
+  session: Session | undefined;
+  /** Without a session: how loud both sides are, 0 to 1. The attribute `state` says the rest. */
+  show(mic: number, model: number): void;
+}
+
+/** What the orb looks like in a session: the values of its attribute `state`. `asking`: somebody waits for the person's answer. */
+export function lookOf(session: Session | undefined, asking?: boolean): 'ready' | 'connecting' | 'listening' | 'thinking' | 'speaking' | 'muted' | 'asking' | 'reconnecting';
+
+declare global {
+  interface HTMLElementTagNameMap {
+    'voxgate-orb': VoxgateOrb;
+  }
+}

@@ -1,0 +1,51 @@
+import type { ButtonHTMLAttributes, HTMLAttributes, ReactElement, ReactNode, SelectHTMLAttributes } from 'react';
+import type { Devices, Mic, Options, Session, State, Turn, VoxgateError } from '../types.d.ts';
+
+/** What a component sees of the conversation. */
+export interface Seen {
+  /** `closed` before the first conversation, and after each. */
+  state: State;
+  mic: Mic;
+  /** What was said: another array after each change. It stays after the end. */
+  turns: readonly Turn[];
+  /** What is going on, for people, in the language of the page; '' if there is no conversation. */
+  sentence: string;
+  /** Why the conversation did not begin, or has ended; or what went wrong in it. The next start clears it. */
+  error?: VoxgateError;
+  /** All the rest: tools, pictures, statistics. */
+  session?: Session;
+}
+
+export interface Voxgate extends Seen {
+  /** Begins a conversation, or returns the one that is on. Call it in a gesture; `onClick={start}` does. `more` goes before the provider's options. */
+  start(more?: Partial<Options> | object): Session;
+  end(): Promise<void>;
+  /** Types. Without a conversation one begins, which is not asked for a microphone. */
+  send(text: string): void;
+  /** The other state if absent. */
+  mute(on?: boolean): void;
+  interrupt(): void;
+  /** Other devices, now and in the next conversation. */
+  use(devices: Devices): Promise<void>;
+}
+
+/** One conversation at a time for what is in it. The props are the options of `open`; a change of them counts from the next conversation on. It ends with the component. */
+export function VoxgateProvider(props: Options & { children?: ReactNode }): ReactElement;
+
+/** The conversation of the provider around. */
+export function useVoxgate(): Voxgate;
+
+/** Loudness of both sides, 0 to 1: renders at every frame in which it has changed, so use it in a small component. */
+export function useLevel(): { mic: number; model: number };
+
+/** The orb, as large as its box. It is a picture: put it into a button if it shall be pressed. */
+export function Orb(props: HTMLAttributes<HTMLElement>): ReactElement;
+
+/** Starts, mutes and unmutes, and asks again for a microphone that was refused. Its words are the library's if it has no children. */
+export function MicButton(props: ButtonHTMLAttributes<HTMLButtonElement>): ReactElement;
+
+/** The devices of a kind, by name once the person has allowed a microphone. `standard` names the first, which is the browser's own choice. */
+export function DeviceSelect(props: SelectHTMLAttributes<HTMLSelectElement> & { kind?: 'microphone' | 'speaker' | 'camera'; standard?: string }): ReactElement;
+
+/** What was said: an `article` for each turn, with `data-role` user or model, answers in light Markdown. `children` shows a turn otherwise. */
+export function Transcript(props: Omit<HTMLAttributes<HTMLElement>, 'children'> & { children?: (turn: Turn) => ReactNode }): ReactElement;

@@ -1,0 +1,73 @@
+/** What models write, lightly: bold, italics, code, lists and links. Everything else stays the text that it is; nothing is made from markup. */
+
+/** @typedef {string|{tag: 'p'|'ul'|'ol'|'li'|'pre'|'code'|'strong'|'em'|'a', href?: string, inner: Piece[]}} Piece */
+
+const SPAN = /`([^`\n]+)`|\*\*(?=\S)(.+?)\*\*|(?<![*\w])\*(?=\S)([^*\n]+?)\*(?![*\w])|\[([^\]\n]+)\]\((https?:\/\/[^\s()<>]+|mailto:[^\s()<>]+)\)|(https?:\/\/[^\s<>()]*[^\s<>().,;:!?])/g;
+
+/** @param {string} text @returns {Piece[]} */
+function spans(text) {
+  /** @type {Piece[]} */
+  const all = [];
+  let at = 0;
+  for (const m of text.matchAll(SPAN)) {
+    const [whole, code, strong, em, label, href, url] = m;
+    if (m.index > at) all.push(text.slice(at, m.index));
+    at = m.index + whole.length;
+    if (code) all.push({ tag: 'code', inner: [code] });
+    else if (strong) all.push({ tag: 'strong', inner: spans(strong) });
+    else if (em) all.push({ tag: 'em', inner: spans(em) });
+    else all.push({ tag: 'a', href: href ?? url, inner: [label ?? url ?? ''] });
+  }
+  if (at < text.length) all.push(text.slice(at));
+  return all;
+}
+
+/**
+ * The pieces of a text. One that is no Markdown is one piece.
+ * @param {string} text
+ * @returns {Piece[]}
+ */
+export function parse(text) {
+  /** @type {Piece[]} */
+  const all = [];
+  /** @type {string[]} */
+  let lines = [];
+  const flush = () => {
+    if (lines.length) all.push({ tag: 'p', inner: spans(lines.join('\n')) });
+    lines = [];
+  };
+  const source = text.split('\n');
+  for (let i = 0; i < source.length; i++) {
+    const line = source[i] ?? '';
+    const [, bullet, number, item = ''] = /^\s{0,3}(?:([-*•])|(\d{1,3})[.)])\s+(.+)$/.exec(line) ?? [];
+    if (line.startsWith('```')) {
+      const end = source.findIndex((l, j) => j > i && l.startsWith('```'));
+      flush();
+      all.push({ tag: 'pre', inner: [source.slice(i + 1, end < 0 ? undefined : end).join('\n')] });
+      i = end < 0 ? source.length : end;
+    } else if (bullet || number) {
+      flush();
+      const tag = bullet ? 'ul' : 'ol';
+      const last = all.at(-1);
+      const list = typeof last === 'object' && last.tag === tag ? last : /** @type {Exclude<Piece, string>} */ ({ tag, inner: [] });
+      if (list !== last) all.push(list);
+      list.inner.push({ tag: 'li', inner: spans(item) });
+    } else if (line.trim()) lines.push(line.replace(/^#{1,6}\s+(.+?)\s*#*$/, '**$1**'));
+    else flush();
+  }
+  flush();
+  const [only] = all;
+  return all.length === 1 && typeof only === 'object' && only.tag === 'p' ? only.inner : all;
+}
+
+/** @param {string} text @returns {Node[]} */
+export const nodes = (text) => parse(text).map(node);
+
+/** @param {Piece} piece @returns {Node} */
+function node(piece) {
+  if (typeof piece === 'string') return document.createTextNode(piece);
+  const e = document.createElement(piece.tag);
+  if (e instanceof HTMLAnchorElement) Object.assign(e, { href: piece.href, target: '_blank', rel: 'noopener noreferrer' });
+  e.append(...piece.inner.map(node));
+  return e;
+}

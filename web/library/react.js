@@ -1,0 +1,200 @@
+/**
+ * The conversation for React, without a bundle of its own: React is the app's.
+ *
+ *   <VoxgateProvider url="wss://your.gateway/ws"><App /></VoxgateProvider>
+ *   const { state, turns, start, end } = useVoxgate();
+ *
+ * declared/react.d.ts describes all of it.
+ */
+import { createContext, createElement as h, useContext, useEffect, useRef, useState, useSyncExternalStore } from 'react';
+import { canvas as words, states } from './en.js';
+import { parse } from './markdown.js';
+import './orb.js';
+import { isOpen, muteOf, sentenceOf } from './says.js';
+import { speak } from './strings.js';
+import { open } from './voxgate.js';
+
+/**
+ * @import { Piece } from './markdown.js'
+ * @import { Seen } from './declared/react.d.ts'
+ * @import { Devices, Options, Session, Turn } from './types.d.ts'
+ */
+
+/** @type {Seen} */
+const NOBODY = { state: 'closed', mic: 'off', turns: [], sentence: '' };
+const QUIET = { mic: 0, model: 0 };
+
+/** The conversations of one provider, one after the other, as something that React can watch. */
+class Talk {
+  /** @type {Options} */ options = { url: '' };
+  /** @type {Devices} */ devices = {};
+  /** @type {Set<() => void>} */ #watchers = new Set();
+  /** @type {Session|undefined} */ #session;
+  seen = NOBODY;
+
+  subscribe = (/** @type {() => void} */ f) => {
+    this.#watchers.add(f);
+    return () => void this.#watchers.delete(f);
+  };
+
+  get = () => this.seen;
+
+  /** @param {Partial<Options>} [more] */
+  start = (more) => {
+    if (this.#session && this.#session.state !== 'closed') return this.#session;
+    const { video, ...devices } = this.devices;
+    const wished = more && 'nativeEvent' in more ? {} : more; // as onClick={start} gives it
+    const session = (this.#session = open({ ...this.options, ...devices, ...wished }));
+    if (video) session.ready.then(() => session.use({ video }), () => {});
+    const look = () => this.see();
+    session.on('state', look);
+    session.on('turn', look);
+    session.on('error', (error) => this.see({ error }));
+    session.on('closed', (why) => this.see(['closed', 'aborted'].includes(why.code) ? {} : { error: why }));
+    this.seen = NOBODY;
+    this.see({ session });
+    return session;
+  };
+
+  end = () => this.#session?.close() ?? Promise.resolve();
+
+  /** @param {string} text */
+  send = (text) => (this.#session && this.#session.state !== 'closed' ? this.#session : this.start({ mic: false })).send(text);
+
+  /** @param {boolean} [on] */
+  mute = (on) => this.#session?.mute(on);
+
+  interrupt = () => this.#session?.interrupt();
+
+  /** @param {Devices} devices now, and of the next conversation */
+  use = (devices) => {
+    this.devices = { ...this.devices, ...devices };
+    return this.#session?.use(devices) ?? Promise.resolve();
+  };
+
+  /** Another snapshot, and everybody hears of it. @param {Partial<Seen>} [more] */
+  see = (more) => {
+    const session = this.#session;
+    const { state = 'closed', mic = 'off', turns = this.seen.turns } = session ?? {};
+    const sentence = session && state !== 'closed' ? sentenceOf(session) : '';
+    this.seen = { ...this.seen, state, mic, turns, sentence, ...more };
+    for (const f of this.#watchers) f();
+  };
+}
+
+const Context = createContext(/** @type {Talk|undefined} */ (undefined));
+
+function useTalk() {
+  const talk = useContext(Context);
+  if (!talk) throw new Error('voxgate: put a <VoxgateProvider url="wss://your.gateway/ws"> around what uses it');
+  return talk;
+}
+
+/** @param {Options & {children?: import('react').ReactNode}} props */
+export function VoxgateProvider({ children, ...options }) {
+  const [talk] = useState(() => new Talk());
+  const { lang, strings } = options;
+  useEffect(() => {
+    talk.options = options; // of the next conversation
+  });
+  useEffect(() => {
+    speak({ states, canvas: words }, { ...(lang && { lang }), ...(strings && { strings }) }).then(() => talk.see());
+  }, [talk, lang, strings]);
+  useEffect(() => () => void talk.end(), [talk]);
+  return h(Context.Provider, { value: talk }, children);
+}
+
+export function useVoxgate() {
+  const talk = useTalk();
+  const seen = useSyncExternalStore(talk.subscribe, talk.get, () => NOBODY);
+  const { start, end, send, mute, interrupt, use } = talk;
+  return { ...seen, start, end, send, mute, interrupt, use };
+}
+
+export function useLevel() {
+  const { session, state } = useVoxgate();
+  const [level, setLevel] = useState(QUIET);
+  const on = Boolean(session) && state !== 'closed';
+  useEffect(() => {
+    if (!on || !session) return undefined;
+    let frame = 0;
+    const step = () => {
+      const { mic, model } = session.level;
+      setLevel((was) => (Math.abs(was.mic - mic) + Math.abs(was.model - model) < 0.01 ? was : { mic, model }));
+      frame = requestAnimationFrame(step);
+    };
+    step();
+    return () => {
+      cancelAnimationFrame(frame);
+      setLevel(QUIET);
+    };
+  }, [session, on]);
+  return level;
+}
+
+/** @param {Record<string, any>} props */
+export function Orb(props) {
+  const { session } = useVoxgate();
+  const orb = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    if (orb.current) orb.current.session = session;
+  }, [session]);
+  return h('voxgate-orb', { ...props, ref: orb });
+}
+
+/** @param {Record<string, any>} props */
+export function MicButton({ children, onClick, ...props }) {
+  const { state, mic, start, mute } = useVoxgate();
+  const off = state === 'closed';
+  const press = (/** @type {any} */ event) => {
+    onClick?.(event);
+    if (event.defaultPrevented) return;
+    if (off) start();
+    else mute(isOpen(mic));
+  };
+  return h('button', { type: 'button', disabled: mic === 'asking', 'aria-pressed': off ? undefined : !isOpen(mic), ...props, onClick: press },
+    children ?? (off ? states['start'] : muteOf(mic)));
+}
+
+const KINDS = /** @type {const} */ ({ microphone: 'audioinput', speaker: 'audiooutput', camera: 'videoinput' });
+
+/** @param {{kind?: keyof typeof KINDS, standard?: string} & Record<string, any>} props */
+export function DeviceSelect({ kind = 'microphone', standard = 'Default', onChange, ...props }) {
+  const { mic, use } = useVoxgate();
+  const [devices, setDevices] = useState(/** @type {MediaDeviceInfo[]} */ ([]));
+  useEffect(() => {
+    const { mediaDevices } = navigator;
+    const list = () => mediaDevices?.enumerateDevices().then(setDevices, () => {});
+    list(); // they have names once a microphone was allowed
+    mediaDevices?.addEventListener('devicechange', list);
+    return () => mediaDevices?.removeEventListener('devicechange', list);
+  }, [mic]);
+  const choose = (/** @type {any} */ event) => {
+    onChange?.(event);
+    const id = event.target.value;
+    const wish = id ? { deviceId: { ideal: id } } : {};
+    use(kind === 'speaker' ? { speaker: id } : kind === 'camera' ? { camera: wish } : { mic: wish });
+  };
+  const known = devices.filter((d) => d.kind === KINDS[kind] && d.deviceId && d.label);
+  return h('select', { ...props, onChange: choose }, h('option', { value: '' }, standard),
+    known.map((d) => h('option', { key: d.deviceId, value: d.deviceId }, d.label)));
+}
+
+/** @param {Piece} piece @param {number} key @returns {import('react').ReactNode} */
+function element(piece, key) {
+  if (typeof piece === 'string') return piece;
+  const link = piece.tag === 'a' ? { href: piece.href, target: '_blank', rel: 'noopener noreferrer' } : {};
+  return h(piece.tag, { key, ...link }, piece.inner.map(element));
+}
+
+/** @param {{children?: (turn: Turn) => import('react').ReactNode} & Record<string, any>} props */
+export function Transcript({ children: show, ...props }) {
+  const { turns } = useVoxgate();
+  return h('div', { role: 'log', 'aria-label': states['said'], ...props }, turns.map((turn) => {
+    const { id, role, text, heard, interrupted } = turn;
+    const said = heard ?? text;
+    return h('article', { key: id, dir: 'auto', 'data-role': role, 'data-interrupted': interrupted || undefined },
+      show ? show(turn) : role === 'model' ? parse(said).map(element) : said);
+  }));
+}
+
