@@ -185,6 +185,11 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(f.kind, "text/javascript") {
 		h.Set("Access-Control-Allow-Origin", "*") // a page that may not talk can still say why; there is nothing secret in them
 	}
+	if strings.HasPrefix(f.kind, "text/javascript") || strings.HasPrefix(f.kind, "text/css") {
+		for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "Permissions-Policy"} {
+			h.Del(name) // documents' alone; with all the files of a page it was 10 KB
+		}
+	}
 	content, tag := f.plain, f.tag
 	if f.gzipped != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")

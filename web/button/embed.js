@@ -4,30 +4,38 @@
  *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
  *
  * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `agent`,
- * `voice`, `prompt`, `lang`. Properties: `token` (a function, too), `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
+ * `voice`, `prompt`, `lang`, `theme` (light, dark, auto; the page's own if absent), `side` (left). Properties: `token` (a function, too),
+ * `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
  * below. Events: `state`, `turn` and `error`, as voxgate.js tells them. Nothing is loaded, and nobody heard, before it is pressed.
  */
 /** @import { Session } from './voxgate.js' */
 /** @import { Options, Turn } from './types.d.ts' */
 
 const style = `
-:host { --accent: var(--voxgate-accent, #6d4aff); --on-accent: var(--voxgate-on-accent, #fff); --ground: var(--voxgate-background, Canvas);
-  --ink: var(--voxgate-text, CanvasText); --round: var(--voxgate-radius, 16px); color-scheme: light dark;
-  position: fixed; inset: auto max(16px, env(safe-area-inset-right)) max(16px, env(safe-area-inset-bottom)) auto; z-index: 2147483000;
+:host { --accent: var(--voxgate-accent, light-dark(oklch(53% .21 285), oklch(76% .14 290))); --on-accent: var(--voxgate-on-accent, light-dark(#fff, oklch(18% .05 290)));
+  --ground: var(--voxgate-background, light-dark(#fff, oklch(21% .022 285))); --ink: var(--voxgate-text, light-dark(oklch(23% .02 285), oklch(95% .008 285)));
+  --round: var(--voxgate-radius, 1.25rem); position: fixed; z-index: 2147483000;
+  inset: auto max(var(--voxgate-offset-x, 16px), env(safe-area-inset-right)) max(var(--voxgate-offset, 16px), env(safe-area-inset-bottom)) auto;
   font: 15px/1.5 var(--voxgate-font, system-ui, sans-serif); color: var(--ink); }
+:host([side=left]) { inset: auto auto max(var(--voxgate-offset, 16px), env(safe-area-inset-bottom)) max(var(--voxgate-offset-x, 16px), env(safe-area-inset-left)); }
+:host([theme=light]) { color-scheme: light; }
+:host([theme=dark]) { color-scheme: dark; }
+:host([theme=auto]) { color-scheme: light dark; }
 :host([inline]) { position: relative; inset: auto; display: inline-block; }
 [hidden] { display: none !important; }
 button, input { font: inherit; color: inherit; }
 button { min-height: 44px; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 25%, transparent); border-radius: 999px; background: none; cursor: pointer; }
-:focus-visible { outline: 3px solid color-mix(in srgb, var(--accent) 60%, var(--ink)); outline-offset: 2px; }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+input:focus-visible { outline-offset: -2px; }
+.orb { flex: none; min-height: 0; padding: 0; border: 0; border-radius: 50%; }
 .talk { display: flex; align-items: center; gap: 10px; padding: 0 20px 0 16px; min-height: 52px; border: 0; background: var(--accent); color: var(--on-accent);
   font-weight: 600; box-shadow: 0 4px 16px rgb(0 0 0 / .25); }
 svg { width: 22px; height: 22px; fill: currentColor; flex: none; }
 .panel { display: flex; flex-direction: column; gap: 10px; box-sizing: border-box; width: min(360px, calc(100vw - 32px)); max-height: min(560px, calc(100dvh - 32px));
   padding: 14px; border-radius: var(--round); background: var(--ground); border: 1px solid color-mix(in srgb, var(--ink) 15%, transparent); box-shadow: 0 8px 40px rgb(0 0 0 / .3); }
-.status { margin: 0; display: flex; align-items: center; gap: 10px; font-weight: 600; }
-.status::before { content: ''; width: 14px; height: 14px; border-radius: 50%; flex: none; background: var(--accent); opacity: .35; transform: scale(calc(.7 + .6 * var(--loud, 0))); }
-[data-state=listening] .status::before, [data-state=thinking] .status::before, [data-state=speaking] .status::before { opacity: 1; }
+.status { margin: 0; font-weight: 600; }
+.head { display: flex; align-items: center; gap: 16px; padding: 4px; }
+voxgate-orb { flex: none; width: 44px; aspect-ratio: 1; border-radius: 50%; }
 .log { flex: 1; min-height: 80px; overflow-y: auto; display: flex; flex-direction: column; gap: 8px; overflow-wrap: anywhere; }
 .log p { margin: 0; }
 .log .user { align-self: flex-end; max-width: 85%; padding: 6px 12px; border-radius: 14px 14px 4px; background: color-mix(in srgb, var(--accent) 14%, transparent); }
@@ -36,7 +44,6 @@ form, .row { display: flex; gap: 8px; }
 input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding: 0 14px; border: 1px solid color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 999px; background: none; }
 .row button { flex: 1; }
 @media (forced-colors: active) { .talk, .log .user { border: 1px solid; } }
-@media (prefers-reduced-motion: reduce) { .status::before { transform: none; } }
 `;
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
@@ -82,8 +89,11 @@ export class VoxgateTalk extends HTMLElement {
   #text = /** @type {HTMLInputElement} */ (make('input', { autocomplete: 'off', enterKeyHint: 'send' }));
   #mute = make('button', { type: 'button', onclick: () => (this.#session ? this.#session.mute() : this.start()) });
   #end = make('button', { type: 'button', onclick: () => this.stop() });
-  #panel = make('section', { className: 'panel', hidden: true }, this.#status, this.#log,
-    make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text), make('div', { className: 'row' }, this.#mute, this.#end));
+  #submit = make('button', { type: 'submit', textContent: '↑' });
+  #orb = /** @type {any} */ (make('voxgate-orb')); // orb.js makes it one, with the first conversation
+  #interrupt = make('button', { className: 'orb', type: 'button', onclick: () => this.#session?.interrupt() }, this.#orb);
+  #panel = make('section', { className: 'panel', hidden: true }, make('div', { className: 'head' }, this.#interrupt, this.#status), this.#log,
+    make('form', { onsubmit: (/** @type {Event} */ e) => this.#send(e) }, this.#text, this.#submit), make('div', { className: 'row' }, this.#mute, this.#end));
 
   constructor() {
     super();
@@ -92,6 +102,7 @@ export class VoxgateTalk extends HTMLElement {
     const root = this.attachShadow({ mode: 'open' });
     root.adoptedStyleSheets = [sheet];
     root.append(this.#talk, this.#panel);
+    this.#panel.addEventListener('keydown', (e) => this.#escape(e));
   }
 
   connectedCallback() {
@@ -115,6 +126,8 @@ export class VoxgateTalk extends HTMLElement {
     this.#panel.ariaLabel = this.#word('with');
     this.#log.ariaLabel = this.#word('conversation');
     this.#text.ariaLabel = this.#text.placeholder = this.#word('type');
+    this.#submit.ariaLabel = this.#submit.title = this.#word('send');
+    this.#interrupt.ariaLabel = this.#interrupt.title = this.#word('interrupt');
     this.#mute.textContent = this.#word('mute');
     this.#end.textContent = this.#word('end');
   }
@@ -138,7 +151,7 @@ export class VoxgateTalk extends HTMLElement {
     this.#show('connecting', this.#word('connecting') || '…');
     this.#relabel();
     this.#end.focus();
-    const [loaded] = await Promise.all([import('./voxgate.js').catch(() => undefined), this.#load().catch(() => undefined)]);
+    const [loaded] = await Promise.all([import('./voxgate.js').catch(() => undefined), this.#load().catch(() => undefined), import('./orb.js').catch(() => {})]);
     if (!current()) return;
     this.#relabel();
     if (!loaded || !this.#words) return this.#over(this.#word('not loaded') || 'The conversation cannot be loaded.');
@@ -156,12 +169,7 @@ export class VoxgateTalk extends HTMLElement {
       this.#over(mine ? this.#word('not here') : why.message);
     });
     if (said) session.send(said);
-    const meter = () => {
-      if (this.#session !== session) return;
-      this.#panel.style.setProperty('--loud', String(Math.max(session.level.mic, session.level.model)));
-      requestAnimationFrame(meter);
-    };
-    meter();
+    this.#orb.session = session;
     await session.ready.catch(() => {}); // `closed` tells
   }
 
@@ -213,6 +221,14 @@ export class VoxgateTalk extends HTMLElement {
     line.classList.toggle('cut', turn.interrupted);
     this.#log.scrollTop = this.#log.scrollHeight;
     this.dispatchEvent(new CustomEvent('turn', { detail: turn }));
+  }
+
+  /** Esc leaves the field, then interrupts an answer. @param {KeyboardEvent} e */
+  #escape(e) {
+    if (e.key !== 'Escape' || e.isComposing) return;
+    e.stopPropagation(); // the page has an Esc of its own
+    if (e.target === this.#text) this.#end.focus();
+    else if (this.#session?.state === 'speaking') this.#session.interrupt();
   }
 
   /** @param {Event} e */

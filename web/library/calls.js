@@ -50,11 +50,11 @@ function asJSON(parameters) {
 
 /**
  * The arguments as the schema makes them; the model learns what is wrong.
- * @param {any} parameters
+ * @param {any} standard
  * @param {any} args
  */
-async function checked(parameters, args) {
-  const { issues, value } = (await parameters?.['~standard']?.validate(args)) ?? { value: args };
+async function checked(standard, args) {
+  const { issues, value } = await standard.validate(args);
   if (issues) throw new Error(issues.map((/** @type {any} */ i) => `${(i.path ?? []).map((/** @type {any} */ p) => p.key ?? p).join('.')}: ${i.message}`).join('; '));
   return value;
 }
@@ -182,7 +182,8 @@ export class Calls {
       this.#respond({ id, name, response: asObject(value), willContinue: true });
     };
     if (!tool.run) return answered;
-    return tool.run(await checked(tool.parameters, args), { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
+    const standard = tool.parameters?.['~standard'];
+    return tool.run(standard ? await checked(standard, args) : args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
   }
 
   /**

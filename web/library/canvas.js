@@ -31,6 +31,7 @@ export class Canvas {
   #live = make('p', 'canvas-live');
   /** @type {Map<HTMLElement, {id: string, resolve: (answer: CanvasAnswer) => void}>} by what they wait for: a question, the sheet */
   #waiting = new Map();
+  #away = false; // the person has hidden what waits for an answer
   /** @type {CanvasCall['send']} */ #send = () => {};
   /** @type {ReturnType<typeof setTimeout>|undefined} */ #timer;
   /** @type {HTMLElement|undefined} */ #before; // had the focus
@@ -44,10 +45,12 @@ export class Canvas {
     this.#section.role = 'dialog';
     this.#live.role = 'status';
     const head = make('div', 'canvas-head');
-    this.#hide.addEventListener('click', () => this.dismiss());
+    this.#hide.addEventListener('click', () => this.#put());
     head.append(this.#title, this.#hide);
     this.#show.addEventListener('click', () => {
-      this.#sheet.hidden = this.#section.hidden = false;
+      this.#away = false;
+      this.#sheet.hidden = !this.#sheet.childElementCount;
+      this.#section.hidden = false;
       this.#hide.focus({ preventScroll: true }); // from the button that goes, and is where it comes back to
       this.#settle();
     });
@@ -109,7 +112,14 @@ export class Canvas {
     return this.#waiting.size > 0;
   }
 
-  /** What the Hide button does: nothing of the sheet is cleared, and who waits hears that it was dismissed. */
+  /** What the Hide button does: it answers nothing, and what was there can be shown again. */
+  #put() {
+    this.#away = this.#sheet.hidden = true;
+    this.#settle();
+    (this.#before?.isConnected && this.#before.getClientRects().length ? this.#before : this.#show).focus({ preventScroll: true });
+  }
+
+  /** Puts all away for good: nothing of the sheet is cleared, and who waits hears that it was dismissed. */
   dismiss() {
     const questions = /** @type {HTMLElement[]} */ ([...this.#questions.children]);
     for (const root of [...questions, this.#sheet]) this.#leave(root);
@@ -146,7 +156,7 @@ export class Canvas {
     }
     this.#ensureButton(root);
     this.#gather(root);
-    root.hidden = this.#section.hidden = false;
+    root.hidden = this.#section.hidden = this.#away = false;
     if (!append) this.#section.scrollTop = 0;
     else if (!this.#section.contains(document.activeElement)) nodes.at(-1)?.scrollIntoView({ block: 'nearest' });
     const waits = question || nodes.some((n) => n.querySelector('input, textarea, [data-action]'));
@@ -302,8 +312,9 @@ export class Canvas {
 
   #settle() {
     this.#name();
-    this.#section.hidden = this.#sheet.hidden && !this.#questions.childElementCount;
-    this.#show.hidden = !this.#sheet.hidden || !this.#sheet.childElementCount;
+    const asks = this.#questions.childElementCount > 0;
+    this.#section.hidden = this.#sheet.hidden && (this.#away || !asks);
+    this.#show.hidden = !(this.#away && asks) && (!this.#sheet.hidden || !this.#sheet.childElementCount);
     if (this.#sheet.hidden) for (const m of this.#playing()) m.pause();
     this.#rest();
   }
@@ -314,7 +325,7 @@ export class Canvas {
 
   #rest() {
     clearTimeout(this.#timer);
-    if (!this.open) return;
+    if (!this.open && !this.#waiting.size) return;
     const over = () => (this.#playing().length ? this.#rest() : this.dismiss());
     this.#timer = setTimeout(over, this.#waiting.size ? PATIENCE : IDLE);
   }

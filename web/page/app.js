@@ -2,6 +2,7 @@
 import { label as translate, lineOf, make } from './dom.js';
 import { canvas as canvasWords, states } from './en.js';
 import { nativeTools } from './native.js';
+import { lookOf } from './orb.js';
 import { page as words } from './page.en.js';
 import { asOptions, load, save } from './preferences.js';
 import { isOpen, muteOf, sentenceOf } from './says.js';
@@ -22,6 +23,7 @@ const { body } = document;
 const text = /** @type {HTMLInputElement} */ ($('text'));
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
 const orb = /** @type {HTMLButtonElement} */ ($('talk'));
+const picture = /** @type {import('./orb.js').VoxgateOrb} */ ($('orb'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
@@ -84,6 +86,11 @@ const TRIES = [['try 1', 'say 1'], ['try 2', 'say 2'], ['try 3', 'say 3']];
 const TRIES_HERE = [['try here 1', 'say here 1'], ['try here 2', '/ground parrots'], ['try here 3', '/tool take_photo {}']];
 /** @type {Map<string, string>} the names of those commands */
 const WISHES = new Map();
+/** Errors of whoever configures or writes tools: the statistics have them. */
+const DEVELOPERS = ['bad_message', 'bad_config', 'bad_offer', 'invalid_audio_format', 'not_connected', 'invalid_state', 'tool_execution_error', 'tool_not_found'];
+const DETAILS = 50; // of the newest calls and errors that are kept for developers
+/** @type {object[]} */
+const details = [];
 
 /** @type {Session|undefined} from the first press on */
 let session;
@@ -103,9 +110,14 @@ const running = new Map();
 /** @type {Turn[]} what was typed while there was no connection yet */
 const typed = [];
 
+let begun = 0; // ms since 1970, the conversation
+let lasted = 0; // ms, the last one
+/** @type {readonly Turn[]} what was said in it */
+let before = [];
 let wished = true; // a microphone, by whoever pressed the button last
 /** @type {{at: number, timer: ReturnType<typeof setInterval>}|undefined} when a busy gateway is asked again */
 let again;
+const HISTORY = 100; // turns that a conversation goes on with, as many as the gateway takes
 const PATIENCE = 120; // s for which a person who has pressed the button still means it
 
 /** @param {number} seconds @param {boolean} mic */
@@ -114,8 +126,8 @@ function startIn(seconds, mic) {
   again = { at, timer: setInterval(() => (Date.now() < at ? render() : start(mic)), 1_000) };
 }
 
-/** @param {boolean} [mic] */
-function start(mic = true) {
+/** @param {boolean} [mic] @param {readonly Turn[]} [known] what was said before, which the conversation goes on with */
+function start(mic = true, known = []) {
   if (session) return;
   clearInterval(again?.timer);
   again = undefined;
@@ -124,12 +136,16 @@ function start(mic = true) {
   answers.length = 0;
   running.clear();
   const options = asOptions(preferences);
+  const history = known.filter((t) => t.final && (t.heard ?? t.text)).map(({ role, text, heard }) => ({ role, content: heard ?? text })).slice(-HISTORY);
+  if (history.length) options.config = { ...options.config, voxgate: { ...options.config?.voxgate, history } };
+  begun = Date.now();
+  $('empty').hidden = true; // it begins calm
   const query = new URLSearchParams(location.search);
   const transport = /** @type {Transport} */ (query.get('transport') ?? options.transport);
   const agent = query.get('agent') ?? undefined;
   const opened = open({ ...options, url: GATEWAY, worklets: new URL('.', import.meta.url), tools, canvas, mic: mic && options.mic, transport, token, agent, resume: agent ? `page ${agent}` : 'page' });
   session = opened;
-  if (!opened.turns.length) transcript.begin(); // else it goes on
+  if (!opened.turns.length && !history.length) transcript.begin(); // else it goes on
   listen(opened);
   keep();
   glide(render);
@@ -193,6 +209,8 @@ function over(whose, why) {
   transcript.store(); // the page may be on its way out
   text.value ||= typed.map((turn) => turn.text).join(' '); // nothing typed gets lost
   typed.length = 0;
+  lasted = whose.setup && !transcript.empty ? Date.now() - begun : 0;
+  before = whose.turns;
   $('empty').hidden = !transcript.empty;
   glide(render);
 }
@@ -214,6 +232,13 @@ function idle() {
   return FINAL.includes(ended.code) ? why : `${why} ${words['press again']}`;
 }
 
+/** @param {number} ms */
+function inWords(ms) {
+  const seconds = Math.max(1, Math.round(ms / 1_000));
+  const of = (/** @type {number} */ n, /** @type {string} */ unit) => n.toLocaleString(language, { style: 'unit', unit, unitDisplay: 'long' });
+  return seconds < 60 ? of(seconds, 'second') : of(Math.round(seconds / 60), 'minute');
+}
+
 /** What goes on beside the talk: a question of Gemini's, or a tool. */
 function doing() {
   if (canvas.waiting) return canvas.title ?? fill(canvasWords['asks']);
@@ -230,13 +255,8 @@ function sentence() {
 
 /** What the orb looks like. */
 function shape() {
-  if (!session) return 'ready';
-  if (session.state === 'connecting') return 'connecting';
-  if (session.state === 'reconnecting') return 'reconnecting';
-  if (canvas.waiting) return 'asking';
-  if (session.state === 'speaking') return 'speaking';
-  if (running.size || session.state === 'thinking') return 'thinking';
-  return session.mic === 'live' ? 'listening' : 'muted';
+  const look = lookOf(session, canvas.waiting);
+  return running.size && (look === 'listening' || look === 'muted') ? 'thinking' : look;
 }
 
 /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -271,6 +291,7 @@ function render() {
   const speaking = session?.state === 'speaking';
   body.dataset['state'] = session ? 'live' : 'ready';
   body.dataset['orb'] = shape();
+  picture.setAttribute('state', shape());
   body.classList.toggle('home', !session && transcript.empty);
   const ready = session && session.state !== 'connecting';
   label(orb, !session ? states['start'] : ready && !hears && !speaking ? muteOf(mic) : states['interrupt']);
@@ -279,6 +300,8 @@ function render() {
   mute.toggleAttribute('data-on', Boolean(ready) && !hears);
   label(mute, ready ? muteOf(mic) : states['mute']);
   $('log').ariaLive = mic === 'live' && !preferences.read ? 'off' : 'polite'; // it would speak into the open microphone
+  $('after').hidden = Boolean(session) || !lasted || transcript.empty;
+  say('lasted', fill(words['lasted'], { time: inWords(lasted) }));
   renderSight(session?.video ?? { state: 'off' });
   renderAway();
   say('recording', session?.setup?.recording || stopRecording ? fill(states['recording']) : '');
@@ -294,7 +317,7 @@ function renderDetail() {
   const [line, text] = $('detail').children;
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
   $('detail').hidden = !session?.transport;
-  if (text) text.textContent = waited ? took : way;
+  if (text) text.textContent = waited ? took : fill(words['statistics']);
   line?.toggleAttribute('hidden', answers.length < 2);
   line?.replaceChildren(lineOf(answers.map((a) => a.totalMs), 44, 16));
 }
@@ -359,7 +382,7 @@ function glide(change) {
 /** @param {Session} whose */
 function showLevel(whose) {
   const { mic, model } = session === whose ? whose.level : { mic: 0, model: 0 };
-  dock.style.setProperty('--mic', mic.toFixed(2));
+  picture.show(mic, model);
   dock.style.setProperty('--model', model.toFixed(2));
   if (session === whose) {
     requestAnimationFrame(() => showLevel(whose));
@@ -388,13 +411,21 @@ function showBackend(backend) {
 /** @param {VoxgateError} error */
 function showError(error) {
   if (error.code === 'peer_failed') return; // the voice goes on over the socket
+  if (DEVELOPERS.includes(error.code)) return detail({ error: error.code, message: error.message });
   if (error.code === 'not_resumed') transcript.begin();
   transcript.note(error.code === 'session_resumption_failed' ? fill(words['some lost']) : error.message);
 }
 
+/** @param {object} what */
+function detail(what) {
+  details.splice(0, details.length - DETAILS + 1);
+  details.push(what);
+}
+
 /** @param {ToolCall} call */
 function showTool(call) {
-  const { id, name, title, status } = call;
+  const { id, name, title, status, args, response, ms } = call;
+  if (status !== 'running') detail({ tool: name, status, ms, args, response });
   if (call.missed) offerNotification();
   if (status !== 'running') running.delete(id);
   else if (title && !name.endsWith('_canvas_tool')) running.set(id, title);
@@ -437,6 +468,12 @@ for (const end of ['pointerup', 'pointercancel']) addEventListener(end, () => ho
 addEventListener('blur', () => hold(false));
 document.addEventListener('keyup', ({ key }) => key === ' ' && hold(false));
 $('end').addEventListener('click', stop);
+$('goon').addEventListener('click', () => start(true, before));
+$('keep').addEventListener('click', async () => {
+  const { asMarkdown, saveAs, translated } = await import('./settings.js');
+  await translated();
+  saveAs('transcript.md', asMarkdown(transcript.lines));
+});
 $('retry').addEventListener('click', () => session?.retry());
 mute.addEventListener('click', () => speak(isOpen(session?.mic)));
 for (const name of /** @type {('camera'|'screen')[]} */ (['camera', 'screen'])) {
@@ -553,6 +590,7 @@ async function keep() {
 /** Takes what was said from the page. */
 function forget() {
   transcript.clear();
+  lasted = 0;
   recording = undefined;
   $('empty').hidden = false;
   render();
@@ -628,7 +666,7 @@ $('settings').addEventListener('click', () => openSheet(async () => {
 
 $('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');
-  await openStatistics({ session: () => session, answers, usage: () => usage });
+  await openStatistics({ session: () => session, answers, usage: () => usage, details });
 }));
 preferred();
 showBackend(document.documentElement.dataset['backend']);

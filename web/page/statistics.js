@@ -14,8 +14,8 @@ const EVERY = 1_000; // ms
 const COLUMNS = 20; // answers in the chart
 const SEGMENTS = /** @type {const} */ ([['modelMs', 'Gemini'], ['gatewayMs', 'gateway'], ['roundTripMs', 'network']]);
 
-/** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined}} page `answers` oldest first */
-export async function openStatistics({ session, answers, usage }) {
+/** @param {{session: () => Session|undefined, answers: TurnLatency[], usage: () => Usage|undefined, details: object[]}} page oldest first: `answers`, and of calls and errors `details` */
+export async function openStatistics({ session, answers, usage, details }) {
   await translated();
   const sheet = /** @type {HTMLDialogElement} */ (make('dialog', 'sheet statistics'));
   const title = make('h2', '', words['last answer']);
@@ -28,7 +28,7 @@ export async function openStatistics({ session, answers, usage }) {
   const close = make('button', '', words['close']);
   head.append(title, close);
   const shown = make('div');
-  sheet.append(head, shown, foot);
+  sheet.append(head, shown, ...forDevelopers(details), foot);
   /** @type {Network} */
   let network = {};
   const show = async () => {
@@ -36,7 +36,7 @@ export async function openStatistics({ session, answers, usage }) {
     shown.replaceChildren(...latency(answers), table(rows(session(), network, usage())));
   };
   copy.addEventListener('click', async () => {
-    await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, model: session()?.setup?.model, network, answers, usage: usage() }, null, 2));
+    await navigator.clipboard?.writeText(JSON.stringify({ transport: session()?.transport, model: session()?.setup?.model, network, answers, usage: usage(), details }, null, 2));
     copy.textContent = fill(words['copied']);
   });
   close.addEventListener('click', () => sheet.close());
@@ -161,6 +161,14 @@ function rows(session, n, usage) {
 function costs(session, usage) {
   if (usage?.dollars === undefined || session?.setup?.backend === 'emulator') return [];
   return [['cost', `$ ${usage.dollars.toFixed(4)}`]];
+}
+
+/** What tools were asked and have answered, and what went wrong in them, the newest first. @param {object[]} details */
+function forDevelopers(details) {
+  if (!details.length) return [];
+  const box = make('details');
+  box.append(make('summary', '', words['developers']), make('pre', '', [...details].reverse().map((d) => JSON.stringify(d, null, 1)).join('\n')));
+  return [box];
 }
 
 /** @param {[string, string][]} all */

@@ -1,6 +1,7 @@
 /** What was said and done, as the page shows it: turns, tool calls, notes, and a line between two conversations. */
 import { make } from './dom.js';
 import { states } from './en.js';
+import { nodes } from './markdown.js';
 import { page as words } from './page.en.js';
 import { fill, language } from './strings.js';
 
@@ -12,7 +13,6 @@ import { fill, language } from './strings.js';
  */
 
 const KEY = 'voxgate.transcript';
-const TOLD = 300; // characters of a tool's arguments or result
 const CHIPS = { min: 40, max: 240 }; // px: one row of Google's suggestions, and a third of a phone
 
 export class Transcript {
@@ -94,7 +94,8 @@ export class Transcript {
     const e = this.#place(id, () => article(role), final);
     const span = /** @type {HTMLElement} */ (e.querySelector('span'));
     const said = (heard ?? text).trim();
-    span.textContent = said;
+    if (role === 'model') span.replaceChildren(...nodes(said));
+    else span.textContent = said;
     e.classList.toggle('interrupted', interrupted);
     for (const mark of e.querySelectorAll('s, small')) mark.remove(); // the gateway may know better than a page that lost it
     if (interrupted) {
@@ -123,28 +124,30 @@ export class Transcript {
     for (const e of this.#growing.querySelectorAll('.waiting')) e.remove();
   }
 
-  /** @param {ToolCall} call */
+  /** What was done, in words for people; what a tool was asked and has answered is in the statistics. @param {ToolCall} call */
   tool(call) {
-    const { id, name, title, status, ms, args, response } = call;
+    const { id, name, title, status, response, where } = call;
+    const shows = name.endsWith('_canvas_tool');
+    if (status === 'running' ? shows || where === 'client' : id.startsWith('ask-')) return; // the canvas says it, or the status
     const e = this.#place(`call ${id}`, () => make('div', 'card'), status !== 'running');
-    const seen = name.endsWith('_canvas_tool'); // what it is about stands on the canvas
-    const what = title?.replace('…', '') ?? (seen ? 'Showing canvas' : `Tool ${name}`);
-    const outcome = seen ? ofCanvas(call) : status + (ms === undefined ? '' : `, ${ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`}`);
-    e.dataset['status'] = response?.dismissed === true ? 'cancelled' : status;
-    e.replaceChildren(make('span', '', `${what}: ${outcome}`));
-    const asked = seen ? '' : inWords(args);
-    if (asked) e.append(make('small', 'asked', asked));
-    if (!seen && status === 'failed' && response?.error) e.append(make('small', 'why', brief(response.error)));
-    else if (!seen && response && Object.keys(response).length) e.append(details(response));
-    if (status !== 'running') this.#keep(e, { role: 'tool', text: [`${what}: ${outcome}`, asked, response?.error].filter(Boolean).join('. ') });
+    const declined = response?.dismissed === true || /^the person/.test(response?.error ?? '');
+    const what = shows ? fill(words['a canvas']) : title?.replace(/\s*…$/, '') ?? fill(words['tool'], { name });
+    const outcome = fill(words[declined ? 'declined' : shows && status === 'done' ? (response?.shown || response?.continued ? 'shown' : 'answered') : status]);
+    e.dataset['status'] = declined ? 'cancelled' : status;
+    const quiet = !shows && (status === 'done' || status === 'running'); // the mark says it to who sees it
+    e.replaceChildren(make('span', '', what), make('span', quiet ? 'unseen' : '', `: ${outcome}`));
+    if (status !== 'running') this.#keep(e, { role: 'tool', text: `${what}: ${outcome}` });
   }
 
   /** @param {any} grounding what Google Search was asked, and found */
   grounding({ webSearchQueries, groundingChunks, chips }) {
     const searched = webSearchQueries?.join(', ');
-    const found = groundingChunks?.map((/** @type {any} */ c) => c.web?.title).filter(Boolean).join(', ');
+    const found = (groundingChunks ?? []).filter((/** @type {any} */ c) => c.web?.title);
     if (searched) this.note(fill(words['searched'], { queries: searched }));
-    if (found) this.note(`${words['found']} ${found}`);
+    if (found.length) {
+      const note = this.note(`${words['found']} ${found.map((/** @type {any} */ c) => c.web.title).join(', ')}`);
+      note.replaceChildren(`${words['found']} `, ...found.flatMap((/** @type {any} */ { web }, /** @type {number} */ i) => [i ? ', ' : '', source(web)]));
+    }
     if (chips) this.#add(suggestions(chips));
   }
 
@@ -214,33 +217,10 @@ function article(role, text = '') {
   return e;
 }
 
-/**
- * What became of a canvas, or of a tool's question. An input may have any id, but its value is no `true`.
- * @param {ToolCall} call
- */
-function ofCanvas({ id, status, response }) {
-  const question = id.startsWith('ask-') ? 'question ' : '';
-  if (status === 'running') return `${question}open`;
-  if (status === 'failed') return `${status}, ${response?.error}`;
-  if (status === 'cancelled') return question + status;
-  if (response?.dismissed === true) return `${question}put away`;
-  return [response?.shown, response?.continued].includes(true) ? 'shown' : `${question}answered`;
-}
-
-/** @param {string} text */
-const brief = (text) => (text.length > TOLD ? `${text.slice(0, TOLD)}…` : text);
-
-/** What a tool was asked. @param {Record<string, unknown>} [args] */
-function inWords(args = {}) {
-  const word = (/** @type {unknown} */ v) => (typeof v === 'object' ? JSON.stringify(v) : String(v));
-  return brief(Object.entries(args).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${word(value)}`).join(' · '));
-}
-
-/** What a tool answered, folded. @param {object} response */
-function details(response) {
-  const box = make('details');
-  box.append(make('summary', '', 'Result'), make('code', '', brief(JSON.stringify(response, null, 1))));
-  return box;
+/** A source of an answer. @param {{title: string, uri?: string}} web */
+function source({ title, uri = '' }) {
+  if (!URL.canParse(uri) || !uri.startsWith('https:')) return title;
+  return Object.assign(document.createElement('a'), { textContent: title, href: uri, target: '_blank', rel: 'noopener noreferrer' });
 }
 
 /**

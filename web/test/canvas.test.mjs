@@ -149,7 +149,7 @@ describe('a canvas', () => {
     await press(page, 'No, thanks');
     const dismissed = { dismissed: true };
     assert.deepEqual(await answers(page), [
-      ['a', dismissed], ['c', { shown: true }], ['b', { continued: true }], ['d', dismissed], ['e', dismissed], ['f', dismissed],
+      ['a', dismissed], ['c', { shown: true }], ['b', { continued: true }], ['d', { continued: true }], ['e', dismissed], ['f', dismissed],
     ]);
     assert.equal(await status(page), 'Listening', 'Esc has not ended the call');
     for (let i = 0; i < 2; i++) await page.keyboard.press('Escape');
@@ -267,13 +267,13 @@ describe('a canvas', () => {
     assert.deepEqual([await isOpen(page), await show.isVisible()], [true, false]);
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Hide');
     await press(page, 'more');
-    assert.deepEqual(await texts(page), [{ name: 'Ada', action: 'more' }]);
+    assert.deepEqual((await answers(page)).at(-1), ['b', { name: 'Ada', action: 'more' }]);
     await page.getByText('Hide', { exact: true }).press('Enter');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Show what Gemini has shown');
     await stop(page);
     await says(page, 'Ready.');
     assert.equal(await show.isVisible(), false);
-    assert.deepEqual(await answers(page), [['a', { shown: true }], ['b', { dismissed: true }], ['ask-1', { action: 'first' }]]);
+    assert.deepEqual(await answers(page), [['a', { shown: true }], ['ask-1', { action: 'first' }], ['b', { name: 'Ada', action: 'more' }]]);
   });
 
   play('is closed by Esc from the top, and by Hide at once', async (page) => {
@@ -295,6 +295,9 @@ describe('a canvas', () => {
     assert.deepEqual(await answers(page), [['ask-1-2', dismissed], ['ask-1-1', dismissed], ['s1', dismissed]]);
     await all(2);
     await press(page, 'Hide');
+    assert.deepEqual([await isOpen(page), (await answers(page)).length], [false, 3], 'hiding answers nothing');
+    await page.getByRole('button', { name: 'Show what Gemini has shown' }).click();
+    for (let i = 0; i < 3; i++) await page.keyboard.press('Escape');
     assert.deepEqual([await left(), (await answers(page)).length], [0, 6]);
     assert.equal(await status(page), 'Listening');
   });
@@ -564,6 +567,9 @@ describe('the page', () => {
     assert.equal(await status(page), 'Reconnecting to Gemini…', 'what is more important');
     await tell(page, 'SESSION_STATE', { state: 'live' });
     await press(page, 'Hide');
+    assert.equal(await status(page), asks, 'hidden it asks on');
+    await page.getByRole('button', { name: 'Show what Gemini has shown' }).click();
+    await page.keyboard.press('Escape');
     assert.equal(await status(page), 'Booking a table…');
     await call(page, 'ask-1', 'show', ask);
     assert.equal(await status(page), asks);
@@ -577,31 +583,26 @@ describe('the page', () => {
       await page.waitForFunction((what) => [...document.querySelectorAll('.card')].at(-1)?.textContent === what, what);
     };
     await create(page, 'a', [text('Look')]);
-    await card('Showing canvas: shown');
+    await card('On the screen: shown');
     await create(page, 'b', ask);
-    await card('Showing canvas: open');
     await page.fill('.canvas input', 'Ada');
     await press(page, 'Send it');
-    await card('Showing canvas: answered');
+    await card('On the screen: answered');
     await append(page, 'c', [button('more')]);
-    await press(page, 'Hide');
-    await card('Showing canvas: put away');
+    await page.keyboard.press('Escape');
+    await card('On the screen: not now');
     await create(page, 'd', [{ type: 'script' }]);
-    await card('Showing canvas: failed, elements[0]: there is no element "script"');
+    await card('On the screen: did not work');
     await create(page, 'e', ask);
     await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['e'] } });
-    await card('Showing canvas: cancelled');
-    await call(page, 'ask-1', 'show', questions(), { title: 'Paying…' });
-    await card('Paying: question open');
-    await press(page, 'second');
-    await card('Paying: question answered');
+    await card('On the screen: not needed any more');
   });
 
   play('tells cards apart without their words and colours', async (page) => {
     for (const status of ['running', 'done', 'failed', 'cancelled']) {
       await tell(page, 'TOOL_STATUS', { id: status, name: 'book', status, ms: 1 });
     }
-    const marks = await page.$$eval('.card > span', (all) => all.map((e) => getComputedStyle(e, '::before').content));
+    const marks = await page.$$eval('.card > :first-child', (all) => all.map((e) => getComputedStyle(e, '::before').content));
     assert.equal(new Set(marks).size, 4, String(marks));
     await page.evaluate(axe);
     const found = await page.evaluate(() => window.axe.run('main', { resultTypes: ['violations'] }));
@@ -615,9 +616,9 @@ describe('the page', () => {
     assert.equal(await page.textContent('.card'), 'Booking a table: running');
     await tell(page, 'TOOL_STATUS', { ...told, status: 'failed', ms: 120.4, error: 'No table is free.' });
     await says(page, 'Listening');
-    assert.equal(await page.textContent('#log .card'), 'Booking a table: failed, 120 msNo table is free.');
+    assert.equal(await page.textContent('#log .card'), 'Booking a table: did not work');
     await tell(page, 'TOOL_STATUS', { id: 'g2', name: 'plain', status: 'done', ms: 3 });
-    assert.equal(await page.textContent('.card >> nth=1'), 'Tool plain: done, 3 ms');
+    assert.equal(await page.textContent('.card >> nth=1'), 'Tool plain: done');
     await tell(page, 'TOOL_STATUS', { id: 'g3', name: 'slow', status: 'running' });
     await stop(page);
     await says(page, 'Ready.');

@@ -48,7 +48,7 @@ export const vox = {
   voice: 'Stimme',
   'the model': 'Modell',
   live: 'Gesprochen',
-  'live about': 'Gemini hört Sie und antwortet sofort',
+  'live about': '{who} hört Sie und antwortet sofort',
   typed: 'Getippt',
   'typed about': 'Jedes schreibende Modell; Ihr Browser liest vor',
   writer: 'Schreibendes Modell',

@@ -48,7 +48,7 @@ export const vox = {
   voice: 'Voice',
   'the model': 'Model',
   live: 'Live voice',
-  'live about': 'Gemini hears you and answers at once',
+  'live about': '{who} hears you and answers at once',
   typed: 'Typed talk',
   'typed about': 'Any writing model; your browser reads aloud',
   writer: 'Writing model',
